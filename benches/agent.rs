@@ -135,9 +135,12 @@ fn waking(tasks: usize) {
     let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(60), || {});
     report(&format!("agent/waking-{tasks}"), cpu, "CPU-s/min", walk.as_ref().map(|walk| walk.beside(cpu)));
     report(&format!("agent/oldest-waking-{tasks}"), oldest_sample(&agent), "ms", None);
-    let (top, beside) = (format!("top/waking-{tasks}"), format!("agent/looked-at-{tasks}"));
-    let unseen = format!("agent/waking-{tasks}");
-    top::looked_at(&agent, "bench/t", cpu, &top::Rows { top: &top, looked_at: &beside, unseen: &unseen });
+    let rows = top::Rows {
+        top: format!("top/waking-{tasks}"),
+        looked_at: format!("agent/looked-at-{tasks}"),
+        unseen: format!("agent/unseen-{tasks}"),
+    };
+    top::looked_at(&agent, "bench/t", &rows);
     drop(writer);
     end(agent);
 }

@@ -190,8 +190,12 @@ fn watch(others: &Others, kind: &str, pass: bool, row: &str, walk: Option<&Walk>
         });
         let unit = "ms: the oldest sample shown to who comes each 15 s";
         report(&format!("observed/oldest-at-15s-{kind}-{tasks}"), seldom.fold(0.0, f64::max), unit, None);
-        let (top, looked_at) = (format!("top/observed-{kind}-{tasks}"), format!("observed/looked-at-{kind}-{tasks}"));
-        top::looked_at(&agent, &others.prefix(), cpu, &top::Rows { top: &top, looked_at: &looked_at, unseen: row });
+        let rows = top::Rows {
+            top: format!("top/observed-{kind}-{tasks}"),
+            looked_at: format!("observed/looked-at-{kind}-{tasks}"),
+            unseen: format!("observed/unseen-{kind}-{tasks}"),
+        };
+        top::looked_at(&agent, &others.prefix(), &rows);
     }
     let oldest = (0..40).map(|_| {
         std::thread::sleep(Duration::from_millis(237));

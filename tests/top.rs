@@ -272,7 +272,33 @@ fn the_short_rows_say_what_the_long_answers_say() {
         (&row["job"], &row["state"], &row["restarts"]),
         (&listed["job"], &listed["tasks"]["steady"]["state"], &listed["tasks"]["steady"]["restarts"])
     );
-    assert_eq!(agent.get("/v1/tasks?x=1").status, 400);
+    for refused in ["x=1", "since=x", "since="] {
+        assert_eq!(agent.get(&format!("/v1/tasks?{refused}")).status, 400, "{refused}");
+    }
+    agent.stop();
+}
+
+/// Of a task that only runs on there are numbers, whoever asks in between; an answer that nobody here has told is gone on from by none.
+#[test]
+fn who_comes_back_with_the_answer_before_is_told_what_changed() {
+    let (agent, _) = agent();
+    let first = agent.json("/v1/tasks?since=0");
+    assert!(first["since"] == 0 && first["tasks"][0].is_object(), "{first}");
+    let mut before = first;
+    for _ in 0..3 {
+        let since = before["taken_at"].clone();
+        let next = wait_for("another answer", LONG * patience(), || {
+            let next = agent.json(&format!("/v1/tasks?since={since}"));
+            (next["taken_at"] != since).then_some(next)
+        });
+        assert_eq!(next["since"], since, "{next}");
+        let row = &next["tasks"][0];
+        assert!(*row == 0 || row[0] == 0, "nothing but numbers changed: {next}");
+        before = next;
+        agent.json("/v1/tasks");
+    }
+    let unknown = agent.json("/v1/tasks?since=1");
+    assert!(unknown["since"] == 0 && unknown["tasks"][0].is_object(), "{unknown}");
     agent.stop();
 }
 

@@ -51,6 +51,7 @@ pub use http::{Origin, Reply, Request};
 pub use server::{serve_tcp, serve_unix};
 pub use submission::{JobText, Submitted};
 pub use target::encode;
+pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
 
 use crate::exporters::dropin::nomad::CpuWindow;
@@ -126,6 +127,8 @@ pub struct Context {
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
+    /// Of `/v1/tasks`.
+    pub told: Arc<LastTold>,
     pub fingerprinters: Arc<FingerprinterStates>,
     /// Of the page under Nomad's names.
     pub cpu_window: CpuWindow,

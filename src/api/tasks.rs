@@ -1,22 +1,120 @@
-//! `GET /v1/tasks`: every task in one short row, for who asks each second.
+//! `GET /v1/tasks`: every task in one short row, for who asks each second. With `?since=` the `taken_at` of the answer before, what
+//! changed since.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use tokio::time::Instant;
 
 use super::access::Access;
-use super::http::{Reply, encoded};
-use super::{Method, Route};
+use super::http::{Reply, Request, encoded};
+use super::{ApiError, Context, Method, Route};
 use crate::exporters::json::tasks;
+use crate::snapshot::Snapshot;
+use crate::telemetry::lock;
 
 pub(super) static TASKS: Route = Route {
     method: Method::Get,
     path: "/v1/tasks",
     access: Access::Read,
-    about: "each task in a short row: whose it is, how it is, the values that `allostat top` shows",
-    handler: |context, request| {
-        Box::pin(async {
-            request.query().only(&[])?;
-            let (context, detail) = (Arc::clone(context), request.origin.detail());
-            encoded(move || Reply::new("application/json", tasks::all(&context.snapshots.newest(), detail))).await
-        })
-    },
+    about: "each task in a short row: whose it is, how it is, the values that `allostat top` shows; or what changed ?since=",
+    handler: |context, request| Box::pin(answer(context, request)),
 };
+
+/// What was told is kept for who comes back: for so long, and twice as long at most.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+/// Of who looks each second all are told the same two: of this tick, and of the one before.
+const KEPT: usize = 2;
+
+async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    request.query().only(&["since"])?;
+    let (context, detail) = (Arc::clone(context), request.origin.detail());
+    let since = request.query().number("since")?;
+    encoded(move || {
+        let snapshot = context.snapshots.newest();
+        let body = match since.and_then(|since| context.told.find(since)) {
+            Some(before) => tasks::changes(&snapshot, &before, detail),
+            None => tasks::all(&snapshot, detail),
+        };
+        if since.is_some() {
+            LastTold::keep(&context.told, snapshot);
+        }
+        Reply::new("application/json", body)
+    })
+    .await
+}
+
+/// The snapshots that were told last to who comes back.
+#[derive(Default)]
+pub struct LastTold(Mutex<Vec<(Instant, Arc<Snapshot>)>>);
+
+impl LastTold {
+    /// By its `taken_at`, which another agent's has not.
+    fn find(&self, taken_at: u64) -> Option<Arc<Snapshot>> {
+        let told = lock(&self.0);
+        told.iter().find(|(_, snapshot)| snapshot.taken_at.0 == taken_at).map(|(_, snapshot)| Arc::clone(snapshot))
+    }
+
+    fn keep(told: &Arc<LastTold>, snapshot: Arc<Snapshot>) {
+        let mut kept = lock(&told.0);
+        if kept.is_empty() {
+            tokio::spawn(LastTold::forget(Arc::clone(told)));
+        }
+        let mut gone: Vec<_> = kept.extract_if(.., |(_, told)| told.taken_at == snapshot.taken_at).collect();
+        if kept.len() == KEPT {
+            gone.push(kept.remove(0));
+        }
+        kept.push((Instant::now(), snapshot));
+        // Nobody waits until it is taken apart.
+        drop(kept);
+        drop(gone);
+    }
+
+    /// Until nobody has come back for long: each is some megabytes.
+    async fn forget(told: Arc<LastTold>) {
+        loop {
+            tokio::time::sleep(KEPT_FOR).await;
+            let (gone, is_over) = {
+                let mut kept = lock(&told.0);
+                let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= KEPT_FOR).collect();
+                (gone, kept.is_empty())
+            };
+            drop(gone);
+            if is_over {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Timestamp;
+    use crate::snapshot::itself::tests::info;
+
+    fn snapshot(taken_at: u64) -> Arc<Snapshot> {
+        Arc::new(Snapshot::empty(Arc::new(info()), Timestamp(taken_at)))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_was_told_is_kept_while_somebody_comes_back_and_no_longer() {
+        let told = Arc::new(LastTold::default());
+        assert!(told.find(0).is_none(), "who has no answer yet is told everything");
+        for taken_at in [1, 2, 2, 3] {
+            LastTold::keep(&told, snapshot(taken_at));
+        }
+        let is_kept = |taken_at| told.find(taken_at).is_some();
+        assert_eq!([1, 2, 3].map(is_kept), [false, true, true], "of this tick and of the one before");
+        tokio::time::sleep(KEPT_FOR / 2).await;
+        LastTold::keep(&told, snapshot(4));
+        tokio::time::sleep(KEPT_FOR - Duration::from_secs(1)).await;
+        let is_kept = |taken_at| told.find(taken_at).is_some();
+        assert_eq!([2, 3, 4].map(is_kept), [false, false, true]);
+        tokio::time::sleep(KEPT_FOR * 2).await;
+        assert!(lock(&told.0).is_empty());
+        LastTold::keep(&told, snapshot(5));
+        tokio::time::sleep(KEPT_FOR * 3).await;
+        assert!(lock(&told.0).is_empty(), "nor of who comes later");
+    }
+}

@@ -169,6 +169,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         scrapers: scrapers.clone(),
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
+        told: Arc::default(),
         fingerprinters: fingerprints.states(),
         cpu_window: Default::default(),
     });

@@ -159,8 +159,8 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
             };
             format!("{} {verb} {native}", source.as_str())
         }
-        (AllocSource::Containerd, Elsewhere::Stop) => format!("ctr tasks kill {native}"),
-        (AllocSource::Containerd, Elsewhere::Signal) => format!("ctr tasks kill --signal SIGNAL {native}"),
+        (AllocSource::Containerd, Elsewhere::Stop) => format!("nerdctl stop {native}"),
+        (AllocSource::Containerd, Elsewhere::Signal) => format!("nerdctl kill --signal SIGNAL {native}"),
         (AllocSource::Containerd, Elsewhere::Restart) => format!("nerdctl restart {native}"),
         (AllocSource::Containerd, Elsewhere::Logs) => format!("nerdctl logs {native}"),
         (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {

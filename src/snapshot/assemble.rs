@@ -11,7 +11,7 @@ use super::failed::{self, Failed};
 use super::overflow::Overflow;
 use super::retention::{Retention, Retired};
 use super::workloads::{self, RunBy, Workloads};
-use super::{Aggregation, AllocView, Config, Counts, ParentView, Snapshot, TaskView, aggregate, itself};
+use super::{Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, aggregate, itself};
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
@@ -44,7 +44,7 @@ pub struct Asked<'a> {
 #[derive(Debug)]
 pub struct Said {
     /// In the order of its tasks. Of the running attempt; `None`: nothing runs, or nothing was read yet.
-    pub tasks: Vec<Option<Reading>>,
+    pub tasks: PerTask<Option<Reading>>,
     /// Of its own cgroup.
     pub alloc: Option<Reading>,
 }
@@ -106,7 +106,7 @@ pub struct Assembler {
 struct Entry {
     published: Arc<Published>,
     /// The readings that `view` was made of.
-    raw_tasks: Vec<Option<Arc<Usage>>>,
+    raw_tasks: PerTask<Option<Arc<Usage>>>,
     raw_alloc: Option<Arc<Usage>>,
     /// When the oldest of these was read; `None`: nothing of it runs.
     oldest: Option<Timestamp>,
@@ -320,7 +320,7 @@ impl Assembler {
         let steady_at = self.last.steady_at;
         let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
         let sought = sought(status.map(|status| &**status));
-        let mut tasks = Vec::with_capacity(identity.tasks.len());
+        let mut tasks = PerTask::with_capacity(identity.tasks.len());
         for (known, reading) in identity.tasks.iter().zip(&said.tasks) {
             let place = tasks.len();
             let task = status.and_then(|status| status.tasks.get(place));

@@ -24,6 +24,8 @@ mod workloads;
 use std::sync::Arc;
 use std::time::Duration;
 
+use smallvec::SmallVec;
+
 use crate::board::devices::DevicesView;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
@@ -92,6 +94,9 @@ pub struct Snapshot {
     pub info: Arc<NodeInfo>,
 }
 
+/// One of each task of an alloc. It nearly always has one, which lies in it: at each tick they are made anew.
+pub type PerTask<T> = SmallVec<[T; 1]>;
+
 #[derive(Debug, Clone)]
 pub struct AllocView {
     pub identity: Arc<AllocIdentity>,
@@ -100,7 +105,7 @@ pub struct AllocView {
     /// `None`: it is ours; or its cgroups are all that is known of it.
     pub observed: Option<Arc<ObservedAlloc>>,
     /// In the order of the identity's tasks.
-    pub tasks: Vec<Arc<TaskView>>,
+    pub tasks: PerTask<Arc<TaskView>>,
     /// Of the alloc's own cgroup, and of the sum where only tasks can tell (`Nature::TaskCounter`, `Nature::TaskLive`) or
     /// `aggregation` is `Sum`.
     pub usage: Arc<Usage>,

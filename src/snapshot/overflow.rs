@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{Aggregation, AllocView, TaskView};
+use super::{Aggregation, AllocView, PerTask, TaskView};
 use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::id::{AllocId, JobId};
 use crate::model::units::Timestamp;
@@ -130,7 +130,7 @@ fn empty(first: &AllocView) -> Arc<AllocView> {
         identity: Arc::new(identity),
         status: None,
         observed: None,
-        tasks: Vec::new(),
+        tasks: PerTask::new(),
         usage: Arc::default(),
         aggregation: Aggregation::Sum,
         sampled_at: None,

@@ -1,5 +1,6 @@
 //! Where a look comes from: an agent, or this host itself where none runs.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -37,6 +38,8 @@ pub enum Feed {
 pub struct AgentFeed {
     agent: Agent,
     from: String,
+    /// The newest.
+    tasks: Option<Arc<TaskTable>>,
     /// Where to go on in the events; `None`: nobody has looked at them.
     since: Option<u64>,
 }
@@ -51,7 +54,7 @@ pub struct Wanted {
 /// What one look brought.
 #[derive(Debug)]
 pub struct Look {
-    pub tasks: TaskTable,
+    pub tasks: Arc<TaskTable>,
     /// Where there are devices.
     pub devices: Option<DeviceReport>,
     /// New ones.
@@ -65,7 +68,7 @@ impl Feed {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
-                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), since: None })))
+                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), tasks: None, since: None })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
@@ -100,7 +103,7 @@ impl Feed {
         match self {
             Feed::Agent(feed) => feed.look(wish),
             Feed::Own(onlooker) => {
-                let tasks = TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full))?;
+                let tasks = Arc::new(TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full), None)?);
                 let details = wish.open.as_ref().map(own_details);
                 Ok(Look { tasks, devices: None, events: Vec::new(), details })
             }
@@ -122,7 +125,10 @@ impl Feed {
 
 impl AgentFeed {
     fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
-        let tasks = TaskTable::read(&self.agent.get_raw("/v1/tasks", &[])?.body)?;
+        let before = self.tasks.take();
+        let answer = self.agent.get_raw(&TaskTable::next(before.as_deref()), &[])?;
+        let tasks = Arc::new(TaskTable::read(&answer.body, before.as_deref())?);
+        self.tasks = Some(Arc::clone(&tasks));
         let devices = match tasks.devices > 0 || wish.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
             false => None,
@@ -198,4 +204,46 @@ fn own_details(open: &OpenTask) -> Details {
 fn log_lines(bytes: &[u8]) -> Vec<String> {
     let text = String::from_utf8_lossy(bytes);
     text.lines().map(|line| printable(&line.replace('\t', "    "))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::cli::testing::{self, Answers};
+
+    /// What four looks ask an agent that answers so, the second of them in vain.
+    fn asked(knows_since: bool) -> Vec<String> {
+        let asked = Arc::new(Mutex::new(Vec::new()));
+        let note = Arc::clone(&asked);
+        let answers: Answers = Arc::new(move |target| {
+            let mut asked = note.lock().unwrap();
+            asked.push(target.to_owned());
+            let since = target.strip_prefix("/v1/tasks?since=");
+            match (asked.len(), since) {
+                (2, _) => None,
+                (_, Some(_)) if !knows_since => Some((400, r#"{"code":"bad_parameter","message":"x"}"#.to_owned())),
+                (n, _) if knows_since => {
+                    Some((200, format!(r#"{{"since":{},"taken_at":{n},"tasks":[]}}"#, since.unwrap_or("0"))))
+                }
+                (n, _) => Some((200, format!(r#"{{"taken_at":{n},"tasks":[]}}"#))),
+            }
+        });
+        let (agent, _dir) = testing::agent(answers);
+        let mut feed = AgentFeed { agent, from: String::new(), tasks: None, since: None };
+        let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
+        assert_eq!(looks, [true, false, true, true]);
+        asked.lock().unwrap().clone()
+    }
+
+    #[test]
+    fn an_agent_that_knows_it_is_asked_for_what_changed_and_after_an_error_for_everything() {
+        assert_eq!(asked(true), ["/v1/tasks", "/v1/tasks?since=1", "/v1/tasks", "/v1/tasks?since=3"]);
+    }
+
+    #[test]
+    fn an_older_agent_is_asked_for_everything_always() {
+        assert_eq!(asked(false), ["/v1/tasks"; 4]);
+    }
 }

@@ -1,8 +1,13 @@
 //! What `/v1/tasks` answers, as it is read. Unknown fields are let pass, and fields of values that we have no name for.
+//!
+//! An answer of what changed since the one before ([`crate::exporters::json::tasks`] has its shape) becomes a whole one here.
 
 use std::collections::BTreeMap;
+use std::fmt;
 
-use serde::Deserialize;
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{Error, MapAccess, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer};
 
 use crate::cli::exit::CliError;
 use crate::cli::shape::{DeviceReport, ExitRow};
@@ -10,17 +15,39 @@ use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
 #[derive(Debug, Clone, Default, Deserialize)]
-#[serde(default)]
-pub struct TaskTable {
+pub struct TaskTable<R = TaskReply> {
+    #[serde(default)]
     pub epoch: u64,
+    /// Of the answer that it goes on from; 0: of none. Absent: an older agent, which always tells everything.
+    #[serde(default)]
+    since: Option<Timestamp>,
+    #[serde(default)]
     pub taken_at: Timestamp,
     /// Of the tick: what is told between two ticks has the host's values of the one before. Absent: an older agent.
+    #[serde(default)]
     pub(super) ticked_at: Option<Timestamp>,
+    #[serde(default)]
     pub host: HostReply,
     /// How many there are on this host.
+    #[serde(default)]
     pub devices: u64,
+    #[serde(default)]
     pub fields: Vec<String>,
-    pub tasks: Vec<TaskReply>,
+    #[serde(default = "Vec::new")]
+    pub tasks: Vec<R>,
+}
+
+/// A row, as it is told.
+#[derive(Debug, Clone)]
+enum RowNews {
+    Whole(Box<TaskReply>),
+    /// Row so many of the answer before.
+    Same(usize),
+    Numbers {
+        row: usize,
+        at: Option<Timestamp>,
+        values: Vec<(usize, Option<u64>)>,
+    },
 }
 
 /// Counters and gauges of the host. Absent: nobody tells.
@@ -69,12 +96,27 @@ pub struct TaskReply {
 }
 
 impl TaskTable {
-    /// Out of an answer. Errors: it is none.
-    pub fn read(body: &[u8]) -> Result<TaskTable, CliError> {
-        serde_json::from_slice(body).map_err(|error| {
-            CliError::failed(format!("/v1/tasks answered what this version does not understand: {error}"))
+    /// Out of an answer, and the one that it goes on from. Errors: it is none, or goes on from another.
+    pub fn read(body: &[u8], before: Option<&TaskTable>) -> Result<TaskTable, CliError> {
+        let odd = |what: &dyn fmt::Display| {
+            CliError::failed(format!("/v1/tasks answered what this version does not understand: {what}"))
                 .hint("is the agent of another version?")
-        })
+        };
+        let news: TaskTable<RowNews> = serde_json::from_slice(body).map_err(|error| odd(&error))?;
+        let before = before.filter(|before| news.since == Some(before.taken_at));
+        let rows = before.map_or(&[][..], |before| &before.tasks);
+        let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
+        let tasks = tasks.ok_or_else(|| odd(&"a row that it never told"))?;
+        let TaskTable { epoch, since, taken_at, ticked_at, host, devices, fields, .. } = news;
+        Ok(TaskTable { epoch, since, taken_at, ticked_at, host, devices, fields, tasks })
+    }
+
+    /// What to ask for next. An older agent refuses `since`; one that knows it says so in each answer.
+    pub fn next(before: Option<&TaskTable>) -> String {
+        match before.and_then(|before| before.since.and(Some(before.taken_at))) {
+            None => "/v1/tasks".to_owned(),
+            Some(taken_at) => format!("/v1/tasks?since={}", taken_at.0),
+        }
     }
 
     /// When the host was read, and who is not read anew was seen to sleep.
@@ -85,6 +127,56 @@ impl TaskTable {
     pub fn known_fields(&self) -> Vec<Option<Field>> {
         let known = |name: &String| Field::ALL.into_iter().find(|field| field.name() == name);
         self.fields.iter().map(known).collect()
+    }
+}
+
+impl RowNews {
+    /// `None`: there is no such row.
+    fn over(self, before: &[TaskReply]) -> Option<TaskReply> {
+        match self {
+            RowNews::Whole(row) => Some(*row),
+            RowNews::Same(row) => before.get(row).cloned(),
+            RowNews::Numbers { row, at, values } => {
+                let mut task = before.get(row)?.clone();
+                task.sampled_at = at;
+                for (place, value) in values {
+                    *task.usage.get_mut(place)? = value;
+                }
+                Some(task)
+            }
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for RowNews {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<RowNews, D::Error> {
+        from.deserialize_any(RowVisitor)
+    }
+}
+
+struct RowVisitor;
+
+impl<'de> Visitor<'de> for RowVisitor {
+    type Value = RowNews;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a row, the number of one, or its number and what changed")
+    }
+    fn visit_u64<E: Error>(self, row: u64) -> Result<RowNews, E> {
+        usize::try_from(row).map(RowNews::Same).map_err(E::custom)
+    }
+    fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<RowNews, A::Error> {
+        TaskReply::deserialize(MapAccessDeserializer::new(map)).map(|row| RowNews::Whole(Box::new(row)))
+    }
+    fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<RowNews, A::Error> {
+        let none = |what| move || A::Error::custom(format!("a row has no {what}"));
+        let row = seq.next_element()?.ok_or_else(none("number"))?;
+        let at = seq.next_element()?.ok_or_else(none("sampled_at"))?;
+        let mut values = Vec::new();
+        while let Some(place) = seq.next_element()? {
+            values.push((place, seq.next_element()?.ok_or_else(none("value behind a field's place"))?));
+        }
+        Ok(RowNews::Numbers { row, at, values })
     }
 }
 

@@ -22,13 +22,14 @@ use crate::cli::width::columns_of;
 use crate::model::event::{Event, EventKind};
 use crate::model::few::Few;
 use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
 
 /// Half a second after the second answer: 2026-01-02 03:04:06.5.
 const NOW: Timestamp = Timestamp(1_767_323_046_500_000_000);
 const SIZES: [(u16, u16); 3] = [(80, 24), (120, 40), (200, 50)];
 
 fn recorded(file: &str) -> TaskTable {
-    TaskTable::read(&std::fs::read(golden(file)).unwrap()).unwrap()
+    TaskTable::read(&std::fs::read(golden(file)).unwrap(), None).unwrap()
 }
 
 fn golden(file: &str) -> std::path::PathBuf {
@@ -215,8 +216,36 @@ fn with_one_reading_there_is_no_rate_and_what_is_absent_is_no_zero() {
 #[test]
 fn an_answer_that_is_none_is_an_error_and_no_panic() {
     for body in ["", "{}x", "7", "{\"tasks\":[{}]}"] {
-        let error = TaskTable::read(body.as_bytes()).unwrap_err();
+        let error = TaskTable::read(body.as_bytes(), None).unwrap_err();
         assert!(error.message.contains("/v1/tasks"), "{body}: {error}");
     }
-    assert!(TaskTable::read(b"{}").unwrap().tasks.is_empty());
+    assert!(TaskTable::read(b"{}", None).unwrap().tasks.is_empty());
+}
+
+#[test]
+fn an_answer_of_changes_goes_on_from_the_one_before_and_from_no_other() {
+    let row =
+        |task: &str| format!(r#"{{"alloc_id":"a","source":"docker","task":"{task}","sampled_at":5,"usage":[1,2]}}"#);
+    let read = |tasks: &str, since: u64, before: Option<&TaskTable>| {
+        let fields = r#"["cpu_usage_ns","memory_usage_bytes"]"#;
+        let body = format!(r#"{{"since":{since},"taken_at":{},"fields":{fields},"tasks":[{tasks}]}}"#, since + 7);
+        TaskTable::read(body.as_bytes(), before)
+    };
+    let first = read(&format!("{},{}", row("x"), row("y")), 0, None).unwrap();
+    assert_eq!(TaskTable::next(Some(&first)), "/v1/tasks?since=7");
+    let second = read(&format!("[1,9,1,null],0,{}", row("z")), 7, Some(&first)).unwrap();
+    let fields = second.known_fields();
+    let told: Vec<_> = second.tasks.iter().map(|task| (&*task.task, task.sampled_at, task.usage(&fields))).collect();
+    let usage = |bytes| {
+        let mut usage = Usage::default();
+        usage.set(Field::cpu_usage_ns, Some(1));
+        usage.set(Field::memory_usage_bytes, bytes);
+        usage
+    };
+    let at = |at| Some(Timestamp(at));
+    assert_eq!(told, [("y", at(9), usage(None)), ("x", at(5), usage(Some(2))), ("z", at(5), usage(Some(2)))]);
+    for (tasks, since) in [("0", 8), ("2", 7), ("[0,9,2,1]", 7), ("[0,9,1]", 7), ("[0]", 7), ("[]", 7), ("-1", 7)] {
+        let error = read(tasks, since, Some(&first)).unwrap_err();
+        assert!(error.message.contains("/v1/tasks"), "{tasks}: {error}");
+    }
 }

@@ -1,13 +1,22 @@
 //! `/v1/tasks`: every task in one short row, cheap enough to be asked for again and again.
 //!
 //! ```text
-//! {"epoch": 7, "taken_at": .., "ticked_at": .., "host": {..}, "devices": 2,
+//! {"epoch": 7, "since": 0, "taken_at": .., "ticked_at": .., "host": {..}, "devices": 2,
 //!  "fields": ["cpu_usage_ns", ..],
 //!  "tasks": [{"alloc_id": "docker:web-1", "task": "web", "state": "running", .., "usage": [1500000000, null, ..]}, ..]}
 //! ```
 //! `usage` has one value for each of `fields`, `null` where there is none. Written straight from the snapshot: a tree of values in
 //! between would cost more than the rows themselves.
+//!
+//! Who has an answer already is told what changed since: `since` is the `taken_at` of that answer, and a row that was in it is
+//!
+//! ```text
+//! 7                                   row 7 of that answer, as it was
+//! [7, 1764241000000000000, 0, 1600000000, 5, null]   the same, but for sampled_at, and fields 0 and 5
+//! ```
+//! One that is new, or of which more changed than numbers, is told whole.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use serde::Serialize;
@@ -51,16 +60,26 @@ pub const TOLD: [Field; 25] = [
     Field::network_transmit_bytes,
 ];
 
-/// The whole answer, as JSON text.
+/// Everything, as JSON text.
 pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
+    answer(snapshot, None, detail)
+}
+
+/// The same for who has been told `before`.
+pub fn changes(snapshot: &Snapshot, before: &Snapshot, detail: Detail) -> Vec<u8> {
+    answer(snapshot, Some(before), detail)
+}
+
+fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail) -> Vec<u8> {
     let all = Answer {
         epoch: snapshot.epoch,
+        since: before.map_or(Timestamp(0), |before| before.taken_at),
         taken_at: snapshot.taken_at,
         ticked_at: snapshot.ticked_at,
         host: host(snapshot),
         devices: snapshot.devices.devices.len(),
         fields: TOLD.map(Field::name),
-        tasks: Rows { snapshot, detail },
+        tasks: Rows { snapshot, before, detail },
     };
     serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
 }
@@ -68,6 +87,8 @@ pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
 #[derive(Serialize)]
 struct Answer<'a> {
     epoch: u64,
+    /// 0: everything is told.
+    since: Timestamp,
     taken_at: Timestamp,
     /// When the tick began of which the host's values are. Between two ticks whoever begins or ends makes a newer answer of the same tick.
     ticked_at: Timestamp,
@@ -80,18 +101,102 @@ struct Answer<'a> {
 
 struct Rows<'a> {
     snapshot: &'a Snapshot,
+    before: Option<&'a Snapshot>,
     detail: Detail,
 }
 
 impl Serialize for Rows<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let allocs = &self.snapshot.allocs;
+        let before = Before::of(self.before.map_or(&[][..], |before| &before.allocs), allocs);
         let mut rows = to.serialize_seq(None)?;
-        for alloc in &self.snapshot.allocs {
-            for (known, task) in alloc.tasks() {
-                rows.serialize_element(&row(alloc, known, task, self.detail))?;
+        for (place, alloc) in allocs.iter().enumerate() {
+            let before = before.find(place, alloc);
+            for (place, (known, task)) in alloc.tasks().enumerate() {
+                match before.and_then(|before| before.news(place, &alloc.tasks[place])) {
+                    None => rows.serialize_element(&row(alloc, known, task, self.detail))?,
+                    Some(news) => rows.serialize_element(&news)?,
+                }
             }
         }
         rows.end()
+    }
+}
+
+/// The allocs of the answer before, beside those of this one.
+struct Before<'a> {
+    /// In their order.
+    told: Vec<ToldAlloc<'a>>,
+    /// So many are in both at the same place: nearly always all, and new ones come last.
+    same: usize,
+    /// The others, by id.
+    moved: HashMap<&'a AllocId, ToldAlloc<'a>>,
+}
+
+/// An alloc of the answer before, and the number of its first row there.
+#[derive(Clone, Copy)]
+struct ToldAlloc<'a> {
+    first: usize,
+    view: &'a AllocView,
+}
+
+impl<'a> Before<'a> {
+    fn of(before: &'a [Arc<AllocView>], now: &[Arc<AllocView>]) -> Before<'a> {
+        let same = before.iter().zip(now).take_while(|(a, b)| a.identity.id == b.identity.id).count();
+        let rows = before.iter().scan(0, |row, view| {
+            let first = *row;
+            *row += view.tasks().count();
+            Some(ToldAlloc { first, view })
+        });
+        let told: Vec<_> = rows.collect();
+        let moved = told[same..].iter().map(|alloc| (&alloc.view.identity.id, *alloc)).collect();
+        Before { told, same, moved }
+    }
+
+    /// `place`: of the alloc among those of now. `None`: it is new, or has another name or other tasks than before.
+    fn find(&self, place: usize, alloc: &AllocView) -> Option<ToldAlloc<'a>> {
+        let told = if place < self.same { self.told.get(place) } else { self.moved.get(&alloc.identity.id) };
+        told.copied().filter(|told| Arc::ptr_eq(&told.view.identity, &alloc.identity))
+    }
+}
+
+impl<'a> ToldAlloc<'a> {
+    /// Of its task at this place. `None`: more than numbers changed.
+    fn news(self, place: usize, now: &'a Arc<TaskView>) -> Option<News<'a>> {
+        let (row, before) = (self.first + place, self.view.tasks.get(place)?);
+        if Arc::ptr_eq(before, now) {
+            return Some(News::Same(row));
+        }
+        let status = |task: &TaskView| task.managed.as_ref().map(|managed| Arc::as_ptr(&managed.status));
+        let observed = |task: &TaskView| task.observed.as_ref().map(Arc::as_ptr);
+        let same_words = status(before) == status(now) && observed(before) == observed(now);
+        same_words.then(|| News::Numbers { row, at: now.sampled_at, before: &before.usage, now: &now.usage })
+    }
+}
+
+/// Of a row that was told before.
+enum News<'a> {
+    Same(usize),
+    Numbers { row: usize, at: Option<Timestamp>, before: &'a Usage, now: &'a Usage },
+}
+
+impl Serialize for News<'_> {
+    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+        let (row, at, before, now) = match self {
+            News::Same(row) => return row.serialize(to),
+            News::Numbers { row, at, before, now } => (row, at, before, now),
+        };
+        let mut news = to.serialize_seq(None)?;
+        news.serialize_element(row)?;
+        news.serialize_element(at)?;
+        for (place, field) in TOLD.iter().enumerate() {
+            let value = now.get(*field);
+            if value != before.get(*field) {
+                news.serialize_element(&place)?;
+                news.serialize_element(&value)?;
+            }
+        }
+        news.end()
     }
 }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use proptest::prelude::*;
 use serde_json::{Value, json};
 
 use crate::board::devices::{DeviceView, DevicesView, PluginDown, PluginView};
@@ -15,10 +16,12 @@ use crate::model::device::{
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId, CgroupPath, DeviceId, TaskName};
 use crate::model::metric::{MetricDesc, Samples};
+use crate::model::observed::ObservedTask;
 use crate::model::stat::{StatObject, StatReading, StatValue};
-use crate::model::units::{Timestamp, Unit};
+use crate::model::task::{TaskState, TaskStatus};
+use crate::model::units::{Nanos, Timestamp, Unit};
 use crate::model::usage::{Field, Usage};
-use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
 
 /// 2026-01-02 03:04:05.000000006 UTC.
 const NOW: Timestamp = Timestamp(1_767_323_045_000_000_006);
@@ -397,6 +400,107 @@ fn a_short_row_has_a_value_for_each_field_and_null_where_there_is_none() {
         for (field, value) in fields.iter().zip(values) {
             let known = task.usage.iter().find(|(name, _)| field == name).map(|(_, value)| value);
             assert_eq!(*value, json!(known), "{field}");
+        }
+    }
+}
+
+fn told(snapshot: &Snapshot, before: Option<&Snapshot>) -> Value {
+    let answer = match before {
+        None => super::tasks::all(snapshot, Detail::Public),
+        Some(before) => super::tasks::changes(snapshot, before, Detail::Public),
+    };
+    serde_json::from_slice(&answer).unwrap()
+}
+
+/// The rows of an answer that goes on from one with these.
+fn rows(before: &[Value], answer: &Value) -> Vec<Value> {
+    let row = |news: &Value| match news {
+        Value::Number(row) => before[usize::try_from(row.as_u64().unwrap()).unwrap()].clone(),
+        Value::Array(news) => {
+            let mut row = before[usize::try_from(news[0].as_u64().unwrap()).unwrap()].clone();
+            row["sampled_at"] = news[1].clone();
+            for change in news[2..].chunks(2) {
+                row["usage"][usize::try_from(change[0].as_u64().unwrap()).unwrap()] = change[1].clone();
+            }
+            row
+        }
+        whole => whole.clone(),
+    };
+    answer["tasks"].as_array().unwrap().iter().map(row).collect()
+}
+
+fn at(taken_at: u64, allocs: &[Arc<AllocView>]) -> Snapshot {
+    Snapshot { taken_at: Timestamp(taken_at), ..snapshot(allocs.to_vec(), Vec::new(), Vec::new()) }
+}
+
+/// Of its first task.
+fn changed(alloc: &AllocView, change: impl FnOnce(&mut TaskView)) -> Arc<AllocView> {
+    let mut alloc = alloc.clone();
+    change(Arc::make_mut(&mut alloc.tasks[0]));
+    Arc::new(alloc)
+}
+
+/// One of ours, in a state since this moment.
+fn managed(state: TaskState, since: u64) -> ManagedTask {
+    let new = TaskStatus::new("x".into(), "mock".into(), None, Timestamp(since));
+    let status = Arc::new(TaskStatus { state, ..new });
+    ManagedTask { status, finished_dwells: [Nanos::ZERO; 6], until: Timestamp(since) }
+}
+
+#[test]
+fn who_comes_back_is_told_numbers_that_changed_and_whole_rows_only_of_what_is_new_or_says_more() {
+    let [a, b] = [alloc("a", &["x", "y"]), alloc("b", &["x"])];
+    let before = at(1, &[Arc::clone(&a), Arc::clone(&b)]);
+    let moved = changed(&a, |task| {
+        let usage = Arc::make_mut(&mut task.usage);
+        usage.set(Field::memory_usage_bytes, Some(200));
+        usage.set(Field::memory_peak_bytes, None);
+        task.sampled_at = Some(Timestamp(5));
+    });
+    let (whole, answer) = (told(&before, None), told(&at(2, &[moved, b, alloc("c", &["z"])]), Some(&before)));
+    assert_eq!((&whole["since"], &answer["since"], &answer["taken_at"]), (&json!(0), &json!(1), &json!(2)));
+    let place = |field: Field| super::tasks::TOLD.iter().position(|told| *told == field);
+    let numbers = json!([0, 5, place(Field::memory_usage_bytes), 200, place(Field::memory_peak_bytes), null]);
+    assert_eq!(answer["tasks"].as_array().unwrap()[..3], [numbers, json!(1), json!(2)]);
+    assert_eq!(answer["tasks"][3]["alloc_id"], "c");
+}
+
+proptest! {
+    /// Whatever begins, ends, changes or moves.
+    #[test]
+    fn changes_over_the_answer_before_are_the_whole_answer(
+        steps in prop::collection::vec(prop::collection::vec((0..5_usize, 0..7_u8), 0..4), 1..8)
+    ) {
+        let mut allocs: Vec<Arc<AllocView>> = Vec::new();
+        let mut before: Option<(Snapshot, Vec<Value>)> = None;
+        for (n, step) in (1..).zip(steps) {
+            for (id, action) in step {
+                let id = format!("alloc-{id}");
+                let Some(found) = allocs.iter().position(|alloc| alloc.identity.id.as_str() == id) else {
+                    allocs.push(alloc(&id, &["x", "y"]));
+                    continue;
+                };
+                let bytes = (action < 6).then_some(n);
+                match action {
+                    0 => drop(allocs.remove(found)),
+                    1 => allocs.swap(0, found),
+                    2 => allocs[found] = alloc(&id, &["x", "y", "z"]),
+                    3 => allocs[found] = changed(&allocs[found], |task| task.observed = Some(Arc::new(ObservedTask::default()))),
+                    4 => allocs[found] = changed(&allocs[found], |task| {
+                        let state = if n % 2 == 0 { TaskState::Running } else { TaskState::Dead };
+                        task.managed = Some(managed(state, n));
+                    }),
+                    _ => allocs[found] = changed(&allocs[found], |task| {
+                        Arc::make_mut(&mut task.usage).set(Field::memory_rss_bytes, bytes);
+                    }),
+                }
+            }
+            let now = at(n, &allocs);
+            let whole = rows(&[], &told(&now, None));
+            if let Some((before, known)) = &before {
+                prop_assert_eq!(&rows(known, &told(&now, Some(before))), &whole);
+            }
+            before = Some((now, whole));
         }
     }
 }

@@ -231,7 +231,7 @@ mod tests {
     use crate::model::id::BootId;
     use crate::model::measure::{Cell, HasFields, Measure, Nature};
     use crate::model::units::{Timestamp, Unit};
-    use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+    use crate::snapshot::{Aggregation, AllocView, PerTask, Snapshot, TaskView};
     use crate::telemetry::Metrics;
 
     /// What a task uses of a device that there is not.
@@ -319,13 +319,13 @@ mod tests {
             identity: Arc::new(identity),
             status: None,
             observed: None,
-            tasks: vec![Arc::new(TaskView {
+            tasks: PerTask::from([Arc::new(TaskView {
                 managed: None,
                 observed: None,
                 usage: Arc::default(),
                 attempt: None,
                 sampled_at: None,
-            })],
+            })]),
             usage: Arc::default(),
             aggregation: Aggregation::Sum,
             sampled_at: None,

@@ -72,7 +72,12 @@ pub const BUDGETS: &[Budget] = &[
         "cAdvisor 5,600 ms, at 5,000 idle ones",
     ),
     budget("top/waking-1000", "`allostat top` itself, 1,000 tasks, a frame each second", Limit::Value(2.0), ""),
-    budget("agent/looked-at-1000", "the agent while somebody looks at that", Limit::Ratio(1.1), ""),
+    budget(
+        "agent/looked-at-1000",
+        "the agent while somebody looks at that, in turns with nobody",
+        Limit::Ratio(1.1),
+        "",
+    ),
     on_the_front(budget(
         "observed/beside-netdata-waking-1000",
         "1,000 cgroups of others that wake ten times a second, seen without a word of configuration",
