@@ -132,7 +132,8 @@ impl Module {
             Module { file: source.path.clone(), imports: Vec::new(), paths: Vec::new(), words: BTreeSet::new() };
         let mut at = 0;
         while at < tokens.len() {
-            if tokens[at] == "use" {
+            // `impl Trait + use<'a>` imports nothing.
+            if tokens[at] == "use" && tokens.get(at + 1).is_some_and(|next| next != "<") {
                 let handed_on = at > 0 && (tokens[at - 1] == "pub" || tokens[at - 1] == ")");
                 at = read_use(&tokens, at + 1, &[], handed_on, &mut module.imports);
                 continue;
@@ -301,7 +302,7 @@ fn a_name_is_found_where_it_is_defined_and_a_face_ties_nobody() {
     let house = house(&[
         ("a/mod.rs", "mod b;\nmod c;\npub use self::b::{B, other as Else};\npub use c::C;\nstruct Own;\n"),
         ("a/b.rs", "use super::{C, Own};\nuse crate::a::c::{self, D};\nfn f() { c::g(); std::fs::read(); }\n"),
-        ("a/c.rs", "use serde::B;\nfn f() { super::d::deep::X::new(); }\n"),
+        ("a/c.rs", "use serde::B;\nfn f(a: &A) -> impl B + use<'_> { super::d::deep::X::new(); }\n"),
         ("a/d.rs", "pub mod deep;\npub use deep::X;\nfn f(x: X) {}\n"),
         (
             "a/d/deep.rs",

@@ -67,6 +67,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("serde", &["*"]),
     ("serde_json", &["*"]),
     ("sled", &["store"]),
+    ("smallvec", &["snapshot"]),
     ("tempfile", &["cli", "daemon", "devices"]),
     ("thiserror", &["*"]),
     (

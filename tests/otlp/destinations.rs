@@ -1,5 +1,6 @@
 //! To several collectors at once, each with its own queue, pace and counters.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -53,7 +54,11 @@ fn one_that_is_down_and_one_that_is_silent_hold_up_nobody_and_get_everything_lat
     }
     let waiting = wait_for("books", limit(), || ledger(&agent, "down"))[0];
     agent.kill();
+    // With queues in it the directory is ours yet.
+    std::fs::set_permissions(agent.data_dir(), PermissionsExt::from_mode(0o755)).expect("our own directory");
     agent.start_again();
+    let mode = std::fs::metadata(agent.data_dir()).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o7777, 0o711, "nobody lists it");
     is_up.store(true, Ordering::SeqCst);
     wait_for("the backlog to be taken", limit(), || ledger(&agent, "down").filter(|l| l[1] > waiting));
     let taken = down.taken();

@@ -152,7 +152,7 @@ impl Running {
 
 /// What ends a plugin with this fault, and what it reported before.
 fn end_of(fault: &str) -> Option<(PluginError, Vec<PluginReport>)> {
-    // One that is busy with a million attributes answers nothing else meanwhile.
+    // One that is busy with half a million attributes answers nothing else meanwhile.
     let often = |p: &mut PluginPatience| p.health = Duration::from_millis(300);
     Some(
         Running::start(Made::new(fault, None)?.plugin(|p| {
@@ -336,7 +336,7 @@ fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
         ("duplicate ids", "device_group[0].devices[2].id is \"f-0\" again"),
         ("empty vendor", "device_group[0].vendor is empty"),
         ("many attributes", "device_group[0].attributes has more than 1000"),
-        ("million attributes", "bytes: at most 4194304 are taken"),
+        ("half a million attributes", "bytes: at most 4194304 are taken"),
         ("long strings", "bytes: at most 4194304 are taken"),
         ("no text", "answered with what is no such message"),
     ];

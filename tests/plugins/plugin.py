@@ -53,8 +53,8 @@ def wrong(found):
         found.devices.add(ID=PREFIX + "-0", healthy=True)
     if FAULT == "empty vendor":
         found.vendor = ""
-    if FAULT == "million attributes":
-        for n in range(1_000_000):
+    if FAULT == "half a million attributes":
+        for n in range(500_000):
             found.attributes[str(n)].bool_val = True
     if FAULT == "many attributes":
         for n in range(2_000):

@@ -51,8 +51,8 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
 }
 
 /// The same while tests run on the host.
-pub fn build_behind(root: &Path, arguments: &[&str]) -> Result<Built> {
-    build_by(as_by_hand(run::behind(program())), root, arguments)
+pub fn build_idle(root: &Path, arguments: &[&str]) -> Result<Built> {
+    build_by(as_by_hand(run::idle(program())), root, arguments)
 }
 
 fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Built> {

@@ -45,6 +45,19 @@ pub fn parse(text: &str) -> Printed {
     printed
 }
 
+impl Printed {
+    /// Where a failed test panicked, and what it said: a line or two behind `: `, or nothing.
+    pub fn why(&self, test: &str) -> String {
+        let of_it = self.details.split_once(&format!("---- {test} stdout ----")).map(|(_, rest)| rest);
+        let of_it = of_it.map(|rest| rest.split("\n---- ").next().unwrap_or(rest));
+        let lines = of_it.unwrap_or_default().lines().skip_while(|line| !line.contains(" panicked at "));
+        let said: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
+        let said = said.join(" ");
+        let at = said.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
+        if at.is_empty() { String::new() } else { format!(": {}", at.chars().take(300).collect::<String>()) }
+    }
+}
+
 fn count(summary: &str, what: &str) -> usize {
     let words: Vec<&str> = summary.split([' ', ';']).filter(|w| !w.is_empty()).collect();
     let at = words.iter().position(|word| *word == what);
@@ -78,6 +91,15 @@ mod tests {
         let printed = parse(text);
         assert_eq!((printed.passed, &printed.failed, &printed.ignored), (1, &vec!["a".into()], &vec!["c".into()]));
         assert!(printed.details.contains("thread 'a' panicked\nwhy"), "{}", printed.details);
+    }
+
+    #[test]
+    fn a_failure_says_where_and_why_in_a_line() {
+        let details = "---- m::a stdout ----\nnoise\n\nthread 'm::a' panicked at tests/x.rs:7:9:\nassertion failed: left\n  left: 1\n right: 2\n\
+                       note: run with\n\n---- m::ab stdout ----\nno panic here";
+        let printed = Printed { details: details.into(), ..Printed::default() };
+        assert_eq!(printed.why("m::a"), ": tests/x.rs:7:9: assertion failed: left   left: 1  right: 2");
+        assert_eq!((printed.why("m::ab"), printed.why("other")), (String::new(), String::new()));
     }
 
     #[test]

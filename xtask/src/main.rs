@@ -3,6 +3,7 @@
 //! ```text
 //! main       words of the command line
 //! test       build once, run everything everywhere, count
+//!   host     what runs on this host, in two lanes
 //!   steps    one after the other, or beside each other
 //!   cargo    builds, and says which binaries came out
 //!   libtest  reads what a test binary printed

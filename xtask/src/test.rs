@@ -1,9 +1,12 @@
 //! `cargo xtask test`: every test in every place, counted.
 
+mod host;
+
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
+use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{self, Built, TestBinary};
@@ -14,11 +17,12 @@ use crate::skips::{AllowedSkips, Circumstances, Judgement};
 use crate::steps::{Step, Steps};
 use crate::{Result, power, run};
 
-/// These start agents and compare what they measure: one test at a time.
-const ONE_AT_A_TIME: &[&str] = &["live", "observed", "supervisor", "prometheus", "boards", "systemd", "chaos"];
-/// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with cgroup v2, not in all.
-const DIVIDED: &[&str] = &["live"];
-const HOST_LIMIT: Duration = Duration::from_secs(900);
+/// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with cgroup v2, not in
+/// all. A binary, and what the names of the tests begin with.
+const DIVIDED: &[(&str, &str)] =
+    &[("live", ""), ("observed", ""), ("supervisor", ""), ("kernel_pass", "wrong::"), ("kernel_ends", "where_")];
+/// Of one test binary, on a slow machine beside the other lane and builds.
+const HOST_LIMIT: Duration = Duration::from_secs(2_400);
 /// So many tests may fail beside all else and pass alone: what is late once on a busy machine is told and no verdict. More are one.
 const MOST_AGAIN: usize = 2;
 
@@ -94,10 +98,15 @@ pub fn run(options: &Options) -> Result<bool> {
     let parts = steps.step("parts", || parts::get(&root, Purpose::Tests))?;
     let built = steps.step("build", || cargo::build(&root, &["test", "--no-run", "--workspace"]))?;
 
-    let all = All { root: &root, logs: &logs, parts: &parts, built: &built, options, steps: &steps };
-    // One after the other: tests of the host that measure time are wrong at times beside machines that take every processor.
-    let mut sections: Vec<Section> = steps.beside(all.of_the_host())?.into_iter().flatten().collect();
-    sections.extend(steps.beside(all.machines())?.into_iter().flatten());
+    let agent = OnceLock::new();
+    let all =
+        All { root: &root, logs: &logs, parts: &parts, built: &built, guests_agent: &agent, options, steps: &steps };
+    // One after the other: tests of the host that measure time are wrong at times beside machines that take every processor, and machines
+    // are late beside each other.
+    let mut sections: Vec<Section> = steps.beside(all.before_guests())?.into_iter().flatten().collect();
+    if GUESTS.iter().any(|guest| options.wants(guest.name)) {
+        sections.extend(steps.step("guests", || all.guests())?);
+    }
     steps.step("alone", || all.again(&mut sections))?;
     let circumstances = Circumstances { root: is_root()?, debian: parts::can_be_had() };
     Ok(judge(&sections, &allowed, circumstances, options, &steps))
@@ -110,6 +119,7 @@ struct All<'a> {
     logs: &'a Path,
     parts: &'a Parts,
     built: &'a Built,
+    guests_agent: &'a OnceLock<Built>,
     options: &'a Options,
     steps: &'a Steps,
 }
@@ -118,20 +128,27 @@ impl<'a> All<'a> {
     fn of_the_host(self) -> Vec<Step<'a, Vec<Section>>> {
         let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
         if self.options.wants("host") {
-            steps.push(("host", Box::new(move || self.host())));
+            for lane in host::Lane::ALL {
+                steps.push((lane.name(), Box::new(move || self.host(lane))));
+            }
         }
         if self.options.wants("checks") && self.options.filter.is_empty() {
             steps.push(("checks", Box::new(move || self.checks())));
         }
         steps
     }
-    fn machines(self) -> Vec<Step<'a, Vec<Section>>> {
-        let mut steps: Vec<Step<'a, Vec<Section>>> = Vec::new();
+    fn host_and_power(self) -> Result<Vec<Section>> {
+        let mut sections: Vec<Section> = self.steps.beside(self.of_the_host())?.into_iter().flatten().collect();
         if self.options.wants("power") && self.options.filter.is_empty() {
-            steps.push(("power", Box::new(move || self.power())));
+            sections.extend(self.steps.step("power", || self.power())?);
         }
-        if GUESTS.iter().any(|guest| self.options.wants(guest.name)) {
-            steps.push(("guests", Box::new(move || self.guests())));
+        Ok(sections)
+    }
+    fn before_guests(self) -> Vec<Step<'a, Vec<Section>>> {
+        let mut steps: Vec<Step<'a, Vec<Section>>> = vec![("host and power", Box::new(move || self.host_and_power()))];
+        // Its build takes minutes of two processors, of which these leave the most.
+        if self.options.everything() {
+            steps.push(("guests' agent", Box::new(move || self.guests_agent().map(|_| Vec::new()))));
         }
         steps
     }
@@ -150,77 +167,6 @@ fn is_root() -> Result<bool> {
 }
 
 impl All<'_> {
-    fn host(self) -> Result<Vec<Section>> {
-        let mut sections = Vec::new();
-        for test in &self.built.tests {
-            let mut command = Command::new(&test.path);
-            command.current_dir(&test.package).env("CARGO_MANIFEST_DIR", &test.package);
-            if ONE_AT_A_TIME.contains(&test.name.as_str()) {
-                command.arg("--test-threads=1");
-            }
-            sections.push(self.on_host(command, &test.name, list(test, self.options)?)?);
-        }
-        let mut doc = cargo::cargo();
-        doc.current_dir(self.root).args(["test", "--quiet", "--doc", "--workspace", "--"]);
-        sections.push(self.on_host(doc, "documentation", Vec::new())?);
-        Ok(sections)
-    }
-
-    fn on_host(self, mut command: Command, name: &str, tests: Vec<String>) -> Result<Section> {
-        let (log, skips) = (self.logs.join(format!("host-{name}.log")), self.logs.join(format!("host-{name}.skips")));
-        fs::write(&skips, "")?;
-        command.env("ALLOSTAT_SKIPS", &skips).env("ALLOSTAT_PARTS", &self.parts.dir).env("ALLOSTAT_PLACE", "host");
-        // The place of a panic is told; the frames below it would push what failed out of a record of the end.
-        command.env("RUST_BACKTRACE", "0");
-        if !self.options.filter.is_empty() {
-            command.arg(&self.options.filter);
-        }
-        let began = Instant::now();
-        let ended = run::logged(&mut command, &log, HOST_LIMIT)?;
-        let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(&log)?));
-        printed.finished &= ended.is_some_and(|status| status.success() || printed.failures > 0);
-        let skips = fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect();
-        let section =
-            Section { place: "host".into(), binary: name.into(), tests, printed, skips, passed_alone: Vec::new() };
-        say(&section, began.elapsed());
-        Ok(section)
-    }
-
-    /// Checks by programs that are not test binaries: each counts as a test.
-    fn checks(self) -> Result<Vec<Section>> {
-        let root = self.root;
-        let yml = |dir: &str| -> Vec<PathBuf> {
-            let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-            let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "yml")).collect();
-            paths.sort();
-            paths
-        };
-        let mut wanted: Vec<(&str, PathBuf)> = yml("alerts").into_iter().map(|path| ("check", path)).collect();
-        wanted.extend(yml("alerts/tests").into_iter().map(|path| ("test", path)));
-        let mut section = Section { place: "checks".into(), binary: "promtool".into(), ..Section::default() };
-        section.printed.finished = true;
-        let began = Instant::now();
-        for (verb, path) in wanted {
-            let name = format!("{verb} rules {}", path.strip_prefix(root).unwrap_or(&path).display());
-            section.tests.push(name.clone());
-            let Some(promtool) = self.parts.program("promtool") else {
-                section.printed.passed += 1; // A skip is taken off what passed, as with libtest.
-                section.skips.push((name, "no-prometheus".into()));
-                continue;
-            };
-            match run::output(Command::new(promtool).args([verb, "rules"]).arg(&path)) {
-                Ok(_) => section.printed.passed += 1,
-                Err(error) => {
-                    section.printed.failures += 1;
-                    section.printed.details += &format!("---- {name} ----\n{error}\n");
-                    section.printed.failed.push(name);
-                }
-            }
-        }
-        say(&section, began.elapsed());
-        Ok(vec![section])
-    }
-
     /// Machines that are switched off while they write: each is a test.
     fn power(self) -> Result<Vec<Section>> {
         let began = Instant::now();
@@ -261,8 +207,8 @@ impl All<'_> {
                 let Some(module) = guest.chooses(&test.name) else { continue };
                 let mut names = list(test, self.options)?;
                 names.retain(|name| name.starts_with(module));
-                if let Some(share) = share.filter(|_| DIVIDED.contains(&test.name.as_str())) {
-                    names = names.into_iter().skip(share).step_by(wanted().filter(same).count()).collect();
+                if let Some(share) = share {
+                    names = share_of(&test.name, names, share, wanted().filter(same).count());
                 }
                 if !names.is_empty() {
                     tests.push(Chosen { test: test.clone(), names });
@@ -283,7 +229,7 @@ impl All<'_> {
             sections.push(section);
         }
         if !running.is_empty() {
-            let agent = &self.steps.step("guests' agent", || self.guests_agent())?;
+            let agent = &self.guests_agent()?;
             let begin = |(guest, tests): (&'static Guest, Vec<Chosen>)| {
                 let run: Step<'_, _> = (guest.name, Box::new(move || self.guest(guest, agent, &tests)));
                 run
@@ -294,8 +240,13 @@ impl All<'_> {
         Ok(sections)
     }
 
+    /// Built once.
     fn guests_agent(self) -> Result<Built> {
-        cargo::build_behind(self.root, &["build", "--profile", guest::PROFILE, "--bin", "allostat"])
+        if let Some(built) = self.guests_agent.get() {
+            return Ok(built.clone());
+        }
+        let built = cargo::build_idle(self.root, &["build", "--profile", guest::PROFILE, "--bin", "allostat"])?;
+        Ok(self.guests_agent.get_or_init(|| built).clone())
     }
 
     /// Each test that failed, where there are few, with nothing beside it.
@@ -371,6 +322,13 @@ impl All<'_> {
     }
 }
 
+/// Of the tests of a binary those that one guest runs of so many.
+fn share_of(binary: &str, names: Vec<String>, share: usize, guests: usize) -> Vec<String> {
+    let is_divided = |name: &String| DIVIDED.iter().any(|(of, first)| *of == binary && name.starts_with(first));
+    let (divided, whole): (Vec<String>, Vec<String>) = names.into_iter().partition(is_divided);
+    whole.into_iter().chain(divided.into_iter().skip(share).step_by(guests)).collect()
+}
+
 /// The names of a binary's tests that match the filter.
 fn list(test: &TestBinary, options: &Options) -> Result<Vec<String>> {
     let said = run::output(Command::new(&test.path).args(["--list", "--format", "terse"]).current_dir(&test.package))?;
@@ -395,6 +353,8 @@ fn say(section: &Section, took: Duration) {
             took.as_secs_f64()
         );
     }
+    // What failed is told in full at the end, which a run that is cut off does not reach.
+    section.printed.failed.iter().for_each(|name| println!("    FAILED {name}"));
 }
 
 /// Adds up, prints what failed and what was skipped, and ends with the line that counts.
@@ -416,10 +376,11 @@ fn judge(
         if printed.failures > 0 || !printed.finished || !passed_alone.is_empty() {
             println!("\n=== {place}: {binary} ===\n{}", printed.details);
         }
-        names.extend(printed.failed.iter().map(|name| format!("FAILED {place}: {binary}: {name}")));
-        names.extend(passed_alone.iter().map(|name| {
-            format!("FLAKY {place}: {binary}: {name} failed beside all else and passed alone: it wants mending")
-        }));
+        let said = |name: &String| format!("{place}: {binary}: {name}{}", printed.why(name));
+        names.extend(printed.failed.iter().map(|name| format!("FAILED {}", said(name))));
+        names.extend(
+            passed_alone.iter().map(|name| format!("FLAKY, it passed alone and wants mending: {}", said(name))),
+        );
         if !printed.finished {
             failed += 1;
             let last = printed.last.as_deref().unwrap_or("before its first test");
@@ -460,4 +421,18 @@ fn judge(
     names.iter().for_each(|name| println!("{name}"));
     println!("{passed} passed, {failed} failed, {} skipped", skipped.len());
     failed == 0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_divided_test_runs_in_one_guest_and_each_other_one_in_all() {
+        let names = || ["wrong::a", "every_field", "wrong::b", "wrong::c"].map(str::to_owned).to_vec();
+        assert_eq!(share_of("kernel_pass", names(), 0, 2), ["every_field", "wrong::a", "wrong::c"]);
+        assert_eq!(share_of("kernel_pass", names(), 1, 2), ["every_field", "wrong::b"]);
+        assert_eq!(share_of("reader", names(), 1, 2), names());
+        assert_eq!(share_of("kernel_pass", names(), 0, 1).len(), 4, "one guest alone runs all");
+    }
 }
