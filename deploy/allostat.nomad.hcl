@@ -24,6 +24,7 @@ job "allostat" {
         ALLOSTAT_LISTEN           = "0.0.0.0:9740"
         ALLOSTAT_TELEMETRY_PUBLIC = "metrics"
         ALLOSTAT_OBSERVE_SOURCES  = "nomad,systemd,docker"
+        ALLOSTAT_DRIVERS          = "none"
       }
 
       resources {

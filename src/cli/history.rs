@@ -20,7 +20,7 @@ pub struct History {
     /// An id, or a beginning of one; of others what their source calls it does as well
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Only of this job (a unit, an image's service, a Slurm user: what `allostat top` calls JOB)
+    /// Only of this workload (a job, a slice, a Compose project, a Slurm account: what `allostat top` calls WORKLOAD)
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Only those that this one ran: managed (the agent), docker, systemd, kubernetes ...
