@@ -1,11 +1,7 @@
 //! Who is let in over TCP: a real agent with Prometheus's web configuration file, asked by clients that may, by such that may not,
 //! and by a real Prometheus.
 
-#[path = "common/certificates.rs"]
-mod certificates;
-#[macro_use]
-mod common;
-
+use crate::certificates;
 use std::io;
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -13,13 +9,13 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::prelude::BASE64_STANDARD;
-use certificates::{Authority, Shown};
-use common::{
+use crate::common::{
     Agent, AgentOptions, Cli, Exposition, Prometheus, Response, allostat, exchange, is_root, patience, tcp, test_dir,
     wait_for,
 };
+use base64::Engine as _;
+use base64::prelude::BASE64_STANDARD;
+use certificates::{Authority, Shown};
 use rustls::version::{TLS12, TLS13};
 use rustls::{ClientConfig, ClientConnection, ProtocolVersion, StreamOwned};
 
@@ -330,7 +326,8 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
     wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
     assert_eq!(ask(TOKEN), 401);
-    let elsewhere = common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
+    let elsewhere =
+        crate::common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
     assert!(elsewhere.stderr.contains("as plain text") && elsewhere.stderr.contains("https://"), "{elsewhere:?}");
     agent.stop();
 }
@@ -432,7 +429,7 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
     write("web.yml", example);
     write("ca.pem", &authority.pem());
     authority.sign(|_| ()).write(dir.path(), "agent");
-    let check = |name: &str| common::alone(dir.path(), &["check", &file(name)]);
+    let check = |name: &str| crate::common::alone(dir.path(), &["check", &file(name)]);
     assert!(check("web.yml").ok().contains("ok (web configuration)"));
     let hash = example.lines().find_map(|line| line.trim().strip_prefix("prometheus: ")).expect("a user");
     assert_eq!(bcrypt::verify("example", hash.trim_matches('"')).ok(), Some(true), "the password that it names");
@@ -458,7 +455,7 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
             (vec!["check", &file("agent.hcl")], 65),
             (vec!["agent", "--config", &file("agent.hcl"), "--data-dir", &file("data"), "--listen", "127.0.0.1:0"], 65),
         ] {
-            let told = common::alone(dir.path(), &args);
+            let told = crate::common::alone(dir.path(), &args);
             assert!(told.stderr.contains(words) && told.code == Some(code), "{words}: {told:?}");
         }
     }
@@ -492,7 +489,7 @@ fn a_certificate_of_its_own_is_believed_and_one_that_says_it_is_an_authority_is_
         let own = Shown { certificate: params.self_signed(&key).expect("a certificate").der().clone(), key };
         own.write(site.dir.path(), "agent");
         std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
-        let checked = common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
+        let checked = crate::common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
         assert_eq!(
             (checked.code, checked.stderr.contains("web.yml:2:14: warning")),
             (Some(0), code != 0),

@@ -1,7 +1,5 @@
 //! The commands as people use them: against a real agent, and with everything that can be wrong.
 
-mod common;
-
 use std::collections::BTreeSet;
 use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
 #[track_caller]
 fn fails(cli: &Cli, code: i32, words: &[&str]) {
@@ -435,7 +433,7 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
 
     // It obeys from its first moment on.
     agent.begin();
-    let healthy = |agent: &Agent| common::tcp(agent.address, "GET", "/healthz", &[], b"").ok();
+    let healthy = |agent: &Agent| crate::common::tcp(agent.address, "GET", "/healthz", &[], b"").ok();
     wait_for("a sign of life", Duration::from_secs(10) * patience(), || healthy(&agent));
     let asked = Instant::now();
     agent.terminate();
@@ -443,7 +441,7 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
 
     agent.begin();
     wait_for("answers", Duration::from_secs(10) * patience(), || {
-        let list = common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok()?;
+        let list = crate::common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok()?;
         (list.status == 200).then_some(())
     });
     let (sought, state) = id(&agent, "lost");
@@ -652,7 +650,7 @@ fn an_agent_that_comes_back_says_nothing_before_it_knows_everything() {
         agent.kill();
         agent.begin();
         let list = wait_for("a first answer", Duration::from_secs(20) * patience(), || {
-            common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok().filter(|list| list.status == 200)
+            crate::common::unix(&agent.socket(), "GET", "/v1/allocs", &[], b"").ok().filter(|list| list.status == 200)
         });
         assert_eq!(list.json()["allocs"].as_array().expect("a list").len(), MANY);
         assert_eq!(agent.metrics().u64("allostat_node_allocs_total", &[]), MANY as u64);

@@ -1,8 +1,5 @@
 //! What we say under a name of OpenTelemetry's semantic conventions is what they publish under it: their own package is read, as PyPI has it.
 
-#[macro_use]
-mod common;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
@@ -64,7 +61,7 @@ fn ours() -> Vec<(String, (String, String), Vec<String>)> {
 
 #[test]
 fn each_name_of_the_conventions_has_the_instrument_the_unit_and_attributes_that_they_publish() {
-    let Some(package) = common::part_file("semantic-conventions", "opentelemetry/semconv") else {
+    let Some(package) = crate::common::part_file("semantic-conventions", "opentelemetry/semconv") else {
         skip_test!("no-python")
     };
     let schemas = std::fs::read_to_string(package.join("schemas.py")).unwrap();

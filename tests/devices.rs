@@ -1,14 +1,11 @@
 //! A real agent with a library that answers as NVML does, and every way in which GPUs and their drivers fail.
 
-#[macro_use]
-mod common;
-
 use std::collections::BTreeSet;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, counters, end, helpers, is_helper, none_fell, patience, wait_for, workload};
+use crate::common::{Agent, AgentOptions, counters, end, helpers, is_helper, none_fell, patience, wait_for, workload};
 use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 
 const GPU_0: &str = "GPU-fa4e0000-0000-4000-8000-000000000000";
@@ -31,14 +28,14 @@ fn options(library: &Path) -> AgentOptions {
 
 impl Host {
     fn with(scenario: &Scenario) -> Host {
-        let directory = common::test_dir();
+        let directory = crate::common::test_dir();
         let gpus = fake_nvml::install(directory.path(), scenario).expect("the fake NVML is built");
         let agent = Agent::with(options(gpus.library()));
         Host { agent, gpus, _directory: directory }
     }
     /// The same with another tick.
     fn each(scenario: &Scenario, tick: Duration) -> Host {
-        let directory = common::test_dir();
+        let directory = crate::common::test_dir();
         let gpus = fake_nvml::install(directory.path(), scenario).expect("the fake NVML is built");
         let AgentOptions { config, .. } = options(gpus.library());
         let config = config.replace("200ms", &format!("{}s", tick.as_secs()));
@@ -117,7 +114,7 @@ fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
                 format!("{}{{{}}}\n", sample.name, labels.join(","))
             })
             .collect();
-        common::golden(format!("tests/golden/devices/{profile}.txt"), &series.into_iter().collect::<String>());
+        crate::common::golden(format!("tests/golden/devices/{profile}.txt"), &series.into_iter().collect::<String>());
         assert!(metrics.all("allostat_device_plugin_faults_total", &[]).is_empty(), "{profile}: nothing is a fault");
         host.agent.stop();
     }
@@ -126,7 +123,7 @@ fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
 /// Two tasks on one GPU, one of them on another as well; what is nobody's; peaks stay when they end.
 #[test]
 fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let host = Host::with(&two());
@@ -184,7 +181,7 @@ fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
 /// A tick is ten seconds or more: who is on a GPU is looked at in between, and its process has ended by the next.
 #[test]
 fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     const GIB: u64 = 1 << 30;
@@ -212,7 +209,7 @@ fn who_is_on_a_gpu_between_two_ticks_has_its_peak_also_if_it_has_gone_by_then() 
 /// The same of the agent's own answers and commands; over TCP without what is its owner's.
 #[test]
 fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let mut scenario = two();
@@ -237,7 +234,7 @@ fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
     assert_eq!(gpu["serial"], "SECRET-SERIAL");
     let nomad = format!("/v1/client/allocation/{alloc}/stats");
     for path in ["/v1/devices", &format!("/v1/allocs/{alloc}/stats"), &nomad, "/v1/client/stats"] {
-        let told = common::tcp(host.agent.address, "GET", path, &[], b"").expect("an answer");
+        let told = crate::common::tcp(host.agent.address, "GET", path, &[], b"").expect("an answer");
         assert!(told.status == 200 && !told.text().contains("SECRET"), "{path}: {}", told.text());
         assert!(told.text().contains(GPU_0), "{path}: {}", told.text());
     }
@@ -267,7 +264,7 @@ fn the_api_and_the_commands_show_each_gpu_and_the_tasks_on_it() {
 
 #[test]
 fn a_host_without_devices_says_so_and_why() {
-    let directory = common::test_dir();
+    let directory = crate::common::test_dir();
     let agent = Agent::with(without_gpus(directory.path()));
     let down = || agent.json("/v1/devices")["plugins"][0]["message"].as_str().map(str::to_owned);
     wait_for("its plugin to look", Duration::from_secs(10) * patience(), || {
@@ -374,7 +371,7 @@ fn a_slow_driver_makes_values_older_and_no_scrape_slower() {
 /// And where there is none, nothing of all this: no thread, and one look in five minutes.
 #[test]
 fn a_driver_that_is_installed_later_is_found_without_a_restart() {
-    let directory = common::test_dir();
+    let directory = crate::common::test_dir();
     let agent = Agent::with(without_gpus(directory.path()));
     let shown = || agent.metrics();
     // The first look is a helper's, which takes its moment to begin and to end.
@@ -416,7 +413,7 @@ fn with_bus(directory: &Path, functions: &[(&str, &str, &str)]) -> Option<std::p
          mount --bind {} {}\nexec {} \"$@\"\n",
         devices.display(),
         bus.display(),
-        common::allostat().display()
+        crate::common::allostat().display()
     );
     std::fs::write(&wrapped, script).expect("our own file");
     std::fs::set_permissions(&wrapped, std::fs::Permissions::from_mode(0o755)).expect("our own file");
@@ -431,10 +428,10 @@ fn without_gpus(directory: &Path) -> AgentOptions {
 /// As where the package was removed, or an upgrade failed half way: nothing else would tell that the GPUs are not measured.
 #[test]
 fn gpus_on_the_bus_without_their_drivers_library_are_a_plugin_that_is_down_until_it_is_installed() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
-    let directory = common::test_dir();
+    let directory = crate::common::test_dir();
     let bus = [
         ("0000:17:00.0", "0x10de", "0x030200"),
         ("0000:65:00.0", "0x10de", "0x030200"),
@@ -487,18 +484,19 @@ fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
 /// Another plugin goes on, scrapes too, and what was counted counts on when the devices are back.
 #[test]
 fn a_library_that_breaks_ends_its_helper_and_nobody_else() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     const OTHER: &str = "GPU-other";
-    let (directory, theirs, programs) = (common::test_dir(), common::test_dir(), common::test_dir());
+    let (directory, theirs, programs) =
+        (crate::common::test_dir(), crate::common::test_dir(), crate::common::test_dir());
     let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
     let mut other = Device::of("t4");
     other.uuid = OTHER.to_owned();
     let others = fake_nvml::install(theirs.path(), &Scenario::new().with(other)).expect("the fake NVML is built");
     let script = format!(
         "#!/bin/sh\nexec {:?} device-plugin nvidia --library {:?}\n",
-        common::allostat().display(),
+        crate::common::allostat().display(),
         others.library().display()
     );
     let program = programs.path().join("other");
@@ -586,7 +584,7 @@ fn a_helper_that_hangs_keeps_no_agent_from_its_end_and_goes_with_it_however_that
 
 #[test]
 fn who_wants_no_helper_has_the_library_in_the_agent() {
-    let directory = common::test_dir();
+    let directory = crate::common::test_dir();
     let gpus = fake_nvml::install(directory.path(), &two()).expect("the fake NVML is built");
     let AgentOptions { config, .. } = options(gpus.library());
     let config = config.replace("devices {", "devices {\n nvidia_isolated = false");
@@ -603,7 +601,7 @@ fn alive(helpers: &[u32]) -> Vec<u32> {
     helpers.iter().copied().filter(|pid| is_helper(*pid)).collect()
 }
 
-fn device_counters(metrics: &common::Exposition) -> std::collections::BTreeMap<String, f64> {
+fn device_counters(metrics: &crate::common::Exposition) -> std::collections::BTreeMap<String, f64> {
     let counts = |name: &str| metrics.types.get(name).is_some_and(|kind| kind == "counter");
     let of = metrics.samples.iter().filter(|s| counts(&s.name) && s.labels.contains_key("device_uuid"));
     of.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
@@ -611,7 +609,7 @@ fn device_counters(metrics: &common::Exposition) -> std::collections::BTreeMap<S
 
 #[test]
 fn an_old_library_without_some_functions_tells_the_rest() {
-    let directory = common::test_dir();
+    let directory = crate::common::test_dir();
     let without = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetFieldValues"];
     let gpus = fake_nvml::install_without(directory.path(), &two(), &without).expect("the fake NVML is built");
     let agent = Agent::with(options(gpus.library()));
@@ -649,7 +647,7 @@ fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_
 
 #[test]
 fn errors_that_a_driver_tells_of_are_counted_each_and_are_the_tasks_that_used_the_gpu() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let host = Host::with(&two());
@@ -708,7 +706,7 @@ fn hold_a_gpu(agent: &Agent, name: &str, gpu: &str) -> (String, u32) {
 /// What the agent is killed for: what it had told of tasks that run, and of those that had ended.
 #[test]
 fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_end() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     const GIB: u64 = 1 << 30;
@@ -850,7 +848,7 @@ fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
 /// Of a divided GPU: what is used is told of the instance, and once.
 #[test]
 fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let host = Host::with(&Scenario::new().with(Device::of("a100-mig")));
@@ -881,7 +879,7 @@ fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
 /// The highest of a process is the driver's own figure where it keeps accounts, whatever lay between two readings.
 #[test]
 fn what_the_driver_keeps_of_a_process_is_its_tasks_peak_also_when_it_has_just_ended() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     const GIB: u64 = 1 << 30;

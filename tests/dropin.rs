@@ -1,16 +1,7 @@
 //! Pages under the names of cAdvisor and of Nomad: whole bodies of recorded machines and of made-up allocs of every source, and the
 //! tables that readers are shown. `ALLOSTAT_BLESS=1` writes the golden files and the tables anew.
 
-#[macro_use]
-mod common;
-#[path = "common/openmetrics.rs"]
-#[allow(dead_code, reason = "other tests use all of it")]
-mod openmetrics;
-#[path = "common/protobuf.rs"]
-#[allow(dead_code, reason = "other tests use all of it")]
-mod protobuf;
-mod synthetic;
-
+use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -18,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Exposition, Prometheus};
 use allostat::board::{Board, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::dropin::nomad::CpuWindow;
@@ -36,7 +28,6 @@ use allostat::model::units::{Nanos, Timestamp};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::{AllocView, Parts, Scrapers, Snapshot, TaskView, sampler};
 use allostat::telemetry::Metrics;
-use common::{Exposition, Prometheus};
 use synthetic::{NOW, Said};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
@@ -64,8 +55,8 @@ fn text(bytes: Vec<u8>) -> String {
 fn compare_page(name: &str, page: impl Fn(Format) -> Vec<u8>) {
     let (prom, om) = (text(page(Format::Text)), text(page(Format::OpenMetrics)));
     openmetrics::check(&om).unwrap_or_else(|why| panic!("{name}: {why}"));
-    common::golden(format!("tests/golden/dropin/{name}.prom"), &prom);
-    common::golden(format!("tests/golden/dropin/{name}.om"), &om);
+    crate::common::golden(format!("tests/golden/dropin/{name}.prom"), &prom);
+    crate::common::golden(format!("tests/golden/dropin/{name}.om"), &om);
     let told = protobuf::series(&protobuf::decode(&page(Format::Protobuf)));
     let written: BTreeMap<_, _> =
         Exposition::parse(&prom).samples.into_iter().map(|s| ((s.name.clone(), s.labels.clone()), s.f64())).collect();
@@ -290,7 +281,7 @@ fn the_root_has_what_the_hosts_collectors_know_and_nothing_else() {
     let page = Exposition::parse(&text(of_cadvisor(&machine("v2-new"), Format::Text)));
     let of_root = |name: &str| {
         let all = page.all(name, &[("id", "/")]);
-        all.into_iter().find(|s| !s.labels.contains_key("interface")).map(common::Sample::f64)
+        all.into_iter().find(|s| !s.labels.contains_key("interface")).map(crate::common::Sample::f64)
     };
     let told: BTreeSet<&str> =
         page.samples.iter().map(|s| s.name.as_str()).filter(|name| of_root(name).is_some()).collect();
@@ -352,7 +343,7 @@ fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
         let mut assembler = synthetic::assembler(synthetic::info(mode, vec![]));
         let snapshot = synthetic::tick(&mut assembler, &board, &said, Samples::default());
         let page = Exposition::parse(&text(of_cadvisor(&snapshot, Format::Text)));
-        let value = |name| page.one(name, &[]).map(common::Sample::f64);
+        let value = |name| page.one(name, &[]).map(crate::common::Sample::f64);
         (value("container_spec_cpu_shares"), value("container_spec_memory_reservation_limit_bytes"))
     };
     let soft = Field::memory_reservation_bytes;
@@ -380,7 +371,7 @@ fn a_share_of_cpus_is_that_of_the_time_between_two_scrapes_and_of_none_where_the
     let ask = |snapshot: &Snapshot| {
         let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
         ["total_percent", "user", "system", "total_ticks"].map(|name| {
-            page.one(&format!("nomad_client_allocs_cpu_{name}"), &[("task", "server")]).map(common::Sample::f64)
+            page.one(&format!("nomad_client_allocs_cpu_{name}"), &[("task", "server")]).map(crate::common::Sample::f64)
         })
     };
     assert_eq!(ask(&first), [None; 4]);
@@ -421,7 +412,8 @@ fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
     let Some(prometheus) = Prometheus::start_at("/metrics/cadvisor", &[address]) else { skip_test!("no-prometheus") };
     let by = "sum by (namespace, pod, container)";
     let cpu = format!("{by} (irate(container_cpu_usage_seconds_total{{image!=\"\",namespace!=\"\"}}[5m]))");
-    let cores = common::wait_for("CPU time over two scrapes", Duration::from_secs(60), || prometheus.value(&cpu));
+    let cores =
+        crate::common::wait_for("CPU time over two scrapes", Duration::from_secs(60), || prometheus.value(&cpu));
     assert!((cores - 0.5).abs() < 0.05, "half a core: {cores}");
     let whose = serde_json::json!({"namespace": "shop", "pod": "web-7d4b9c6f5-x2x7z", "container": "app"});
     let of_app = "container!=\"\",image!=\"\"";
@@ -462,7 +454,7 @@ fn the_page_of_other_names_has_the_tables_of_the_code_and_names_only_what_there_
         let (_, tail) = rest.split_once(&end).unwrap_or_else(|| panic!("{end} is missing"));
         whole = format!("{head}{begin}{table}{end}{tail}");
     }
-    common::golden(&path, &whole);
+    crate::common::golden(&path, &whole);
     let all = cadvisor::descriptors().into_iter().chain(nomad::descriptors());
     let mut seen = BTreeSet::new();
     for desc in all {

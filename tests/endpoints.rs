@@ -1,12 +1,10 @@
 //! What plain TCP tells everybody: what `telemetry.public` lets through, and nothing that names a user, a process, a place on this
 //! host or a secret. docs/endpoints.md holds it as a table; `tests/texts.rs` compares that with the routes.
 
-mod common;
-
 use std::time::Duration;
 
+use crate::common::{Agent, AgentOptions, Response, is_root, patience, tcp, wait_for};
 use allostat::api::{Method, ROUTES};
-use common::{Agent, AgentOptions, Response, is_root, patience, tcp, wait_for};
 
 const JOB: &str = "job \"quiet\" {\n group \"g\" {\n meta {\n m = \"SECRET-META\"\n }\n task \"runs\" {\n driver = \"raw_exec\"\n USER\n \
                    env {\n E = \"SECRET-ENV\"\n }\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo SECRET-ARG SECRET-OUT; exec sleep 600\"]\n }\n }\n }\n \
@@ -97,7 +95,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
         }
         agent.stop();
     }
-    let refused = common::alone(common::test_dir().path(), &["agent", "--print-config"]);
+    let refused = crate::common::alone(crate::common::test_dir().path(), &["agent", "--print-config"]);
     assert!(refused.ok().contains("public = \"read\""), "the default");
 }
 

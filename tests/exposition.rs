@@ -1,23 +1,13 @@
 //! The exposition, byte for byte: of fixture machines, read as an agent reads its host, and of made-up tasks in every
 //! state. `ALLOSTAT_BLESS=1` writes the golden files anew; the difference is read in review.
 
-#[macro_use]
-mod common;
-#[path = "common/otlp_python.rs"]
-mod by_python;
-#[path = "common/openmetrics.rs"]
-mod openmetrics;
-#[path = "common/otlp.rs"]
-mod otlp;
-#[path = "common/protobuf.rs"]
-mod protobuf;
-mod synthetic;
-
+use crate::{by_python, openmetrics, otlp_points as otlp, protobuf, synthetic};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common as parsed;
 use allostat::board::{Board, Published};
 use allostat::collectors::{FdBudget, Sampling, TaskReader, host};
 use allostat::exporters::Selection;
@@ -40,7 +30,6 @@ use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::Tick;
 use allostat::snapshot::{Parts, Scrapers, Snapshot, sampler};
 use allostat::telemetry::Metrics;
-use common as parsed;
 use proptest::prelude::*;
 use prost::Message;
 use synthetic::{NOW, Said};
@@ -86,7 +75,7 @@ fn compare_with_golden_of(name: &str, snapshot: &Snapshot, metrics: &Metrics) {
 }
 
 fn compare(name: &str, text: &str) {
-    common::golden(Path::new("tests/golden/exposition").join(name), text);
+    crate::common::golden(Path::new("tests/golden/exposition").join(name), text);
 }
 
 struct Stopped;

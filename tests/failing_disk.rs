@@ -1,21 +1,18 @@
 //! A real disk that fails under a running agent: every read and write answers EIO, or it turns read-only. The disk is an ext4
 //! file system in a file; what was never synced to it is lost.
 
-#[macro_use]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, counters, none_fell, part, patience, wait_for, workload};
+use crate::common::{Agent, AgentOptions, counters, none_fell, part, patience, wait_for, workload};
 
 /// Unmounted with the value, and detached by that.
 struct Disk(tempfile::TempDir);
 
 impl Disk {
     fn make() -> Option<Disk> {
-        let disk = Disk(common::test_dir());
+        let disk = Disk(crate::common::test_dir());
         let image = std::fs::File::create(disk.image()).expect("our own directory");
         image.set_len(64 << 20).expect("a sparse file takes no room");
         std::fs::create_dir(disk.path()).expect("our own directory");
@@ -91,7 +88,7 @@ fn queued(agent: &Agent) -> (u64, u64) {
 fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let Some(disk) = Disk::make() else { return Err("no-loop-device") };
     // Nobody is there to take what it pushes: it waits on this disk.
-    let away = format!("http://{}", common::free_address());
+    let away = format!("http://{}", crate::common::free_address());
     let env = [("OTEL_EXPORTER_OTLP_ENDPOINT", away.as_str()), ("OTEL_METRIC_EXPORT_INTERVAL", "300")];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
     let options = AgentOptions { data_dir: Some(disk.path().join("data")), env, ..AgentOptions::default() };
@@ -119,7 +116,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
         agent
             .metrics()
             .one("allostat_otlp_queue_oldest_timestamp_seconds", &[("signal", "metrics")])
-            .map(common::Sample::f64)
+            .map(crate::common::Sample::f64)
     };
     let first = oldest(&agent).expect("points wait");
 
@@ -162,7 +159,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
 
 #[test]
 fn a_disk_that_answers_nothing_any_more_costs_no_task_and_no_acknowledged_state() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     if let Err(why) = survives(goes_away) {
@@ -172,7 +169,7 @@ fn a_disk_that_answers_nothing_any_more_costs_no_task_and_no_acknowledged_state(
 
 #[test]
 fn a_disk_that_turns_read_only_costs_no_task_and_no_acknowledged_state() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     if let Err(why) = survives(turns_read_only) {

@@ -1,8 +1,5 @@
 //! A real full disk below the state database.
 
-#[macro_use]
-mod common;
-
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -38,7 +35,7 @@ fn put(store: &SledStore, key: &str) -> Result<(), allostat::store::StoreError> 
 
 #[test]
 fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let Some(disk) = SmallDisk::mount() else { skip_test!("cannot-mount") };
@@ -65,7 +62,7 @@ fn a_full_disk_refuses_writes_loses_nothing_and_is_forgotten_once_there_is_room(
 
 #[test]
 fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is_room() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let Some(disk) = SmallDisk::mount() else { skip_test!("cannot-mount") };
@@ -106,10 +103,10 @@ fn on_a_full_disk_the_queue_of_points_waits_in_memory_and_is_whole_once_there_is
 
 #[test]
 fn output_for_which_the_disk_has_no_room_is_told_with_the_end_of_its_task_and_counted() {
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
-    let mut agent = common::Agent::to_start(common::AgentOptions::default());
+    let mut agent = crate::common::Agent::to_start(crate::common::AgentOptions::default());
     // Tasks have a disk of their own; the state has room.
     let tasks = agent.data_dir().join("alloc");
     std::fs::create_dir_all(&tasks).unwrap();
@@ -143,9 +140,11 @@ fn output_for_which_the_disk_has_no_room_is_told_with_the_end_of_its_task_and_co
     let shown = agent.cli(&["status", id]).ok();
     assert!(shown.contains(words), "{shown}");
     let whose = [("workload", "loud"), ("task", "t"), ("stream", "stdout")];
-    let lost = common::wait_for("it is counted", std::time::Duration::from_secs(10) * common::patience(), || {
-        Some(agent.metrics().one("allostat_task_log_lost_bytes_total", &whose)?.u64())
-    });
+    let lost = crate::common::wait_for(
+        "it is counted",
+        std::time::Duration::from_secs(10) * crate::common::patience(),
+        || Some(agent.metrics().one("allostat_task_log_lost_bytes_total", &whose)?.u64()),
+    );
     assert!((4_000_000..8_000_000).contains(&lost), "{lost}");
     agent.stop();
     drop(disk);
@@ -163,7 +162,7 @@ impl Drop for Unmounted {
 #[test]
 fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};
-    let agent = common::Agent::start();
+    let agent = crate::common::Agent::start();
     let job = |n: u32| {
         let file = agent.data_dir().join(format!("job-{n}.hcl"));
         let meta = "m".repeat(200_000);

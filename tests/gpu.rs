@@ -1,14 +1,11 @@
 //! A real agent on a host with NVIDIA's driver and a GPU, beside what the driver's own `nvidia-smi` says. Everything that a GPU can be made to
 //! say without one stands in `devices`.
 
-#[macro_use]
-mod common;
-
 use std::collections::BTreeMap;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use common::{Agent, AgentOptions, counters, end, helpers, none_fell, patience, wait_for, workload};
+use crate::common::{Agent, AgentOptions, counters, end, helpers, none_fell, patience, wait_for, workload};
 
 const MIB: u64 = 1 << 20;
 
@@ -155,7 +152,7 @@ fn each_gpu_is_told_as_nvidia_smi_tells_it() {
 #[test]
 fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let agent = agent();
@@ -214,7 +211,7 @@ fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
 #[test]
 fn the_energy_of_a_gpu_is_its_power_over_time_and_a_task_that_holds_it_alone_has_all_of_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let agent = agent();
@@ -246,7 +243,7 @@ fn a_task_that_is_on_a_gpu_for_less_than_a_tick_has_the_peak_of_its_memory() {
     if gpus().is_none() {
         skip_test!("no-gpu");
     }
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let agent = Agent::with(AgentOptions::default());
@@ -266,7 +263,7 @@ fn a_task_that_is_on_a_gpu_for_less_than_a_tick_has_the_peak_of_its_memory() {
 #[test]
 fn a_helper_that_is_killed_beside_a_working_gpu_loses_nothing() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
-    if !common::is_root() {
+    if !crate::common::is_root() {
         skip_test!("not-root");
     }
     let agent = agent();

@@ -1,8 +1,6 @@
 //! The test harness tested: what judges everything else must itself be right.
 
-mod common;
-
-use common::{Exposition, Promtool, python_openmetrics};
+use crate::common::{Exposition, Promtool, python_openmetrics};
 
 #[test]
 fn an_exposition_is_read_with_escapes_and_to_the_last_digit() {

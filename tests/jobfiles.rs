@@ -4,14 +4,10 @@
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
 
-#[path = "common/mod.rs"]
-#[macro_use]
-mod common;
-
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use common::{Agent, patience, wait_for};
+use crate::common::{Agent, patience, wait_for};
 
 struct Expected {
     path: PathBuf,

@@ -3,9 +3,6 @@
 //! `tests/golden/jobspec/<name>` stands beside `<name>.txt`: the whole report, errors or warnings.
 //! `ALLOSTAT_BLESS=1` writes the reports anew; read the difference in review.
 
-#[path = "common/golden.rs"]
-mod golden;
-
 use std::path::{Path, PathBuf};
 
 fn files_in(dir: &str, extensions: &[&str]) -> Vec<PathBuf> {
@@ -43,7 +40,7 @@ fn what_is_said_about_a_file_is_what_the_golden_report_says() {
             Err(problems) => problems.to_string(),
         };
         let golden = path.with_extension(format!("{}.txt", path.extension().unwrap().to_str().unwrap()));
-        golden::golden(golden, &format!("{report}\n"));
+        crate::common::golden(golden, &format!("{report}\n"));
     }
 }
 

@@ -1,12 +1,11 @@
 //! What the kernel's trace points tell of cgroups that are gone, beside what its files say of those above them and `wait` of their processes.
 
-mod common;
-
 use std::fs;
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::common::{Cgroups, Description, description, is_root, must_have_pass, wait_for, work_in, workload};
 use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::hierarchy::{Layout, Version};
 use allostat::host::roots::Roots;
@@ -14,7 +13,6 @@ use allostat::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
-use common::{Cgroups, Description, description, is_root, must_have_pass, wait_for, work_in, workload};
 
 const LONG: Duration = Duration::from_secs(60);
 const MIB: u64 = 1 << 20;

@@ -1,8 +1,6 @@
 //! Somebody else listens where an agent is looked for, and lies. As it was done: in a network and below a `/var/lib` of the test's
 //! own, on the default addresses, by another user, against root and an ordinary user.
 
-mod common;
-
 use std::fs::{File, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -13,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_for};
+use crate::common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_for};
 
 const ROLE: &str = "ALLOSTAT_TEST_ROLE";
 const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
@@ -32,12 +30,12 @@ fn who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed() {
         _ => {}
     }
     if !is_root() {
-        return common::skip(NAME, "not-root");
+        return crate::common::skip(NAME, "not-root");
     }
     let mut probe = Command::new("unshare");
     probe.args(["--net", "--mount", "--", "ip", "link", "set", "lo", "up"]);
     if !probe.output().is_ok_and(|tried| tried.status.success()) {
-        return common::skip(NAME, "cannot-unshare");
+        return crate::common::skip(NAME, "cannot-unshare");
     }
     let mut alone = Command::new("unshare");
     alone.args(["--net", "--mount", "--"]).arg(std::env::current_exe().expect("ours"));
@@ -284,7 +282,7 @@ fn attacked() {
     let mut agent = Liar(agent.stdin(Stdio::null()).stderr(log).spawn().expect("it starts"));
     let address = TCP.parse().expect("an address");
     wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
-        common::tcp(address, "GET", "/readyz", &[], b"").ok().filter(|answer| answer.status == 200)
+        crate::common::tcp(address, "GET", "/readyz", &[], b"").ok().filter(|answer| answer.status == 200)
     });
     assert!(root.runs(&["plan", &job]).ok().contains("job j"));
     assert!(root.runs(&["status"]).stderr.contains("no allocs"));

@@ -2,29 +2,21 @@
 //!
 //! `ALLOSTAT_FUZZ_CASES` is how many names; each body has a hundred of them. Python's `prometheus_client` reads some of the bodies.
 
-#[macro_use]
-mod common;
 // Compiled into the library for its own tests, and here.
 #[path = "../src/model/fuzzed.rs"]
 #[allow(dead_code)]
 mod fuzzed;
-#[path = "common/openmetrics.rs"]
-#[allow(dead_code)]
-mod openmetrics;
-#[path = "common/protobuf.rs"]
-#[allow(dead_code)]
-mod protobuf;
-mod synthetic;
 
+use crate::{openmetrics, protobuf, synthetic};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use crate::common::{Exposition, python_parsed};
 use allostat::exporters::walk::{Filter, Walk};
 use allostat::exporters::{Format, prometheus};
 use allostat::model::metric::Samples;
 use allostat::model::totals::Totals;
 use allostat::telemetry::Metrics;
-use common::{Exposition, python_parsed};
 use fuzzed::{Fuzz, each_of, variable};
 use synthetic::Said;
 

@@ -1,7 +1,5 @@
 //! What somebody new stumbles over: said clearly, with the place, and with the right exit code.
 
-mod common;
-
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +8,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Agent, AgentOptions, Cgroups, Cli, Response, allostat, alone, free_address, is_root, mounted_v1, mounted_v2,
     patience, tcp, test_dir, unix, wait_for,
 };

@@ -1,7 +1,5 @@
 //! The fake NVML lays its structures out as NVIDIA's header says, and has only functions that the header declares.
 
-mod common;
-
 use std::fmt::Write as _;
 use std::process::Command;
 
@@ -9,7 +7,7 @@ use fake_nvml::{abi, functions};
 
 /// The header, which is read where it lies and never copied.
 fn header() -> Option<std::path::PathBuf> {
-    common::part_file("nvml-header", "nvidia/nvml_dev/include/nvml.h")
+    crate::common::part_file("nvml-header", "nvidia/nvml_dev/include/nvml.h")
 }
 
 /// A C file that can be compiled where each size and offset is as Rust has it, and where each function is declared.
@@ -29,7 +27,7 @@ fn assertions() -> String {
 
 /// What the compiler that links Rust says of a C file.
 fn compile(include: &std::path::Path, text: &str) -> std::process::Output {
-    let dir = common::test_dir();
+    let dir = crate::common::test_dir();
     let file = dir.path().join("assertions.c");
     std::fs::write(&file, text).expect("a file in a directory of our own");
     let mut cc = Command::new("cc");

@@ -1,13 +1,11 @@
 //! Output that nobody takes: a reader that goes away, a full disk, a closed descriptor. It changes no outcome, and nothing panics.
 
-mod common;
-
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, allostat, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, allostat, patience, test_dir, wait_for};
 
 /// Where output may go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,7 @@
 //! What is shown of an alloc beside what is shown of its tasks, with the readers and the pass of the agent over a tree of kernel
 //! files that changes between any two of their reads: each snapshot agrees with itself, in whatever order tasks begin and end.
 
-mod synthetic;
-
+use crate::synthetic;
 use std::fs;
 use std::num::NonZero;
 use std::path::PathBuf;

@@ -1,9 +1,7 @@
 //! A guest must be what its name says: every controller of its cgroup version, its kernel, a real disk. Otherwise tests
 //! that pass there prove nothing.
 
-mod common;
-
-use common::{Cgroups, in_guest, is_root, mounted_v1, mounted_v2, place};
+use crate::common::{Cgroups, in_guest, is_root, mounted_v1, mounted_v2, place};
 
 fn version() -> (u32, u32) {
     let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").expect("the kernel has a release");
@@ -48,7 +46,7 @@ fn tests_in_a_guest_have_a_real_disk() {
     if place() == "host" {
         skip_test!("not-in-a-guest")
     }
-    let dir = common::test_dir();
+    let dir = crate::common::test_dir();
     let file = dir.path().join("f");
     std::fs::write(&file, vec![1_u8; 1 << 20]).expect("the disk takes data");
     std::fs::File::open(&file).and_then(|f| f.sync_all()).expect("the disk syncs");

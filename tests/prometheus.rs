@@ -1,9 +1,6 @@
 //! A real Prometheus scrapes a real agent that runs real tasks: what it stores is what the kernel and the API say, and
 //! neither promtool nor another language's OpenMetrics parser finds anything wrong with the text.
 
-#[path = "common/mod.rs"]
-#[macro_use]
-mod common;
 #[path = "live/work.rs"]
 #[allow(dead_code, reason = "the live tests use all of it")]
 mod work;
@@ -14,7 +11,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use common::{
+use crate::common::{
     Agent, AgentOptions, Exposition, Prometheus, Promtool, Response, is_root, python_openmetrics, tcp, wait_for,
 };
 use work::{MIB, Work, assert_near};
@@ -83,7 +80,7 @@ fn both_formats_carry_the_same_samples() {
     // scrapes differ of course, a histogram's `le` is a float in OpenMetrics, and only that tells since when a counter counts.
     let samples = |accept: &str| -> BTreeSet<String> {
         let exposition = Exposition::parse(scrape(&agent, accept).text());
-        let tasks = |s: &&common::Sample| {
+        let tasks = |s: &&crate::common::Sample| {
             let mine = ["allostat_task_", "allostat_alloc_", "allostat_workload_"];
             let alike = !s.labels.contains_key("le") && !s.name.ends_with("_created");
             alike && mine.iter().any(|start| s.name.starts_with(start))

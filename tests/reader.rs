@@ -1,13 +1,12 @@
 //! The reader on real cgroups, beside what the kernel's files say when they are read past it.
 
-mod common;
-
 use std::fs;
 use std::path::PathBuf;
 use std::process::Child;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Cgroups, is_root, work_in};
 use allostat::collectors::{
     FdBudget, FinalFile, ReadingError, Sampling, TaskReader, capability, final_files, kept_peak, parse_final,
 };
@@ -17,7 +16,6 @@ use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
-use common::{Cgroups, is_root, work_in};
 
 const MIB: u64 = 1 << 20;
 
@@ -88,13 +86,17 @@ impl Site {
     /// The last steps of an exit are charged after the process was reaped: waits until nothing is added any more.
     fn settle(&self) {
         let mut before = None;
-        common::wait_for("the tail of the exits to be charged", Duration::from_secs(5) * common::patience(), || {
-            std::thread::sleep(Duration::from_millis(20) * common::patience());
-            let now = usage(&self.reader()).cpu_usage_ns();
-            let same = before == Some(now);
-            before = Some(now);
-            same.then_some(())
-        });
+        crate::common::wait_for(
+            "the tail of the exits to be charged",
+            Duration::from_secs(5) * crate::common::patience(),
+            || {
+                std::thread::sleep(Duration::from_millis(20) * crate::common::patience());
+                let now = usage(&self.reader()).cpu_usage_ns();
+                let same = before == Some(now);
+                before = Some(now);
+                same.then_some(())
+            },
+        );
     }
     fn stop(&mut self) {
         for child in &mut self.children {
@@ -161,8 +163,8 @@ fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_re
     }
     let site = Site::new(1000);
     let parent = CgroupPath::from(site._parent.parent.as_str());
-    common::wait_for("the kernel, the values and the reason to say the same", Duration::from_secs(20), || {
-        let expected = common::counts_io();
+    crate::common::wait_for("the kernel, the values and the reason to say the same", Duration::from_secs(20), || {
+        let expected = crate::common::counts_io();
         let read = usage(&site.reader());
         let all = capability::probe(&site.sampling.roots, &site.sampling.layout, &parent, true);
         let told = all.into_iter().find(|c| c.feature == "io").expect("it is always told");
@@ -269,7 +271,7 @@ fn a_spike_between_two_samples_is_in_the_window_peak_and_a_minute_later_it_is_no
     site.work("", &["touch", "10", "60000"]);
     let (reader, began) = (site.reader(), Instant::now());
     if let Err(why) = site.can_reset() {
-        assert_eq!(common::place(), "v2-6.1", "{why}");
+        assert_eq!(crate::common::place(), "v2-6.1", "{why}");
         assert!(why.contains("it needs kernel 6.12"), "{why}");
         site.spike("60");
         let never = (0..30).all(|s| after(&reader, began, s * 5).memory_window_peak_bytes().is_none());
@@ -314,7 +316,7 @@ fn on_v1_the_lifetime_peak_is_kept_before_each_reset_and_goes_with_the_cgroup() 
         skip_test!("not-root");
     }
     let mut site = Site::with_windows(0, true);
-    if common::mounted_v1("memory").is_none() {
+    if crate::common::mounted_v1("memory").is_none() {
         assert_eq!(kept_peak(&site.sampling.layout, &site.path), None, "nobody resets the peak of others");
         return;
     }
@@ -352,7 +354,7 @@ fn without_a_descriptor_to_keep_a_window_peak_of_v2_is_absent_and_the_rest_is_as
     site.work("", &["touch", "10", "60000"]);
     let (reader, began) = (site.reader(), Instant::now());
     let read: Vec<_> = (0..4).map(|n| after(&reader, began, n * 5)).collect();
-    let of_v1 = common::mounted_v1("memory").is_some();
+    let of_v1 = crate::common::mounted_v1("memory").is_some();
     assert_eq!(read[3].memory_window_peak_bytes().is_some(), of_v1, "v1 keeps none for it");
     assert!(read[3].memory_usage_bytes() >= Some(10 * MIB));
     assert_eq!(site.sampling.budget.used(), 0);

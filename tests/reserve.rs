@@ -1,12 +1,9 @@
 //! Tasks that ask for GPUs, of a real agent with a library that answers as NVML does.
 
-#[macro_use]
-mod common;
-
 use std::path::Path;
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, patience, wait_for, workload};
+use crate::common::{Agent, AgentOptions, patience, wait_for, workload};
 use fake_nvml::{Device, Installed, Scenario};
 
 const H100: &str = "GPU-fa4e0000-0000-4000-8000-000000000000";
@@ -28,7 +25,7 @@ fn options(library: &Path) -> AgentOptions {
 
 impl Host {
     fn new() -> Host {
-        let directory = common::test_dir();
+        let directory = crate::common::test_dir();
         let scenario = Scenario::new().with(Device::of("h100")).with(Device::of("t4"));
         let gpus = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
         Host { agent: Agent::with(options(gpus.library())), gpus, _directory: directory }

@@ -1,8 +1,7 @@
 //! Snapshots from board and readings: nothing falls, nothing counts twice, what did not move is shared, what has ended stays
 //! as long as it must. And the thread that makes them.
 
-mod synthetic;
-
+use crate::synthetic;
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::sync::Arc;

@@ -1,10 +1,6 @@
 //! Other users of the host, against what belongs to tasks: real processes of theirs try to read, list, change, rename, link and
 //! put something there, as it was once done to become root.
 
-#[path = "common/mod.rs"]
-#[macro_use]
-mod common;
-
 use std::collections::BTreeSet;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
@@ -13,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
 
 const DAEMON: u32 = 1;
 const NOBODY: u32 = 65534;

@@ -1,9 +1,6 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
-#[path = "common/golden.rs"]
-mod golden;
-
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -16,7 +13,7 @@ fn golden(file: &str) -> PathBuf {
 
 #[track_caller]
 fn same(file: &str, text: &str) {
-    golden::golden(golden(file), text);
+    crate::common::golden(golden(file), text);
 }
 
 /// What stands on a page of the documentation from `heading` on is made from the code.
@@ -27,7 +24,7 @@ fn ends_with(file: &str, heading: &str, text: &str) {
     let before = page.split(heading).next().unwrap_or_default().trim_end();
     let gap = if before.is_empty() { "" } else { "\n\n" };
     let wanted = format!("{before}{gap}{text}\n");
-    golden::golden(&path, &wanted);
+    crate::common::golden(&path, &wanted);
 }
 
 #[test]

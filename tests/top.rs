@@ -3,13 +3,11 @@
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
-mod common;
-
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use common::{Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, OnTerminal, allostat, alone, is_root, patience, test_dir, wait_for};
 use rustix::process::{Pid, Signal};
 use serde_json::Value;
 

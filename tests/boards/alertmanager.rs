@@ -10,13 +10,12 @@ use std::time::Duration;
 use allostat::exporters::Selection;
 use serde_json::{Value, json};
 
+use crate::boards::files::{list, read, root, text};
+use crate::boards::gpus::Gpus;
+use crate::boards::live::{job, pid_of};
 use crate::common::{
     Agent, Prometheus, free_address, is_root, part, part_file, patience, test_dir, wait_for, workload,
 };
-use crate::files::{list, read, root, text};
-use crate::gpus::Gpus;
-use crate::live::{job, pid_of};
-use crate::skip_test;
 
 /// What was told, in its order. Concurrency: one thread for each connection of the Alertmanager.
 #[derive(Debug, Clone)]

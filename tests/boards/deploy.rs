@@ -9,10 +9,9 @@ use std::process::{Command, Stdio};
 use allostat::exporters::catalogue::CATALOGUE;
 use serde_json::Value;
 
-use crate::common::{self, golden_part, test_dir};
-use crate::files::{list, read, root, text};
-use crate::schema::{compiled, packages};
-use crate::skip_test;
+use crate::boards::files::{list, read, root, text};
+use crate::boards::schema::{compiled, packages};
+use crate::common::{golden_part, test_dir};
 
 /// Where the type of a kind is.
 const KINDS: [(&str, &str, &str); 2] = [("Namespace", "v1", "core/v1"), ("DaemonSet", "apps/v1", "apps/v1")];
@@ -65,7 +64,7 @@ fn the_nomad_job_is_one_but_for_its_type() {
     let check = |name: &str, job: &str| {
         let path = directory.path().join(name);
         std::fs::write(&path, job).expect("our own directory");
-        let output = Command::new(common::allostat()).arg("check").arg(path).output().expect("it must start");
+        let output = Command::new(crate::common::allostat()).arg("check").arg(path).output().expect("it must start");
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
     };
     let (is_right, said) = check("system.hcl", &job);
@@ -230,7 +229,7 @@ fn the_arithmetic_of_fleets_is_made_from_the_figures_of_profiles() {
 
 /// `systemd-analyze verify` of Debian's systemd 252, by the loader and the libraries of its own packages. Each thing that it says is one too many.
 fn verified(unit: &str, is_user: bool) -> Option<String> {
-    let root = common::part_file("systemd", "usr/bin/systemd-analyze")?.ancestors().nth(3)?.to_owned();
+    let root = crate::common::part_file("systemd", "usr/bin/systemd-analyze")?.ancestors().nth(3)?.to_owned();
     let libraries = root.join("usr/lib/x86_64-linux-gnu");
     let (directory, own) = (test_dir(), libraries.join("systemd"));
     let file = directory.path().join("allostat.service");
@@ -254,7 +253,7 @@ fn systemd_finds_nothing_to_say_of_the_units() {
         let unit = read(&root().join("deploy").join(file));
         assert!(unit.contains(&format!("ExecStart={program} ")), "{file}");
         // That one is there.
-        let unit = unit.replace(program, &common::allostat().display().to_string());
+        let unit = unit.replace(program, &crate::common::allostat().display().to_string());
         let is_user = file.contains("user");
         let Some(said) = verified(&unit, is_user) else { skip_test!("no-systemd") };
         assert_eq!(said, "", "{file}");

@@ -17,8 +17,8 @@ use allostat::telemetry::metrics::{DropReason, FoundAs, WatchedBy};
 use allostat::telemetry::otlp::LossReason;
 use serde_json::Value;
 
-use crate::files::{Board, alerts, boards, documented, list, rules, text};
-use crate::promql::{Names, names};
+use crate::boards::files::{Board, alerts, boards, documented, list, rules, text};
+use crate::boards::promql::{Names, names};
 
 /// An expression of a board or a rule, with the place that names it in a failure.
 struct Expression {

@@ -8,12 +8,11 @@ use allostat::exporters::catalogue::family;
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
+use crate::boards::files::{boards, documented, in_folder, list, rules, text};
+use crate::boards::gpus::{self, Gpus};
+use crate::boards::profiles::missing;
+use crate::boards::promql::{Selector, names};
 use crate::common::{Agent, Cgroups, Prometheus, can_have_network, counts_io, is_root, wait_for, workload};
-use crate::files::{boards, documented, in_folder, list, rules, text};
-use crate::gpus::{self, Gpus};
-use crate::profiles::missing;
-use crate::promql::{Selector, names};
-use crate::skip_test;
 
 /// One alloc that gives every panel something to draw: memory below a limit, CPU at a quota, a leak that is OOM-killed
 /// and restarted, an error exit that loops; GPUs that are at work and idle.

@@ -2,7 +2,7 @@
 
 use serde_json::{Value, json};
 
-use crate::files::{boards, list, text};
+use crate::boards::files::{boards, list, text};
 
 /// What the overrides of a panel set for a series of this name, the last one winning, as Grafana reads them.
 fn set(panel: &Value, series: &str, property: &str) -> Value {

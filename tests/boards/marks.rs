@@ -4,10 +4,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::boards::files::{boards, list, text};
+use crate::boards::live::filled_for;
 use crate::common::{Agent, Prometheus, is_root, wait_for};
-use crate::files::{boards, list, text};
-use crate::live::filled_for;
-use crate::skip_test;
 
 /// Two allocs of one workload: the first fails at once, for good, the second goes on.
 const ONE_OF_TWO: &str = r#"

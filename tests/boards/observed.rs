@@ -4,11 +4,10 @@ use std::collections::BTreeSet;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
+use crate::boards::files::{boards, list, text};
+use crate::boards::live::filled_for;
+use crate::boards::promql::names;
 use crate::common::{Agent, AgentOptions, Cgroups, Prometheus, counts_io, is_root, wait_for};
-use crate::files::{boards, list, text};
-use crate::live::filled_for;
-use crate::promql::names;
-use crate::skip_test;
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -54,7 +53,7 @@ fn boards_show_what_others_run_as_they_show_our_own_and_its_failures_are_restart
     let Some(prometheus) = Prometheus::start(&[agent.address], &[]) else { skip_test!("no-prometheus") };
     let tells_ends = prometheus.wait_value("max(allostat_capability{feature=\"kernel_ends\"})", |n| n >= 0.0) > 0.0;
     // One of our own beside it, which no question about the others may bring.
-    agent.run(&crate::alertmanager::failing("ours", 0).replace("\"exit\", \"3\"", "\"hold\", \"3600000\""));
+    agent.run(&crate::boards::alertmanager::failing("ours", 0).replace("\"exit\", \"3\"", "\"hold\", \"3600000\""));
 
     let id = format!("cgroup:{}/web", others.parent);
     // Those in it share it.

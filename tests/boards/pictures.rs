@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use serde_json::Value;
 
-use crate::files::{Board, boards, in_folder, list, read, root, text};
+use crate::boards::files::{Board, boards, in_folder, list, read, root, text};
 
 /// As xtask/pictures/page.tsx lays a board out, in pixels.
 const WIDTH: u64 = 1600;

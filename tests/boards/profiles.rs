@@ -10,10 +10,9 @@ use allostat::exporters::catalogue::{self, CATALOGUE};
 use allostat::model::metric::MetricDesc;
 use allostat::model::profile::Profile;
 
+use crate::boards::files::{Rule, boards, documented, in_folder, list, read, rules, text};
+use crate::boards::promql::names;
 use crate::common::{Promtool, golden_part, test_dir};
-use crate::files::{Rule, boards, documented, in_folder, list, read, rules, text};
-use crate::promql::names;
-use crate::skip_test;
 
 /// The families that an expression needs and a profile does not have.
 pub fn missing(expression: &str, profile: Profile) -> BTreeSet<&'static str> {

@@ -1,8 +1,7 @@
 //! The alerts, judged by promtool: the rules themselves, their tests, and the example scrape configuration.
 
+use crate::boards::files::{alerts, in_folder, read, root, rules};
 use crate::common::{Promtool, test_dir};
-use crate::files::{alerts, in_folder, read, root, rules};
-use crate::skip_test;
 
 #[test]
 fn promtool_finds_nothing_in_the_rules() {
@@ -101,7 +100,7 @@ fn promtool_accepts_the_example_scrape_configurations() {
 fn no_alert_fires_where_its_input_is_absent() {
     let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
     let cases = |at: &str| -> String {
-        let case = |rule: &crate::files::Rule| {
+        let case = |rule: &crate::boards::files::Rule| {
             format!("      - eval_time: {at}\n        alertname: {}\n        exp_alerts: []\n", rule.name)
         };
         alerts().iter().map(case).collect()

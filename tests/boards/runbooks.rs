@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 
 use allostat::model::profile::Profile;
 
+use crate::boards::files::{Rule, alerts, in_folder, read, root};
+use crate::boards::profiles::missing;
 use crate::common::{golden, golden_part};
-use crate::files::{Rule, alerts, in_folder, read, root};
-use crate::profiles::missing;
 
 const FOLDER: &str = "docs/runbooks";
 const BEGIN: &str = "<!-- made from the rule: begin -->\n";

@@ -6,8 +6,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::{Value, json};
 
-use crate::files::{Board, boards};
-use crate::skip_test;
+use crate::boards::files::{Board, boards};
 
 /// Named exactly: another one knows other keys.
 const PACKAGES: [&str; 4] = ["@grafana/schema@13.2.3", "typescript@5.9.3", "kubernetes-types@1.30.0", "yaml@2.9.1"];

@@ -3,9 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use crate::boards::files::{read, root};
 use crate::common::{Agent, Prometheus, is_root, wait_for, workload};
-use crate::files::{read, root};
-use crate::skip_test;
 
 /// What it has used is told to the last digit, and changes no more.
 fn some_work(agent: &Agent) -> (String, f64) {

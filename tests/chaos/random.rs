@@ -12,8 +12,8 @@ use allostat::model::task::Outcome;
 use allostat::runner::foresee::{Ask, Course, Demand};
 use serde_json::Value;
 
+use crate::chaos::job::{end, ends, hook, job, task, tasks};
 use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
-use crate::job::{end, ends, hook, job, task, tasks};
 
 /// A job, how its tasks go if nobody ends them, and what is asked of it.
 #[derive(Clone)]

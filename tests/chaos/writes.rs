@@ -14,8 +14,8 @@ use allostat::model::task::Outcome;
 use allostat::runner::foresee::{Ask, Course, CourseEnd, Demand};
 use serde_json::Value;
 
+use crate::chaos::job::{end, ends, hook, job, task, tasks};
 use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};
-use crate::job::{end, ends, hook, job, task, tasks};
 
 /// Agents at once: most of their time they wait for tasks and for the disk.
 const WORKERS: usize = 4;

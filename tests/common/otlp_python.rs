@@ -5,7 +5,7 @@
 use std::io::Write as _;
 use std::process::{Command, Stdio};
 
-use crate::otlp::{Attributes, Told, Value};
+use crate::otlp_points::{Attributes, Told, Value};
 
 /// The script that reads and receives OTLP in Python, with its first argument; `None` where its libraries are not there.
 pub fn python(word: &str) -> Option<Command> {

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use crate::source::{Source, sources};
+use crate::house::source::{Source, sources};
 
 /// Rooms without a circle. Whoever unties another one adds it.
 const UNTIED: &[&str] = &[

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use crate::source::walk;
+use crate::house::source::walk;
 
 /// Homes of people, and places where packages come from on somebody's machine only.
 /// Put together here, so that this file holds none of them itself.

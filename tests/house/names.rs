@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::source::{Source, sources};
+use crate::house::source::{Source, sources};
 
 /// Names that two rooms have, and why.
 const SHARED: &[(&str, &str)] = &[

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::source::walk;
+use crate::house::source::walk;
 
 const PAPER: &str = "docs/promises.md";
 const PLACES: &str = "CONTRIBUTING.md";

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 
-use crate::source::sources;
+use crate::house::source::sources;
 
 /// End by themselves: at a time, or with work that is at hand.
 const BOUNDED: [&str; 4] = ["timeout", "sleep", "yield_now", "spawn_blocking"];

@@ -9,7 +9,7 @@ use allostat::model::units::Timestamp;
 use allostat::model::usage::Field;
 
 use crate::common::{description, is_root, must_have_pass, patience, wait_for};
-use crate::scene::{Scene, read, read_at};
+use crate::kernel_pass::scene::{Scene, read, read_at};
 
 /// Of a task that works, where each controller has a hierarchy of cgroup v1 and the unified tree stands beside them.
 const V1: &[&str] = &[

@@ -13,7 +13,7 @@ use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
 
 use crate::common::{Description, description, is_root, patience, wait_for};
-use crate::scene::{Scene, between, outside, read, read_at};
+use crate::kernel_pass::scene::{Scene, between, outside, read, read_at};
 
 /// Fields that rows tell, of which structure they are, and others of the same width that may stand in their places.
 const FIELDS: &[(&str, &str, &str)] = &[

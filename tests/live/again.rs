@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, Sample, patience, wait_for};
-use crate::work::Work;
+use crate::live::work::Work;
 
 fn pid(agent: &Agent, id: &str) -> Option<u64> {
     agent.json(&format!("/v1/allocs/{id}"))["tasks"].as_object()?.values().next()?["main"]["pid"].as_u64()

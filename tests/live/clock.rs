@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use rustix::time::{ClockId, Timespec, clock_gettime, clock_settime};
 
 use crate::common::{Agent, Exposition, counters, in_guest, none_fell, patience, wait_for};
-use crate::work::{Alloc, Work};
+use crate::live::work::{Alloc, Work};
 
 const DAY: i64 = 86_400;
 const GRACE: Duration = Duration::from_secs(8);

@@ -7,7 +7,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use crate::common::{Agent, AgentOptions, Exposition, patience, place, wait_for, workload};
-use crate::work::{Work, lacks};
+use crate::live::work::{Work, lacks};
 
 /// Of task and alloc alike, and no limit: what was allowed says nothing of what was used. `full` of several tasks is no part of
 /// theirs: where one waits and another runs, the alloc does not.

@@ -4,7 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, patience, wait_for};
-use crate::work::Work;
+use crate::live::work::Work;
 
 /// The parent's pid and the state of a process. Source: `/proc/PID/stat`.
 fn stat(pid: u32) -> Option<(u32, String)> {

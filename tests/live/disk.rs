@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Agent, counters, none_fell, patience, wait_for};
-use crate::work::{Alloc, Work};
+use crate::live::work::{Alloc, Work};
 
 /// Somebody moves the state database away, and back again: what could not be kept is not taken on, and what runs goes on.
 #[test]

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, allostat, patience, wait_for};
-use crate::work::Work;
+use crate::live::work::Work;
 
 /// `allostat events -f --json`, into a file.
 struct Follower {

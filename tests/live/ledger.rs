@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::{Agent, Random, counters, none_fell, patience};
-use crate::work::{Alloc, Work};
+use crate::live::work::{Alloc, Work};
 
 const ROUNDS: u32 = 14;
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::common::{Agent, is_root, mounted_v1, mounted_v2, patience, wait_for};
-use crate::work::{MIB, Work, assert_near, keyed, lacks};
+use crate::live::work::{MIB, Work, assert_near, keyed, lacks};
 
 #[test]
 fn cpu_burnt_under_a_quota_is_counted_and_its_throttling_too() {

@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, counters, is_root, none_fell, patience, wait_for, workload};
-use crate::survive::{main_pid, parent};
-use crate::work::{Alloc, Work};
+use crate::live::survive::{main_pid, parent};
+use crate::live::work::{Alloc, Work};
 
 /// A task that has burnt CPU and does nothing any more; what it used is shown.
 fn burnt(agent: &Agent, task: &'static str) -> String {

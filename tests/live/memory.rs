@@ -1,7 +1,7 @@
 //! The three memory cases that one number cannot tell apart: held, cached, spiked; and shared memory, counted once.
 
 use crate::common::Agent;
-use crate::work::{MIB, Work, assert_near, keyed, lacks};
+use crate::live::work::{MIB, Work, assert_near, keyed, lacks};
 
 /// Batched charges: 64 pages per processor, and a little for the process itself between two reads.
 const SLACK: u64 = MIB;

@@ -5,8 +5,8 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, patience, wait_for};
-use crate::survive::main_pid;
-use crate::work::{Alloc, Work};
+use crate::live::survive::main_pid;
+use crate::live::work::{Alloc, Work};
 
 /// What ran when the agent was killed.
 struct Ran {

@@ -10,9 +10,9 @@ use allostat::model::id::BootId;
 use allostat::supervisor::record::{Record, Start};
 
 use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
-use crate::stale::Foreign;
-use crate::survive::{main_pid, parent};
-use crate::work::{Alloc, Work};
+use crate::live::stale::Foreign;
+use crate::live::survive::{main_pid, parent};
+use crate::live::work::{Alloc, Work};
 
 const LIMIT: Duration = Duration::from_secs(20);
 

@@ -1,8 +1,8 @@
 //! What somebody does to supervisors while their tasks run.
 
 use crate::common::Agent;
-use crate::survive::{main_pid, parent};
-use crate::work::Work;
+use crate::live::survive::{main_pid, parent};
+use crate::live::work::Work;
 
 /// SIGSTOP of supervisors, by somebody who meant the tasks: they end as told, within their time.
 #[test]

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, patience, place, wait_for};
-use crate::work::{MIB, Work, lacks};
+use crate::live::work::{MIB, Work, lacks};
 
 /// 1,000 tasks on the host; fewer where the processor is emulated.
 fn how_many() -> usize {

@@ -11,8 +11,8 @@ use allostat::store::{Batch, SledStore, Store};
 use allostat::supervisor::record::{Record, Start};
 
 use crate::common::{Agent, patience, wait_for};
-use crate::survive::{main_pid, parent};
-use crate::work::{Alloc, Work};
+use crate::live::survive::{main_pid, parent};
+use crate::live::work::{Alloc, Work};
 
 /// What is on record of a task whose processes are gone.
 struct Case {

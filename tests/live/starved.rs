@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Agent, allostat, mounted_v1, mounted_v2, patience, place, wait_for};
-use crate::work::Work;
+use crate::live::work::Work;
 
 const TASKS: usize = 112;
 /// Enough for some of them.

@@ -4,7 +4,7 @@ use std::os::unix::fs::PermissionsExt;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
-use crate::work::{Alloc, Work, remove_under_use};
+use crate::live::work::{Alloc, Work, remove_under_use};
 
 pub fn main_pid(alloc: &Alloc<'_>) -> u64 {
     // "Accepted" is not "running": the pid is there once the task was started.

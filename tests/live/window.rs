@@ -4,7 +4,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, mounted_v1, patience, place, wait_for, workload};
-use crate::work::{Alloc, MIB, Work, assert_near, lacks};
+use crate::live::work::{Alloc, MIB, Work, assert_near, lacks};
 
 /// Touches so much in the task's cgroup, and gives it back at once.
 fn spike(alloc: &Alloc<'_>, mib: &str) {

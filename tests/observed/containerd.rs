@@ -6,9 +6,9 @@ use std::process::{Child, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::common::{Agent, AgentOptions, Sample, is_root, program, wait_for};
-use crate::docker::{LONG, MIB, find};
-use crate::inside::Inside;
-use crate::live::Scene;
+use crate::observed::docker::{LONG, MIB, find};
+use crate::observed::inside::Inside;
+use crate::observed::live::Scene;
 
 struct Containerd {
     daemon: Child,

@@ -9,8 +9,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::{is_root, mounted_v1, mounted_v2, wait_for};
-use crate::ends;
-use crate::live::{LONG, Scene};
+use crate::observed::ends;
+use crate::observed::live::{LONG, Scene};
 
 const BUSY: &str = "while :; do :; done";
 /// A value that is there wherever such a file is, by its name in JSON.

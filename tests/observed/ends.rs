@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::common::{Sample, is_root, must_have_pass, place, wait_for, workload};
-use crate::live::{LONG, Scene};
+use crate::observed::live::{LONG, Scene};
 
 const MIB: u64 = 1 << 20;
 

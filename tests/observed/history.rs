@@ -4,7 +4,7 @@ use allostat::api::encode;
 use serde_json::Value;
 
 use crate::common::{is_root, wait_for};
-use crate::live::{LONG, SOME_WORK, Scene};
+use crate::observed::live::{LONG, SOME_WORK, Scene};
 
 #[test]
 fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {

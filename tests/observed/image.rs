@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::common::{Docker, Exposition, allostat, free_address, is_root, make_rootfs, tcp, wait_for};
-use crate::docker::{LONG, MIB};
+use crate::observed::docker::{LONG, MIB};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 

@@ -1,7 +1,7 @@
 //! Cgroups that are tasks for a while, that nobody looked at while they had a process, or that were there all the time.
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for};
-use crate::live::{LONG, SOME_WORK, Scene, agent};
+use crate::observed::live::{LONG, SOME_WORK, Scene, agent};
 
 /// On cgroup v2 a cgroup has either processes or cgroups with controllers.
 #[test]

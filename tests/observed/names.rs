@@ -8,9 +8,10 @@ use std::process::Child;
 
 use serde_json::Value;
 
+use super::ends;
 use crate::common::{is_root, tcp, wait_for};
-use crate::live::{LONG, Scene};
-use crate::{ends, openmetrics, protobuf};
+use crate::observed::live::{LONG, Scene};
+use crate::{openmetrics, protobuf};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
 const PROTOBUF: &str = "application/vnd.google.protobuf; proto=io.prometheus.client.MetricFamily; encoding=delimited";

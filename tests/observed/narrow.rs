@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, mounted_v1, wait_for};
-use crate::live::LONG;
+use crate::observed::live::LONG;
 
 const UNIT: &str = include_str!("../../deploy/allostat-observe.service");
 

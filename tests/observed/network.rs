@@ -3,7 +3,7 @@
 use std::process::Child;
 
 use crate::common::{Sample, can_have_network, is_root, wait_for, workload};
-use crate::live::{LONG, Scene};
+use crate::observed::live::{LONG, Scene};
 
 const PACKETS: f64 = 300.0;
 const BYTES: f64 = 1_000.0;

@@ -10,7 +10,7 @@ use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for, work_in};
-use crate::live::{LONG, Scene, agent};
+use crate::observed::live::{LONG, Scene, agent};
 
 const LIMIT: f64 = 64.0 * 1024.0 * 1024.0;
 

@@ -4,8 +4,8 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, program, wait_for};
-use crate::docker::{LONG, MIB, find};
-use crate::inside::Inside;
+use crate::observed::docker::{LONG, MIB, find};
+use crate::observed::inside::Inside;
 
 struct Podman {
     inside: Inside,

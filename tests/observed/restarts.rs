@@ -1,7 +1,7 @@
 //! What others used before an agent was started again.
 
 use crate::common::{Sample, is_root, wait_for};
-use crate::live::{LONG, SOME_WORK, Scene};
+use crate::observed::live::{LONG, SOME_WORK, Scene};
 
 const CPU: &str = "allostat_workload_cpu_usage_seconds_total";
 

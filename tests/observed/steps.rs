@@ -7,8 +7,8 @@ use std::process::Child;
 use serde_json::Value;
 
 use crate::common::{is_root, mounted_v1, wait_for, work_in};
-use crate::ends;
-use crate::live::{LONG, Scene};
+use crate::observed::ends;
+use crate::observed::live::{LONG, Scene};
 
 const LIMIT: &str = "67108864";
 

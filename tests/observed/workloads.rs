@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
-use crate::live::{LONG, Scene};
+use crate::observed::live::{LONG, Scene};
 
 fn config(rule: &str) -> String {
     format!("observe {{\n  workloads = [{rule}]\n}}\ntelemetry {{\n  churn_limit = 3\n}}\n")

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use super::common::{Agent, AgentOptions, wait_for};
 use super::otlp::{self, Told, Value, points_of_any_kind};
 use super::receiver::{Reaction, Receiver, Request, plain};
 use super::{ledger, limit};
+use crate::common::{Agent, AgentOptions, wait_for};
 
 type Key = (BTreeMap<String, String>, String, BTreeMap<String, String>);
 

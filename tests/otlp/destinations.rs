@@ -4,9 +4,9 @@ use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::common::{Agent, AgentOptions, wait_for};
 use super::receiver::{Reaction, Receiver, Request, plain};
 use super::{limit, moments};
+use crate::common::{Agent, AgentOptions, wait_for};
 
 /// Enqueued, exported, rejected, dropped, queued of one; those of all balance.
 fn ledger(agent: &Agent, destination: &str) -> Option<[u64; 5]> {

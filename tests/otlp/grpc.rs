@@ -16,9 +16,9 @@ use rustls::ServerConfig;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 
-use super::common::{Agent, AgentOptions, wait_for};
 use super::receiver::Request;
 use super::{ledger, limit, moments};
+use crate::common::{Agent, AgentOptions, wait_for};
 
 /// What a collector does with the nth request, counted from 1.
 #[derive(Debug, Clone)]

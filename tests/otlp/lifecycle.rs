@@ -12,9 +12,9 @@ use opentelemetry_proto::tonic::metrics::v1::metric;
 use opentelemetry_proto::tonic::trace::v1::Span;
 use prost::Message;
 
-use super::common::{Agent, AgentOptions, unix, wait_for};
 use super::limit;
 use super::receiver::{Reaction, Receiver, Request, plain};
+use crate::common::{Agent, AgentOptions, unix, wait_for};
 
 const ON: [(&str, &str); 2] = [("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_TRACES_EXPORTER", "otlp")];
 

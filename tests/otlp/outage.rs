@@ -9,7 +9,7 @@ use std::time::Duration;
 use allostat::model::units::{Nanos, Timestamp};
 use allostat::store::queue::{Accepted, Queue, QueueLimits, SegmentFiles};
 
-use super::common::{end, test_dir};
+use crate::common::{end, test_dir};
 
 const LIMITS: QueueLimits =
     QueueLimits { bytes: 16 << 20, age: Duration::from_secs(48 * 3_600), memory_bytes: 1 << 20 };

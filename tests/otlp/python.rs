@@ -5,10 +5,10 @@ use std::process::{Child, Stdio};
 use std::sync::{Arc, Mutex};
 
 use super::by_python;
-use super::common::{Agent, AgentOptions, wait_for};
 use super::limit;
 use super::otlp::Told;
 use super::receiver::{Receiver, plain};
+use crate::common::{Agent, AgentOptions, wait_for};
 
 struct Python {
     child: Child,

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Stdio};
 
-use super::common::{Agent, AgentOptions, free_address, part_file, test_dir, wait_for};
 use super::limit;
+use crate::common::{Agent, AgentOptions, free_address, part_file, test_dir, wait_for};
 
 struct Killed(Child);
 

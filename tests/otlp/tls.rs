@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use rcgen::SanType;
 
 use super::certificates::Authority;
-use super::common::{Agent, AgentOptions, test_dir, wait_for};
 use super::grpc::Collector;
 use super::receiver::{Receiver, plain};
 use super::{ledger, limit};
+use crate::common::{Agent, AgentOptions, test_dir, wait_for};
 
 fn text(path: &Path) -> &str {
     path.to_str().expect("a certificate")

@@ -6,8 +6,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::common::{Agent, AgentOptions, Random, part, patience, test_dir, wait_for, workload};
 use super::external::{left, script, started_with};
+use crate::common::{Agent, AgentOptions, Random, part, patience, test_dir, wait_for, workload};
 
 struct Plugins {
     dir: tempfile::TempDir,

@@ -16,7 +16,7 @@ use allostat::model::id::DeviceId;
 use allostat::model::units::Timestamp;
 use serde_json::{Map, Value};
 
-use super::common::{part, patience, test_dir, wait_for};
+use crate::common::{part, patience, test_dir, wait_for};
 
 const TICK: Duration = Duration::from_millis(50);
 

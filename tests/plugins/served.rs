@@ -6,8 +6,8 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
-use super::common::{part, test_dir};
 use super::external::certificate;
+use crate::common::{part, test_dir};
 
 /// What a client like Nomad's heard; `None`: there is no Python with grpcio.
 fn heard(env: &[(&str, &str)], tls: Option<&str>) -> Option<Value> {

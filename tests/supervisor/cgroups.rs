@@ -10,7 +10,7 @@ use allostat::host::roots::Roots;
 use allostat::model::id::CgroupPath;
 
 use crate::common::{Cgroups, is_root, patience, wait_for};
-use crate::world::lives;
+use crate::supervisor::world::lives;
 
 /// A cgroup with a tree of processes in it that ignore everything but force, and a cgroup below it with one more.
 fn populated(cgroup: &Cgroup) -> (Child, Vec<u32>) {

@@ -6,7 +6,7 @@ use allostat::model::id::CgroupPath;
 use allostat::runner::drivers::StartRequest;
 
 use crate::common::must_have_pass;
-use crate::world::{World, ended, shell};
+use crate::supervisor::world::{World, ended, shell};
 
 #[tokio::test]
 async fn what_is_denied_cannot_be_opened_by_the_task_and_its_place_goes_with_it() {

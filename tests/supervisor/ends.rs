@@ -6,7 +6,7 @@ use allostat::host::process;
 use allostat::model::task::ExitStatus;
 
 use crate::common::{is_root, patience, wait_for};
-use crate::world::{World, ended, lives, program, shell, until, work};
+use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 const MIB: u64 = 1 << 20;
 
@@ -21,7 +21,7 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
     if let Some(kernel) = world.kernel_cpu_ns() {
         assert_tail(usage.cpu_usage_ns().unwrap(), kernel);
     }
-    if !crate::world::clock_is_coarse() {
+    if !crate::supervisor::world::clock_is_coarse() {
         assert!(usage.cpu_usage_ns().unwrap() > 10_000, "{usage:?}");
     }
     assert!(usage.page_faults_minor().unwrap() > 0, "{usage:?}");

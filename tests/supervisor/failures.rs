@@ -8,7 +8,7 @@ use allostat::model::task::ExitStatus;
 use allostat::runner::drivers::DriverError;
 
 use crate::common::is_root;
-use crate::world::{World, ended, lives, program, shell, until, work};
+use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 async fn refused(world: &World, task: Task) -> (String, bool) {
     let error = world.start(task).await.err().expect("it must not start");

@@ -6,8 +6,8 @@ use allostat::model::task::{ExitStatus, TaskHandle};
 use allostat::runner::drivers::{Attempt, DriverError};
 
 use crate::common::is_root;
-use crate::recovery::found;
-use crate::world::{World, ended, lives, shell, until};
+use crate::supervisor::recovery::found;
+use crate::supervisor::world::{World, ended, lives, shell, until};
 
 /// What is known of the attempt then.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

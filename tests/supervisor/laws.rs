@@ -8,7 +8,7 @@ use allostat::runner::drivers::{ALL, DriverError, EventSink, Health, Recovered};
 use serde_json::json;
 
 use crate::common::workload;
-use crate::world::{World, ended, task};
+use crate::supervisor::world::{World, ended, task};
 
 /// The same three tasks in each driver's words. A new driver adds its own.
 struct Words {

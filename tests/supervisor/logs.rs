@@ -3,7 +3,7 @@
 use allostat::model::job::LogConfig;
 use allostat::model::task::ExitStatus;
 
-use crate::world::{World, ended, shell, work};
+use crate::supervisor::world::{World, ended, shell, work};
 
 #[tokio::test]
 async fn every_line_is_there_once_and_in_order_and_none_is_split() {

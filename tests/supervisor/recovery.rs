@@ -9,7 +9,7 @@ use allostat::model::task::{ExitStatus, TaskHandle};
 use allostat::runner::drivers::{Attempt, DriverError, EventSink, Recovered};
 use allostat::supervisor::record::{Record, Start};
 
-use crate::world::{World, ended, lives, program, shell, until, work};
+use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
 
 pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     match world.driver.recover(handle, EventSink::default()).await.unwrap() {

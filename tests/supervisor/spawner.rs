@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use crate::common::driver_context;
-use crate::world::{World, ended, lives, runs, shell, until};
+use crate::supervisor::world::{World, ended, lives, runs, shell, until};
 
 fn supervisor(attempt: &Arc<dyn Attempt>) -> u32 {
     attempt.handle().supervisor.expect("it runs").pid

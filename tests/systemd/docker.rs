@@ -7,8 +7,8 @@ use std::time::Duration;
 use serde_json::Value;
 
 use crate::common::{Sample, patience, wait_for};
-use crate::machine::{Agent, Who, here};
-use crate::root::service;
+use crate::systemd::machine::{Agent, Who, here};
+use crate::systemd::root::service;
 
 const MIB: u64 = 1 << 20;
 

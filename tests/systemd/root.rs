@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{counters, none_fell, patience, wait_for};
-use crate::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, in_leaf, inside, names};
+use crate::systemd::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, in_leaf, inside, names};
 
 const UNIT: &str = include_str!("../../deploy/allostat.service");
 

@@ -5,7 +5,7 @@ use std::process::{Child, Stdio};
 use std::time::Duration;
 
 use crate::common::{allostat, counters, none_fell, patience, wait_for};
-use crate::machine::{Agent, Who, cgroup_of, here, home, in_leaf, user_manager};
+use crate::systemd::machine::{Agent, Who, cgroup_of, here, home, in_leaf, user_manager};
 
 const UNIT: &str = include_str!("../../deploy/allostat-user.service");
 /// What an ordinary user is told, word by word.
@@ -94,7 +94,7 @@ fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
     assert_eq!(cgroup_of(pid), format!("{scope}/tasks/{id}/{task}"));
     let started = Started::new(agent, true);
     assert_eq!(started.agent.scope_path(), scope);
-    let limited = crate::machine::Alloc { agent: &started.agent, id, task };
+    let limited = crate::systemd::machine::Alloc { agent: &started.agent, id, task };
     assert_eq!(limited.pid(), pid);
     none_fell(&before, &counters(&started.agent.metrics()), "over a restart");
     started.agent.stop_all();

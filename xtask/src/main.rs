@@ -81,7 +81,7 @@ fn chaos(words: &[&str]) -> Result<bool> {
     let mut cargo = cargo::cargo();
     cargo
         .current_dir(root())
-        .args(["test", "--test", "chaos", "--", "--show-output", "--test-threads=1"])
+        .args(["test", "--test", "cgroups", "chaos::", "--", "--show-output", "--test-threads=1"])
         .env("ALLOSTAT_CHAOS_KILLS", kills)
         .env("ALLOSTAT_CHAOS_STRIDE", "1");
     Ok(cargo.status()?.success())

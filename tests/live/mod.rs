@@ -1,10 +1,6 @@
 //! Real tasks, really measured: a real agent runs work of known size, and what `/metrics` says is compared with the
 //! kernel's own files and with what the work itself knows. Runs on the host (cgroup v1 or v2) and in the v2 guests.
 
-#[path = "../common/mod.rs"]
-#[macro_use]
-mod common;
-
 mod again;
 mod clock;
 mod coherent;

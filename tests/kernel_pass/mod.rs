@@ -1,9 +1,5 @@
 //! The kernel pass on real cgroups, beside what the files say; and what becomes of it where the kernel is another one than it says.
 
-#[path = "../common/mod.rs"]
-#[macro_use]
-mod common;
-
 mod golden;
 mod scene;
 mod wrong;
@@ -13,6 +9,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::common::{Description, description, is_root, must_have_pass, patience, wait_for, work_in};
 use allostat::collectors::{KernelPass, Sampling, TaskReader};
 use allostat::host::cgroup::Cgroup;
 use allostat::host::hierarchy::{Hierarchy, Layout, Version};
@@ -21,7 +18,6 @@ use allostat::kernel::bpf::btf::Btf;
 use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::{Field, Usage};
-use common::{Description, description, is_root, must_have_pass, patience, wait_for, work_in};
 use scene::{Scene, between, outside, read};
 
 #[test]

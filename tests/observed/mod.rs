@@ -3,16 +3,6 @@
 // What a test needs must be there.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-#[macro_use]
-mod common;
-#[path = "../common/openmetrics.rs"]
-#[allow(dead_code)]
-mod openmetrics;
-#[path = "../common/protobuf.rs"]
-#[allow(dead_code)]
-mod protobuf;
-
 mod containerd;
 mod controllers;
 mod docker;

@@ -1,8 +1,5 @@
 //! Device plugins of others, over the real protocol: one in Python with grpcio, sound and with each fault; and ours, run by a client like Nomad's.
 
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
 mod agent;
 mod external;
 mod served;

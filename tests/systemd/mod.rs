@@ -1,10 +1,6 @@
 //! Under a real systemd: tasks in a delegated scope, which outlives the agent. Runs in the guest that boots systemd, and nowhere
 //! else: it installs units.
 
-#[path = "../common/mod.rs"]
-#[macro_use]
-mod common;
-
 mod docker;
 mod machine;
 mod root;

@@ -3,9 +3,6 @@
 //! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` and `observed` ask a real Prometheus that
 //! scrapes a real agent for every expression, `runbooks` holds a page for each alert, `pictures` one of each board, `schema` compiles boards by Grafana's types.
 
-#[path = "../common/mod.rs"]
-mod common;
-
 mod alertmanager;
 mod deploy;
 mod files;

@@ -1,30 +1,22 @@
 //! A real agent pushes to a collector that misbehaves in every way that one can.
 
-#[path = "../common/otlp_python.rs"]
-mod by_python;
-#[path = "../common/certificates.rs"]
-mod certificates;
-#[macro_use]
-#[path = "../common/mod.rs"]
-mod common;
 mod delta;
 mod destinations;
 mod grpc;
 mod lifecycle;
-#[path = "../common/otlp.rs"]
-mod otlp;
 mod outage;
 mod python;
 mod receiver;
 mod rotel;
 mod tls;
 
+use crate::{by_python, certificates, otlp_points as otlp};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use common::{Agent, AgentOptions, patience, wait_for};
+use crate::common::{Agent, AgentOptions, patience, wait_for};
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
 use prost::Message;
 use receiver::{Reaction, Receiver, Request, plain};
@@ -41,12 +33,12 @@ fn limit() -> Duration {
 /// what was turned away for that is left out of those dropped.
 fn ledger(agent: &Agent) -> Option<[u64; 5]> {
     let body = agent.metrics();
-    let of = |part: &str| body.one(&format!("allostat_otlp_points_{part}_total"), &[]).map(common::Sample::u64);
+    let of = |part: &str| body.one(&format!("allostat_otlp_points_{part}_total"), &[]).map(crate::common::Sample::u64);
     let lost = |labels: &[(&str, &str)]| -> u64 {
         body.all("allostat_otlp_points_dropped_total", labels).iter().map(|s| s.u64()).sum()
     };
     let (dropped, slow) = (lost(&[]), lost(&[("reason", "slow_disk")]));
-    let queued = body.one("allostat_otlp_queue_points", &[]).map(common::Sample::u64);
+    let queued = body.one("allostat_otlp_queue_points", &[]).map(crate::common::Sample::u64);
     let all = [of("enqueued")?, of("exported")?, of("rejected")?, dropped, queued?];
     assert_eq!(all[0], all[1..].iter().sum::<u64>(), "{all:?}");
     let [enqueued, exported, rejected, _, queued] = all;
@@ -266,10 +258,10 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
 #[test]
 fn what_cannot_be_is_refused_with_the_place_where_it_stands() {
     let refused = |config: &str, env: &[(&str, &str)]| {
-        let dir = common::test_dir();
+        let dir = crate::common::test_dir();
         let file = dir.path().join("agent.hcl");
         std::fs::write(&file, config).unwrap();
-        let mut command = std::process::Command::new(common::allostat());
+        let mut command = std::process::Command::new(crate::common::allostat());
         command.args(["agent", "--print-config", "--config"]).arg(&file).envs(env.iter().copied());
         let output = command.output().unwrap();
         (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())

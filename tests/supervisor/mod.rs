@@ -4,10 +4,6 @@
 // Its helpers are test code too: a step that fails must end the test.
 #![allow(clippy::unwrap_used)]
 
-#[path = "../common/mod.rs"]
-#[macro_use]
-mod common;
-
 mod cgroups;
 mod devices;
 mod ends;

@@ -1,0 +1,27 @@
+//! Tests with real agents and the real programs around them: Prometheus, Docker, collectors, terminals.
+
+#[macro_use]
+mod common;
+#[path = "common/otlp_python.rs"]
+mod by_python;
+#[path = "common/certificates.rs"]
+mod certificates;
+#[path = "common/otlp_points.rs"]
+mod otlp_points;
+
+mod access;
+mod boards;
+mod commands;
+mod devices;
+mod endpoints;
+mod failing_disk;
+mod full_disk;
+mod gpu;
+mod newcomer;
+mod otlp;
+mod outputs;
+mod plugins;
+mod prometheus;
+mod reserve;
+mod strangers;
+mod top;
