@@ -217,7 +217,7 @@ impl Sources {
 }
 
 /// Of tests, benchmarks and what packages them: what begins so is theirs.
-const OF_TESTS: [&str; 13] = [
+const OF_TESTS: &[&str] = &[
     "BENCH",
     "BIN",
     "BLESS",
@@ -225,9 +225,11 @@ const OF_TESTS: [&str; 13] = [
     "FUZZ_",
     "OLD_BINARY",
     "PARTS",
+    "PATIENCE",
     "PICTURES",
     "PLACE",
     "SEED",
+    "SIZE",
     "SKIPS",
     "TEST",
     "WORKLOAD",

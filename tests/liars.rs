@@ -16,7 +16,7 @@ use crate::common::{Cgroups, Cli, allostat, is_root, patience, test_dir, wait_fo
 const ROLE: &str = "ALLOSTAT_TEST_ROLE";
 const LIES_AT: &str = "ALLOSTAT_TEST_LIES_AT";
 const HEARD: &str = "ALLOSTAT_TEST_HEARD";
-const NAME: &str = "who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed";
+const NAME: &str = "liars::who_lies_at_the_default_addresses_gets_no_byte_and_is_not_believed";
 const TCP: &str = "127.0.0.1:9740";
 const NOBODY: u32 = 65534;
 const USER: u32 = 12_345;

@@ -13,7 +13,7 @@ use allostat::runner::foresee::{Ask, Course, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
-use crate::common::{Agent, Random, allostat, counters, is_root, none_fell, patience, wait_for, workload};
+use crate::common::{Agent, Random, allostat, counters, how_many, is_root, none_fell, patience, wait_for, workload};
 
 /// A job, how its tasks go if nobody ends them, and what is asked of it.
 #[derive(Clone)]
@@ -95,7 +95,8 @@ fn nothing_is_lost_doubled_or_left_whenever_the_agent_is_killed() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let kills: u32 = std::env::var("ALLOSTAT_CHAOS_KILLS").map_or(50, |kills| kills.parse().expect("a number"));
+    let kills = std::env::var("ALLOSTAT_CHAOS_KILLS");
+    let kills = kills.map_or_else(|_| how_many(10, 50), |kills| kills.parse().expect("a number"));
     let (mut random, seed) = Random::seeded();
     let mut agent = Agent::start();
     let starts = agent.scratch().join("starts");

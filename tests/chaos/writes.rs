@@ -15,7 +15,9 @@ use allostat::runner::foresee::{Ask, Course, CourseEnd, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};
-use crate::common::{Agent, AgentOptions, Exposition, Random, Response, counters, is_root, none_fell, patience, unix};
+use crate::common::{
+    Agent, AgentOptions, Exposition, Random, Response, counters, how_many, is_root, none_fell, patience, unix,
+};
 
 /// Agents at once: most of their time they wait for tasks and for the disk.
 const WORKERS: usize = 4;
@@ -381,7 +383,8 @@ fn nothing_is_lost_doubled_or_left_between_any_two_writes() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let stride: u64 = std::env::var("ALLOSTAT_CHAOS_STRIDE").map_or(8, |stride| stride.parse().expect("a number"));
+    let stride = std::env::var("ALLOSTAT_CHAOS_STRIDE");
+    let stride = stride.map_or_else(|_| how_many(32, 8) as u64, |stride| stride.parse().expect("a number"));
     let (mut random, seed) = Random::seeded();
     let mut lines = Vec::new();
     for scenario in SCENARIOS {

@@ -10,6 +10,7 @@
 //! ALLOSTAT_TEST_DIR    a directory on a real disk for data (default: the system's temporary directory)
 //! ALLOSTAT_SKIPS       the file that skips are appended to
 //! ALLOSTAT_PLACE       `host`, or the guest's name: `v2-6.1`, `v2-6.12`, `v2-systemd`
+//! ALLOSTAT_SIZE        `gate`: few repetitions; otherwise all of them
 //! ```
 
 // Each test binary compiles this module for itself and uses its own part of it.
@@ -64,6 +65,11 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Optio
 /// How much longer than on the host something may take here: guests emulate their processor.
 pub fn patience() -> u32 {
     if place() == "host" { 1 } else { 10 }
+}
+
+/// How often a test does the same: `gate` times in the gate (`ALLOSTAT_SIZE=gate`), else `full` times.
+pub fn how_many(gate: usize, full: usize) -> usize {
+    if std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate") { gate } else { full }
 }
 
 /// Ends the test as skipped, with a short reason in kebab case; the test's name is found by itself.

@@ -5,10 +5,14 @@
 
 mod circles;
 mod drawing;
+mod gate;
 mod hygiene;
 mod names;
 mod papers;
 mod source;
+// The command reads the same file with the same code.
+#[path = "../../xtask/src/test/tiers.rs"]
+mod tiers;
 mod waits;
 
 use std::collections::{BTreeMap, BTreeSet};

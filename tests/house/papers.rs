@@ -32,7 +32,7 @@ fn there() -> There {
 }
 
 /// The functions behind `#[test]` and its like, whatever stands between.
-fn tests_in(text: &str) -> Vec<String> {
+pub fn tests_in(text: &str) -> Vec<String> {
     let mut found = Vec::new();
     let mut marked = false;
     for line in text.lines().map(str::trim) {
@@ -68,7 +68,7 @@ fn is_there(name: &str, there: &There) -> bool {
 }
 
 /// What stands in the second column of the tables, between backticks.
-fn proofs(text: &str) -> Vec<(usize, String)> {
+pub fn proofs(text: &str) -> Vec<(usize, String)> {
     let rows = text.lines().enumerate().filter(|(_, line)| line.starts_with("| ") && !line.starts_with("| **"));
     rows.flat_map(|(at, line)| {
         let proof = line.split(" | ").nth(1).unwrap_or_default();

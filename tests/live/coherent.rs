@@ -6,7 +6,7 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use crate::common::{Agent, AgentOptions, Exposition, patience, place, wait_for, workload};
+use crate::common::{Agent, AgentOptions, Exposition, how_many, patience, place, wait_for, workload};
 use crate::live::work::{Work, lacks};
 
 /// Of task and alloc alike, and no limit: what was allowed says nothing of what was used. `full` of several tasks is no part of
@@ -192,7 +192,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     }
     // An emulated processor is some twenty times as slow: less goes on there, and less is read of it.
     let host = place() == "host";
-    let (tick, of_each, wanted) = if host { ("200ms", 3, 10_000) } else { ("1s", 1, 60) };
+    let (tick, of_each, wanted) = if host { ("200ms", 3, how_many(500, 10_000)) } else { ("1s", 1, how_many(20, 60)) };
     let config = format!("telemetry {{\n tick = \"{tick}\"\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     for n in 0..of_each {
@@ -206,7 +206,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
     let (begun, mut scraper, mut before) = (Instant::now(), Scraper::of(&agent), String::new());
     let (mut bodies, mut distinct, mut with_live) = (0, 0, 0);
     // However fast they come: what the tasks go through in 30 s is in them. However slowly: then fewer have to do.
-    let least = Duration::from_secs(if host { 30 } else { 5 });
+    let least = Duration::from_secs(if host { how_many(6, 30) as u64 } else { 5 });
     while (bodies < wanted && begun.elapsed() < limit) || begun.elapsed() < least {
         let body = scraper.body();
         bodies += 1;
@@ -224,7 +224,7 @@ fn in_ten_thousand_bodies_no_alloc_is_below_its_tasks_and_both_come_and_go_toget
         before = lines;
     }
     println!("{bodies} bodies in {:?}, {distinct} of them distinct, {with_live} live allocs", begun.elapsed());
-    let least = if host { 500 } else { 10 };
+    let least = if host { how_many(100, 500) } else { how_many(3, 10) };
     assert!(distinct > least && with_live > least, "{distinct} distinct bodies, {with_live} live allocs in them");
     agent.stop();
 }

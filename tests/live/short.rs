@@ -3,13 +3,8 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, patience, place, wait_for};
+use crate::common::{Agent, AgentOptions, how_many, patience, place, wait_for};
 use crate::live::work::{MIB, Work, lacks};
-
-/// 1,000 tasks on the host; fewer where the processor is emulated.
-fn how_many() -> usize {
-    if place() == "host" { 1000 } else { 60 }
-}
 
 /// 20 at a time on the host, where they may hold 4 GiB together; a guest has little more than one.
 fn at_a_time() -> usize {
@@ -29,7 +24,8 @@ fn a_thousand_short_tasks_are_each_there_once_with_exit_cpu_and_peak() {
         ("ms50", &["burn", "50"]),
         ("ms300", &["touch", "200", "100"]),
     ];
-    let total = how_many();
+    // Fewer where the processor is emulated.
+    let total = if place() == "host" { how_many(60, 1_000) } else { how_many(20, 60) };
     let mut jobs: Vec<(String, usize)> = Vec::new();
     let mut next = 0;
     let mut live: Vec<String> = Vec::new();

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime};
 
-use crate::common::{Agent, AgentOptions, patience, wait_for};
+use crate::common::{Agent, AgentOptions, how_many, patience, wait_for};
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
 use prost::Message;
 use receiver::{Reaction, Receiver, Request, plain};
@@ -216,7 +216,7 @@ fn a_receiver_to_which_everything_is_bad_is_not_asked_for_each_point() {
 /// An outage with the agent killed in it, again and again: no batch that was counted is lost, what comes twice was in flight.
 #[test]
 fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order() {
-    const KILLS: usize = 6;
+    let kills = how_many(3, 6);
     let is_up = Arc::new(AtomicBool::new(false));
     let up = Arc::clone(&is_up);
     let receiver = Receiver::start(move |n, _| {
@@ -226,7 +226,7 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
     });
     let mut agent = agent(&receiver, &[]);
     let mut enqueued = 0;
-    for kill in 0..KILLS {
+    for kill in 0..kills {
         let before = enqueued;
         enqueued = wait_for("more points", limit(), || ledger(&agent).map(|l| l[0]).filter(|n| *n > before + 500));
         is_up.store(kill % 2 == 1, Ordering::SeqCst);
@@ -248,9 +248,9 @@ fn killed_in_an_outage_again_and_again_the_agent_delivers_every_batch_in_order()
             once.push(request);
         }
     }
-    assert!(taken.len() - once.len() <= KILLS + 1, "{} came twice", taken.len() - once.len());
+    assert!(taken.len() - once.len() <= kills + 1, "{} came twice", taken.len() - once.len());
     let moments = moments(&once.into_iter().cloned().collect::<Vec<_>>());
-    assert!(moments.is_sorted() && moments.len() > KILLS, "{moments:?}");
+    assert!(moments.is_sorted() && moments.len() > kills, "{moments:?}");
     let distinct: BTreeSet<u64> = moments.iter().copied().collect();
     assert_eq!(distinct.len(), moments.len());
 }

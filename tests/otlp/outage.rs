@@ -25,7 +25,7 @@ const WHAT: &str = "ALLOSTAT_TEST_OUTAGE";
 /// Behind which number it waits to be killed.
 const UNTIL: &str = "ALLOSTAT_TEST_OUTAGE_UNTIL";
 const WHERE: &str = "ALLOSTAT_TEST_OUTAGE_DIR";
-const ITS_NAME: &str = "outage::whoever_fills_and_empties_the_queue";
+const ITS_NAME: &str = "otlp::outage::whoever_fills_and_empties_the_queue";
 
 fn opened(dir: &Path) -> Queue {
     Queue::open(Box::new(SegmentFiles::new(dir)), LIMITS)

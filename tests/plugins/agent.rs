@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use super::external::{left, script, started_with};
-use crate::common::{Agent, AgentOptions, Random, part, patience, test_dir, wait_for, workload};
+use crate::common::{Agent, AgentOptions, Random, how_many, part, patience, test_dir, wait_for, workload};
 
 struct Plugins {
     dir: tempfile::TempDir,
@@ -154,7 +154,7 @@ fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_n
         found
     };
     wait("four to hold all", || all(&agent, &allocs).len() == 4);
-    for kill in 0..50 {
+    for kill in 0..how_many(10, 50) {
         std::thread::sleep(Duration::from_millis(random.below(250)));
         if random.below(3) == 0 {
             let gone = allocs.remove(usize::try_from(random.below(allocs.len() as u64)).expect("five"));

@@ -1,4 +1,4 @@
-//! `cargo xtask bench`: builds for release, runs the benchmarks one after the other, and writes what they measured into
+//! `cargo xtask bench`: builds as packages are built, runs the benchmarks one after the other, and writes what they measured into
 //! `docs/figures.md` (whole) and the README (short). Each prints lines
 //!
 //! ```text
@@ -48,11 +48,12 @@ pub fn run(words: &[&str]) -> Result<bool> {
     }
     let root = crate::root();
     let parts = parts::get(&root, Purpose::Bench)?;
-    let programs = cargo::build(&root, &["build", "--release", "--bins", "--examples"])?;
+    let programs = cargo::build(&root, &["build", "--profile", "dist", "--bins", "--examples"])?;
     // Each one is linked with everything, which takes minutes.
     let wanted = if names.is_empty() { &["*"][..] } else { &names };
     let wanted = wanted.iter().flat_map(|name| ["--bench", name]);
-    let built = cargo::build(&root, &["bench", "--no-run"].into_iter().chain(wanted).collect::<Vec<_>>())?;
+    let built =
+        cargo::build(&root, &["bench", "--profile", "dist", "--no-run"].into_iter().chain(wanted).collect::<Vec<_>>())?;
     let (allostat, workload) = (programs.binary("allostat"), programs.binary("workload"));
 
     let mut rows = Vec::new();

@@ -50,9 +50,79 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
     build_by(cargo(), root, arguments)
 }
 
-/// The same while tests run on the host.
-pub fn build_idle(root: &Path, arguments: &[&str]) -> Result<Built> {
-    build_by(as_by_hand(run::idle(program())), root, arguments)
+/// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the workspace's own
+/// crates. Where it is not found, `cargo clippy` comes first.
+pub fn build_tests(root: &Path) -> Result<Built> {
+    const BUILD: &[&str] = &["test", "--no-run", "--workspace", "--all-targets"];
+    let mut command = cargo();
+    if std::env::var_os("RUSTC_WORKSPACE_WRAPPER").is_none() {
+        match clippy_driver() {
+            Some(driver) => {
+                // The lint level as `cargo clippy -- -D warnings` hands it on.
+                command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
+            }
+            None => {
+                let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+                if !cargo().current_dir(root).args(lints).status()?.success() {
+                    return Err("cargo clippy found something".into());
+                }
+            }
+        }
+    }
+    build_by(command, root, BUILD)
+}
+
+fn clippy_driver() -> Option<PathBuf> {
+    let said = run::output(Command::new("rustc").args(["--print", "sysroot"])).ok()?;
+    Some(Path::new(said.trim()).join("bin/clippy-driver")).filter(|driver| driver.exists())
+}
+
+/// The oldest compiler that the manifest promises: no dependency asks for a later one, and where that compiler is installed it
+/// checks the workspace. (Clippy's `incompatible_msrv`, which is on, does that for the standard library.)
+pub fn check_rust_version(root: &Path) -> Result<()> {
+    let said = run::output(cargo().current_dir(root).args(["metadata", "--format-version=1", "--locked"]))?;
+    let metadata: serde_json::Value = serde_json::from_str(&said)?;
+    let packages = metadata["packages"].as_array().ok_or("cargo metadata has packages")?;
+    let version = |package: &serde_json::Value| package["rust_version"].as_str().map(numbers);
+    let own = packages.iter().find(|package| package["name"] == "allostat").and_then(version);
+    let own = own.ok_or("Cargo.toml states no rust-version")?;
+    let later = packages.iter().filter(|package| version(package).is_some_and(|needs| needs > own));
+    let later: Vec<String> = later.map(|p| format!("{} {}", p["name"], p["rust_version"])).collect();
+    if !later.is_empty() {
+        return Err(format!("need a later compiler than rust-version of Cargo.toml: {}", later.join(", ")).into());
+    }
+    let toolchain = own.iter().map(u32::to_string).collect::<Vec<_>>().join(".");
+    let installed = run::output(Command::new("rustup").args(["toolchain", "list"])).unwrap_or_default();
+    if installed.lines().any(|line| line.starts_with(&toolchain)) {
+        let toolchain = format!("+{toolchain}");
+        run::output(Command::new("cargo").current_dir(root).args([&toolchain, "check", "--workspace"]))?;
+    } else {
+        println!(
+            "minimum Rust version: {toolchain} is not installed; rust-version of each dependency and clippy's lint are checked"
+        );
+    }
+    Ok(())
+}
+
+/// Licences, sources and wildcards of all dependencies, by `deny.toml`; `None`: the program is not there.
+pub fn check_dependencies(root: &Path, cargo_deny: Option<&Path>) -> Result<()> {
+    let Some(program) = cargo_deny else {
+        println!("dependencies: cargo-deny is not there, so licences and sources are not checked");
+        return Ok(());
+    };
+    let mut command = as_by_hand(Command::new(program));
+    // Advisories need a git repository that no package registry carries (deny.toml).
+    command.current_dir(root).args(["--color", "never", "check", "bans", "licenses", "sources"]);
+    run::output(&mut command).map(|_| ())
+}
+
+/// `1.88` and `1.88.0` are the same.
+fn numbers(version: &str) -> Vec<u32> {
+    let mut numbers: Vec<u32> = version.split('.').filter_map(|part| part.parse().ok()).collect();
+    while numbers.len() > 2 && numbers.last() == Some(&0) {
+        numbers.pop();
+    }
+    numbers
 }
 
 fn build_by(mut command: Command, root: &Path, arguments: &[&str]) -> Result<Built> {
@@ -93,6 +163,12 @@ fn add(built: &mut Built, message: &serde_json::Value) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn versions_compare_by_their_numbers() {
+        assert_eq!(numbers("1.88.0"), numbers("1.88"));
+        assert!(numbers("1.100") > numbers("1.88.1") && numbers("1.88.1") > numbers("1.88"));
+    }
 
     #[test]
     fn test_binaries_and_plain_ones_are_told_apart() {

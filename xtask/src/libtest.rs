@@ -1,37 +1,43 @@
 //! Reads what a libtest binary printed. The summary lines count; names come from the list of failures and from `--list`,
 //! because a line `test x ... ok` may carry somebody else's words in its middle.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Printed {
     pub passed: usize,
     pub failed: Vec<String>,
-    /// Failures, of which `failed` has the names that were found.
-    pub failures: usize,
     pub ignored: Vec<String>,
-    /// What the failed tests said.
+    /// What the failed tests printed.
     pub details: String,
     /// It ended with a summary. Without one it crashed, or was stopped.
     pub finished: bool,
-    /// The test that was begun last, for the case that it never finished.
-    pub last: Option<String>,
+    /// Tests in the order of their lines: with several threads those that ended, with one those that began.
+    pub begun: Vec<String>,
+    /// Where each failed test panicked, and its message.
+    pub whys: BTreeMap<String, String>,
 }
+
+/// In place of a name that the list of failures lacks.
+const UNNAMED: &str = "a test whose name was not printed";
 
 pub fn parse(text: &str) -> Printed {
     let mut printed = Printed::default();
+    let mut failures = 0;
     for line in text.lines() {
         if let Some(at) = line.find("test result: ") {
             printed.finished = true;
             printed.passed = printed.passed.saturating_add(count(&line[at..], "passed"));
-            printed.failures = printed.failures.saturating_add(count(&line[at..], "failed"));
+            failures += count(&line[at..], "failed").min(10_000);
         } else if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             let name = name.strip_suffix(" - should panic").unwrap_or(name);
-            printed.last = Some(name.to_owned());
+            printed.begun.push(name.to_owned());
             if result.trim_end() == "ignored" || result.starts_with("ignored,") {
                 printed.ignored.push(name.to_owned());
             }
         }
     }
-    if printed.failures > 0 || !printed.finished {
+    if failures > 0 || !printed.finished {
         let lists: Vec<usize> = text.match_indices("\nfailures:\n").map(|(at, _)| at).collect();
         if let (Some(first), Some(last)) = (lists.first(), lists.last()) {
             printed.details = text[*first..*last].trim().trim_start_matches("failures:").trim().to_owned();
@@ -41,21 +47,65 @@ pub fn parse(text: &str) -> Printed {
             }
         }
     }
-    printed.failures = printed.failures.max(printed.failed.len());
+    printed.failed.extend((printed.failed.len()..failures).map(|_| UNNAMED.to_owned()));
+    for name in &printed.failed {
+        printed.whys.insert(name.clone(), why(&printed.details, name));
+    }
     printed
 }
 
 impl Printed {
-    /// Where a failed test panicked, and what it said: a line or two behind `: `, or nothing.
-    pub fn why(&self, test: &str) -> String {
-        let of_it = self.details.split_once(&format!("---- {test} stdout ----")).map(|(_, rest)| rest);
-        let of_it = of_it.map(|rest| rest.split("\n---- ").next().unwrap_or(rest));
-        let lines = of_it.unwrap_or_default().lines().skip_while(|line| !line.contains(" panicked at "));
-        let said: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
-        let said = said.join(" ");
-        let at = said.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
-        if at.is_empty() { String::new() } else { format!(": {}", at.chars().take(300).collect::<String>()) }
+    /// The process ended before its summary: each test that has no result failed, and `how` says how it ended. With one thread the
+    /// last that began has none either.
+    pub fn cut_off(&mut self, tests: &[String], one_thread: bool, how: &str) {
+        let ended = self.begun.len() - usize::from(one_thread && !self.begun.is_empty());
+        let ended: BTreeSet<&String> = self.begun[..ended].iter().collect();
+        let lost: Vec<String> = tests.iter().filter(|test| !ended.contains(test)).cloned().collect();
+        self.passed = self.passed.max(ended.len().saturating_sub(self.failed.len() + self.ignored.len()));
+        for name in lost {
+            let began = self.begun.last() == Some(&name) || tests.len() == 1;
+            let said = if began { "did not end" } else { "did not run to its end" };
+            self.whys.insert(name.clone(), format!(": {said}: {how}"));
+            self.failed.push(name);
+        }
     }
+
+    /// Adds another process's tests under other names.
+    pub fn add(&mut self, other: Printed, id: impl Fn(&str) -> String) {
+        self.passed += other.passed;
+        self.failed.extend(other.failed.iter().map(|name| id(name)));
+        self.ignored.extend(other.ignored.iter().map(|name| id(name)));
+        self.begun.extend(other.begun.iter().map(|name| id(name)));
+        self.whys.extend(other.whys.into_iter().map(|(name, why)| (id(&name), why)));
+        self.finished &= other.finished;
+        if !other.details.is_empty() {
+            self.details += &other.details;
+            self.details.push('\n');
+        }
+    }
+
+    /// A check that is no test of a binary failed.
+    pub fn fail(&mut self, name: String, wrong: &str) {
+        self.details += &format!("---- {name} ----\n{wrong}\n");
+        let first = wrong.lines().next().unwrap_or_default();
+        self.whys.insert(name.clone(), format!(": {}", first.chars().take(300).collect::<String>()));
+        self.failed.push(name);
+    }
+
+    /// Where a failed test panicked, and its message: a line behind `: `, or nothing.
+    pub fn why(&self, test: &str) -> &str {
+        self.whys.get(test).map_or("", String::as_str)
+    }
+}
+
+fn why(details: &str, test: &str) -> String {
+    let own = details.split_once(&format!("---- {test} stdout ----")).map(|(_, rest)| rest);
+    let own = own.map(|rest| rest.split("\n---- ").next().unwrap_or(rest));
+    let lines = own.unwrap_or_default().lines().skip_while(|line| !line.contains(" panicked at "));
+    let said: Vec<&str> = lines.take(4).filter(|line| !line.starts_with("note: ")).collect();
+    let said = said.join(" ");
+    let at = said.split_once(" panicked at ").map_or("", |(_, at)| at).trim();
+    if at.is_empty() { String::new() } else { format!(": {}", at.chars().take(300).collect::<String>()) }
 }
 
 fn count(summary: &str, what: &str) -> usize {
@@ -80,7 +130,8 @@ mod tests {
             "\nrunning 2 tests\ntest a ... ok\ntest b - should panic ... ok\n\ntest result: ok. 2 passed; 0 failed; \
              0 ignored; 0 measured; 3 filtered out; finished in 0.00s\n",
         );
-        assert_eq!(printed, Printed { passed: 2, finished: true, last: Some("b".into()), ..Printed::default() });
+        assert_eq!((printed.passed, printed.finished, printed.failed.len()), (2, true, 0));
+        assert_eq!(printed.begun, ["a", "b"]);
     }
 
     #[test]
@@ -94,19 +145,34 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_where_and_why_in_a_line() {
-        let details = "---- m::a stdout ----\nnoise\n\nthread 'm::a' panicked at tests/x.rs:7:9:\nassertion failed: left\n  left: 1\n right: 2\n\
-                       note: run with\n\n---- m::ab stdout ----\nno panic here";
-        let printed = Printed { details: details.into(), ..Printed::default() };
-        assert_eq!(printed.why("m::a"), ": tests/x.rs:7:9: assertion failed: left   left: 1  right: 2");
-        assert_eq!((printed.why("m::ab"), printed.why("other")), (String::new(), String::new()));
+    fn failure_has_its_place_and_message_in_one_line() {
+        let details = "---- m::a stdout ----\nnoise\n\nthread 'm::a' panicked at tests/x.rs:7:9:\nassertion failed: left\n  \
+                       left: 1\n right: 2\nnote: run with\n\n---- m::ab stdout ----\nno panic here";
+        assert_eq!(why(details, "m::a"), ": tests/x.rs:7:9: assertion failed: left   left: 1  right: 2");
+        assert_eq!((why(details, "m::ab"), why(details, "other")), (String::new(), String::new()));
     }
 
     #[test]
-    fn a_crash_is_not_a_finish() {
-        let printed = parse("running 2 tests\ntest a ... ok\ntest b ... ");
+    fn crash_is_no_finish_and_fails_every_test_without_a_result() {
+        let names = ["a", "b", "c"].map(str::to_owned);
+        let mut printed = parse("running 3 tests\ntest a ... ok\ntest b ... ");
         assert!(!printed.finished);
-        assert_eq!(printed.last.as_deref(), Some("b"));
+        printed.cut_off(&names, true, "signal 9");
+        assert_eq!((printed.passed, &printed.failed[..]), (1, &names[1..]));
+        assert_eq!(printed.why("b"), ": did not end: signal 9");
+        let mut parallel = parse("running 3 tests\ntest a ... ok\ntest b ... ok\n");
+        parallel.cut_off(&names, false, "signal 9");
+        assert_eq!((parallel.passed, &parallel.failed[..]), (2, &names[2..]));
+    }
+
+    #[test]
+    fn tests_of_another_process_are_added_under_their_ids() {
+        let text = "test a ... FAILED\n\nfailures:\n\n---- a stdout ----\nthread 'a' panicked at x.rs:1:1:\nno\n\n\nfailures:\n    a\n\n\
+                    test result: FAILED. 2 passed; 1 failed; 0 ignored";
+        let mut all = Printed { finished: true, passed: 1, ..Printed::default() };
+        all.add(parse(text), |name| format!("lib::{name}"));
+        assert_eq!((all.passed, &all.failed[..]), (3, &["lib::a".to_owned()][..]));
+        assert_eq!(all.why("lib::a"), ": x.rs:1:1: no");
     }
 
     #[test]
@@ -117,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_failure_without_a_name_still_counts() {
-        assert_eq!(parse("test result: FAILED. 0 passed; 2 failed; 0 ignored").failures, 2);
+        assert_eq!(parse("test result: FAILED. 0 passed; 2 failed; 0 ignored").failed.len(), 2);
     }
 
     #[test]

@@ -2,8 +2,7 @@
 //!
 //! ```text
 //! main       words of the command line
-//! test       build once, run everything everywhere, count
-//!   host     what runs on this host, in two lanes
+//! test       build once, run the gate, a slice or everything, count
 //!   steps    one after the other, or beside each other
 //!   cargo    builds, and says which binaries came out
 //!   libtest  reads what a test binary printed
@@ -34,8 +33,12 @@ use std::process::ExitCode;
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const HELP: &str = "\
-cargo xtask test [--only PLACE]... [FILTER]   every test: on this host, and in small virtual machines with cgroup v2
-                                              PLACE: host, checks, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1; FILTER: part of a test's name
+cargo xtask test                              the gate: format, lints, host tests at small sizes, one small virtual machine
+cargo xtask test --slice NAME                 a part of the full run, into tests/ledger/NAME: host-long, v2-6.1, v2-6.12,
+                                              systemd-power, containers-boards, from-nothing
+cargo xtask test --all                        everything at full size, with random seeds (--seed N repeats one)
+cargo xtask test --changed [BASE]             what the changes since BASE (default: HEAD) can break
+cargo xtask test [--only PLACE]... [FILTER]   tests by a part of their names; PLACE: host, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1
 cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.md and the table of README.md
                                               NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`
 cargo xtask bench --from FILE                 the same of a run that printed into that file

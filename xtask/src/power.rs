@@ -90,38 +90,35 @@ pub fn missing(parts: &Parts) -> Option<&Missing> {
     programs.into_iter().chain(kernels).find_map(|part| parts.missing(&part))
 }
 
-/// Each test: its name, and what went wrong.
-pub fn run(parts: &Parts, writer: &Path, logs: &Path) -> Vec<(String, Option<String>)> {
-    let machines =
-        MACHINES.iter().map(|(kernel, kills)| (*kernel, *kills, false)).chain([("6.12", CONTROL_KILLS, true)]);
-    std::thread::scope(|scope| {
-        let running: Vec<_> = machines
-            .map(|(kernel, kills, control)| {
-                let name = if control {
-                    "control: without syncs something is lost".to_owned()
-                } else {
-                    format!("kernel {kernel}: {kills} power failures lose nothing acknowledged")
-                };
-                let work = logs.join(if control { "power-control".to_owned() } else { format!("power-{kernel}") });
-                let test = move || {
-                    let machine = Machine::make(parts, kernel, writer, work, control).map_err(|e| e.to_string())?;
-                    let result = if control { machine.control(kills) } else { machine.test(kills) };
-                    result.map_err(|e| e.to_string())
-                };
-                (name, scope.spawn(test))
-            })
-            .collect();
-        let result =
-            |thread: std::thread::ScopedJoinHandle<'_, std::result::Result<String, String>>| match thread.join() {
-                Ok(Ok(words)) => {
-                    println!("  power    {words}");
-                    None
-                }
-                Ok(Err(error)) => Some(error),
-                Err(_) => Some("its thread panicked".to_owned()),
-            };
-        running.into_iter().map(|(name, thread)| (name, result(thread))).collect()
-    })
+/// One machine that is switched off again and again.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    pub name: String,
+    kernel: &'static str,
+    kills: u32,
+    control: bool,
+}
+
+pub fn trials() -> Vec<Trial> {
+    let trial = |(kernel, kills): &(&'static str, u32)| Trial {
+        name: format!("power::kernel {kernel}: {kills} power failures lose nothing acknowledged"),
+        kernel,
+        kills: *kills,
+        control: false,
+    };
+    let mut trials: Vec<Trial> = MACHINES.iter().map(trial).collect();
+    let name = "power::control: without syncs something is lost".to_owned();
+    trials.push(Trial { name, kernel: "6.12", kills: CONTROL_KILLS, control: true });
+    trials
+}
+
+impl Trial {
+    /// What it found, in words. Errors: something acknowledged was lost, or of the control nothing was.
+    pub fn run(&self, parts: &Parts, writer: &Path, logs: &Path) -> Result<String> {
+        let work = if self.control { "power-control".to_owned() } else { format!("power-{}", self.kernel) };
+        let machine = Machine::make(parts, self.kernel, writer, logs.join(work), self.control)?;
+        if self.control { machine.control(self.kills) } else { machine.test(self.kills) }
+    }
 }
 
 struct Machine<'a> {

@@ -15,13 +15,6 @@ pub fn behind(program: impl AsRef<OsStr>) -> Command {
     command
 }
 
-/// It takes only what nobody else wants of the processor: no test waits for it, not even one that measures time.
-pub fn idle(program: impl AsRef<OsStr>) -> Command {
-    let mut command = Command::new("chrt");
-    command.args(["--idle", "0"]).arg(program);
-    command
-}
-
 /// Runs it to its end and gives its standard output; an error carries what it said.
 pub fn output(command: &mut Command) -> Result<String> {
     let shown = shown(command);
@@ -60,7 +53,7 @@ pub fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
             child.wait()?;
             return Ok(None);
         }
-        std::thread::sleep(Duration::from_millis(20));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

@@ -6,7 +6,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use super::{Chosen, Guest, Job, System, init, systemd};
+use super::{Guest, Job, System, init, systemd};
 use crate::parts::Parts;
 use crate::{Result, run};
 
@@ -35,7 +35,11 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
     fs::write(tree.join("etc/hosts"), "127.0.0.1 localhost\n")?;
 
     let mut programs = vec![(job.allostat, "allostat".to_owned()), (job.workload, "workload".to_owned())];
-    programs.extend(job.tests.iter().map(|Chosen { test, .. }| (test.path.as_path(), format!("tests/{}", test.name))));
+    programs
+        .extend(job.tests.iter().map(|suite| (suite.binary.path.as_path(), format!("tests/{}", suite.binary.name))));
+    // Several suites are in one binary.
+    programs.sort();
+    programs.dedup();
     let mut copied = BTreeSet::new();
     for (program, place) in &programs {
         add(program, &tree.join(place))?;
@@ -53,7 +57,7 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
         }
     }
     let script = tree.join(if guest.system == System::Systemd { systemd::SCRIPT } else { "init" });
-    fs::write(&script, init::script(guest, job.tests))?;
+    fs::write(&script, init::script(guest, job))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
 
     let size = size_of(tree)?.div_ceil(1 << 20) + FREE_MIB;

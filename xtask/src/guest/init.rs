@@ -1,13 +1,13 @@
 //! What runs inside a guest, and the words in which it reports.
 //!
 //! ```text
-//! @@BEGIN live 2.17     seconds since boot; then what the binary prints
+//! @@BEGIN live 2.17     a suite, seconds since boot; then what its process prints
 //! @@END live 0 93.40    its exit code, seconds since boot
 //! @@SKIPS live          then lines of ALLOSTAT_SKIPS
 //! @@DONE
 //! ```
 
-use super::{Chosen, Guest, LIMIT, Ran, Report, System};
+use super::{Guest, Job, Ran, Report, Selected, System};
 
 /// `/init` of a first root: loads the disk's driver, mounts the disk on `place`, and goes on with `rest`.
 pub fn first(place: &str, rest: &str) -> String {
@@ -41,7 +41,7 @@ done
 
 /// What runs the tests: `/init` on the disk, or under systemd a unit's program. Standard output and error of a test binary are
 /// the second serial line, so that nothing of the kernel mixes in.
-pub fn script(guest: &Guest, tests: &[Chosen]) -> String {
+pub fn script(guest: &Guest, job: &Job) -> String {
     let begin = |mounts: &str| {
         format!(
             "export PATH=/bin HOME=/root\n\
@@ -58,8 +58,8 @@ pub fn script(guest: &Guest, tests: &[Chosen]) -> String {
         System::V2 => begin(MOUNT_V2),
         System::Systemd => "export PATH=/usr/bin:/usr/sbin HOME=/root\n".to_owned(),
     };
-    let seconds = LIMIT.as_secs();
     let name = guest.name;
+    let variables: String = job.environment.iter().map(|(name, value)| format!(" {name}={value}")).collect();
     let mut script = format!(
         "#!/bin/busybox sh\n\
          # What is there already stays.\n\
@@ -67,18 +67,18 @@ pub fn script(guest: &Guest, tests: &[Chosen]) -> String {
          {begin}\
          busybox stty -F /dev/ttyS1 raw\n\
          export ALLOSTAT_BIN=/allostat ALLOSTAT_WORKLOAD=/workload ALLOSTAT_TEST_DIR=/data ALLOSTAT_PARTS=/parts\n\
-         export ALLOSTAT_PLACE={name} RUST_BACKTRACE=0\n\
+         export ALLOSTAT_PLACE={name} RUST_BACKTRACE=0{variables}\n\
          since_boot() {{ cut -d ' ' -f 1 /proc/uptime; }}\n\
          cd /data\n"
     );
-    for Chosen { test, names } in tests {
-        let (binary, names) = (&test.name, names.join(" "));
+    for Selected { suite, binary, names } in job.tests {
+        let (binary, names) = (&binary.name, names.join(" "));
         script += &format!(
-            "export ALLOSTAT_SKIPS=/tmp/skips-{binary}\n\
-             echo \"@@BEGIN {binary} $(since_boot)\" > /dev/ttyS1\n\
-             timeout -s KILL {seconds} /tests/{binary} --test-threads=1 --exact {names} > /dev/ttyS1 2>&1 < /dev/null\n\
-             echo \"@@END {binary} $? $(since_boot)\" > /dev/ttyS1\n\
-             echo '@@SKIPS {binary}' > /dev/ttyS1\n\
+            "export ALLOSTAT_SKIPS=/tmp/skips-{suite}\n\
+             echo \"@@BEGIN {suite} $(since_boot)\" > /dev/ttyS1\n\
+             /tests/{binary} --test-threads=1 --exact {names} > /dev/ttyS1 2>&1 < /dev/null\n\
+             echo \"@@END {suite} $? $(since_boot)\" > /dev/ttyS1\n\
+             echo '@@SKIPS {suite}' > /dev/ttyS1\n\
              [ -f $ALLOSTAT_SKIPS ] && cat $ALLOSTAT_SKIPS > /dev/ttyS1\n"
         );
     }
@@ -102,9 +102,9 @@ pub fn read_results(text: &str) -> Report {
         }
         let marked: Vec<&str> = marker.split(' ').collect();
         match marked.as_slice() {
-            ["@@BEGIN", binary, since_boot] => {
+            ["@@BEGIN", suite, since_boot] => {
                 let began = since_boot.parse().unwrap_or(0.0);
-                report.ran.push(Ran { binary: (*binary).to_owned(), began, ..Ran::default() });
+                report.ran.push(Ran { suite: (*suite).to_owned(), began, ..Ran::default() });
                 place = In::Output;
             }
             ["@@END", _, code, since_boot] => {
@@ -114,11 +114,11 @@ pub fn read_results(text: &str) -> Report {
                 }
                 place = In::Nothing;
             }
-            ["@@SKIPS", binary] => place = In::Skips((*binary).to_owned()),
+            ["@@SKIPS", suite] => place = In::Skips((*suite).to_owned()),
             ["@@DONE"] => report.finished = true,
             _ => {
-                if let In::Skips(binary) = &place {
-                    report.skips.push((binary.clone(), line.to_owned()));
+                if let In::Skips(suite) = &place {
+                    report.skips.push((suite.clone(), line.to_owned()));
                 }
             }
         }
@@ -129,6 +129,7 @@ pub fn read_results(text: &str) -> Report {
 #[cfg(test)]
 mod tests {
     use std::path::PathBuf;
+    use std::time::Duration;
 
     use super::*;
     use crate::cargo::TestBinary;
@@ -155,19 +156,33 @@ mod tests {
     }
 
     #[test]
-    fn a_script_runs_each_binary_with_its_place() {
+    fn script_runs_each_suite_with_its_binary_place_and_variables() {
         let guest = super::super::GUESTS[0];
-        let chosen = |name: &str, names: &[&str]| {
-            let (path, package) = (PathBuf::from(name), PathBuf::new());
-            Chosen {
-                test: TestBinary { name: name.into(), path, package },
-                names: names.iter().map(|n| (*n).into()).collect(),
-            }
+        let selected = |suite: &str, names: &[&str]| Selected {
+            suite: suite.into(),
+            binary: TestBinary { name: "cgroups".into(), path: PathBuf::new(), package: PathBuf::new() },
+            names: names.iter().map(|n| (*n).into()).collect(),
         };
-        let script = script(&guest, &[chosen("live", &["a::b", "c"]), chosen("places", &["d"])]);
-        for part in
-            ["/tests/live --test-threads=1 --exact a::b c >", "/tests/places", "ALLOSTAT_PLACE=v2-6.1", "cgroup2"]
-        {
+        let tests = [selected("live", &["live::a::b", "live::c"]), selected("places", &["places::d"])];
+        let (allostat, logs) = (PathBuf::new(), PathBuf::new());
+        let script = script(
+            &guest,
+            &Job {
+                name: "v2-6.1",
+                tests: &tests,
+                environment: &[("ALLOSTAT_SIZE", "gate".to_owned())],
+                limit: Duration::from_secs(1),
+                allostat: &allostat,
+                workload: &allostat,
+                logs: &logs,
+            },
+        );
+        for part in [
+            "/tests/cgroups --test-threads=1 --exact live::a::b live::c >",
+            "@@BEGIN places",
+            "ALLOSTAT_PLACE=v2-6.1 RUST_BACKTRACE=0 ALLOSTAT_SIZE=gate\n",
+            "cgroup2",
+        ] {
             assert!(script.contains(part), "{part} is not in {script}");
         }
     }

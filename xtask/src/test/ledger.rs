@@ -1,0 +1,255 @@
+//! `tests/ledger/<slice>`: the last run of each slice, and whether it is due again.
+//!
+//! ```text
+//! slice    v2-6.12
+//! commit   3f7163c…                       what ran
+//! date     2026-11-28
+//! result   green                          or red
+//! counts   312 passed, 0 failed, 2 skipped
+//! seconds  512
+//! seed     81623
+//! room     src/host 8c4f…                 git's hash of the tree that was tested
+//! flaky    live::a::b: where and why      a test that failed and then passed two of three
+//! red      live::a::c: where and why
+//! why      …                              written by a person: why a red run is left as it is
+//! ```
+//! A slice is due when a room's hash differs from the recorded one.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::slices::{self, Slice};
+use crate::{Result, run};
+
+/// So many commits may change a slice's rooms before the gate warns, and before it fails.
+const WARN: usize = 30;
+const FAIL: usize = 60;
+
+/// One file of the ledger.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Entry {
+    pub commit: String,
+    pub date: String,
+    pub green: bool,
+    pub counts: String,
+    pub seconds: u64,
+    pub seed: u64,
+    pub rooms: BTreeMap<String, String>,
+    pub flaky: Vec<String>,
+    pub red: Vec<String>,
+    pub why: String,
+}
+
+impl Entry {
+    fn text(&self, slice: &str) -> String {
+        let result = if self.green { "green" } else { "red" };
+        let mut text = String::new();
+        let mut line = |key: &str, value: &str| {
+            let _ = writeln!(text, "{key:<8} {value}");
+        };
+        line("slice", slice);
+        line("commit", &self.commit);
+        line("date", &self.date);
+        line("result", result);
+        line("counts", &self.counts);
+        line("seconds", &self.seconds.to_string());
+        line("seed", &self.seed.to_string());
+        self.rooms.iter().for_each(|(room, hash)| line("room", &format!("{room} {hash}")));
+        self.flaky.iter().for_each(|test| line("flaky", test));
+        self.red.iter().for_each(|test| line("red", test));
+        if !self.why.is_empty() {
+            line("why", &self.why);
+        }
+        text
+    }
+
+    /// Unknown lines are refused: a slip in a file that a person edited must not pass for an empty one.
+    fn parse(text: &str) -> Result<Entry> {
+        let mut entry = Entry::default();
+        for (at, line) in text.lines().enumerate() {
+            let (key, value) = line.split_once(' ').unwrap_or((line, ""));
+            let value = value.trim();
+            let number = || value.parse().map_err(|_| format!("line {}: not a number: {value}", at + 1));
+            match key {
+                "slice" => {}
+                "commit" => entry.commit = value.to_owned(),
+                "date" => entry.date = value.to_owned(),
+                "result" => entry.green = value == "green",
+                "counts" => entry.counts = value.to_owned(),
+                "seconds" => entry.seconds = number()?,
+                "seed" => entry.seed = number()?,
+                "flaky" => entry.flaky.push(value.to_owned()),
+                "red" => entry.red.push(value.to_owned()),
+                "why" => entry.why = value.to_owned(),
+                "room" => {
+                    let (room, hash) = value.split_once(' ').ok_or_else(|| format!("line {}: no hash", at + 1))?;
+                    entry.rooms.insert(room.to_owned(), hash.to_owned());
+                }
+                _ => return Err(format!("line {}: unknown key {key}", at + 1).into()),
+            }
+        }
+        Ok(entry)
+    }
+}
+
+fn file(root: &Path, slice: &Slice) -> PathBuf {
+    root.join("tests/ledger").join(slice.name)
+}
+
+fn git(root: &Path, arguments: &[&str]) -> Result<String> {
+    run::output(Command::new("git").arg("-C").arg(root).args(arguments))
+}
+
+/// The rooms of a slice with their hashes at a commit; a room that was not there then has none.
+fn rooms_at(root: &Path, slice: &Slice, commit: &str) -> Result<BTreeMap<String, String>> {
+    let said = git(root, &[&["ls-tree", "--format=%(path) %(objectname)", commit, "--"], slice.rooms].concat())?;
+    Ok(said.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
+}
+
+/// Writes what a slice's run at HEAD gave. A red run keeps the reason that a person wrote into the file before.
+pub fn record(root: &Path, slice: &Slice, mut entry: Entry) -> Result<PathBuf> {
+    entry.commit = git(root, &["rev-parse", "HEAD"])?.trim().to_owned();
+    entry.rooms = rooms_at(root, slice, "HEAD")?;
+    entry.date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim().to_owned();
+    let path = file(root, slice);
+    fs::create_dir_all(path.parent().ok_or("the ledger is a directory")?)?;
+    fs::write(&path, entry.text(slice.name))?;
+    Ok(path)
+}
+
+/// Whether the rooms of a slice differ from HEAD: such a run must not be recorded.
+pub fn is_changed(root: &Path, slice: &Slice) -> Result<bool> {
+    Ok(!git(root, &[&["status", "--porcelain", "--"], slice.rooms].concat())?.trim().is_empty())
+}
+
+/// How a slice stands.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Standing {
+    Current,
+    /// For so many commits, [`FAIL`] + 1 at most.
+    Due(usize),
+    Never,
+    /// Its last run failed, and the file does not say why that is left.
+    Red,
+}
+
+impl Standing {
+    fn fails(&self) -> bool {
+        match self {
+            Standing::Current => false,
+            Standing::Due(commits) => *commits > FAIL,
+            Standing::Never | Standing::Red => true,
+        }
+    }
+}
+
+/// Newest first: the rooms' hashes at HEAD and at the commits before it.
+fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String, String>>) -> Standing {
+    let Some(entry) = entry else { return Standing::Never };
+    if !entry.green && entry.why.is_empty() {
+        return Standing::Red;
+    }
+    match history.take_while(|rooms| *rooms != entry.rooms).count() {
+        0 => Standing::Current,
+        commits => Standing::Due(commits),
+    }
+}
+
+/// One line per slice; whether one of them fails the gate.
+pub fn report(root: &Path) -> Result<bool> {
+    let Ok(commits) = git(root, &["rev-list", "--first-parent", "-n", &(FAIL + 1).to_string(), "HEAD"]) else {
+        println!("slices: not in a git repository, so nothing is known of them");
+        return Ok(true);
+    };
+    let mut good = true;
+    for slice in slices::ALL {
+        let text = fs::read_to_string(file(root, slice)).ok();
+        let entry = text.map(|text| Entry::parse(&text)).transpose();
+        let entry = entry.map_err(|e| format!("tests/ledger/{}: {e}", slice.name))?;
+        let history = commits.lines().map_while(|commit| rooms_at(root, slice, commit).ok());
+        let standing = standing(entry.as_ref(), history);
+        let said = match &standing {
+            Standing::Current => "current".to_owned(),
+            Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits: run it before anything lands"),
+            Standing::Due(n) if *n >= WARN => {
+                format!("DUE for {n} commits: run it soon, the gate fails from {FAIL} on")
+            }
+            Standing::Due(n) => format!("due for {n} commits"),
+            Standing::Never => "NEVER RUN".to_owned(),
+            Standing::Red => "RED, and its file does not say why that is left".to_owned(),
+        };
+        let last = entry.map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
+        println!("slice {:<18} {said}{}", slice.name, last.unwrap_or_default());
+        good &= !standing.fails();
+    }
+    if !good {
+        println!("cargo xtask test --slice NAME runs one and writes tests/ledger/NAME, which is committed");
+    }
+    Ok(good)
+}
+
+fn short(commit: &str) -> &str {
+    commit.get(..7).unwrap_or(commit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry() -> Entry {
+        Entry {
+            commit: "abc".into(),
+            date: "2026-01-01".into(),
+            green: true,
+            counts: "3 passed, 0 failed, 1 skipped".into(),
+            seconds: 7,
+            seed: 9,
+            rooms: [("src/a".to_owned(), "1".to_owned())].into(),
+            flaky: vec!["a::b: tests/x.rs:1: late".into()],
+            red: Vec::new(),
+            why: "a reason".into(),
+        }
+    }
+
+    fn rooms(hash: &str) -> BTreeMap<String, String> {
+        [("src/a".to_owned(), hash.to_owned())].into()
+    }
+
+    #[test]
+    fn file_reads_as_it_was_written() {
+        assert_eq!(Entry::parse(&entry().text("x")).unwrap(), entry());
+        assert!(Entry::parse("reslt green").unwrap_err().to_string().contains("line 1"));
+    }
+
+    #[test]
+    fn slice_is_due_for_as_many_commits_as_have_other_rooms() {
+        let standing = |entry: &Entry, hashes: &[&str]| standing(Some(entry), hashes.iter().map(|hash| rooms(hash)));
+        assert_eq!(standing(&entry(), &["1", "0"]), Standing::Current);
+        assert_eq!(standing(&entry(), &["3", "2", "1"]), Standing::Due(2));
+        let long = vec!["2"; FAIL + 1];
+        assert!(standing(&entry(), &long).fails());
+        assert!(!standing(&entry(), &long[1..]).fails());
+    }
+
+    #[test]
+    fn red_or_missing_run_fails_unless_the_file_says_why() {
+        let red = Entry { green: false, ..entry() };
+        assert!(!standing(Some(&red), [rooms("1")].into_iter()).fails());
+        let silent = Entry { why: String::new(), ..red };
+        assert_eq!(standing(Some(&silent), [rooms("1")].into_iter()), Standing::Red);
+        assert!(standing(None, std::iter::empty()).fails());
+    }
+
+    #[test]
+    fn rooms_of_this_repository_have_hashes() {
+        let root = crate::root();
+        // A packaged source has no git.
+        if root.join(".git").exists() {
+            let rooms = rooms_at(&root, &slices::HOST_LONG, "HEAD").unwrap();
+            assert_eq!(rooms.len(), slices::HOST_LONG.rooms.len(), "{rooms:?}");
+        }
+    }
+}

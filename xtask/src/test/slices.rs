@@ -1,0 +1,96 @@
+//! Slices: the parts of the full run that the gate leaves out. `tests/ledger/<slice>` records the last run of each.
+
+use crate::Result;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Slice {
+    pub name: &'static str,
+    pub what: &'static str,
+    /// Files and directories that it answers for: it is due when one of them has changed.
+    pub rooms: &'static [&'static str],
+}
+
+/// What kernels with cgroup v2 read and run.
+const V2_ROOMS: &[&str] = &[
+    "src/board",
+    "src/collectors",
+    "src/host",
+    "src/kernel",
+    "src/observe",
+    "src/runner",
+    "src/supervisor",
+    "tests/cgroups.rs",
+    "tests/kernel_ends.rs",
+    "tests/kernel_pass",
+    "tests/live",
+    "tests/observed",
+    "tests/reader.rs",
+    "tests/supervisor",
+];
+
+pub const HOST_LONG: Slice = Slice {
+    name: "host-long",
+    what: "every host test that needs no container and no board, at full size with a random seed",
+    rooms: &["benches", "examples", "fake-nvml", "src", "tests/common", "tests/fixtures"],
+};
+pub const V2_OLD: Slice = Slice { name: "v2-6.1", what: "cgroup tests in a guest with Linux 6.1", rooms: V2_ROOMS };
+pub const V2_NEW: Slice = Slice { name: "v2-6.12", what: "cgroup tests in a guest with Linux 6.12", rooms: V2_ROOMS };
+pub const SYSTEMD_POWER: Slice = Slice {
+    name: "systemd-power",
+    what: "a guest that boots systemd, and guests that are switched off while they write",
+    rooms: &[
+        "examples/power.rs",
+        "src/host",
+        "src/observe",
+        "src/runner",
+        "src/store",
+        "src/supervisor",
+        "tests/systemd",
+        "xtask/src/guest",
+        "xtask/src/power.rs",
+    ],
+};
+pub const CONTAINERS_BOARDS: Slice = Slice {
+    name: "containers-boards",
+    what: "Docker, Podman and containerd; boards and alerts on real stores, in every profile",
+    rooms: &["alerts", "dashboards", "deploy", "src/exporters", "src/observe", "tests/boards", "tests/observed"],
+};
+pub const FROM_NOTHING: Slice = Slice {
+    name: "from-nothing",
+    what: "a fresh clone without any cache: plain clippy, plain rustc, parts, the demo of README.md",
+    rooms: &[".ci", "Cargo.lock", "Cargo.toml", "README.md", "build.rs", "src/cli/demo", "xtask/src/parts"],
+};
+
+pub const ALL: &[Slice] = &[HOST_LONG, V2_OLD, V2_NEW, SYSTEMD_POWER, CONTAINERS_BOARDS, FROM_NOTHING];
+
+pub fn names() -> Vec<&'static str> {
+    ALL.iter().map(|slice| slice.name).collect()
+}
+
+pub fn named(name: &str) -> Result<Slice> {
+    let found = ALL.iter().find(|slice| slice.name == name).copied();
+    Ok(found.ok_or_else(|| format!("no slice {name}: {}", names().join(", ")))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rooms_exist_and_names_are_unique() {
+        for slice in ALL {
+            for room in slice.rooms {
+                assert!(crate::root().join(room).exists(), "{}: {room}", slice.name);
+            }
+            assert_eq!(ALL.iter().filter(|other| other.name == slice.name).count(), 1);
+        }
+        assert!(named("nowhere").unwrap_err().to_string().contains("host-long"));
+    }
+
+    #[test]
+    fn each_room_of_the_source_is_answered_for() {
+        let mut rooms: Vec<&str> = ALL.iter().flat_map(|slice| slice.rooms).copied().collect();
+        rooms.retain(|room| *room == "src");
+        assert!(!rooms.is_empty(), "one slice answers for the whole of src");
+    }
+}

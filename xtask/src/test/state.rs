@@ -1,0 +1,115 @@
+//! The host before a run: how fast it is, what earlier runs left on it.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+/// Seconds that [`work`] takes on the machine for which the deadlines were chosen.
+const USUAL: f64 = 0.22;
+/// No machine is so slow that a test may take longer than this many times its limit.
+const MOST: u32 = 8;
+
+/// What tests multiply their deadlines by (`ALLOSTAT_PATIENCE`): how much slower this machine is than the usual one, at least 1.
+pub fn patience() -> u32 {
+    // A busy machine is a slow one: what else runs on it is meant to be measured.
+    let begun = Instant::now();
+    std::hint::black_box(work());
+    let times = begun.elapsed().as_secs_f64() / USUAL;
+    (2..=MOST).rev().find(|n| times > f64::from(n - 1) * 1.25).unwrap_or(1)
+}
+
+/// A fixed amount of work: xorshift, so that nothing can be left out.
+fn work() -> u64 {
+    (0..100_000_000_u64).fold(0x9e37_79b9_7f4a_7c15, |mut x, n| {
+        x ^= x << 13;
+        x ^= x >> 7;
+        x ^= x << 17;
+        x.wrapping_add(n)
+    })
+}
+
+/// The roots of all mounted cgroup hierarchies.
+fn hierarchies() -> Vec<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+    let fields = mounts.lines().map(|line| line.split(' ').collect::<Vec<_>>());
+    fields.filter(|f| matches!(f[..], [_, _, "cgroup" | "cgroup2", ..])).map(|f| PathBuf::from(f[1])).collect()
+}
+
+/// Cgroups of agents and of tests: `/allostat` is the default parent, `/allostat-test-…` what tests use.
+fn is_ours(name: &str) -> bool {
+    name == "allostat" || name.starts_with("allostat-test-")
+}
+
+fn directories(path: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    entries.filter(|entry| entry.file_type().is_ok_and(|t| t.is_dir())).map(|entry| entry.path()).collect()
+}
+
+/// Removes empty cgroups below `path`, children first; how many went and how many are left.
+fn remove_empty(path: &Path) -> (usize, usize) {
+    let below = directories(path).iter().map(|child| remove_empty(child)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1));
+    // The kernel refuses this for one that has processes or children.
+    if fs::remove_dir(path).is_ok() { (below.0 + 1, below.1) } else { (below.0, below.1 + 1) }
+}
+
+fn agents() -> usize {
+    let is_agent = |path: &Path| {
+        let line = fs::read(path.join("cmdline")).unwrap_or_default();
+        let mut words = line.split(|byte| *byte == 0);
+        words.next().is_some_and(|program| program.ends_with(b"allostat")) && words.next() == Some(b"agent")
+    };
+    directories(Path::new("/proc")).iter().filter(|path| is_agent(path)).count()
+}
+
+/// Prints what bears on the tests, and removes empty cgroups that earlier tests and agents left, unless an agent runs.
+pub fn prepare() {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let agents = agents();
+    let roots = hierarchies();
+    let ours = roots
+        .iter()
+        .flat_map(|root| directories(root))
+        .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours));
+    let (removed, left) = if agents == 0 {
+        ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+    } else {
+        (0, ours.count())
+    };
+    let load = read("/proc/loadavg");
+    let load: Vec<&str> = load.split(' ').take(3).collect();
+    let stat = read("/proc/stat");
+    let steal = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)).unwrap_or("?");
+    println!(
+        "host: load {}, steal {steal} ticks, {} mounts, {agents} agents, cgroups of allostat: {removed} empty ones \
+         removed, {left} left",
+        load.join(" "),
+        read("/proc/self/mounts").lines().count(),
+    );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn empty_directories_go_children_first_and_others_stay() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("allostat");
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir_all(root.join("c")).unwrap();
+        fs::write(root.join("c/file"), "").unwrap();
+        assert_eq!(remove_empty(&root), (2, 2));
+        assert!(root.join("c/file").exists() && !root.join("a").exists());
+    }
+
+    #[test]
+    fn only_cgroups_of_allostat_are_ours() {
+        assert!(is_ours("allostat") && is_ours("allostat-test-7"));
+        assert!(!is_ours("process_api") && !is_ours("allostat-mine") && !is_ours("docker"));
+    }
+
+    #[test]
+    fn patience_is_within_its_bounds() {
+        assert!((1..=MOST).contains(&patience()));
+    }
+}

@@ -1,0 +1,75 @@
+//! Which tests the gate leaves to a slice, and which of them its guest runs: `tests/tiers`.
+//!
+//! ```text
+//! # where             tests, by the beginning of their IDs      why
+//! host-long           live::coherent::in_ten_thousand_          # 121 s
+//! gate-guest          live::memory::
+//! ```
+//! An ID is `suite::path::of::the_test`; the longest beginning that fits decides. `gate-guest` adds a place and takes none away.
+//! `tests/house` reads the same file, so this module uses the standard library alone.
+
+/// In place of a slice: tests that the gate runs in its guest as well.
+const GUEST: &str = "gate-guest";
+
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Tiers {
+    /// Beginning of an ID, slice.
+    left: Vec<(String, String)>,
+    core: Vec<String>,
+}
+
+impl Tiers {
+    /// Errors: a line that is not two words, or names no known slice; the line's number is in the text.
+    pub fn parse(text: &str, slices: &[&str]) -> Result<Tiers, String> {
+        let mut tiers = Tiers::default();
+        for (at, line) in text.lines().enumerate() {
+            let words: Vec<&str> = line.split('#').next().unwrap_or_default().split_whitespace().collect();
+            match words[..] {
+                [] => {}
+                [GUEST, tests] => tiers.core.push(tests.to_owned()),
+                [slice, tests] if slices.contains(&slice) => tiers.left.push((tests.to_owned(), slice.to_owned())),
+                [slice, _] => return Err(format!("line {}: no slice {slice}: {}", at + 1, slices.join(", "))),
+                _ => return Err(format!("line {}: expected a slice and the beginning of test IDs", at + 1)),
+            }
+        }
+        Ok(tiers)
+    }
+
+    /// The slice that runs a test; `None`: the gate does.
+    pub fn slice_of(&self, id: &str) -> Option<&str> {
+        let fitting = self.left.iter().filter(|(tests, _)| id.starts_with(tests.as_str()));
+        fitting.max_by_key(|(tests, _)| tests.len()).map(|(_, slice)| slice.as_str())
+    }
+
+    /// Whether the gate's guest runs it.
+    pub fn is_core(&self, id: &str) -> bool {
+        self.core.iter().any(|tests| id.starts_with(tests.as_str()))
+    }
+
+    /// Every beginning that the file names.
+    pub fn beginnings(&self) -> impl Iterator<Item = &str> {
+        self.left.iter().map(|(tests, _)| tests.as_str()).chain(self.core.iter().map(String::as_str))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn longest_beginning_decides_and_unlisted_tests_are_the_gates() {
+        let text = "# a comment\nhost-long live::  # 300 s\nboards live::short::\ngate-guest live::short::a\n";
+        let tiers = Tiers::parse(text, &["host-long", "boards"]).unwrap();
+        assert_eq!(tiers.slice_of("live::memory::x"), Some("host-long"));
+        assert_eq!(tiers.slice_of("live::short::x"), Some("boards"));
+        assert_eq!(tiers.slice_of("observed::live::x"), None);
+        assert!(tiers.is_core("live::short::all") && !tiers.is_core("live::short::b"));
+        assert_eq!(tiers.beginnings().count(), 3);
+    }
+
+    #[test]
+    fn unknown_slice_or_missing_beginning_is_refused_with_its_line() {
+        assert!(Tiers::parse("\nnowhere a::b", &["x"]).unwrap_err().starts_with("line 2: no slice nowhere"));
+        assert!(Tiers::parse("x", &["x"]).unwrap_err().starts_with("line 1"));
+    }
+}
