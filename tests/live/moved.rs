@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, patience, wait_for};
-use crate::live::survive::main_pid;
+use crate::live::survive::{Ending, ending, main_pid};
 use crate::live::work::{Alloc, Work};
 
 /// What ran when the agent was killed.
@@ -13,8 +13,9 @@ struct Ran {
     agent: Agent,
     ids: Vec<String>,
     pids: Vec<u64>,
-    /// Its end is seen by nobody.
+    /// No agent sees its end.
     ending: String,
+    end: Option<Ending>,
     /// Its supervisor is killed while no agent is there.
     orphaned: String,
 }
@@ -47,9 +48,12 @@ fn begin() -> (PathBuf, PathBuf, Ran) {
         (alloc.id.clone(), main_pid(&alloc))
     };
     let (ids, pids) = NAMES.iter().map(|name| run(Work::looping(name, &["hold", "600000"]))).unzip();
-    let (ending, _) = run(Work::batch("ending", &["burn", "1500"]));
+    let (ending, end) = {
+        let (alloc, end) = ending(&agent, "ending");
+        (alloc.id, Some(end))
+    };
     let (orphaned, _) = run(Work::batch("orphaned", &["hold", "600000"]));
-    (top, place, Ran { agent, ids, pids, ending, orphaned })
+    (top, place, Ran { agent, ids, pids, ending, end, orphaned })
 }
 
 /// By the record of its attempt.
@@ -88,6 +92,11 @@ impl Ran {
         assert!(!running.iter().any(|cgroup| cgroup.ends_with(format!("{}/orphaned", self.orphaned))), "{running:?}");
     }
 
+    /// Ends the task that is to end while no agent is there.
+    fn ends(&mut self) {
+        self.end.take().expect("it ends once").now();
+    }
+
     fn away(&mut self, place: &Path) {
         let supervisor = supervisor(place, &self.orphaned, "orphaned");
         self.agent.kill();
@@ -103,7 +112,7 @@ fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
     let big = top.join("big");
     std::fs::rename(&place, &big).expect("our own directory");
     std::os::unix::fs::symlink(&big, &place).expect("our own directory");
-    std::thread::sleep(Duration::from_millis(1700) * patience());
+    ran.ends();
     ran.is_kept(place.clone());
     ran.knows_what_ended();
     // By its other name, and with another again.
@@ -125,15 +134,17 @@ fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_noth
     std::fs::rename(&place, &big).expect("our own directory");
     // Somebody else begins there.
     std::fs::create_dir(&place).expect("our own directory");
-    std::thread::sleep(Duration::from_millis(1700) * patience());
+    ran.ends();
     ran.is_kept(big);
     ran.knows_what_ended();
     let put_back = std::fs::read_dir(&place).expect("our own directory").count();
     assert_eq!(put_back, 0, "a supervisor that ended wrote where its directory was");
     // An agent there has nothing to do with what runs.
     let mut other = Agent::with(AgentOptions { data_dir: Some(place), ..AgentOptions::default() });
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(other.alloc_ids().is_empty() && ran.pids.iter().all(|pid| lives(*pid)));
+    let own = Work::batch("own", &["burn", "1"]).run(&other);
+    own.wait_dead();
+    assert_eq!(other.alloc_ids(), [own.id.as_str()], "nothing but its own");
+    assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", other.log());
     other.terminate();
     ran.agent.stop();
 }
