@@ -35,6 +35,11 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
     agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
 }
 
+#[track_caller]
+fn wait_for_word(agent: &Agent, word: &str) {
+    wait_for(word, Duration::from_secs(20) * patience(), || agent.log().contains(word).then_some(()));
+}
+
 /// With the directory in which its data directory is.
 fn begin() -> (PathBuf, PathBuf, Ran) {
     let mut agent = Agent::to_start(AgentOptions::default());
@@ -180,11 +185,11 @@ fn a_copy_of_a_data_directory_owns_nothing_of_what_runs() {
     let file = top.join("copy.hcl");
     std::fs::write(&file, config).expect("our own file");
     let mut other = Agent::to_start(AgentOptions { data_dir: Some(copy), ..AgentOptions::default() });
-    for _ in 0..2 {
+    for round in 0..2 {
         other.start_again();
-        std::thread::sleep(Duration::from_secs(2));
+        wait_for_word(&other, "the data directory is a copy");
+        Work::batch(&format!("own-{round}"), &["burn", "1"]).run(&other).wait_dead();
         assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", other.log());
-        assert!(other.log().contains("the data directory is a copy"), "{}", other.log());
         assert_eq!(outcome(&other, "reattached"), 0);
         other.kill();
     }
@@ -206,10 +211,10 @@ fn a_copy_in_the_place_of_the_original_kills_nothing_of_it() {
     std::fs::rename(&copy, &place).expect("our own directory");
     ran.agent.set_data_dir(place);
     ran.agent.start_again();
-    std::thread::sleep(Duration::from_secs(2));
+    wait_for_word(&ran.agent, "its record is a copy of the one in");
+    Work::batch("own", &["burn", "1"]).run(&ran.agent).wait_dead();
     assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", ran.agent.log());
     assert_eq!(outcome(&ran.agent, "reattached"), 0);
-    assert!(ran.agent.log().contains("its record is a copy of the one in"), "{}", ran.agent.log());
     ran.agent.kill();
     ran.is_kept(original);
     ran.agent.stop();
