@@ -9,6 +9,7 @@
 //! workload share MIB MS            two processes map the same MIB and touch all of it, then hold
 //! workload cache MIB MS DIR        fills MIB of page cache through a file in DIR, holds, removes the file
 //! workload burn MS [THREADS]       burns CPU for MS of wall time
+//! workload until FILE              burns a little CPU every 5 ms until FILE exists, then ends; after 10 minutes with 1
 //! workload wake HERTZ MS [FIFO]    wakes HERTZ times a second and does nothing, once somebody opens FIFO to write
 //! workload fork N MS               starts N children that hold; says how many the kernel let it have
 //! workload write MIB DIR           writes MIB through to the disk
@@ -57,6 +58,7 @@ fn main() {
         ["cache", mib, ms, dir] => cache(number(mib), ms, dir),
         ["burn", ms] => burn(ms, 1),
         ["burn", ms, threads] => burn(ms, number(threads)),
+        ["until", file] => until(std::path::Path::new(file)),
         ["wake", hertz, ms] => wake(number(hertz), ms),
         ["wake", hertz, ms, fifo] => {
             // Returns when somebody opens the other end: thousands that wait begin at one moment and cost nothing before.
@@ -196,6 +198,18 @@ fn burn(ms: &str, threads: usize) {
     spin();
     for worker in workers {
         worker.join().expect("a spinning thread must end");
+    }
+}
+
+fn until(file: &std::path::Path) {
+    ready("");
+    let end = Instant::now() + Duration::from_secs(600);
+    while !file.exists() {
+        if Instant::now() > end {
+            std::process::exit(1);
+        }
+        std::hint::black_box((0..100_000_u64).fold(0, |n: u64, m| n.wrapping_mul(31).wrapping_add(m)));
+        std::thread::sleep(Duration::from_millis(5));
     }
 }
 

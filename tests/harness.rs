@@ -1,6 +1,8 @@
 //! The test harness tested: what judges everything else must itself be right.
 
-use crate::common::{Exposition, Promtool, python_openmetrics};
+use std::collections::BTreeSet;
+
+use crate::common::{Exposition, Promtool, free_address, python_openmetrics};
 
 #[test]
 fn an_exposition_is_read_with_escapes_and_to_the_last_digit() {
@@ -37,4 +39,13 @@ fn python_reads_open_metrics_and_refuses_what_lacks_its_end() {
     assert!(good.ok && good.said.trim() == "1", "{}", good.said);
     let bad = python_openmetrics(b"# TYPE m counter\nm_total 1.0\n").expect("it was there a moment ago");
     assert!(!bad.ok, "a body without # EOF must be refused");
+}
+
+#[test]
+fn a_free_address_is_given_once_and_never_to_an_outgoing_connection() {
+    let ports: BTreeSet<u16> = (0..200).map(|_| free_address().port()).collect();
+    assert_eq!(ports.len(), 200, "{ports:?}");
+    let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("the kernel says so");
+    let first: u16 = range.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a port");
+    assert!(ports.iter().all(|port| *port < first), "{ports:?}, and the kernel chooses from {first} on");
 }

@@ -5,7 +5,9 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::common::{Cgroups, Description, description, is_root, must_have_pass, wait_for, work_in, workload};
+use crate::common::{
+    Cgroups, Description, description, is_root, must_have_pass, patience, wait_for, work_in, workload,
+};
 use allostat::collectors::{EndedCgroup, FdBudget, KernelEnds, KernelPass, KernelPassError, Sampling, TaskReader};
 use allostat::host::hierarchy::{Layout, Version};
 use allostat::host::roots::Roots;
@@ -14,7 +16,9 @@ use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 use allostat::model::usage::Usage;
 
-const LONG: Duration = Duration::from_secs(60);
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
 const MIB: u64 = 1 << 20;
 
 struct Scene {
@@ -66,7 +70,7 @@ impl Scene {
         self.others.remove(name);
         let path = format!("{}/{name}", self.others.parent);
         let mut told = Vec::new();
-        wait_for("the kernel's word", LONG, || {
+        wait_for("the kernel's word", long(), || {
             told.extend(self.ends.take().into_iter().filter(|ended| ended.path == path));
             // The unified tree is removed last, where there is one; it is told of at once.
             (!told.is_empty()).then_some(())
@@ -179,10 +183,10 @@ fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
         skip_test!("not-root");
     }
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
-    let long = vec!["x".repeat(250); 5].join("/");
-    scene.others.make(&long);
-    scene.others.remove(&long);
-    let told = wait_for("the kernel's word", LONG, || {
+    let path = vec!["x".repeat(250); 5].join("/");
+    scene.others.make(&path);
+    scene.others.remove(&path);
+    let told = wait_for("the kernel's word", long(), || {
         let found = scene.ends.take().into_iter().find(|ended| ended.path.is_empty());
         found.filter(|ended| ended.inode > 1)
     });
@@ -272,12 +276,17 @@ fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_to
     let Some(bytes) = description() else { skip_test!("no-kernel-pass") };
     let kernel = Description::of(&bytes);
     let _busy = Busy::new();
+    let limit = long();
     let of = ["cgroup_rstat_base_cpu", "cgroup_rstat_cpu"].into_iter().find(|of| kernel.has(of, "last_bstat"));
     let of = of.expect("one of them has it");
     for wrong in [kernel.exchanged(of, "bstat", "last_bstat"), kernel.moved(of, "last_bstat", "bsync")] {
-        // The rows themselves are right.
-        let why = Scene::described(&wrong).err().expect("nobody noticed");
-        assert!(matches!(why, KernelPassError::Wrong { .. }), "{}", why.reason());
+        // The rows themselves are right. Whoever reads the file of a cgroup leaves nothing in it to be handed on: other tests do, too.
+        wait_for("a moment in which the program is tried on what no processor has handed on", limit, || {
+            std::thread::sleep(Duration::from_millis(400));
+            let why = Scene::described(&wrong).err()?;
+            assert!(matches!(why, KernelPassError::Wrong { .. }), "{}", why.reason());
+            Some(())
+        });
     }
 }
 
@@ -291,7 +300,7 @@ fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
     let wrong = Description::of(&bytes).exchanged("task_cputime", "utime", "stime");
     let _busy = Busy::new();
     // What anybody has been shown hides the rest: other tests open passes, too, and each reads all files.
-    wait_for("a moment in which the file contradicts the rows", LONG, || {
+    wait_for("a moment in which the file contradicts the rows", long(), || {
         std::thread::sleep(Duration::from_millis(400));
         let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
         let is_modes = |file: &String| file.contains("cpu");

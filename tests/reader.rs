@@ -90,7 +90,7 @@ impl Site {
             "the tail of the exits to be charged",
             Duration::from_secs(5) * crate::common::patience(),
             || {
-                std::thread::sleep(Duration::from_millis(20) * crate::common::patience());
+                std::thread::sleep(Duration::from_millis(if crate::common::place() == "host" { 20 } else { 200 }));
                 let now = usage(&self.reader()).cpu_usage_ns();
                 let same = before == Some(now);
                 before = Some(now);
@@ -163,15 +163,19 @@ fn io_is_there_where_the_kernel_counts_it_on_some_disk_and_else_absent_with_a_re
     }
     let site = Site::new(1000);
     let parent = CgroupPath::from(site._parent.parent.as_str());
-    crate::common::wait_for("the kernel, the values and the reason to say the same", Duration::from_secs(20), || {
-        let expected = crate::common::counts_io();
-        let read = usage(&site.reader());
-        let all = capability::probe(&site.sampling.roots, &site.sampling.layout, &parent, true);
-        let told = all.into_iter().find(|c| c.feature == "io").expect("it is always told");
-        let shown = [read.io_read_bytes(), read.io_written_bytes(), read.io_reads(), read.io_writes()];
-        let is_so = shown.iter().all(|value| value.is_some() == expected) && told.available == expected;
-        (is_so && told.reason.is_empty() == expected).then_some(())
-    });
+    crate::common::wait_for(
+        "the kernel, the values and the reason to say the same",
+        Duration::from_secs(20) * crate::common::patience(),
+        || {
+            let expected = crate::common::counts_io();
+            let read = usage(&site.reader());
+            let all = capability::probe(&site.sampling.roots, &site.sampling.layout, &parent, true);
+            let told = all.into_iter().find(|c| c.feature == "io").expect("it is always told");
+            let shown = [read.io_read_bytes(), read.io_written_bytes(), read.io_reads(), read.io_writes()];
+            let is_so = shown.iter().all(|value| value.is_some() == expected) && told.available == expected;
+            (is_so && told.reason.is_empty() == expected).then_some(())
+        },
+    );
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::SocketAddr;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -11,11 +11,11 @@ use std::time::Duration;
 use super::cgroups::Cgroups;
 use super::exposition::Exposition;
 use super::http::{self, Response};
-use super::{patience, programs, wait_for};
+use super::{free_address, patience, programs, wait_for};
 
 const NOBODY: u32 = 65534;
-/// With two hundred tasks to find again, on a machine that runs all other tests beside it.
-const READY: Duration = Duration::from_secs(30);
+/// With two hundred tasks to find again, on a machine that runs all other tests beside it; times [`patience`].
+const READY: Duration = Duration::from_secs(60);
 
 /// What differs from a plain agent.
 #[derive(Debug, Clone, Default)]
@@ -152,10 +152,11 @@ impl Agent {
         let (stdout, stderr) = self.outputs.take().unwrap_or_else(|| (file(), file()));
         command.stdin(Stdio::null()).stdout(stdout).stderr(stderr);
         // A copy that another test's child has inherited half written, until that executes its own program, is busy.
-        let child = wait_for("the binary not to be busy", Duration::from_secs(10), || match command.spawn() {
-            Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => None,
-            started => Some(started.expect("the binary under test must start")),
-        });
+        let child =
+            wait_for("the binary not to be busy", Duration::from_secs(10) * patience(), || match command.spawn() {
+                Err(e) if e.kind() == io::ErrorKind::ExecutableFileBusy => None,
+                started => Some(started.expect("the binary under test must start")),
+            });
         self.child = Some(child);
     }
 
@@ -327,7 +328,7 @@ impl Agent {
                 None if began.elapsed() > Duration::from_secs(20) * patience() => {
                     let _ = child.kill();
                     let _ = child.wait();
-                    panic!("the agent did not end within 20 s of SIGTERM:\n{}", self.log());
+                    panic!("the agent did not end in time after SIGTERM:\n{}", self.log());
                 }
                 None => std::thread::sleep(Duration::from_millis(5)),
             }
@@ -401,12 +402,6 @@ pub fn alone(home: &Path, args: &[&str]) -> Cli {
     let mut command = Command::new(programs::allostat());
     command.args(args).env_remove("ALLOSTAT_ADDR").env("HOME", home).env("XDG_STATE_HOME", home.join("state"));
     command.stdin(Stdio::null()).output().expect("the binary under test must start").into()
-}
-
-/// A port that was free a moment ago.
-pub fn free_address() -> SocketAddr {
-    let probe = TcpListener::bind("127.0.0.1:0").expect("loopback must have a free port");
-    probe.local_addr().expect("a bound socket has an address")
 }
 
 /// Whether something listens there.

@@ -156,11 +156,10 @@ impl Cgroups {
     /// Removes it, once its processes are gone.
     pub fn remove(&self, path: impl AsRef<Path>) {
         for dir in self.directories(path) {
-            super::wait_for("a cgroup to be empty", std::time::Duration::from_secs(60), || {
-                match fs::remove_dir(&dir) {
-                    Err(error) if error.kind() != std::io::ErrorKind::NotFound => None,
-                    _ => Some(()),
-                }
+            let limit = std::time::Duration::from_secs(60) * super::patience();
+            super::wait_for("a cgroup to be empty", limit, || match fs::remove_dir(&dir) {
+                Err(error) if error.kind() != std::io::ErrorKind::NotFound => None,
+                _ => Some(()),
             });
         }
     }
@@ -193,7 +192,8 @@ impl Drop for Cgroups {
     /// Nobody else knows this name, so whatever lives below it is ours: killed and removed, several times over, because
     /// a killed process leaves its cgroup a little later.
     fn drop(&mut self) {
-        for _ in 0..200 {
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(2) * super::patience();
+        while std::time::Instant::now() < until {
             let roots = self.roots();
             if roots.is_empty() {
                 return;

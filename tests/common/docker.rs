@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::Duration;
 
-use super::{AgentOptions, Cgroups, part, test_dir, wait_for};
+use super::{AgentOptions, Cgroups, part, patience, test_dir, wait_for};
 
 const LONG: Duration = Duration::from_secs(120);
 
@@ -36,7 +36,7 @@ impl Docker {
         let log = std::fs::File::create(at("log")).expect("our own directory");
         let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it must start");
         let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
-        wait_for("Docker to answer", LONG, || docker.docker(&["version"]).status.success().then_some(()));
+        wait_for("Docker to answer", LONG * patience(), || docker.docker(&["version"]).status.success().then_some(()));
         docker.import(&docker.dir.path().join("rootfs"), "bb:1");
         Some(docker)
     }

@@ -7,7 +7,10 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
-const LIMIT: Duration = Duration::from_secs(60);
+/// An answer that does not come at all.
+fn limit() -> Duration {
+    Duration::from_secs(60) * super::patience()
+}
 
 #[derive(Debug, Clone)]
 pub struct Response {
@@ -39,14 +42,14 @@ pub fn tcp(
     headers: &[(&str, &str)],
     body: &[u8],
 ) -> io::Result<Response> {
-    let stream = TcpStream::connect_timeout(&address, LIMIT)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    let stream = TcpStream::connect_timeout(&address, limit())?;
+    stream.set_read_timeout(Some(limit()))?;
     exchange(stream, &address.to_string(), method, path, headers, body)
 }
 
 pub fn unix(socket: &Path, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> io::Result<Response> {
     let stream = UnixStream::connect(socket)?;
-    stream.set_read_timeout(Some(LIMIT))?;
+    stream.set_read_timeout(Some(limit()))?;
     exchange(stream, "localhost", method, path, headers, body)
 }
 

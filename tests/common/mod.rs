@@ -11,6 +11,7 @@
 //! ALLOSTAT_SKIPS       the file that skips are appended to
 //! ALLOSTAT_PLACE       `host`, or the guest's name: `v2-6.1`, `v2-6.12`, `v2-systemd`
 //! ALLOSTAT_SIZE        `gate`: few repetitions; otherwise all of them
+//! ALLOSTAT_PATIENCE    factor of all deadlines on a slow machine (default: 1); `cargo xtask test` sets it from a measurement
 //! ```
 
 // Each test binary compiles this module for itself and uses its own part of it.
@@ -25,12 +26,13 @@ mod exposition;
 mod golden;
 mod http;
 mod monotone;
+mod ports;
 mod programs;
 mod prometheus;
 mod skip;
 mod terminal;
 
-pub use agent::{Agent, AgentOptions, Cli, alone, free_address};
+pub use agent::{Agent, AgentOptions, Cli, alone};
 pub use btf::{Description, description};
 pub use cgroups::{Cgroups, counts_io, is_root, mounted_v1, mounted_v2, work_in};
 pub use docker::{Docker, make_rootfs, program};
@@ -39,6 +41,7 @@ pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
+pub use ports::free_address;
 pub use programs::{
     allostat, can_have_network, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir,
     workload,
@@ -62,9 +65,16 @@ pub fn wait_for<T>(what: &str, limit: Duration, mut check: impl FnMut() -> Optio
     }
 }
 
-/// How much longer than on the host something may take here: guests emulate their processor.
+/// Factor of every deadline: `ALLOSTAT_PATIENCE`, and ten times as much in a guest, which emulates its processor. For deadlines only,
+/// never for sleeps.
+#[track_caller]
 pub fn patience() -> u32 {
-    if place() == "host" { 1 } else { 10 }
+    let set = std::env::var("ALLOSTAT_PATIENCE").ok().filter(|text| !text.is_empty());
+    let factor = set.map_or(1, |text| match text.parse() {
+        Ok(factor @ 1..) => factor,
+        _ => panic!("ALLOSTAT_PATIENCE is {text:?}, and must be a whole number of at least 1"),
+    });
+    if place() == "host" { factor } else { factor.saturating_mul(10) }
 }
 
 /// How often a test does the same: `gate` times in the gate (`ALLOSTAT_SIZE=gate`), else `full` times.

@@ -8,8 +8,8 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use super::agent::free_address;
-use super::{http, programs, wait_for};
+use super::ports::free_address;
+use super::{http, patience, programs, wait_for};
 
 /// A running server that scrapes its targets, each second unless told otherwise. Ended on drop.
 #[derive(Debug)]
@@ -152,7 +152,7 @@ impl Prometheus {
             command.stdin(Stdio::null()).stdout(log.try_clone().expect("a descriptor must be left")).stderr(log);
         let child = command.spawn().expect("the server must start");
         let mut server = Prometheus { child, address, dir };
-        wait_for("the server to be ready", Duration::from_secs(60), || {
+        wait_for("the server to be ready", Duration::from_secs(60) * patience(), || {
             if let Some(status) = server.child.try_wait().expect("our own child") {
                 panic!("it ended with {status}:\n{}", server.log());
             }
@@ -212,7 +212,9 @@ impl Prometheus {
     /// Waits until the expression has a value that satisfies `check`. The first scrape takes 6 s: target discovery.
     #[track_caller]
     pub fn wait_value(&self, expression: &str, check: impl Fn(f64) -> bool) -> f64 {
-        wait_for(expression, Duration::from_secs(60), || self.value(expression).filter(|value| check(*value)))
+        wait_for(expression, Duration::from_secs(60) * patience(), || {
+            self.value(expression).filter(|value| check(*value))
+        })
     }
 }
 

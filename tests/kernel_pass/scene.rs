@@ -50,6 +50,11 @@ impl Scene {
         let home = self.layout.controller(v1)?;
         Some(home.mount.join(self.tasks[task].0.relative()))
     }
+    /// A number of what the quota of the busy task has cost it.
+    pub fn cpu_stat(&self, key: &str) -> Option<u64> {
+        let text = fs::read_to_string(self.directory(0, "cpu")?.join("cpu.stat")).ok()?;
+        text.lines().find_map(|line| line.strip_prefix(key)?.trim().parse().ok())
+    }
     /// Sets a file of a task under its name of v1 or v2.
     pub fn set(&self, task: usize, controller: &str, file: [&str; 2], value: [&str; 2]) {
         let v2 = self.layout.controller(controller).is_none_or(|home| home.mount.join("cgroup.controllers").exists());

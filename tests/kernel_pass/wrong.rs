@@ -138,10 +138,18 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
 /// Somebody is killed for what he used; is refused what he asks for; has to wait.
 fn suffer_and_end(scene: &mut Scene) {
     scene.suffer();
-    std::thread::sleep(Duration::from_millis(500) * patience());
+    let limit = Duration::from_secs(20) * patience();
+    scene.work(0, &["burn", "60000", "2"]);
+    // At the second time it has waited once.
+    wait_for("tasks that were made to wait", limit, || (scene.cpu_stat("nr_throttled")? > 1).then_some(()));
     scene.children.iter_mut().for_each(|child| drop((child.kill(), child.wait())));
-    // The timer of its quota counts one more period; where nothing runs any more that is seen with the next whole walk alone.
-    std::thread::sleep(Duration::from_millis(300) * patience());
+    // The timer of its quota counts one more period, of 100 ms; where nothing runs any more that is seen with the next whole walk alone.
+    let mut before = None;
+    wait_for("the timer of the quota to be at rest", limit, || {
+        let periods = scene.cpu_stat("nr_periods")?;
+        std::thread::sleep(Duration::from_millis(250));
+        (before.replace(periods) == Some(periods)).then_some(())
+    });
 }
 
 #[test]

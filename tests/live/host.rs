@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, Exposition, patience, wait_for};
+use crate::live::work::fresh_metrics;
 
 /// Everything that is known.
 fn agent() -> Agent {
@@ -35,8 +36,7 @@ fn between(what: &str, found: f64, before: u64, after: u64, per: f64) {
 fn what_disks_did_is_what_the_kernel_counts_of_each_whole_one() {
     let agent = agent();
     let before = disks();
-    std::thread::sleep(Duration::from_millis(2_500));
-    let metrics = agent.metrics();
+    let metrics = fresh_metrics(&agent);
     let after = disks();
     let shown = metrics.all("allostat_host_disk_read_bytes_total", &[]).len();
     assert_eq!(shown, before.len(), "{before:?}");

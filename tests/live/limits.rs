@@ -14,9 +14,9 @@ fn cpu_burnt_under_a_quota_is_counted_and_its_throttling_too() {
     let work = Work::batch("burner", &["burn", "4000"]).config("cpu_hard_limit = true\n cpu_cfs_period = 100000");
     let alloc = work.resources("cpu = 250").run(&agent);
     alloc.ready();
-    std::thread::sleep(Duration::from_millis(1500));
-    let metrics = agent.metrics();
-    let limit = metrics.f64("allostat_task_cpu_limit_cores", &alloc.labels());
+    let limit = wait_for("its quota", Duration::from_secs(20) * patience(), || {
+        Some(agent.metrics().one("allostat_task_cpu_limit_cores", &alloc.labels())?.f64())
+    });
     assert!(limit > 0.0, "a quota is a limit: {limit}");
     alloc.wait_dead();
     let metrics = agent.metrics();
@@ -56,8 +56,10 @@ fn without_a_quota_there_is_no_throttling_series() {
     let metrics = alloc.fresh_metrics();
     assert_eq!(metrics.one("allostat_task_cpu_cfs_throttled_periods_total", &alloc.labels()), None);
     assert_eq!(metrics.one("allostat_task_cpu_limit_cores", &alloc.labels()), None);
-    let seconds = metrics.f64("allostat_task_cpu_usage_seconds_total", &alloc.labels());
-    assert!(seconds > 0.3, "{seconds}");
+    wait_for("what it burns to be counted", Duration::from_secs(20) * patience(), || {
+        let seconds = agent.metrics().f64("allostat_task_cpu_usage_seconds_total", &alloc.labels());
+        (seconds > 0.3).then_some(())
+    });
     agent.stop();
 }
 

@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, patience, wait_for};
-use crate::live::survive::main_pid;
+use crate::live::survive::{Ending, ending, main_pid};
 use crate::live::work::{Alloc, Work};
 
 /// What ran when the agent was killed.
@@ -13,8 +13,9 @@ struct Ran {
     agent: Agent,
     ids: Vec<String>,
     pids: Vec<u64>,
-    /// Its end is seen by nobody.
+    /// No agent sees its end.
     ending: String,
+    end: Option<Ending>,
     /// Its supervisor is killed while no agent is there.
     orphaned: String,
 }
@@ -34,6 +35,11 @@ fn outcome(agent: &Agent, outcome: &str) -> u64 {
     agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)])
 }
 
+#[track_caller]
+fn wait_for_word(agent: &Agent, word: &str) {
+    wait_for(word, Duration::from_secs(20) * patience(), || agent.log().contains(word).then_some(()));
+}
+
 /// With the directory in which its data directory is.
 fn begin() -> (PathBuf, PathBuf, Ran) {
     let mut agent = Agent::to_start(AgentOptions::default());
@@ -47,9 +53,12 @@ fn begin() -> (PathBuf, PathBuf, Ran) {
         (alloc.id.clone(), main_pid(&alloc))
     };
     let (ids, pids) = NAMES.iter().map(|name| run(Work::looping(name, &["hold", "600000"]))).unzip();
-    let (ending, _) = run(Work::batch("ending", &["burn", "1500"]));
+    let (ending, end) = {
+        let (alloc, end) = ending(&agent, "ending");
+        (alloc.id, Some(end))
+    };
     let (orphaned, _) = run(Work::batch("orphaned", &["hold", "600000"]));
-    (top, place, Ran { agent, ids, pids, ending, orphaned })
+    (top, place, Ran { agent, ids, pids, ending, end, orphaned })
 }
 
 /// By the record of its attempt.
@@ -88,6 +97,11 @@ impl Ran {
         assert!(!running.iter().any(|cgroup| cgroup.ends_with(format!("{}/orphaned", self.orphaned))), "{running:?}");
     }
 
+    /// Ends the task that is to end while no agent is there.
+    fn ends(&mut self) {
+        self.end.take().expect("it ends once").now();
+    }
+
     fn away(&mut self, place: &Path) {
         let supervisor = supervisor(place, &self.orphaned, "orphaned");
         self.agent.kill();
@@ -103,7 +117,7 @@ fn a_data_directory_that_is_moved_and_linked_keeps_its_tasks() {
     let big = top.join("big");
     std::fs::rename(&place, &big).expect("our own directory");
     std::os::unix::fs::symlink(&big, &place).expect("our own directory");
-    std::thread::sleep(Duration::from_millis(1700) * patience());
+    ran.ends();
     ran.is_kept(place.clone());
     ran.knows_what_ended();
     // By its other name, and with another again.
@@ -125,15 +139,17 @@ fn a_data_directory_that_is_moved_without_a_link_keeps_its_tasks_and_leaves_noth
     std::fs::rename(&place, &big).expect("our own directory");
     // Somebody else begins there.
     std::fs::create_dir(&place).expect("our own directory");
-    std::thread::sleep(Duration::from_millis(1700) * patience());
+    ran.ends();
     ran.is_kept(big);
     ran.knows_what_ended();
     let put_back = std::fs::read_dir(&place).expect("our own directory").count();
     assert_eq!(put_back, 0, "a supervisor that ended wrote where its directory was");
     // An agent there has nothing to do with what runs.
     let mut other = Agent::with(AgentOptions { data_dir: Some(place), ..AgentOptions::default() });
-    std::thread::sleep(Duration::from_secs(1));
-    assert!(other.alloc_ids().is_empty() && ran.pids.iter().all(|pid| lives(*pid)));
+    let own = Work::batch("own", &["burn", "1"]).run(&other);
+    own.wait_dead();
+    assert_eq!(other.alloc_ids(), [own.id.as_str()], "nothing but its own");
+    assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", other.log());
     other.terminate();
     ran.agent.stop();
 }
@@ -169,11 +185,11 @@ fn a_copy_of_a_data_directory_owns_nothing_of_what_runs() {
     let file = top.join("copy.hcl");
     std::fs::write(&file, config).expect("our own file");
     let mut other = Agent::to_start(AgentOptions { data_dir: Some(copy), ..AgentOptions::default() });
-    for _ in 0..2 {
+    for round in 0..2 {
         other.start_again();
-        std::thread::sleep(Duration::from_secs(2));
+        wait_for_word(&other, "the data directory is a copy");
+        Work::batch(&format!("own-{round}"), &["burn", "1"]).run(&other).wait_dead();
         assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", other.log());
-        assert!(other.log().contains("the data directory is a copy"), "{}", other.log());
         assert_eq!(outcome(&other, "reattached"), 0);
         other.kill();
     }
@@ -195,10 +211,10 @@ fn a_copy_in_the_place_of_the_original_kills_nothing_of_it() {
     std::fs::rename(&copy, &place).expect("our own directory");
     ran.agent.set_data_dir(place);
     ran.agent.start_again();
-    std::thread::sleep(Duration::from_secs(2));
+    wait_for_word(&ran.agent, "its record is a copy of the one in");
+    Work::batch("own", &["burn", "1"]).run(&ran.agent).wait_dead();
     assert!(ran.pids.iter().all(|pid| lives(*pid)), "{}", ran.agent.log());
     assert_eq!(outcome(&ran.agent, "reattached"), 0);
-    assert!(ran.agent.log().contains("its record is a copy of the one in"), "{}", ran.agent.log());
     ran.agent.kill();
     ran.is_kept(original);
     ran.agent.stop();

@@ -1,6 +1,7 @@
 //! SIGKILL of the agent: every task and its log run on, and are there again, with exits that nobody was there to see.
 
 use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::common::{Agent, AgentOptions, allostat, counters, none_fell, patience, wait_for};
@@ -23,16 +24,42 @@ fn find_pid(value: &serde_json::Value) -> Option<u64> {
     }
 }
 
+/// A task that runs until a test wants it to end.
+pub struct Ending {
+    file: PathBuf,
+    supervisor: u64,
+}
+
+/// Started, and at work.
+#[track_caller]
+pub fn ending<'a>(agent: &'a Agent, name: &str) -> (Alloc<'a>, Ending) {
+    let file = agent.scratch().join(format!("end-{name}"));
+    let alloc = Work::batch(name, &["until", file.to_str().expect("a path of ours is UTF-8")]).run(agent);
+    alloc.ready();
+    let supervisor = parent(main_pid(&alloc)).expect("a task that runs has a supervisor");
+    (alloc, Ending { file, supervisor })
+}
+
+impl Ending {
+    /// Ends it, with 0, and waits until its supervisor has recorded that and is gone.
+    #[track_caller]
+    pub fn now(self) {
+        std::fs::write(&self.file, "").expect("a file can be made");
+        wait_for("the task and its supervisor to end", Duration::from_secs(20) * patience(), || {
+            parent(self.supervisor).is_none().then_some(())
+        });
+    }
+}
+
 #[test]
 fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     let mut agent = Agent::start();
-    let (long_id, long_pid, short_id);
+    let (long_id, long_pid, short_id, short_ends);
     {
         let long = Work::batch("long", &["hold", "120000"]).run(&agent);
-        let short = Work::batch("short", &["burn", "1500"]).run(&agent);
+        let (short, end) = ending(&agent, "short");
         long.ready();
-        short.ready();
-        (long_id, long_pid, short_id) = (long.id.clone(), main_pid(&long), short.id.clone());
+        (long_id, long_pid, short_id, short_ends) = (long.id.clone(), main_pid(&long), short.id.clone(), end);
     }
     let before = wait_for("the first reading", Duration::from_secs(5) * patience(), || {
         Some(agent.metrics().one("allostat_workload_cpu_usage_seconds_total", &[("workload", "short")])?.f64())
@@ -40,7 +67,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     agent.kill();
     let alive = |pid: u64| std::path::Path::new(&format!("/proc/{pid}")).exists();
     assert!(alive(long_pid), "the task runs on without the agent");
-    std::thread::sleep(Duration::from_millis(1700) * patience());
+    short_ends.now();
     agent.start_again();
     assert!(alive(long_pid), "nothing was killed by the start");
 
@@ -100,17 +127,16 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     let old = std::env::var_os("ALLOSTAT_OLD_BINARY").map_or_else(allostat, Into::into);
     std::fs::copy(old, &binary).expect("the old binary can be copied");
     let mut agent = Agent::with(AgentOptions { binary: Some(binary.clone()), ..AgentOptions::default() });
-    let (held, held_pid, looping, meanwhile);
+    let (held, held_pid, looping, meanwhile, meanwhile_ends);
     {
         let ended = Work::batch("ended", &["burn", "50"]).run(&agent);
         let hold = Work::batch("held", &["hold", "600000"]).run(&agent);
         let lives = Work::looping("looping", &["burn", "60"]);
-        let ends = Work::batch("meanwhile", &["burn", "2000"]).run(&agent);
+        let (ends, end) = ending(&agent, "meanwhile");
         looping = lives.run(&agent).id.clone();
         ended.wait_dead();
         hold.ready();
-        ends.ready();
-        (held, held_pid, meanwhile) = (hold.id.clone(), main_pid(&hold), ends.id.clone());
+        (held, held_pid, meanwhile, meanwhile_ends) = (hold.id.clone(), main_pid(&hold), ends.id.clone(), end);
     }
     wait_for("a restart", Duration::from_secs(10) * patience(), || {
         let labels = [("workload", "looping"), ("task", "looping"), ("outcome", "success")];
@@ -119,7 +145,7 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     let before = counters(&agent.metrics());
     agent.kill();
     std::fs::remove_file(&binary).expect("our own file");
-    std::thread::sleep(Duration::from_millis(2500) * patience());
+    meanwhile_ends.now();
     let new = bin.path().join("new");
     std::fs::copy(allostat(), &new).expect("the new binary can be copied");
     std::fs::rename(&new, &binary).expect("our own files");

@@ -1,6 +1,6 @@
 //! Jobs of one workload task, and waiting for what becomes of them.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::common::{Agent, Exposition, mounted_v1, mounted_v2, patience, wait_for, workload};
 
@@ -115,12 +115,10 @@ impl Alloc<'_> {
             (self.agent.metrics().one("allostat_task_state", &labels)?.u64() == 1).then_some(())
         });
     }
-    /// An exposition whose sample of this task is newer than the call.
+    /// An exposition in which everything of this task that moved before the call was read after it.
     #[track_caller]
     pub fn fresh_metrics(&self) -> Exposition {
-        // Two ticks after now, everything that moved was read again; 11 s, and even the idle rest was.
-        std::thread::sleep(Duration::from_millis(2200));
-        self.agent.metrics()
+        fresh_metrics(self.agent)
     }
     #[track_caller]
     pub fn wait_exits(&self, outcome: &str, at_least: u64) {
@@ -169,6 +167,20 @@ pub fn lacks(controller: &str) -> Option<&'static str> {
     } else {
         None
     }
+}
+
+/// An exposition after two passes that began after the call: the first one reads what moved, and the second one the rest of that.
+#[track_caller]
+pub fn fresh_metrics(agent: &Agent) -> Exposition {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs_f64();
+    let mut first = None;
+    wait_for("two passes over all tasks", Duration::from_secs(20) * patience(), || {
+        std::thread::sleep(Duration::from_millis(100));
+        let metrics = agent.metrics();
+        let pass = metrics.one("allostat_collector_last_sample_timestamp_seconds", &[("collector", "task")])?.f64();
+        let first = *first.get_or_insert(Some(pass).filter(|pass| *pass > now)?);
+        (pass > first).then_some(metrics)
+    })
 }
 
 pub const MIB: u64 = 1 << 20;

@@ -6,7 +6,7 @@ use std::process::{Child, Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::common::{Agent, AgentOptions, Sample, is_root, program, wait_for};
-use crate::observed::docker::{LONG, MIB, find};
+use crate::observed::docker::{MIB, find, long};
 use crate::observed::inside::Inside;
 use crate::observed::live::Scene;
 
@@ -35,7 +35,7 @@ impl Containerd {
         command.args(["--root", "/var/lib/containerd", "--state", "/run/containerd", "--address", SOCKET]);
         let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap();
         let containerd = Containerd { daemon, inside, ctr, made };
-        wait_for("containerd to answer", LONG, || containerd.ctr(&["version"]).status.success().then_some(()));
+        wait_for("containerd to answer", long(), || containerd.ctr(&["version"]).status.success().then_some(()));
         Some(containerd)
     }
     fn ctr(&self, args: &[&str]) -> Output {
@@ -76,11 +76,11 @@ fn containers_of_containerd_have_its_names_their_values_and_their_ends() {
         let allocs = agent.json("/v1/allocs");
         allocs["allocs"].as_array().unwrap().iter().find(|alloc| alloc["name"] == name).cloned()
     };
-    let alloc = wait_for("the container under its name", LONG, || called("web-1"));
+    let alloc = wait_for("the container under its name", long(), || called("web-1"));
     assert_eq!((&alloc["job"], &alloc["source"]), (&"web-1".into(), &"containerd".into()), "{alloc}");
     let id = alloc["id"].as_str().unwrap().to_owned();
     let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
-    let limit = wait_for("its values", LONG, || value("allostat_task_memory_limit_bytes", &id));
+    let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", &id));
     assert_eq!(limit, 67_108_864.0);
 
     let can = value_of(&agent, "kernel_ends") == Some(1.0);
@@ -91,7 +91,8 @@ fn containers_of_containerd_have_its_names_their_values_and_their_ends() {
         assert_eq!(ran.status.code(), Some(code), "{ran:?}");
         if can {
             let id = format!("containerd:{name}");
-            let over = wait_for("its end", LONG, || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
+            let over =
+                wait_for("its end", long(), || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
             assert_eq!(over["tasks"][name]["last_exit"]["status"]["code"], code, "{over}");
             let peak = agent.metrics().u64("allostat_task_memory_peak_bytes", &[("alloc_id", &id)]);
             assert!((200 * MIB..=230 * MIB).contains(&peak), "{name}: {peak}");
@@ -133,7 +134,7 @@ fn a_container_that_runc_runs_alone_is_its_cgroup() {
     assert_eq!(over["source"], "cgroup", "{over}");
     if value_of(&scene.agent, "kernel_ends") == Some(1.0) {
         assert_eq!(over["tasks"]["box"]["last_exit"]["status"]["code"], 5, "{over}");
-        let peak = wait_for("its peak", LONG, || scene.value("allostat_task_memory_peak_bytes", "box"));
+        let peak = wait_for("its peak", long(), || scene.value("allostat_task_memory_peak_bytes", "box"));
         assert!((200.0..=230.0).contains(&(peak / MIB as f64)), "{peak}");
     }
 }

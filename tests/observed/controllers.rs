@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{is_root, mounted_v1, mounted_v2, wait_for};
+use crate::common::{is_root, mounted_v1, mounted_v2, patience, wait_for};
 use crate::observed::ends;
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 
 const BUSY: &str = "while :; do :; done";
 /// A value that is there wherever such a file is, by its name in JSON.
@@ -78,8 +78,8 @@ impl Scene {
     fn wait_busy(&self, name: &str) {
         self.wait(name, "the cgroup", |_| true);
         let cpu = || self.value("allostat_task_cpu_usage_seconds_total", name);
-        let first = wait_for("CPU time", LONG, || cpu().filter(|cpu| *cpu > 0.0));
-        wait_for("more of it", LONG, || cpu().filter(|cpu| *cpu > first + 2.0));
+        let first = wait_for("CPU time", long(), || cpu().filter(|cpu| *cpu > 0.0));
+        wait_for("more of it", long(), || cpu().filter(|cpu| *cpu > first + 2.0));
     }
 }
 
@@ -188,11 +188,11 @@ fn on_v2_a_controller_that_is_turned_off_is_absent_and_is_there_again_when_it_is
     };
     turn("-memory");
     for name in names {
-        wait_for("it to be absent", LONG, || used(name).is_none().then_some(()));
+        wait_for("it to be absent", long(), || used(name).is_none().then_some(()));
     }
     turn("+memory");
     for name in names {
-        wait_for("it to be there again", Duration::from_secs(150), || used(name));
+        wait_for("it to be there again", Duration::from_secs(150) * patience(), || used(name));
     }
     for child in &mut children {
         child.kill().unwrap();
@@ -225,7 +225,7 @@ fn on_v1_a_cgroup_that_is_not_in_every_hierarchy_has_the_values_of_those_where_i
         child.kill().unwrap();
         child.wait().unwrap();
         for directory in directories(name, of) {
-            wait_for("it to be empty", LONG, || fs::remove_dir(&directory).ok());
+            wait_for("it to be empty", long(), || fs::remove_dir(&directory).ok());
         }
         scene.wait(name, "its end", |alloc| !alloc["finished_at"].is_null());
         assert_eq!(scene.has_memory(name).is_empty(), !of.contains(&0), "{name}: {:?}", scene.has_memory(name));

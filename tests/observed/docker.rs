@@ -4,9 +4,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, Cgroups, Docker, Sample, is_root, wait_for};
+use crate::common::{Agent, Cgroups, Docker, Sample, is_root, patience, wait_for};
 
-pub const LONG: Duration = Duration::from_secs(120);
+pub fn long() -> Duration {
+    Duration::from_secs(120) * patience()
+}
 pub const MIB: u64 = 1 << 20;
 
 pub fn find(agent: &Agent, id: &str) -> Option<Value> {
@@ -27,11 +29,11 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         docker.run(&[&["-d", "--name", "web-1", "-m", "64m"], &labels[..], &["bb:1", "sleep", "1000"]].concat());
     assert!(started.status.success(), "{started:?}");
 
-    let alloc = wait_for("the container under its name", LONG, || find(&agent, "docker:web-1"));
+    let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:web-1"));
     assert_eq!((&alloc["name"], &alloc["job"], &alloc["source"]), (&"web-1".into(), &"web-1".into(), &"docker".into()));
     assert_eq!(alloc["labels"], serde_json::json!({"label_com_example_team": "core"}), "no other label is told");
     let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
-    let limit = wait_for("its values", LONG, || value("allostat_task_memory_limit_bytes", "docker:web-1"));
+    let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", "docker:web-1"));
     assert_eq!(limit, 67_108_864.0);
     let refused = agent.cli(&["stop", "web-1"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("docker stop web-1"), "{refused:?}");
@@ -40,7 +42,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     // Started again, it is the same alloc with one end.
     let cpu = value("allostat_task_cpu_usage_seconds_total", "docker:web-1").unwrap();
     assert!(docker.docker(&["restart", "-t", "0", "web-1"]).status.success());
-    let again = wait_for("its end and its new beginning", LONG, || {
+    let again = wait_for("its end and its new beginning", long(), || {
         let alloc: Value = agent.json("/v1/allocs/docker:web-1");
         (alloc["tasks"]["web-1"]["exits"].as_array()?.len() == 1 && alloc["status"] == "running").then_some(alloc)
     });
@@ -53,8 +55,8 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         let whose = [("alloc_id", "docker:loop"), ("reason", reason)];
         agent.metrics().one("allostat_task_restarts_total", &whose).map(Sample::f64)
     };
-    wait_for("three restarts", LONG, || (restarts("failure") == Some(3.0)).then_some(()));
-    wait_for("its last end", LONG, || find(&agent, "docker:loop").filter(|alloc| alloc["status"] == "failed"));
+    wait_for("three restarts", long(), || (restarts("failure") == Some(3.0)).then_some(()));
+    wait_for("its last end", long(), || find(&agent, "docker:loop").filter(|alloc| alloc["status"] == "failed"));
     let told = ["failure", "oom", "other", "policy"].map(restarts);
     assert_eq!(told, [Some(3.0), Some(0.0), Some(0.0), None]);
     assert_eq!(docker.inspect("loop", "{{.RestartCount}}"), "3");
@@ -70,7 +72,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         [("short-0", "error", 3), ("short-1", "error", 3), ("short-2", "error", 3), ("oom", "oom", 137)]
     {
         let id = format!("docker:{name}");
-        let over = wait_for("its end", LONG, || find(&agent, &id).filter(|alloc| alloc["status"] == "failed"));
+        let over = wait_for("its end", long(), || find(&agent, &id).filter(|alloc| alloc["status"] == "failed"));
         let exit = &over["tasks"][name]["last_exit"];
         assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{over}");
     }
@@ -80,7 +82,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     assert_eq!(docker.run(&["--name", "child", "-m", "32m", "bb:1", "sh", "-c", script]).status.code(), Some(0));
     assert_eq!(docker.inspect("child", "{{.State.OOMKilled}}"), "true");
     let over =
-        wait_for("its end", LONG, || find(&agent, "docker:child").filter(|alloc| !alloc["finished_at"].is_null()));
+        wait_for("its end", long(), || find(&agent, "docker:child").filter(|alloc| !alloc["finished_at"].is_null()));
     let exit = &over["tasks"]["child"]["last_exit"];
     assert_eq!((&over["status"], &exit["outcome"]), (&"complete".into(), &"success".into()), "{over}");
     assert_eq!(exit["oom_kills"], 1, "{over}");
@@ -110,28 +112,28 @@ fn a_container_below_a_parent_that_somebody_chose_is_dockers_if_docker_says_so()
         docker.run(&["-d", "--name", "elsewhere", "--cgroup-parent", &parent, "-m", "64m", "bb:1", "sleep", "1000"]);
     assert!(started.status.success(), "{started:?}");
 
-    let alloc = wait_for("the container under its name", LONG, || find(&agent, "docker:elsewhere"));
+    let alloc = wait_for("the container under its name", long(), || find(&agent, "docker:elsewhere"));
     assert_eq!((&alloc["name"], &alloc["source"]), (&"elsewhere".into(), &"docker".into()));
     let at = format!("{parent}/{}", docker.inspect("elsewhere", "{{.Id}}"));
     let whose = [("alloc_id", "docker:elsewhere")];
     let is_told_at = |id: &str, at: &str| {
         let whose = [("alloc_id", id), ("cgroup", at)];
-        wait_for("its cgroup", LONG, || agent.metrics().one("allostat_alloc_info", &whose).map(drop));
+        wait_for("its cgroup", long(), || agent.metrics().one("allostat_alloc_info", &whose).map(drop));
     };
     is_told_at("docker:elsewhere", &at);
-    let limit = wait_for("its values", LONG, || {
+    let limit = wait_for("its values", long(), || {
         agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)
     });
     assert_eq!(limit, 67_108_864.0);
     docker.docker(&["rm", "-f", "elsewhere"]);
-    let over = wait_for("its end", LONG, || {
+    let over = wait_for("its end", long(), || {
         let alloc: Value = agent.json("/v1/allocs/docker:elsewhere");
         Some(alloc).filter(|alloc| !alloc["finished_at"].is_null())
     });
     assert_eq!(over["tasks"]["elsewhere"]["exits"][0]["status"]["code"], 137, "{over}");
 
     let plain = format!("{}/{stranger}", cgroups.parent);
-    let alloc = wait_for("the stranger", LONG, || find(&agent, &format!("cgroup:{plain}")));
+    let alloc = wait_for("the stranger", long(), || find(&agent, &format!("cgroup:{plain}")));
     assert_eq!((&alloc["source"], &alloc["job"]), (&"cgroup".into(), &cgroups.parent.as_str().into()));
     is_told_at(&format!("cgroup:{plain}"), &plain);
     assert!(find(&agent, &format!("docker:{}", &stranger[..12])).is_none());
@@ -164,7 +166,7 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
     });
     for n in 0..MANY {
         let name = format!("brief-{n}");
-        let over = wait_for("its end", LONG, || {
+        let over = wait_for("its end", long(), || {
             let alloc: Value = agent.json(&format!("/v1/allocs/docker:{name}"));
             Some(alloc).filter(|alloc| !alloc["finished_at"].is_null())
         });
@@ -204,18 +206,19 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
         }
     });
     for name in names {
-        wait_for("Docker to give up", LONG, || (docker.inspect(name, "{{.State.Status}}") == "exited").then_some(()));
+        wait_for("Docker to give up", long(), || (docker.inspect(name, "{{.State.Status}}") == "exited").then_some(()));
         // By Docker's own books, of which it tells up to the last whole second.
         let filter = format!("container={name}");
         let asked = ["events", "--since=1h", "--until=0s", "--filter=event=die", "--filter", &filter];
         let deaths = || String::from_utf8(docker.docker(&asked).stdout).unwrap().lines().count();
         let restarts: usize = docker.inspect(name, "{{.RestartCount}}").parse().unwrap();
-        let deaths = wait_for("its deaths", LONG, || Some(deaths()).filter(|deaths| *deaths > restarts));
+        let deaths = wait_for("its deaths", long(), || Some(deaths()).filter(|deaths| *deaths > restarts));
         assert_eq!(deaths, 6, "{name}");
         let of = |alloc: &Value| alloc["tasks"][name]["exits"].as_array().cloned().unwrap_or_default();
         let id = format!("/v1/allocs/docker:{name}");
         let mut last = Vec::new();
-        let exits = (0..100).find_map(|_| {
+        let until = std::time::Instant::now() + long();
+        let exits = std::iter::from_fn(|| (std::time::Instant::now() < until).then_some(())).find_map(|()| {
             last = of(&agent.json(&id));
             std::thread::sleep(Duration::from_millis(100));
             (last.len() == deaths).then(|| last.clone())
@@ -257,7 +260,7 @@ fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_doc
     }
     let agent = Agent::with(options);
     docker.run(&["-d", "--name", "stays", "bb:1", "sleep", "1000"]);
-    wait_for("the one that stays", LONG, || find(&agent, "docker:stays"));
+    wait_for("the one that stays", long(), || find(&agent, "docker:stays"));
     let work = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done; exit 4";
     for n in 0..4 {
         let job = format!("ci.job={n}");
@@ -270,7 +273,7 @@ fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_doc
         let body = agent.metrics();
         body.all("allostat_task_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
     };
-    wait_for("all ends", LONG, || (ends("shop/web") == 4.0).then_some(()));
+    wait_for("all ends", long(), || (ends("shop/web") == 4.0).then_some(()));
     let body = agent.metrics();
     let rows = body.all("allostat_workload_cpu_usage_seconds_total", &[]);
     let rows: Vec<_> = rows.iter().map(|row| (&*row.labels["workload"], &*row.labels["task"])).collect();

@@ -4,9 +4,11 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Exposition, Prometheus, Sample, is_root, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Exposition, Prometheus, Sample, is_root, patience, wait_for};
 
-const LONG: Duration = Duration::from_secs(60);
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 
 /// A cgroup as Docker makes it for a container, with a shell in it that works for a moment and sleeps then; and nobody who could be
@@ -85,7 +87,7 @@ fn a_runtime_that_never_answers_costs_the_names_of_its_containers_alone() {
     let (container, plain) = (format!("docker/{HUNG}"), "plain".to_owned());
     let mut children = [&container, &plain].map(|path| others.sleeper(path));
     for id in [format!("docker:{}", &HUNG[..12]), format!("cgroup:{}/plain", others.parent)] {
-        let pids = wait_for("its values", LONG, || {
+        let pids = wait_for("its values", long(), || {
             agent.metrics().one("allostat_task_pids_current", &[("alloc_id", &id)]).map(Sample::u64)
         });
         assert_eq!(pids, 1, "{id}");
@@ -124,7 +126,7 @@ fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_
         SAME.map(|(_, ours)| page.one(ours, &[("alloc_id", &format!("docker:{}", &ID[..12]))]).map(Sample::f64))
     };
     // Nothing moved between two bodies: so nothing did on the page between them.
-    let (before, page) = wait_for("two bodies that say the same, after some work", LONG, || {
+    let (before, page) = wait_for("two bodies that say the same, after some work", long(), || {
         let (before, page, after) =
             (container.page("/metrics"), container.page("/metrics/cadvisor"), container.page("/metrics"));
         let told = ours(&before);
@@ -137,7 +139,7 @@ fn values_under_cadvisors_names_are_those_of_the_same_moment_and_of_the_kernels_
     assert_eq!(row.labels.get("name").map(String::as_str), Some(&ID[..12]));
     let file = |name: &str| container.others.read("memory", format!("docker/{ID}"), name);
     // It may have risen once more since.
-    wait_for("the kernel's peak on the page", LONG, || {
+    wait_for("the kernel's peak on the page", long(), || {
         let peak = file("memory.max_usage_in_bytes").or_else(|| file("memory.peak"));
         let peak: f64 = peak.expect("a host of tests has this").trim().parse().unwrap();
         let told = container.page("/metrics/cadvisor");
@@ -160,7 +162,7 @@ fn a_real_prometheus_finds_containers_by_the_rules_that_people_have_for_cadvisor
     let Some(prometheus) = Prometheus::start_at("/metrics/cadvisor", &[container.agent.address]) else {
         skip_test!("no-prometheus");
     };
-    let cpu = wait_for("CPU time of a container over two scrapes", LONG, || {
+    let cpu = wait_for("CPU time of a container over two scrapes", long(), || {
         let of = format!(
             "sum by (name)(irate(container_cpu_usage_seconds_total{{name!=\"\",id=\"{}\"}}[5m]))",
             container.id

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 
 use crate::common::{Sample, is_root, must_have_pass, place, wait_for, workload};
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 
 const MIB: u64 = 1 << 20;
 
@@ -63,7 +63,7 @@ fn one_of_some_milliseconds_has_its_cpu_time_its_peak_and_its_end() {
         let exit = scene.last_exit(&name);
         assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&"error".into(), &3.into()), "{exit}");
         assert!(exit["started_at"].as_u64() < exit["finished_at"].as_u64(), "{exit}");
-        let value = |family: &str| wait_for(family, LONG, || scene.value(family, &name));
+        let value = |family: &str| wait_for(family, long(), || scene.value(family, &name));
         let peak = value("allostat_task_memory_peak_bytes");
         assert!(peak >= (40 * MIB) as f64 && peak < (60 * MIB) as f64, "{peak}");
         let cpu = value("allostat_task_cpu_usage_seconds_total");
@@ -113,7 +113,7 @@ fn the_same_name_again_and_again_is_one_alloc_with_each_end() {
         scene.live("again", &format!("exit {n}"));
     }
     scene.wait("again", "the alloc", |_| true);
-    let exits = wait_for("all ends", LONG, || {
+    let exits = wait_for("all ends", long(), || {
         let alloc: Value = scene.agent.json(&format!("/v1/allocs/{}", scene.id("again").replace('/', "%2F")));
         alloc["tasks"]["again"]["exits"].as_array().filter(|exits| exits.len() == 8).cloned()
     });
@@ -157,7 +157,7 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
         }
         ends
     };
-    let all = wait_for("all ends", LONG, || Some(ends()).filter(|ends| ends.len() >= many));
+    let all = wait_for("all ends", long(), || Some(ends()).filter(|ends| ends.len() >= many));
     assert_eq!(all.len(), many, "one for each, and none for those above them");
     assert!(all.iter().all(|(task, ends)| task.starts_with("n-") && *ends == 1.0), "{all:?}, {:?}", scene.odd());
     let body = scene.agent.metrics();
@@ -175,7 +175,7 @@ fn what_is_missed_where_the_kernel_does_not_tell_is_counted() {
     let why = [("reason", "unseen")];
     let missed = || scene.agent.metrics().one("allostat_observed_ends_missed_total", &why).map_or(0.0, Sample::f64);
     let mut n = 0;
-    wait_for("one that nobody saw", LONG, || {
+    wait_for("one that nobody saw", long(), || {
         n += 1;
         let name = format!("short-{n}");
         scene.others.make(&name);

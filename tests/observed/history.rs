@@ -4,7 +4,7 @@ use allostat::api::encode;
 use serde_json::Value;
 
 use crate::common::{is_root, wait_for};
-use crate::observed::live::{LONG, SOME_WORK, Scene};
+use crate::observed::live::{SOME_WORK, Scene, long};
 
 #[test]
 fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
@@ -15,7 +15,7 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     let id = scene.id("gone");
     let child = scene.run("gone", SOME_WORK);
     scene.wait("gone", "it", |alloc| alloc["status"] == "running");
-    wait_for("its work", LONG, || {
+    wait_for("its work", long(), || {
         let stats = scene.agent.json(&format!("/v1/allocs/{}/stats", encode(&id)));
         stats["usage"]["cpu_usage_ns"].as_u64().filter(|used| *used > 0)
     });
@@ -26,7 +26,7 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
         assert!(ended.len() <= 1, "{answer}");
         ended.first().filter(|end| end["alloc"]["id"] == *id).cloned()
     };
-    let end = wait_for("its end", LONG, || recorded(&scene));
+    let end = wait_for("its end", long(), || recorded(&scene));
     assert_eq!((&end["alloc"]["source"], &end["alloc"]["tasks"]["gone"]["state"]), (&"cgroup".into(), &"dead".into()));
     assert!(end["stats"]["usage"]["cpu_usage_ns"].as_u64().unwrap() > 0, "{end}");
     // Who may see the metrics alone is told no more than while it is shown.
@@ -36,7 +36,7 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     assert_eq!(told_to_all("/v1/history")["ended"][0]["alloc"], shown);
     scene.agent.kill();
     scene.agent.start_again();
-    let again = wait_for("it again", LONG, || recorded(&scene));
+    let again = wait_for("it again", long(), || recorded(&scene));
     assert_eq!(again["stats"], end["stats"]);
     let shown = scene.agent.cli(&["history", "--source", "cgroup"]).ok();
     assert!(shown.contains("gone"), "{shown}");
@@ -45,7 +45,7 @@ fn what_others_ran_is_on_record_with_what_it_used_over_a_kill_of_the_agent() {
     let child = scene.run("gone-again", "exit 0");
     scene.end("gone-again", child);
     let all = || scene.agent.json("/v1/history")["ended"].as_array().map(Vec::len).filter(|count| *count == 2);
-    wait_for("the other one", LONG, all);
+    wait_for("the other one", long(), all);
     let of = |name: &str| {
         let answer = scene.agent.json(&format!("/v1/history?id={}", encode(name)));
         answer["ended"].as_array().map(Vec::len)

@@ -6,7 +6,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::common::{Docker, Exposition, allostat, free_address, is_root, make_rootfs, tcp, wait_for};
-use crate::observed::docker::{LONG, MIB};
+use crate::observed::docker::{MIB, long};
 
 const REPOSITORY: &str = env!("CARGO_MANIFEST_DIR");
 
@@ -77,7 +77,7 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
         (answer.status == 200).then(|| answer.text().to_owned())
     };
     let said = || String::from_utf8_lossy(&docker.docker(&["logs", "monitor"]).stderr).into_owned();
-    wait_for("the agent to answer", LONG / 4, || {
+    wait_for("the agent to answer", long() / 4, || {
         let runs = docker.inspect("monitor", "{{.State.Running}}");
         assert_eq!(runs, "true", "{}", said());
         get("/readyz")
@@ -89,15 +89,15 @@ fn in_a_container_of_its_own_it_sees_those_beside_it_under_their_names() {
     // What was there before it, what came after, and itself.
     docker.run(&["-d", "--name", "after", "-m", "64m", "bb:1", "sh", "-c", "while :; do :; done"]);
     for name in ["before", "after"] {
-        let limit = wait_for("it under its name", LONG, || of("allostat_task_memory_limit_bytes", name));
+        let limit = wait_for("it under its name", long(), || of("allostat_task_memory_limit_bytes", name));
         assert_eq!(limit, (64 * MIB) as f64, "{name}");
     }
-    wait_for("CPU time", LONG, || of("allostat_task_cpu_usage_seconds_total", "after").filter(|cpu| *cpu > 0.1));
+    wait_for("CPU time", long(), || of("allostat_task_cpu_usage_seconds_total", "after").filter(|cpu| *cpu > 0.1));
     assert!(of("allostat_task_memory_usage_bytes", "monitor").is_some_and(|bytes| bytes > 1e6), "{}", said());
 
     // One that ends has the end that Docker tells.
     docker.run(&["--name", "short", "bb:1", "sh", "-c", "sleep 0.3; exit 3"]);
-    let over = wait_for("its end", LONG, || {
+    let over = wait_for("its end", long(), || {
         let over: Value = serde_json::from_str(&get("/v1/allocs/docker:short")?).ok()?;
         Some(over).filter(|alloc| !alloc["finished_at"].is_null())
     });

@@ -1,7 +1,7 @@
 //! Cgroups that are tasks for a while, that nobody looked at while they had a process, or that were there all the time.
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for};
-use crate::observed::live::{LONG, SOME_WORK, Scene, agent};
+use crate::observed::live::{SOME_WORK, Scene, agent, long};
 
 /// On cgroup v2 a cgroup has either processes or cgroups with controllers.
 #[test]
@@ -16,7 +16,7 @@ fn what_runs_inside_of_a_task_is_counted_once_and_the_task_has_not_ended() {
         cpu.filter(|cpu| *cpu > 0.005)
     };
     let outer = scene.run("outer", SOME_WORK);
-    wait_for("some CPU time", LONG, || used("outer"));
+    wait_for("some CPU time", long(), || used("outer"));
     for _ in 0..2 {
         let inner = scene.run("outer/inner", SOME_WORK);
         scene.wait("outer/inner", "the one inside", |alloc| alloc["status"] == "running");
@@ -46,7 +46,7 @@ fn a_process_that_came_and_went_between_two_looks_is_there_as_long_as_its_cgroup
     }
     for name in &names {
         let cpu = || scene.value("allostat_task_cpu_usage_seconds_total", name).filter(|cpu| *cpu > 0.0);
-        wait_for("what it used", LONG, cpu);
+        wait_for("what it used", long(), cpu);
         scene.others.remove(name);
     }
 }
@@ -62,7 +62,7 @@ fn what_is_not_wanted_takes_no_place_and_is_not_counted_as_left_out() {
     let more = [("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1"), ("ALLOSTAT_OBSERVE_EXCLUDE", exclude.as_str())];
     let scene = Scene { agent: agent(&others, &more), others };
     scene.wait("wanted", "the one that is wanted", |_| true);
-    let left_out = wait_for("what is left out", LONG, || {
+    let left_out = wait_for("what is left out", long(), || {
         scene.agent.metrics().one("allostat_observed_left_out", &[("reason", "limit")]).map(Sample::f64)
     });
     assert_eq!(left_out, 0.0);
@@ -80,7 +80,7 @@ fn one_that_was_there_before_and_had_no_place_began_nobody_knows_when() {
     let others = Cgroups::new();
     let mut children = ["a", "b"].map(|name| (name, others.sleeper(name)));
     let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "1")]), others };
-    let shown = wait_for("the first of them", LONG, || Some(scene.allocs()).filter(|shown| !shown.is_empty()));
+    let shown = wait_for("the first of them", long(), || Some(scene.allocs()).filter(|shown| !shown.is_empty()));
     let [first] = &shown[..] else { panic!("{shown:?}") };
     let at = usize::from(first["id"] == *scene.id("b"));
     let (name, child) = &mut children[at];

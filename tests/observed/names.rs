@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::ends;
 use crate::common::{is_root, tcp, wait_for};
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 use crate::{openmetrics, protobuf};
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0";
@@ -116,7 +116,7 @@ fn a_cgroup_of_any_name_is_measured_shown_in_every_format_told_apart_and_ended_o
     let scene = Scene::new(&[]);
     let names = names();
     let children: Vec<Child> = names.iter().map(|(name, _)| scene.run(name, "exec sleep 1000")).collect();
-    let allocs = wait_for("all of them", LONG, || Some(scene.by_name()).filter(|all| all.len() == names.len()));
+    let allocs = wait_for("all of them", long(), || Some(scene.by_name()).filter(|all| all.len() == names.len()));
     let ids: BTreeSet<&str> = allocs.values().map(|alloc| alloc["id"].as_str().unwrap()).collect();
     assert_eq!(ids.len(), names.len(), "{ids:?}");
     assert!(
@@ -131,7 +131,7 @@ fn a_cgroup_of_any_name_is_measured_shown_in_every_format_told_apart_and_ended_o
             None => below == shown,
         };
         assert!(is_it, "{below} is not {shown}");
-        wait_for("the values of its files", LONG, || {
+        wait_for("the values of its files", long(), || {
             let (files, body) = (scene.files(name), scene.agent.metrics());
             let shown = |family: &str| body.one(family, &[("alloc_id", &id)]).map(|sample| sample.f64());
             let odd: Vec<_> = files.iter().filter(|(family, value)| shown(family) != Some(**value)).collect();
@@ -151,7 +151,7 @@ fn a_cgroup_of_any_name_is_measured_shown_in_every_format_told_apart_and_ended_o
         scene.end(name, child);
     }
     let over = |alloc: &Value| !alloc["finished_at"].is_null();
-    let over = wait_for("all ends", LONG, || Some(scene.by_name()).filter(|all| all.values().all(over)));
+    let over = wait_for("all ends", long(), || Some(scene.by_name()).filter(|all| all.values().all(over)));
     for alloc in over.values() {
         let tasks = alloc["tasks"].as_object().unwrap();
         let exits: Vec<usize> = tasks.values().map(|task| task["exits"].as_array().unwrap().len()).collect();
@@ -182,7 +182,7 @@ fn a_life_that_nobody_looked_at_is_told_whatever_its_name() {
     for (n, name) in names.iter().enumerate() {
         scene.live(raw(name), &format!("exit {}", n + 1));
     }
-    let all = wait_for("all ends", LONG, || Some(scene.by_name()).filter(|all| all.len() == names.len()));
+    let all = wait_for("all ends", long(), || Some(scene.by_name()).filter(|all| all.len() == names.len()));
     for (n, name) in names.iter().enumerate() {
         let alloc = &all[*name];
         let (_, task) = alloc["tasks"].as_object().unwrap().iter().next().unwrap();

@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, allostat, is_root, mounted_v1, wait_for};
-use crate::observed::live::LONG;
+use crate::observed::live::long;
 
 const UNIT: &str = include_str!("../../deploy/allostat-observe.service");
 
@@ -60,13 +60,13 @@ impl Looked {
 
     /// CPU time, memory and its peak, as the kernel's files say.
     fn assert_measured(&self) {
-        wait_for("its CPU time", LONG, || {
+        wait_for("its CPU time", long(), || {
             self.value("allostat_task_cpu_usage_seconds_total").filter(|cpu| *cpu > 0.005)
         });
         let read = |name: &str| self.others.read("memory", "busy", name);
         let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
         let peak: Option<f64> = peak.map(|peak| peak.trim().parse().expect("a number"));
-        wait_for("its peak", LONG, || (self.value("allostat_task_memory_peak_bytes") == peak).then_some(()));
+        wait_for("its peak", long(), || (self.value("allostat_task_memory_peak_bytes") == peak).then_some(()));
         assert!(self.value("allostat_task_memory_usage_bytes").is_some_and(|bytes| bytes > 0.0));
     }
 
@@ -136,7 +136,7 @@ fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look
     // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
     let mut inner = looked.others.sleeper("busy/inner");
     let id = format!("cgroup:{}/busy/inner", looked.others.parent);
-    wait_for("one more look", LONG, || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
+    wait_for("one more look", long(), || looked.agent.json("/v1/allocs").to_string().contains(&id).then_some(()));
     inner.kill().unwrap();
     inner.wait().unwrap();
     assert_eq!(told(), first);
@@ -193,7 +193,7 @@ fn an_ordinary_user_blames_no_kernel_for_what_roots_agent_measures_on_it() {
         ("allostat_task_pressure_stall_seconds_total", "psi"),
     ] {
         if !roots.agent.metrics().all(family, &[]).is_empty() {
-            wait_for(family, LONG, || (!agent.metrics().all(family, &[("alloc_id", &id)]).is_empty()).then_some(()));
+            wait_for(family, long(), || (!agent.metrics().all(family, &[("alloc_id", &id)]).is_empty()).then_some(()));
             assert_eq!(agent.metrics().u64("allostat_capability", &[("feature", feature)]), 1, "{family} is told");
         }
     }
@@ -288,7 +288,7 @@ fn a_controller_that_the_machine_lacks_is_absent_everywhere_with_a_reason_and_co
     let looked = Looked::at(|_| AgentOptions { binary: Some(binary), ..AgentOptions::default() });
     let shown = |family: &str| looked.value(family);
     let cpu = "allostat_task_cpu_usage_seconds_total";
-    wait_for("its CPU time", LONG, || shown(cpu).filter(|cpu| *cpu > 0.005));
+    wait_for("its CPU time", long(), || shown(cpu).filter(|cpu| *cpu > 0.005));
     assert_eq!(shown("allostat_task_pids_current"), Some(1.0));
     let body = looked.agent.metrics();
     let begins = ["task", "alloc", "workload"].map(|of| format!("allostat_{of}_memory_"));

@@ -3,7 +3,7 @@
 use std::process::Child;
 
 use crate::common::{Sample, can_have_network, is_root, wait_for, workload};
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 
 const PACKETS: f64 = 300.0;
 const BYTES: f64 = 1_000.0;
@@ -32,11 +32,11 @@ fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
     let owner = scene.within("owner", &format!("{program} network {PACKETS} {BYTES} 600000 >/dev/null"));
     let of_host = scene.within("of-host", "sleep 600");
     let (bytes, packets) = (Some(PACKETS * BYTES), Some(PACKETS));
-    wait_for("what it carried", LONG, || (scene.carried("owner") == [bytes, packets, bytes, packets]).then_some(()));
+    wait_for("what it carried", long(), || (scene.carried("owner") == [bytes, packets, bytes, packets]).then_some(()));
     // It comes into the network of the other one, as a second container of a pod does.
     let sharer = scene.within("sharer", &format!("nsenter --net=/proc/{}/ns/net sleep 600", owner.id()));
-    wait_for("its memory", LONG, || scene.value("allostat_task_memory_usage_bytes", "sharer"));
-    wait_for("it to have been listed", LONG, || {
+    wait_for("its memory", long(), || scene.value("allostat_task_memory_usage_bytes", "sharer"));
+    wait_for("it to have been listed", long(), || {
         // Its processes are listed at the first look, and looked at closely from then on.
         (scene.value("allostat_task_processes", "sharer") == Some(1.0)).then_some(())
     });
@@ -49,7 +49,7 @@ fn what_a_task_carries_over_a_network_of_its_own_is_its_own_and_is_told_once() {
     // It goes; what it carried stays its own, and the other one goes on from there.
     scene.end("owner", owner);
     scene.wait("owner", "its end", |alloc| !alloc["finished_at"].is_null());
-    wait_for("the other one to tell", LONG, || (scene.carried("sharer") == [Some(0.0); 4]).then_some(()));
+    wait_for("the other one to tell", long(), || (scene.carried("sharer") == [Some(0.0); 4]).then_some(()));
     assert_eq!(scene.carried("owner"), [bytes, packets, bytes, packets], "what it carried is final");
     scene.end("sharer", sharer);
     scene.end("of-host", of_host);

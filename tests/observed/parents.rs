@@ -10,7 +10,7 @@ use allostat::model::id::CgroupPath;
 use allostat::model::units::Timestamp;
 
 use crate::common::{Cgroups, Sample, is_root, mounted_v1, wait_for, work_in};
-use crate::observed::live::{LONG, Scene, agent};
+use crate::observed::live::{Scene, agent, long};
 
 const LIMIT: f64 = 64.0 * 1024.0 * 1024.0;
 
@@ -50,7 +50,7 @@ fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels
     let chosen = format!("{}/cho*", others.parent);
     let scene = Scene { agent: agent(&others, &[("ALLOSTAT_OBSERVE_PARENTS", &chosen)]), others };
     let shown = |family: &str, name: &str| scene.parents(family, name);
-    wait_for("its limit", LONG, || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == LIMIT));
+    wait_for("its limit", long(), || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == LIMIT));
     assert!(shown("memory_usage_bytes", "/chosen").is_some(), "asked for");
     assert_eq!(shown("memory_limit_bytes", "/chosen"), None);
     for name in ["/free", "", "/limited/a"] {
@@ -65,21 +65,21 @@ fn what_tasks_share_is_shown_where_it_is_limited_or_asked_for_and_as_the_kernels
     let is_v1 = mounted_v1("memory").is_some();
     let hits = || shown("memory_limit_hits_total", "/limited").filter(|hits| *hits > 0.0);
     let killed = || shown("oom_kills_total", "/limited").filter(|kills| *kills == 1.0);
-    wait_for("what it was refused, and the kill", LONG, || hits().filter(|_| is_v1 || killed().is_some()));
+    wait_for("what it was refused, and the kill", long(), || hits().filter(|_| is_v1 || killed().is_some()));
     let read = |name: &str| scene.others.read("memory", "limited", name);
     let peak = read("memory.max_usage_in_bytes").or_else(|| read("memory.peak"));
     if let Some(peak) = peak {
         let peak: f64 = peak.trim().parse().unwrap();
-        wait_for("its peak", LONG, || shown("memory_peak_bytes", "/limited").filter(|shown| *shown == peak));
+        wait_for("its peak", long(), || shown("memory_peak_bytes", "/limited").filter(|shown| *shown == peak));
     }
     if is_v1 {
         assert_eq!(shown("oom_kills_total", "/limited"), None, "they are counted where they happen: it would say 0");
     }
 
     limit_memory(&scene.others, "limited", 2.0 * LIMIT);
-    wait_for("another limit", LONG, || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
+    wait_for("another limit", long(), || shown("memory_limit_bytes", "/limited").filter(|limit| *limit == 2.0 * LIMIT));
     end(&scene.others, children);
-    wait_for("it is no parent any more", LONG, || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
+    wait_for("it is no parent any more", long(), || shown("memory_usage_bytes", "/limited").is_none().then_some(()));
 }
 
 /// Each pod and each step has such a reader: what it wanted is wanted no more when it goes.

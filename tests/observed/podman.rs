@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::process::Output;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, part_file, program, wait_for};
-use crate::observed::docker::{LONG, MIB, find};
+use crate::observed::docker::{MIB, find, long};
 use crate::observed::inside::Inside;
 
 struct Podman {
@@ -59,10 +59,10 @@ fn containers_have_the_names_values_and_ends_that_podman_tells() {
         eprintln!("{started:?}");
         skip_test!("no-podman");
     }
-    let alloc = wait_for("the container under its name", LONG, || find(&agent, "podman:web-1"));
+    let alloc = wait_for("the container under its name", long(), || find(&agent, "podman:web-1"));
     assert_eq!((&alloc["name"], &alloc["job"], &alloc["source"]), (&"web-1".into(), &"web-1".into(), &"podman".into()));
     let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
-    let limit = wait_for("its values", LONG, || value("allostat_task_memory_limit_bytes", "podman:web-1"));
+    let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", "podman:web-1"));
     assert_eq!(limit, 67_108_864.0);
     let refused = agent.cli(&["stop", "web-1"]);
     assert!(refused.code != Some(0) && refused.stderr.contains("podman stop web-1"), "{refused:?}");
@@ -77,7 +77,7 @@ fn containers_have_the_names_values_and_ends_that_podman_tells() {
     for n in 0..5 {
         let name = format!("brief-{n}");
         let id = format!("podman:{name}");
-        let over = wait_for("its end", LONG, || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
+        let over = wait_for("its end", long(), || find(&agent, &id).filter(|alloc| !alloc["finished_at"].is_null()));
         let exit = &over["tasks"][name.as_str()]["last_exit"];
         let said = podman.podman(&["inspect", &name, "--format", "{{.State.ExitCode}}"]);
         let said = String::from_utf8(said.stdout).unwrap();

@@ -5,9 +5,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, mounted_v1, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, mounted_v1, patience, wait_for};
 
-const LONG: Duration = Duration::from_secs(60);
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
 
 /// An agent that shows those of this command alone.
 fn agent(command: &str, processes: bool) -> Agent {
@@ -52,11 +54,11 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
 
     let agent = agent(&command, true);
     let id = format!("process:{command}/{}", leader.id());
-    let alloc = wait_for("the group", LONG, || allocs(&agent).into_iter().find(|alloc| alloc["id"] == *id));
+    let alloc = wait_for("the group", long(), || allocs(&agent).into_iter().find(|alloc| alloc["id"] == *id));
     assert_eq!((&alloc["source"], &alloc["status"]), (&"process".into(), &"running".into()), "{alloc}");
     assert_eq!((&alloc["job"], alloc["created_at"].is_u64()), (&command.as_str().into(), true), "{alloc}");
     let value = |family: &str| agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64);
-    wait_for("its leader alone", LONG, || value("allostat_task_processes").filter(|n| *n == 1.0));
+    wait_for("its leader alone", long(), || value("allostat_task_processes").filter(|n| *n == 1.0));
     assert_eq!(value("allostat_task_memory_usage_bytes"), None, "what only a cgroup tells is absent");
     let info = agent.metrics();
     assert_eq!(
@@ -65,18 +67,18 @@ fn a_process_group_without_a_cgroup_is_an_alloc_and_what_its_ended_processes_use
     );
 
     go(&mut leader);
-    let used = wait_for("the work of another process of it", LONG, || {
+    let used = wait_for("the work of another process of it", long(), || {
         let busy = value("allostat_task_processes") == Some(2.0);
         value("allostat_task_cpu_usage_seconds_total").filter(|cpu| busy && *cpu > 0.05)
     });
     go(&mut leader);
-    wait_for("its end", LONG, || value("allostat_task_processes").filter(|n| *n == 1.0));
+    wait_for("its end", long(), || value("allostat_task_processes").filter(|n| *n == 1.0));
     let then = value("allostat_task_cpu_usage_seconds_total").unwrap();
     assert!(then >= used, "counters never fall: {then} {used}");
 
     go(&mut leader);
     leader.wait().unwrap();
-    let over = wait_for("the end of all", LONG, || {
+    let over = wait_for("the end of all", long(), || {
         allocs(&agent).into_iter().find(|alloc| alloc["id"] == *id && alloc["status"] == "complete")
     });
     assert_eq!(over["tasks"][&command]["last_exit"]["outcome"], "unknown", "nobody waited for it: {over}");
@@ -91,7 +93,7 @@ fn nobody_looks_at_processes_who_was_not_asked_to() {
     let agent = agent("*", false);
     assert_eq!(allocs(&agent), [Value::Null; 0]);
     // What is observed at all was looked at before the first snapshot, and again since.
-    wait_for("some ticks", LONG, || {
+    wait_for("some ticks", long(), || {
         let seen = agent.metrics().one("allostat_observed_allocs", &[("source", "process")]).map(Sample::f64);
         (seen == Some(0.0)).then_some(())
     });

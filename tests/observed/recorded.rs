@@ -23,9 +23,11 @@ use allostat::snapshot::{self, sampler};
 use allostat::telemetry::Metrics;
 
 use self::host::{Recorded, Shown};
-use crate::common::{Agent, AgentOptions, Cgroups, Exposition, Sample, is_root, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cgroups, Exposition, Sample, is_root, patience, test_dir, wait_for};
 
-const LONG: Duration = Duration::from_secs(60);
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
 
 /// An agent's rooms, at a host that lies in a directory.
 struct Looked {
@@ -73,7 +75,7 @@ impl Looked {
             keep: Some(keep),
         };
         let observer = Observer::start(parts).unwrap();
-        wait_for("all to be found and named", LONG, || observer.is_settled().then_some(()));
+        wait_for("all to be found and named", long(), || observer.is_settled().then_some(()));
         Looked { host, observer, sampling, board, metrics, dir }
     }
 
@@ -208,7 +210,7 @@ fn assert_ends(looked: &Looked) {
     for (n, shown) in host.shown.iter().enumerate() {
         looked.remove(&shown.cgroup);
         let labels = [("alloc_id", &*shown.alloc), ("task", &*shown.task)];
-        let body = wait_for("its end", LONG, || {
+        let body = wait_for("its end", long(), || {
             let body = looked.scrape();
             let ends: f64 = body.all("allostat_observed_ends_total", &[]).iter().map(|ends| ends.f64()).sum();
             assert!(ends <= (n + 1) as f64, "{shown:?} has ended twice");
@@ -316,9 +318,9 @@ fn what_tells_that_it_is_empty_has_its_last_numbers() {
     fs::write(at.join("cgroup.events"), "populated 0\nfrozen 0\n").unwrap();
     let labels = [("alloc_id", &*shown.alloc), ("task", &*shown.task)];
     let cpu = || cpu_ns(&looked.scrape(), "task", &labels);
-    wait_for("the last reading", LONG, || (cpu() == Some(9_876_543_210_000)).then_some(()));
+    wait_for("the last reading", long(), || (cpu() == Some(9_876_543_210_000)).then_some(()));
     looked.remove(&shown.cgroup);
-    wait_for("its end", LONG, || (looked.ends("final") == 1.0).then_some(()));
+    wait_for("its end", long(), || (looked.ends("final") == 1.0).then_some(()));
     assert_eq!((looked.ends("sampled"), cpu()), (0.0, Some(9_876_543_210_000)));
 }
 
@@ -339,7 +341,7 @@ fn a_job_whose_processes_come_late_has_its_names_when_they_are_there() {
             fs::rename(entry.path(), looked.sampling.roots.proc(entry.file_name())).unwrap();
         }
     }
-    let named = wait_for("its names", LONG, || {
+    let named = wait_for("its names", long(), || {
         let info = info();
         (info.labels.get("workload").map(String::as_str) == Some("physics")).then_some(info)
     });
@@ -369,7 +371,7 @@ fn files_of_the_host_are_read_where_they_were_mounted() {
     ];
     let env = env.map(|(name, value)| (name.to_owned(), value.to_owned())).to_vec();
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
-    wait_for("the machine under its name", LONG, || {
+    wait_for("the machine under its name", long(), || {
         agent.alloc_ids().contains(&"libvirt:web_server".to_owned()).then_some(())
     });
     assert_eq!(agent.json("/v1/node")["attributes"]["os.name"]["text"], "recorded");

@@ -1,7 +1,7 @@
 //! What others used before an agent was started again.
 
 use crate::common::{Sample, is_root, wait_for};
-use crate::observed::live::{LONG, SOME_WORK, Scene};
+use crate::observed::live::{SOME_WORK, Scene, long};
 
 const CPU: &str = "allostat_workload_cpu_usage_seconds_total";
 
@@ -28,20 +28,20 @@ fn sums_names_and_beginnings_go_on_with_the_next_agent_and_what_ended_meanwhile_
     let mut scene = Scene::new(&[]);
     let child = scene.run("twice", SOME_WORK);
     scene.wait("twice", "its first life", |alloc| alloc["status"] == "running");
-    wait_for("some CPU time", LONG, || used(&scene, "twice").filter(|cpu| *cpu > 0.005));
+    wait_for("some CPU time", long(), || used(&scene, "twice").filter(|cpu| *cpu > 0.005));
     scene.end("twice", child);
     scene.wait("twice", "its end", ended);
     let children = ["twice", "stays", "goes"].map(|name| (name, scene.run(name, SOME_WORK)));
     for (name, _) in &children {
         scene.wait(name, "it runs", |alloc| alloc["status"] == "running");
-        wait_for("some CPU time", LONG, || used(&scene, name).filter(|cpu| *cpu > 0.005));
+        wait_for("some CPU time", long(), || used(&scene, name).filter(|cpu| *cpu > 0.005));
     }
     let began = scene.wait("stays", "its beginning", |_| true)["created_at"].clone();
     assert!(began.is_u64());
     let names = ["twice", "stays", "goes"];
     // With the first body that has any of them all are there, whole.
     let of_all = |scene: &Scene| {
-        wait_for("what is observed", LONG, || names.map(|name| used(scene, name)).iter().flatten().next().map(drop));
+        wait_for("what is observed", long(), || names.map(|name| used(scene, name)).iter().flatten().next().map(drop));
         names.map(|name| used(scene, name).unwrap())
     };
     let alloc_cpu = |scene: &Scene| scene.value("allostat_alloc_cpu_usage_seconds_total", "twice");

@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use crate::common::{is_root, mounted_v1, wait_for, work_in};
 use crate::observed::ends;
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 
 const LIMIT: &str = "67108864";
 
@@ -50,16 +50,16 @@ fn what_the_oom_killer_chose_in_a_rank_is_its_steps_and_what_the_job_was_refused
     let scene = Scene::new(&SLURM);
     let (job, step) = scene.make_job(44);
     let mut holds = scene.in_rank(&format!("{step}/task_1"), &["hold", "100000"]);
-    wait_for("the step", LONG, || scene.step("slurm:44"));
+    wait_for("the step", long(), || scene.step("slurm:44"));
     fs::write(scene.file(&job, "memory", ["memory.limit_in_bytes", "memory.max"]), LIMIT).unwrap();
     let mut hog = scene.in_rank(&format!("{step}/task_0"), &["touch", "200", "60000"]);
     assert!(!hog.wait().unwrap().success(), "more than the job may have");
-    let seen = wait_for("the kill", LONG, || {
+    let seen = wait_for("the kill", long(), || {
         scene.stats("slurm:44").filter(|stats| stats["tasks"]["0"]["usage"]["oom_kills"] == 1)
     });
     assert_eq!(seen["usage"]["oom_kills"], 1, "{seen}");
     let refused = |stats: &Value| stats["usage"]["memory_limit_hits"].as_u64().filter(|hits| *hits > 0);
-    wait_for("what the job was refused", LONG, || refused(&scene.stats("slurm:44")?));
+    wait_for("what the job was refused", long(), || refused(&scene.stats("slurm:44")?));
     // It was seen before its cgroup went: that it is gone takes nothing back, and counts nothing twice.
     scene.others.remove(format!("{step}/task_0"));
     holds.kill().unwrap();
@@ -67,7 +67,7 @@ fn what_the_oom_killer_chose_in_a_rank_is_its_steps_and_what_the_job_was_refused
     for name in [format!("{step}/task_1"), step, job] {
         scene.others.remove(name);
     }
-    let ended = wait_for("its end", LONG, || scene.step("slurm:44").filter(|step| step["state"] == "dead"));
+    let ended = wait_for("its end", long(), || scene.step("slurm:44").filter(|step| step["state"] == "dead"));
     assert_eq!(scene.stats("slurm:44").unwrap()["tasks"]["0"]["usage"]["oom_kills"], 1, "{ended}");
 }
 
@@ -82,7 +82,7 @@ fn a_quota_of_the_job_holds_the_job_back_and_is_told_of_it() {
     let text = if quota.ends_with("cpu.max") { "20000 100000" } else { "20000" };
     fs::write(quota, text).unwrap();
     let mut busy = scene.in_rank(&format!("{step}/task_0"), &["burn", "100000"]);
-    let throttled = wait_for("throttling", LONG, || {
+    let throttled = wait_for("throttling", long(), || {
         let usage = scene.stats("slurm:45")?["usage"].clone();
         usage["cpu_cfs_throttled_periods"].as_u64().filter(|periods| *periods > 2).map(|_| usage)
     });
@@ -103,12 +103,12 @@ fn a_step_has_ended_as_its_first_rank_that_failed() {
     let (job, step) = scene.make_job(46);
     let mut ranks =
         [("task_0", "exit 7"), ("task_1", "sleep 1")].map(|(rank, script)| scene.run(format!("{step}/{rank}"), script));
-    wait_for("the step", LONG, || scene.step("slurm:46"));
+    wait_for("the step", long(), || scene.step("slurm:46"));
     ranks.iter_mut().for_each(|rank| _ = rank.wait().unwrap());
     for name in [format!("{step}/task_0"), format!("{step}/task_1"), step, job] {
         scene.others.remove(name);
     }
-    let ended = wait_for("its end", LONG, || scene.step("slurm:46").filter(|step| step["state"] == "dead"));
+    let ended = wait_for("its end", long(), || scene.step("slurm:46").filter(|step| step["state"] == "dead"));
     assert_eq!(ended["last_exit"]["outcome"], "error", "{ended}");
     assert_eq!(ended["last_exit"]["status"]["code"], 7, "{ended}");
 }

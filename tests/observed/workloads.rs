@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::common::{Agent, AgentOptions, Cgroups, Sample, is_root, wait_for};
-use crate::observed::live::{LONG, Scene};
+use crate::observed::live::{Scene, long};
 
 fn config(rule: &str) -> String {
     format!("observe {{\n  workloads = [{rule}]\n}}\ntelemetry {{\n  churn_limit = 3\n}}\n")
@@ -34,7 +34,7 @@ fn cgroups_whose_names_come_once_are_one_row_of_totals_and_the_churn_limit_bound
     let env = env.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let agent = Agent::with(AgentOptions { env, config: first, ..AgentOptions::default() });
     let mut scene = Scene { agent, others };
-    wait_for("the observer", LONG, || {
+    wait_for("the observer", long(), || {
         scene.agent.metrics().one("allostat_observed_allocs", &[("source", "cgroup")]).map(drop)
     });
     let web = scene.run("web", "exec sleep 1000");
@@ -45,7 +45,7 @@ fn cgroups_whose_names_come_once_are_one_row_of_totals_and_the_churn_limit_bound
         let alloc = scene.wait(&name, "it runs", |alloc| alloc["status"] == "running");
         assert_eq!((&alloc["job"], alloc["tasks"]["ci"].is_object()), (&"ci".into(), true), "{alloc}");
         scene.end(&name, child);
-        wait_for("its end", LONG, || (ends(&scene, "ci") == f64::from(n + 1)).then_some(()));
+        wait_for("its end", long(), || (ends(&scene, "ci") == f64::from(n + 1)).then_some(()));
     }
     let own = scene.others.parent.clone();
     let of = |pairs: &[(&str, &str)]| -> BTreeSet<_> {
@@ -70,7 +70,7 @@ fn cgroups_whose_names_come_once_are_one_row_of_totals_and_the_churn_limit_bound
     assert_eq!((ends(&scene, "ci"), ends(&scene, "builds")), (8.0, 0.0));
     assert_eq!(rows(&scene), of(&[("ci", "ci"), ("builds", "builds"), (&own, "web")]));
     scene.end("ci-8", stays);
-    wait_for("its end", LONG, || (ends(&scene, "builds") == 1.0).then_some(()));
+    wait_for("its end", long(), || (ends(&scene, "builds") == 1.0).then_some(()));
     assert_eq!(ends(&scene, "ci"), 8.0);
     scene.end("web", web);
 }

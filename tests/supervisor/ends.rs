@@ -6,7 +6,7 @@ use allostat::host::process;
 use allostat::model::task::ExitStatus;
 
 use crate::common::{is_root, patience, wait_for};
-use crate::supervisor::world::{World, ended, lives, program, shell, until, work};
+use crate::supervisor::world::{World, ended, lives, program, runs, shell, until, work};
 
 const MIB: u64 = 1 << 20;
 
@@ -127,8 +127,14 @@ async fn a_supervisor_passes_sigterm_on_and_ignores_the_terminals_signals() {
     for number in [1, 2, 3, 20, 21, 22] {
         allostat::host::process::signal_pid(supervisor, number).unwrap();
     }
-    tokio::time::sleep(std::time::Duration::from_millis(50)).await;
-    assert!(lives(supervisor), "a signal meant for a terminal's group ended it");
+    until("the signals to be taken or to be held back for good", || {
+        let pending = signals(supervisor, "ShdPnd:")?;
+        let blocked = signals(supervisor, "SigBlk:")?;
+        (pending & !blocked == 0).then_some(())
+    })
+    .await;
+    assert!(runs(supervisor), "a signal meant for a terminal's group ended it");
+    assert_ne!(state(supervisor), Some('T'), "a signal of job control stopped it");
     allostat::host::process::signal_pid(supervisor, 15).unwrap();
     assert_eq!(ended(&attempt).await.status, ExitStatus::Code(6));
 }
@@ -149,6 +155,12 @@ async fn a_supervisor_that_was_stopped_goes_on_when_its_task_is_to_end() {
             assert!(world.task_cgroups().is_empty());
         }
     }
+}
+
+/// A line of signals of a process, one bit each.
+fn signals(pid: u32, name: &str) -> Option<u64> {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    u64::from_str_radix(status.lines().find_map(|line| line.strip_prefix(name))?.trim(), 16).ok()
 }
 
 fn state(pid: u32) -> Option<char> {

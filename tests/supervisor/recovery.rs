@@ -18,6 +18,16 @@ pub async fn found(world: &World, handle: TaskHandle) -> Arc<dyn Attempt> {
     }
 }
 
+/// The same, with how long the driver waited between its looks. That is paused time: it passes at once, and not while a look goes on.
+async fn found_after(world: &World, handle: TaskHandle) -> (Arc<dyn Attempt>, std::time::Duration) {
+    tokio::time::pause();
+    let begun = tokio::time::Instant::now();
+    let attempt = found(world, handle).await;
+    let waited = begun.elapsed();
+    tokio::time::resume();
+    (attempt, waited)
+}
+
 /// What a store would have: the handle from before the start.
 fn persisted(world: &World, attempt: &Arc<dyn Attempt>) -> TaskHandle {
     let handle = attempt.handle();
@@ -151,11 +161,14 @@ async fn a_record_of_another_boot_is_an_unknown_end_and_no_process_is_touched() 
     let me = process::identity(std::process::id()).unwrap();
     let start = Start { boot_id: other, supervisor: me.unwrap(), main: me, started_at: None };
     record.write_start(&start).unwrap();
-    // Held for a moment, as by somebody who is just being forked and has a copy of the descriptor: that is no supervisor.
+    // Held for a moment, as by a process that is just being forked and has a copy of the descriptor: that is no supervisor. Paused time
+    // goes on only while the driver waits for its next look, so it has met the lock by then.
+    tokio::time::pause();
     let (again, ()) = tokio::join!(found(&world, handle), async {
         tokio::time::sleep(std::time::Duration::from_millis(50)).await;
         record.unlock().unwrap();
     });
+    tokio::time::resume();
     let end = ended(&again).await;
     assert!(matches!(&end.status, ExitStatus::Unknown(why) if why.contains("restarted")), "{:?}", end.status);
     again.destroy().await.unwrap();
@@ -190,9 +203,8 @@ async fn a_damaged_record_loses_no_living_task_and_no_exit() {
         } else {
             file.write_all_at(&damaged, 0).unwrap()
         }
-        let begun = std::time::Instant::now();
-        let again = found(&world, handle.clone()).await;
-        assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{size}: {:?}", begun.elapsed());
+        let (again, waited) = found_after(&world, handle.clone()).await;
+        assert!(waited < std::time::Duration::from_secs(20), "{size}: {waited:?}");
         assert_eq!(again.handle(), handle, "{size}");
         assert!(lives(handle.main.unwrap().pid), "{size}");
         again.signal("SIGTERM").await.unwrap();
@@ -210,9 +222,8 @@ async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
     drop(attempt);
     let file = std::fs::OpenOptions::new().write(true).open(handle.run_dir.join("record")).unwrap();
     file.write_all_at(&[0xff; 4096], 0).unwrap();
-    let begun = std::time::Instant::now();
-    let again = found(&world, handle).await;
-    assert!(begun.elapsed() < std::time::Duration::from_secs(20), "{:?}", begun.elapsed());
+    let (again, waited) = found_after(&world, handle).await;
+    assert!(waited < std::time::Duration::from_secs(20), "{waited:?}");
     assert!(matches!(&ended(&again).await.status, ExitStatus::Unknown(why) if why.contains("not ours")));
     until("it to be gone", || (!lives(main.pid)).then_some(())).await;
     again.destroy().await.unwrap();
@@ -236,6 +247,8 @@ async fn an_error_that_passes_loses_no_living_task() {
     let (handle, before) = (persisted(&world, &attempt), attempt.handle());
     drop(attempt);
     let back = hide_record(&handle);
+    // Paused time goes on only while the driver waits for its next look, so it has met the error by then.
+    tokio::time::pause();
     let ((), again) = tokio::join!(
         async {
             tokio::time::sleep(std::time::Duration::from_millis(100)).await;
@@ -243,6 +256,7 @@ async fn an_error_that_passes_loses_no_living_task() {
         },
         found(&world, handle)
     );
+    tokio::time::resume();
     assert_eq!(again.handle(), before);
     assert!(lives(before.main.unwrap().pid));
     again.kill().await.unwrap();

@@ -1,10 +1,12 @@
-//! The machine and its systemd, and an agent that is a unit of it.
+//! The machine and its systemd, and an agent that is a unit of it. Tests run one after another here, and each finds no unit that one before
+//! it made, whatever became of that.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::{Cli, Exposition, allostat, patience, place, unix, wait_for, workload};
 
@@ -47,6 +49,32 @@ impl Who {
         self.run("systemctl", &[user, args].concat())
     }
 
+    /// Stops units, by names or patterns, kills what does not stop in time, and waits until none is left. Gives what is left nevertheless.
+    fn clear(self, units: &[&str]) -> String {
+        let user = if self == Who::User { &["--user"][..] } else { &[] };
+        // Errors: there is no such unit, or systemd did not answer in time.
+        let systemctl = |words: &[&str]| {
+            let output = self.command("systemctl").args(user).args(words).arg("--").args(units).output();
+            let output = output.unwrap_or_else(|e| panic!("systemctl: {e}"));
+            let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
+            if output.status.success() { Ok(said(&output.stdout)) } else { Err(said(&output.stderr)) }
+        };
+        let states = "--state=active,activating,deactivating,reloading,failed";
+        let (began, limit) = (Instant::now(), Duration::from_secs(30) * patience());
+        loop {
+            let left = systemctl(&["list-units", "--plain", "--no-legend", states]).unwrap_or_else(|error| error);
+            if left.is_empty() || began.elapsed() > limit {
+                return left;
+            }
+            let _ = systemctl(&["stop", "--no-block"]);
+            if began.elapsed() > limit / 3 {
+                let _ = systemctl(&["kill", "--signal=KILL"]);
+            }
+            let _ = systemctl(&["reset-failed"]);
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+
     /// One property of a unit.
     #[track_caller]
     pub fn property(self, unit: &str, name: &str) -> String {
@@ -72,6 +100,12 @@ pub fn user_manager() {
     Who::Root.systemctl(&["start", &format!("user@{USER}.service")]);
 }
 
+/// Agents of the test that runs.
+static AGENTS: AtomicUsize = AtomicUsize::new(0);
+
+/// All units of an agent, and what it makes.
+const UNITS: [&str; 3] = ["allostat.service", "allostat-observe.service", "allostat-*.scope"];
+
 /// An agent that somebody started, by its data directory. Dropped, it leaves nothing behind.
 pub struct Agent {
     pub who: Who,
@@ -81,8 +115,20 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Of one that may not run yet.
+    /// Of one that does not run yet. A test's first one finds nothing of a test before.
+    #[track_caller]
+    pub fn new(who: Who, data: &str) -> Agent {
+        if AGENTS.load(Ordering::Relaxed) == 0 {
+            let left = who.clear(&UNITS);
+            assert!(left.is_empty(), "a test before this one has left units that do not end: {left}");
+            let _ = fs::remove_dir_all(data);
+        }
+        Agent::at(who, data)
+    }
+
+    /// Of one that may run.
     pub fn at(who: Who, data: &str) -> Agent {
+        AGENTS.fetch_add(1, Ordering::Relaxed);
         let scope = format!("allostat-{}.scope", data.trim_start_matches('/').replace('/', "-"));
         Agent { who, data: data.into(), scope }
     }
@@ -93,7 +139,7 @@ impl Agent {
 
     #[track_caller]
     pub fn wait_ready(&self) {
-        wait_for("the agent to be ready", Duration::from_secs(10) * patience(), || {
+        wait_for("the agent to be ready", Duration::from_secs(30) * patience(), || {
             (unix(&self.socket(), "GET", "/readyz", &[], b"").ok()?.status == 200).then_some(())
         });
     }
@@ -147,19 +193,39 @@ impl Agent {
         path
     }
 
-    /// Stops every alloc.
+    /// Stops every alloc, and waits until their cgroups are gone. An agent that ended before would leave them, and a scope in which there are
+    /// some stays for the next agent.
     #[track_caller]
     pub fn stop_all(&self) {
         self.cli(&["stop", "--all"]).ok();
+        let path = self.who.property(&self.scope, "ControlGroup");
+        if path.is_empty() {
+            return;
+        }
+        let tasks = Path::new(TREE).join(path.trim_start_matches('/')).join("tasks");
+        wait_for("the cgroups of the allocs to be gone", Duration::from_secs(30) * patience(), || {
+            directories(&tasks).is_empty().then_some(())
+        });
     }
 
     /// Waits until systemd has let go of the scope, and nothing of it is left.
     #[track_caller]
     pub fn wait_scope_gone(&self, path: &str) {
         let directory = Path::new(TREE).join(path.trim_start_matches('/'));
-        wait_for("the scope to be gone", Duration::from_secs(5) * patience(), || {
-            (self.who.property(&self.scope, "ActiveState") == "inactive" && !directory.exists()).then_some(())
-        });
+        let (began, limit) = (Instant::now(), Duration::from_secs(30) * patience());
+        loop {
+            let state = self.who.property(&self.scope, "ActiveState");
+            if state == "inactive" && !directory.exists() {
+                return;
+            }
+            let in_leaf = fs::read_to_string(directory.join("supervisors/cgroup.procs")).unwrap_or_default();
+            let left = directories(&directory.join("tasks"));
+            assert!(
+                began.elapsed() < limit,
+                "waited {limit:?} in vain for the scope to be gone: it is {state}, with {left:?}, processes {in_leaf:?}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
     }
 }
 
@@ -170,11 +236,43 @@ impl Drop for Agent {
             let journal = Who::Root.command("journalctl").args(of_ours).output();
             eprintln!("{}", String::from_utf8_lossy(&journal.expect("journalctl is there").stdout));
         }
-        let user = if self.who == Who::User { &["--user"][..] } else { &[] };
-        for unit in ["allostat.service", "allostat-observe.service", &self.scope] {
-            let _ = self.who.command("systemctl").args(user).args(["stop", unit]).output();
+        let left = self.who.clear(&["allostat.service", "allostat-observe.service", &self.scope]);
+        if !left.is_empty() {
+            eprintln!("units are left: {left}");
         }
         let _ = fs::remove_dir_all(&self.data);
+        AGENTS.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// The names of the directories in one.
+fn directories(path: &Path) -> Vec<String> {
+    let entries = fs::read_dir(path).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+}
+
+/// A unit that a test starts with `systemd-run`. Dropped, it is stopped, however the test ended.
+pub struct Unit(String);
+
+impl Unit {
+    /// `words`: more options, `--`, and what it runs.
+    #[track_caller]
+    pub fn run(name: &str, words: &[&str]) -> Unit {
+        let unit = Unit(format!("{name}.service"));
+        let left = Who::Root.clear(&[&unit.0]);
+        assert!(left.is_empty(), "a test before this one has left it: {left}");
+        Who::Root.run("systemd-run", &[&[&*format!("--unit={name}")], words].concat());
+        unit
+    }
+}
+
+impl Drop for Unit {
+    fn drop(&mut self) {
+        let left = Who::Root.clear(&[&self.0]);
+        if !left.is_empty() {
+            eprintln!("a unit is left: {left}");
+        }
     }
 }
 

@@ -7,14 +7,14 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::common::{counters, none_fell, patience, wait_for};
-use crate::systemd::machine::{Agent, Alloc, TREE, Who, cgroup_of, here, in_leaf, inside, names};
+use crate::systemd::machine::{Agent, Alloc, TREE, Unit, Who, cgroup_of, here, in_leaf, inside, names};
 
 const UNIT: &str = include_str!("../../deploy/allostat.service");
 
 /// Installs the unit as it is shipped, with more lines of `[Service]`, and starts it.
 #[track_caller]
 pub fn service(more: &str) -> Agent {
-    let agent = Agent::at(Who::Root, "/var/lib/allostat");
+    let agent = Agent::new(Who::Root, "/var/lib/allostat");
     begin(&agent, more);
     agent
 }
@@ -107,7 +107,7 @@ fn tasks_and_supervisors_outlive_restart_kill_and_stop_of_the_service_in_a_scope
     for pid in [pid, short_pid] {
         Who::Root.run("kill", &["-KILL", &pid.to_string()]);
     }
-    wait_for("the supervisors to have left", Duration::from_secs(5) * patience(), || {
+    wait_for("the supervisors to have left", Duration::from_secs(20) * patience(), || {
         supervisors(&scope).is_empty().then_some(())
     });
     assert!(Path::new(TREE).join(&scope[1..]).join("tasks").join(&long.id).exists());
@@ -287,9 +287,10 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
         skip_test!("no-systemd");
     }
     let agent = service("Environment=ALLOSTAT_OBSERVE=true");
+    let scope = agent.scope_path();
     let (own, _) = agent.submit("own", &["hold", "1000000"], "", "");
     own.ready();
-    Who::Root.run("systemd-run", &["--unit=probe", "--collect", "-p", "MemoryMax=50M", "--", "sleep", "1000"]);
+    let _probe = Unit::run("probe", &["--collect", "-p", "MemoryMax=50M", "--", "sleep", "1000"]);
     let find = |id: &str| {
         let all = agent.json("/v1/allocs");
         all["allocs"].as_array()?.iter().find(|alloc| alloc["id"] == id).cloned()
@@ -327,7 +328,6 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     wait_for("its end", limit, || find("systemd:probe.service").filter(|alloc| alloc["status"] == "complete"));
     let ends = agent.metrics().u64("allostat_observed_ends_total", &[("reading", "final")]);
     assert!(ends >= 1, "its cgroup told when it was empty");
-    let scope = agent.scope_path();
     agent.stop_all();
     Who::Root.systemctl(&["stop", "allostat.service"]);
     agent.wait_scope_gone(&scope);
@@ -343,9 +343,8 @@ fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_w
     if !here() {
         skip_test!("no-systemd");
     }
-    for n in 0..20 {
-        Who::Root.run("systemd-run", &[&format!("--unit=first-{n}"), "--collect", "--", "sleep", "1000"]);
-    }
+    let first = |n: u32| Unit::run(&format!("first-{n}"), &["--collect", "--", "sleep", "1000"]);
+    let _first: Vec<Unit> = (0..20).map(first).collect();
     let listed = || -> BTreeSet<String> {
         let running = ["list-units", "--type=service", "--state=running", "--no-legend", "--plain"];
         let text = Who::Root.run("systemctl", &running);
@@ -370,9 +369,6 @@ fn who_is_new_here_sees_each_service_that_systemctl_lists_without_an_agent_and_w
         let usage = seen.one("allostat_task_memory_usage_bytes", &[("alloc_id", id)]).map(crate::common::Sample::u64);
         assert!(usage.is_some_and(|bytes| bytes > 0), "{id}: {usage:?}");
     }
-    for n in 0..20 {
-        Who::Root.systemctl(&["stop", &format!("first-{n}.service")]);
-    }
 }
 
 /// By its own words: `ExecMainStatus` is the code, or the signal where it was killed.
@@ -387,7 +383,7 @@ fn how_a_service_ended_is_what_systemctl_says() {
         [("ends-badly", "sleep 2; exit 7", "code"), ("is-killed", "sleep 2; kill -9 0", "signal")]
     {
         // Without --collect systemd keeps what failed.
-        Who::Root.run("systemd-run", &[&*format!("--unit={unit}"), "--", "sh", "-c", script]);
+        let _unit = Unit::run(unit, &["--", "sh", "-c", script]);
         let id = format!("systemd:{unit}.service");
         let ended = wait_for("its end", limit, || {
             let all = agent.json("/v1/allocs");
@@ -397,7 +393,6 @@ fn how_a_service_ended_is_what_systemctl_says() {
         });
         let told = Who::Root.property(&format!("{unit}.service"), "ExecMainStatus");
         assert_eq!(ended[word].to_string(), told, "{unit}: {ended}");
-        Who::Root.systemctl(&["reset-failed", &format!("{unit}.service")]);
     }
 }
 
@@ -413,15 +408,15 @@ fn the_unit_that_only_looks_on_measures_units_and_starts_nothing() {
     let unit = include_str!("../../deploy/allostat-observe.service").replace("bin/allostat ", "bin/allostat-observe ");
     fs::write("/etc/systemd/system/allostat-observe.service", unit).expect("root may");
     Who::Root.systemctl(&["daemon-reload"]);
-    let agent = Agent::at(Who::Root, "/var/lib/allostat");
-    Who::Root.run("systemd-run", &["--unit=looked-at", "--collect", "--", "sleep", "1000"]);
+    let agent = Agent::new(Who::Root, "/var/lib/allostat");
+    let looked_at = Unit::run("looked-at", &["--collect", "--", "sleep", "1000"]);
     Who::Root.systemctl(&["start", "allostat-observe.service"]);
     agent.wait_ready();
     let limit = Duration::from_secs(30) * patience();
     let of_it = [("alloc_id", "systemd:looked-at.service")];
     wait_for("its memory", limit, || agent.metrics().one("allostat_task_memory_usage_bytes", &of_it).map(drop));
     let seen = agent.metrics();
-    Who::Root.systemctl(&["stop", "looked-at.service"]);
+    drop(looked_at);
     // Others need its port, whatever it said.
     Who::Root.systemctl(&["stop", "allostat-observe.service"]);
     let capability = |feature: &str| seen.u64("allostat_capability", &[("feature", feature)]);

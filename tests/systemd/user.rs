@@ -59,7 +59,7 @@ fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
         skip_test!("no-systemd");
     }
     user_manager();
-    let started = Started::new(Agent::at(Who::User, "/data/tester/a"), true);
+    let started = Started::new(Agent::new(Who::User, "/data/tester/a"), true);
     let agent = &started.agent;
     let scope = agent.scope_path();
     assert_eq!(scope, format!("{MANAGER}/app.slice/allostat-data-tester-a.scope"));
@@ -116,7 +116,7 @@ fn the_users_unit_keeps_tasks_over_a_restart() {
     let alone = "[Service]\nEnvironment=ALLOSTAT_OBSERVE=false\n";
     fs::write(units.join("allostat.service.d/test.conf"), alone).expect("our own directory");
     user_manager();
-    let agent = Agent::at(Who::User, "/data/tester/.local/state/allostat");
+    let agent = Agent::new(Who::User, "/data/tester/.local/state/allostat");
     Who::User.systemctl(&["daemon-reload"]);
     Who::User.systemctl(&["start", "allostat.service"]);
     agent.wait_ready();
@@ -245,7 +245,7 @@ fn without_delegation_a_user_is_told_what_to_do_and_tasks_run_all_the_same() {
         skip_test!("no-systemd");
     }
     user_manager();
-    let started = Started::new(Agent::at(Who::User, "/data/tester/b"), false);
+    let started = Started::new(Agent::new(Who::User, "/data/tester/b"), false);
     let agent = &started.agent;
     assert!(started.said().contains(&format!("`{TOLD}`")), "{}", started.said());
     let (plain, said) = agent.submit("plain", &["hold", "1000000"], "", "memory = 64");

@@ -8,7 +8,7 @@ use allostat::host::roots::Roots;
 use allostat::observe::{Config, ObservedPattern, WorkloadRule};
 
 use super::host::Recorded;
-use super::{LONG, Looked};
+use super::{Looked, long};
 use crate::common::{Sample, test_dir, wait_for};
 
 const SHOP: &str = "docker:shop-web-1";
@@ -90,7 +90,7 @@ fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
     let looked = silent_docker(exclude(&["label:com.docker.compose.project=shop"]));
     assert_eq!(looked.running().len(), 2, "under their ids: {:?}", looked.containers());
     looked.docker_tells();
-    wait_for("the one that is not wanted to go", LONG, || {
+    wait_for("the one that is not wanted to go", long(), || {
         let workloads: Vec<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == ["cron"]).then_some(())
     });
@@ -99,7 +99,7 @@ fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
     let looked = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
     assert_eq!(looked.containers(), set([]));
     looked.docker_tells();
-    wait_for("the one that is wanted", LONG, || (looked.containers() == set([SHOP])).then_some(()));
+    wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn who_decided_by_a_label_decides_alike_before_docker_answers_the_next_agent() {
     let looked = looked.again(include(&["label:com.docker.compose.service=web"]));
     assert_eq!(looked.containers(), set([]));
     looked.docker_tells();
-    wait_for("the one that is wanted", LONG, || (looked.containers() == set([SHOP])).then_some(()));
+    wait_for("the one that is wanted", long(), || (looked.containers() == set([SHOP])).then_some(()));
 }
 
 #[test]
@@ -125,7 +125,7 @@ fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
         "image:registry.example/* -> ours",
     ]));
     let now = pairs([("web", "web"), ("ours", "ours")]);
-    wait_for("the workloads of the new rules", LONG, || (looked.running() == now).then_some(()));
+    wait_for("the workloads of the new rules", long(), || (looked.running() == now).then_some(()));
 
     // As they are called, also before Docker says so again.
     looked.docker_falls_silent();
@@ -139,7 +139,7 @@ fn a_label_gives_the_workload_and_the_first_rule_that_fits_does() {
 fn a_container_that_is_named_late_has_the_workload_of_the_rule_that_fits_then() {
     let looked = silent_docker(workloads(&["image:registry.example/web:* -> ours", "docker:cron -> nightly"]));
     looked.docker_tells();
-    wait_for("their workloads", LONG, || {
+    wait_for("their workloads", long(), || {
         let workloads: BTreeSet<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == set(["ours", "nightly"])).then_some(())
     });
