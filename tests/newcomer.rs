@@ -1,5 +1,6 @@
 //! What somebody new stumbles over: said clearly, with the place, and with the right exit code.
 
+use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
@@ -9,8 +10,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, Cli, Response, allostat, alone, free_address, is_root, mounted_v1, mounted_v2,
-    patience, tcp, test_dir, unix, wait_for,
+    Agent, AgentOptions, Cgroups, Cli, allostat, alone, free_address, is_root, mounted_v1, mounted_v2, patience,
+    test_dir, unix, wait_for,
 };
 
 #[track_caller]
@@ -467,12 +468,21 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
     for line in readme().iter().filter(|l| l.starts_with("allostat ") || l.starts_with("curl ")) {
         ran += 1;
         if let Some((daemon, _)) = line.split_once(" &") {
-            let child = command(&format!("exec {daemon}")).stdout(Stdio::null()).stderr(Stdio::null()).spawn();
-            agent = Some(Running(child.expect("a shell is there")));
-            let ready = |response: Response| (response.status == 200).then_some(());
-            wait_for("the agent", Duration::from_secs(10) * patience(), || {
-                tcp(address.parse().ok()?, "GET", "/readyz", &[], b"").ok().and_then(ready)
+            let log = dir.path().join("agent.log");
+            let stderr = File::create(&log).expect("our own directory");
+            // As written it has the default data directory, which on this host may be another agent's.
+            let mut daemon = command(&format!("exec {daemon}"));
+            daemon.env("ALLOSTAT_DATA_DIR", &data).stdout(Stdio::null()).stderr(stderr);
+            let child = daemon.spawn();
+            let mut running = Running(child.expect("a shell is there"));
+            // On its socket: behind a port that was free a moment ago may be the agent of another test.
+            wait_for("the agent", Duration::from_secs(30) * patience(), || {
+                let ended = running.0.try_wait().expect("our own child");
+                assert!(ended.is_none(), "{ended:?}: {}", std::fs::read_to_string(&log).unwrap_or_default());
+                let response = unix(&data.join("allostat.sock"), "GET", "/readyz", &[], b"").ok()?;
+                (response.status == 200).then_some(())
             });
+            agent = Some(running);
             continue;
         }
         let socket = format!("unix:{}/allostat.sock", data.display());

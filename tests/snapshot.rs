@@ -4,8 +4,8 @@
 use crate::synthetic;
 use std::collections::BTreeMap;
 use std::io::Read;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use allostat::board::{Board, BoardView, Published};
@@ -24,7 +24,7 @@ use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp, Unit};
 use allostat::model::usage::{Field, Usage};
 use allostat::snapshot::assemble::{self, Asked, Assembler, Moment, Readings, Tick};
-use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot};
+use allostat::snapshot::{Aggregation, Config, Parts, Sampler, Scrapers, Snapshot, Snapshots};
 use allostat::telemetry::Metrics;
 use proptest::prelude::*;
 use synthetic::{NOW, Said};
@@ -822,6 +822,14 @@ fn wait(sampler: &Sampler, what: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
     }
 }
 
+fn eventually(what: &str, mut so: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !so() {
+        assert!(began.elapsed() < SECOND * 30, "waited in vain for {what}");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
 fn named(samples: &Samples, name: &str, labels: &[&str]) -> Option<Value> {
     let is_it = |s: &&allostat::model::metric::Sample| s.desc.name == name && s.labels.iter().eq(labels.iter());
     samples.0.iter().find(is_it).map(|s| s.value)
@@ -841,10 +849,34 @@ fn a_failing_collector_is_counted_and_costs_no_other_its_values() {
     assert!(sampler.heartbeat.alive());
 }
 
+/// Records at the beginning of each tick which epoch is published.
+struct Witness {
+    snapshots: Arc<OnceLock<Snapshots>>,
+    published: Arc<Mutex<Vec<u64>>>,
+}
+
+impl Collector for Witness {
+    fn name(&self) -> &'static str {
+        "witness"
+    }
+    fn metrics(&self) -> &'static [&'static MetricDesc] {
+        &[]
+    }
+    fn collect(&mut self, _: &Roots, _: &mut Samples) -> Result<(), CollectError> {
+        let epoch = self.snapshots.get().map_or(0, |snapshots| snapshots.borrow().epoch);
+        self.published.lock().expect("nobody panics with it").push(epoch);
+        Ok(())
+    }
+}
+
 #[test]
 fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
     let board = Arc::new(Board::default());
-    let sampler = Sampler::start(parts(&board, Duration::from_millis(10))).unwrap();
+    let mut parts = parts(&board, Duration::from_millis(10));
+    let (snapshots, published) = (Arc::<OnceLock<Snapshots>>::default(), Arc::<Mutex<Vec<u64>>>::default());
+    parts.collectors.push(Box::new(Witness { snapshots: Arc::clone(&snapshots), published: Arc::clone(&published) }));
+    let sampler = Sampler::start(parts).unwrap();
+    snapshots.set(sampler.snapshots.clone()).unwrap();
     let first = wait(&sampler, |s| s.epoch == 1);
     // It sees what is published, and asks for nothing.
     let unasked = wait(&sampler, |s| s.epoch > 60);
@@ -853,18 +885,28 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
     let read = |s: &Snapshot| named(&s.host, "allostat_host_test_bytes", &[]);
     assert_eq!(read(&unasked), Some(Value::Int(unasked.epoch - 1)), "what its own tick read");
 
-    std::thread::sleep(Duration::from_millis(55));
+    let ticks = || u64::try_from(published.lock().unwrap().len()).unwrap();
+    let wait_tick = |tick: u64| eventually("the tick", || ticks() >= tick);
+    // One of them has ended since, and is in no snapshot yet unless it is the tenth.
+    wait_tick(ticks() + 2);
     let seen = sampler.snapshots.borrow().epoch;
     let newest = sampler.snapshots.newest();
     assert_eq!(read(&newest), Some(Value::Int(newest.epoch - 1)), "each tick reads, whoever looks");
     assert!(newest.epoch > unasked.epoch && newest.epoch >= seen, "{} after {seen}", newest.epoch);
     assert!(newest.version > unasked.version && newest.steady_at >= unasked.steady_at);
     // The tick after a look is put together at once: who looked may look again.
-    let soon = (0..20).filter(|_| {
-        let looked = sampler.snapshots.newest().epoch;
-        wait(&sampler, |s| s.epoch > looked).epoch <= looked + 2
-    });
-    assert!(soon.count() > 10);
+    for _ in 0..20 {
+        // The second look is after that tick and before the next one.
+        let mut looked = 0;
+        eventually("a look between two ticks", || {
+            looked = ticks();
+            sampler.snapshots.newest();
+            sampler.snapshots.newest().epoch == looked && ticks() == looked
+        });
+        wait_tick(looked + 2);
+        let shown = published.lock().unwrap()[usize::try_from(looked + 1).unwrap()];
+        assert!(shown > looked, "after a look at {looked}, {shown} is shown when tick {} begins", looked + 2);
+    }
 }
 
 #[test]
@@ -900,7 +942,8 @@ fn a_change_on_the_board_is_published_at_once_and_a_burst_is_one_publication() {
         wait(&sampler, |s| s.allocs.len() == n + 1);
         best = best.min(began.elapsed());
     }
-    assert!(best < Duration::from_millis(1), "the fastest of thirty took {best:?}");
+    // With ticks an hour apart each came by its change alone; a pause before it would be in the fastest one too.
+    assert!(best < Duration::from_millis(20), "the fastest of thirty took {best:?}");
 
     let before = sampler.snapshots.borrow().version;
     let began = Instant::now();

@@ -465,6 +465,8 @@ pub fn socket_path_fits(path: &Path) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc::Sender;
+
     use super::*;
     use proptest::prelude::*;
 
@@ -498,8 +500,8 @@ mod tests {
         assert!(error.nobody_there() && !error.not_permitted(), "{error}");
     }
 
-    /// One request on each connection, which ends after its answer.
-    fn takes_one_request_on_each(listener: std::net::TcpListener, connections: usize) {
+    /// One request on each connection, which ends after its answer; `closed` is told when.
+    fn takes_one_request_on_each(listener: std::net::TcpListener, connections: usize, closed: &Sender<()>) {
         use std::io::{BufRead, Write};
         for _ in 0..connections {
             let (mut socket, _) = listener.accept().unwrap();
@@ -508,6 +510,8 @@ mod tests {
             socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
             // By then nobody over there drives the connection any more.
             std::thread::sleep(Duration::from_millis(20));
+            drop(socket);
+            closed.send(()).unwrap();
         }
     }
 
@@ -515,13 +519,14 @@ mod tests {
     fn a_kept_connection_that_the_other_end_has_closed_meanwhile_costs_no_request() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = Address::Tcp(listener.local_addr().unwrap().to_string());
-        let server = std::thread::spawn(move || takes_one_request_on_each(listener, 3));
+        let (closes, closed) = std::sync::mpsc::channel();
+        let server = std::thread::spawn(move || takes_one_request_on_each(listener, 3, &closes));
         let mut client = Client::new(address, Trust::Named).unwrap();
         for _ in 0..3 {
             let answer = client.request(Method::Post, "/", &[], Bytes::new());
             assert_eq!(answer.unwrap().status, 200);
             // As between two pushes.
-            std::thread::sleep(Duration::from_millis(100));
+            closed.recv().unwrap();
         }
         server.join().unwrap();
     }

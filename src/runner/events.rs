@@ -265,6 +265,7 @@ impl Reader {
 #[cfg(test)]
 mod tests {
     use std::collections::BTreeMap;
+    use std::sync::atomic::{AtomicBool, Ordering};
     use std::time::{Duration, Instant};
 
     use super::*;
@@ -418,18 +419,20 @@ mod tests {
         let log = Arc::new(Log::default());
         let (mut lazy, mut keen) = (log.follow(0), log.follow(0));
         let all = 3 * u64::try_from(CAPACITY).unwrap();
-        let mut slowest = Duration::ZERO;
+        let mut took = Vec::new();
         let mut had = 0;
         for seq in 1..=all {
             let began = Instant::now();
             push(&log);
-            slowest = slowest.max(began.elapsed());
+            took.push(began.elapsed());
             let items = within(keen.next(10)).await.unwrap();
             assert_eq!(places(&items), [seq]);
             had += items.len();
         }
         assert_eq!(u64::try_from(had).unwrap(), all);
-        assert!(slowest < Duration::from_secs(1), "telling an event took {slowest:?}");
+        // The median: a single one may be the scheduler's.
+        took.sort_unstable();
+        assert!(took[took.len() / 2] < Duration::from_millis(100), "telling an event took {took:?}");
         let kept = u64::try_from(CAPACITY).unwrap();
         let items = within(lazy.next(1)).await.unwrap();
         assert_eq!(items[0], Item::Missed { count: all - kept, upto: all - kept });
@@ -457,43 +460,48 @@ mod tests {
         }
     }
 
-    /// Each stream ends within 100 ms of the end, in a flood too (the test lets half of 50 take longer: the machine may be
-    /// busy); over HTTP as a whole answer.
+    /// In a flood too, each stream ends with the first call after the end: no event comes between. Over HTTP it is a whole answer.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
         let log = Arc::new(Log::default());
-        let closed_at = Arc::new(Mutex::new(None::<Instant>));
+        let is_closed = Arc::new(AtomicBool::new(false));
         let mut reading = tokio::task::JoinSet::new();
         for _ in 0..50 {
             let mut reader = log.follow(0);
-            let closed_at = Arc::clone(&closed_at);
+            let is_closed = Arc::clone(&is_closed);
             reading.spawn(async move {
-                while reader.next(16).await.is_some() {
+                let (mut batches, mut late) = (0_u64, 0_u64);
+                loop {
+                    let was_closed = is_closed.load(Ordering::SeqCst);
+                    if reader.next(16).await.is_none() {
+                        return (batches, late);
+                    }
+                    batches += 1;
+                    late += u64::from(was_closed);
                     tokio::task::yield_now().await;
                 }
-                closed_at.lock().unwrap().expect("only the end ends it").elapsed()
             });
         }
-        let flood = Arc::clone(&log);
+        let (flood, is_over) = (Arc::clone(&log), Arc::new(AtomicBool::new(false)));
+        let until_over = Arc::clone(&is_over);
         let flooding = std::thread::spawn(move || {
-            for _ in 0..20_000 {
+            while !until_over.load(Ordering::SeqCst) {
                 push(&flood);
             }
         });
-        tokio::time::sleep(Duration::from_millis(20)).await;
         // One that comes in the middle of the flood is served like all others.
-        assert!(within(log.follow(0).next(1)).await.is_some());
-        *closed_at.lock().unwrap() = Some(Instant::now());
-        log.close();
-        let mut took: Vec<Duration> = Vec::new();
-        while let Some(ended) = within(reading.join_next()).await {
-            took.push(ended.unwrap());
+        let mut newcomer = log.follow(0);
+        for _ in 0..50 {
+            assert!(within(newcomer.next(16)).await.is_some());
         }
+        log.close();
+        is_closed.store(true, Ordering::SeqCst);
+        while let Some(ended) = within(reading.join_next()).await {
+            let (batches, late) = ended.unwrap();
+            assert_eq!(late, 0, "batches that came after the end, of {batches}");
+        }
+        is_over.store(true, Ordering::SeqCst);
         flooding.join().unwrap();
-        took.sort_unstable();
-        // The machine may be busy with other tests: the median is ours, the last one is the scheduler's as well.
-        assert!(took[25] < Duration::from_millis(100), "{took:?}");
-        assert!(took[49] < Duration::from_secs(2), "{took:?}");
     }
 
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -12,7 +12,7 @@ use crate::boards::files::{boards, documented, in_folder, list, rules, text};
 use crate::boards::gpus::{self, Gpus};
 use crate::boards::profiles::missing;
 use crate::boards::promql::{Selector, names};
-use crate::common::{Agent, Cgroups, Prometheus, can_have_network, counts_io, is_root, wait_for, workload};
+use crate::common::{Agent, Cgroups, Prometheus, can_have_network, counts_io, is_root, patience, wait_for, workload};
 
 /// One alloc that gives every panel something to draw: memory below a limit, CPU at a quota, a leak that is OOM-killed
 /// and restarted, an error exit that loops; GPUs that are at work and idle.
@@ -75,7 +75,7 @@ fn some_are_killed(agent: &Agent) {
     let ran = |alloc: &serde_json::Value| {
         (alloc["job"] == "killed" && alloc["status"] == "running").then(|| alloc["id"].clone())
     };
-    let id = wait_for("a job to run", Duration::from_secs(20), || {
+    let id = wait_for("a job to run", Duration::from_secs(20) * patience(), || {
         list(&agent.json("/v1/allocs")["allocs"]).iter().find_map(ran)
     });
     agent.cli(&["stop", id.as_str().expect("an id")]).ok();
@@ -189,14 +189,18 @@ fn answers_what_the_profile_has(profile: Profile) {
     let empty = |asked: &[(String, String)]| -> Vec<String> {
         asked.iter().filter(|(_, e)| prometheus.query(e).is_empty()).map(|(place, e)| format!("{place}: {e}")).collect()
     };
-    let began = std::time::Instant::now();
+    let limit = Duration::from_secs(90) * patience();
+    let (mut progress, mut fewest) = (std::time::Instant::now(), usize::MAX);
     loop {
         some_are_killed(&agent);
         let unanswered = empty(&asked);
         if unanswered.is_empty() {
             break;
         }
-        assert!(began.elapsed() < Duration::from_secs(90), "no series after 90 s:\n{}", unanswered.join("\n"));
+        if unanswered.len() < fewest {
+            (progress, fewest) = (std::time::Instant::now(), unanswered.len());
+        }
+        assert!(progress.elapsed() < limit, "{limit:?} without another series:\n{}", unanswered.join("\n"));
         std::thread::sleep(Duration::from_secs(1));
     }
     for (place, expression) in &asked {
@@ -236,7 +240,7 @@ fn answers_what_the_profile_has(profile: Profile) {
 }
 
 pub fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
-    let pid = wait_for("its main process", Duration::from_secs(20), || {
+    let pid = wait_for("its main process", Duration::from_secs(20) * patience(), || {
         agent.json(&format!("/v1/allocs/{alloc}"))["tasks"][task]["main"]["pid"].as_u64()
     });
     u32::try_from(pid).expect("a pid is one")
@@ -313,7 +317,9 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
             let worst = steps.last().and_then(|step| step["value"].as_f64()).expect("a last step");
             // Here one of two targets never answers.
             let wanted = |value: f64| if place.ends_with("Agents not scraped") { value == 1.0 } else { value < worst };
-            wait_for(&place, Duration::from_secs(30), || prometheus.value(&expression).filter(|v| wanted(*v)));
+            wait_for(&place, Duration::from_secs(30) * patience(), || {
+                prometheus.value(&expression).filter(|v| wanted(*v))
+            });
             seen += 1;
         }
     }
@@ -321,7 +327,7 @@ fn an_idle_agent_is_well(prometheus: &Prometheus, profile: Profile) {
     // What is idle by design calls nobody; how full this machine is, and what its made-up GPUs went through, is another matter.
     // One that is pending would call somebody in some minutes; on a slow machine one may be for a moment.
     let alerts = "ALERTS{alertname!~\"AllostatAgentDown|Host.*|Gpu.*\"}";
-    wait_for("no alert where nothing runs", Duration::from_secs(60), || {
+    wait_for("no alert where nothing runs", Duration::from_secs(60) * patience(), || {
         prometheus.query(alerts).is_empty().then_some(())
     });
 }
@@ -337,7 +343,7 @@ fn features() -> Vec<String> {
 
 fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &str) {
     let expected = rules().len();
-    wait_for("every rule to be evaluated without an error", Duration::from_secs(30), || {
+    wait_for("every rule to be evaluated without an error", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/rules");
         let found: Vec<_> = list(&answer["data"]["groups"]).iter().flat_map(|group| list(&group["rules"])).collect();
         assert_eq!(found.len(), expected, "{answer}");
@@ -345,7 +351,7 @@ fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &s
         found.iter().all(|rule| rule["health"] == "ok").then_some(())
     });
     // This one waits for nothing, so it must fire by now, with the labels that people route by.
-    wait_for("TaskOomKilled to fire for the leak", Duration::from_secs(30), || {
+    wait_for("TaskOomKilled to fire for the leak", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/alerts");
         let wanted = serde_json::json!({
             "alertname": "TaskOomKilled", "severity": "warning", "job": "allostat", "instance": instance,
@@ -353,7 +359,7 @@ fn rules_are_healthy_and_fire(prometheus: &Prometheus, alloc: &str, instance: &s
         });
         list(&answer["data"]["alerts"]).iter().any(|a| a["labels"] == wanted && a["state"] == "firing").then_some(())
     });
-    wait_for("GpuXidCritical to fire for the GPU that fell off its bus", Duration::from_secs(30), || {
+    wait_for("GpuXidCritical to fire for the GPU that fell off its bus", Duration::from_secs(30) * patience(), || {
         let answer = prometheus.api("/api/v1/alerts");
         let wanted = serde_json::json!({
             "alertname": "GpuXidCritical", "severity": "critical", "job": "allostat", "instance": instance,

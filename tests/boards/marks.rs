@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::boards::files::{boards, list, text};
 use crate::boards::live::filled_for;
-use crate::common::{Agent, Prometheus, is_root, wait_for};
+use crate::common::{Agent, Prometheus, is_root, patience, wait_for};
 
 /// Two allocs of one workload: the first fails at once, for good, the second goes on.
 const ONE_OF_TWO: &str = r#"
@@ -41,7 +41,7 @@ fn a_batch_task_that_fails_before_its_first_scrape_and_is_not_restarted_leaves_a
     let allocs = || list(&agent.json("/v1/allocs")["allocs"]).to_vec();
     let id = |status: &str| -> String {
         let is_it = |alloc: &Value| (alloc["status"] == status).then(|| text(alloc, "id").to_owned());
-        wait_for(status, Duration::from_secs(30), || allocs().iter().find_map(is_it))
+        wait_for(status, Duration::from_secs(30) * patience(), || allocs().iter().find_map(is_it))
     };
     let boards = boards();
     let marks = boards.iter().flat_map(|board| board.annotations().map(move |mark| (board, mark)));
@@ -51,7 +51,7 @@ fn a_batch_task_that_fails_before_its_first_scrape_and_is_not_restarted_leaves_a
     let (failed, goes_on) = (id("failed"), id("running"));
     let over_time =
         |mark: &Value, alloc: &str| prometheus.query(&format!("max_over_time(({})[1m:1s])", asked(mark, alloc)));
-    wait_for("a mark on each board", Duration::from_secs(60), || {
+    wait_for("a mark on each board", Duration::from_secs(60) * patience(), || {
         failures.iter().all(|(_, mark)| !over_time(mark, &failed).is_empty()).then_some(())
     });
     for (board, mark) in failures {

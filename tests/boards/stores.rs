@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use crate::boards::files::{read, root};
-use crate::common::{Agent, Prometheus, is_root, wait_for, workload};
+use crate::common::{Agent, Prometheus, is_root, patience, wait_for, workload};
 
 /// What it has used is told to the last digit, and changes no more.
 fn some_work(agent: &Agent) -> (String, f64) {
@@ -14,7 +14,7 @@ fn some_work(agent: &Agent) -> (String, f64) {
          args = [\"burn\", \"300\"]\n }}\n }}\n }}\n}}\n"
     ));
     let whose = [("workload", "done"), ("task", "t")];
-    wait_for("its end", Duration::from_secs(60), || {
+    wait_for("its end", Duration::from_secs(60) * patience(), || {
         let exits = agent.metrics().f64("allostat_task_exits_total", &[whose[0], whose[1], ("outcome", "success")]);
         (exits == 1.0).then_some(())
     });
@@ -35,7 +35,7 @@ fn victoria_metrics_scrapes_agents_by_the_example_for_prometheus_as_it_is() {
     let (asked, used) = some_work(&agent);
     victoria.wait_value(&asked, |value| value.to_bits() == used.to_bits());
     // Each family of the page is there.
-    wait_for("all families", Duration::from_secs(30), || {
+    wait_for("all families", Duration::from_secs(30) * patience(), || {
         let page = agent.metrics();
         let told: BTreeSet<&str> = page.samples.iter().map(|sample| sample.name.as_str()).collect();
         let stored = victoria.query("count by (__name__) ({job=\"allostat\",__name__=~\"allostat_.+\"})");

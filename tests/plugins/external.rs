@@ -7,7 +7,7 @@ use std::process::Command;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use allostat::devices::external::{External, PluginPatience, find};
 use allostat::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
@@ -228,12 +228,11 @@ fn sound(running: &Running) {
 #[test]
 fn a_sound_plugin_is_followed_and_ends_when_it_is_asked_to() {
     let made = made!(Made::new("", None));
-    let running = Running::start(made.plugin(|_| ()));
+    // One that had to be killed would go on for longer than `stop` waits.
+    let running = Running::start(made.plugin(|p| p.grace = Duration::from_secs(3_600)));
     sound(&running);
     let plugin = Arc::clone(&running.plugin);
-    let began = Instant::now();
     assert_eq!(running.stop(), PluginError::stopped());
-    assert!(began.elapsed() < Duration::from_secs(2), "it had to be killed: {:?}", began.elapsed());
     assert_eq!(left(made.dir.path()), 0);
     let place = fs::read_to_string(made.dir.path().join("tmpdir")).unwrap();
     assert!(place.contains("/allostat-plugin-") && !Path::new(&place).exists(), "{place}");
@@ -274,7 +273,7 @@ fn what_a_plugin_has_started_ends_with_it() {
     running.reading();
     wait_for("its child", Duration::from_secs(10) * patience(), || (left(made.dir.path()) == 2).then_some(()));
     running.stop();
-    wait_for("both to be gone", Duration::from_secs(2) * patience(), || (left(made.dir.path()) == 0).then_some(()));
+    wait_for("both to be gone", Duration::from_secs(20) * patience(), || (left(made.dir.path()) == 0).then_some(()));
 }
 
 #[test]
@@ -372,7 +371,6 @@ fn a_plugin_that_ends_or_fails_says_how() {
 
 #[test]
 fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
-    let second = Duration::from_secs(1);
     type Change = fn(&mut PluginPatience);
     let cases: [(&str, Change, &str); 3] = [
         ("hangs", |p| p.start = Duration::from_secs(1), "it has not said where it listens within 1 s"),
@@ -390,13 +388,15 @@ fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
         assert!(error.message.contains(message), "{fault}: {error}");
         assert_eq!(left(made.dir.path()), 0, "{fault}");
     }
-    // One that says yes and stays.
+    // One that says yes and stays: of all deadlines the grace alone is short enough for `stop`.
     let made = made!(Made::new("stays", None));
-    let running = Running::start(made.plugin(|p| p.grace = Duration::from_millis(300)));
+    let long = Duration::from_secs(3_600);
+    let running = Running::start(made.plugin(|p| {
+        *p =
+            PluginPatience { start: p.start, call: long, report: long, health: long, grace: Duration::from_millis(300) }
+    }));
     running.groups();
-    let began = Instant::now();
     assert_eq!(running.stop(), PluginError::stopped());
-    assert!(began.elapsed() < 5 * second * patience(), "{:?}", began.elapsed());
     assert_eq!(left(made.dir.path()), 0);
 }
 
@@ -435,16 +435,29 @@ fn readings_of_a_device_that_was_not_reported_are_dropped_and_told_once() {
 
 #[test]
 fn a_reservation_that_hangs_or_cannot_be_delays_nothing_else() {
-    let made = made!(Made::new("reserve hangs", None));
-    let running = Running::start(made.plugin(|p| p.call = Duration::from_secs(2)));
-    running.groups();
-    let (plugin, began) = (Arc::clone(&running.plugin), Instant::now());
-    let asked = std::thread::spawn(move || plugin.reserve(&[DeviceId::from("f-0")]));
-    (0..5).for_each(|_| drop(running.reading()));
-    assert!(began.elapsed() < Duration::from_secs(2), "readings waited for it: {:?}", began.elapsed());
-    assert_eq!(asked.join().unwrap().unwrap_err().fault, PluginFault::Timeout);
-    running.reading();
-    running.stop();
+    for call in [Duration::from_secs(3_600), Duration::from_secs(2)] {
+        let made = made!(Made::new("reserve hangs", None));
+        let running = Running::start(made.plugin(|p| p.call = call));
+        running.groups();
+        let plugin = Arc::clone(&running.plugin);
+        let (sent, called) = sync_channel(1);
+        let asked = std::thread::spawn(move || {
+            sent.send(()).unwrap();
+            plugin.reserve(&[DeviceId::from("f-0")])
+        });
+        called.recv().unwrap();
+        if call.as_secs() > 60 {
+            (0..5).for_each(|_| drop(running.reading()));
+            assert!(!asked.is_finished(), "readings waited for the call");
+            // What a plugin answers at its end is its own.
+            running.stop();
+            drop(asked.join().unwrap());
+        } else {
+            assert_eq!(asked.join().unwrap().unwrap_err().fault, PluginFault::Timeout);
+            running.reading();
+            running.stop();
+        }
+    }
 
     let made = made!(Made::new("reserve wrong", None));
     let running = Running::start(made.plugin(|_| ()));

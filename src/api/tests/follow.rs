@@ -1,6 +1,6 @@
 //! `/v1/events` followed: over both doors, resumed, by readers that stall, go, or are too many.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::*;
 use crate::model::event::{Event, EventKind};
@@ -39,7 +39,7 @@ impl<S: Read + Write> Reading<S> {
     /// False: the end.
     fn more(&mut self) -> bool {
         let mut buffer = vec![0; 64 << 10];
-        let n = self.stream.read(&mut buffer).expect("the server must say something within 10 s");
+        let n = self.stream.read(&mut buffer).expect("the server must say something in time");
         self.text.push_str(std::str::from_utf8(&buffer[..n]).unwrap());
         n > 0
     }
@@ -56,12 +56,12 @@ impl<S: Read + Write> Reading<S> {
 impl Server {
     fn follow_tcp(&self, target: &str, headers: &str) -> Reading<TcpStream> {
         let stream = TcpStream::connect(self.tcp).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Reading::begin(stream, target, headers)
     }
     fn follow_unix(&self, target: &str, headers: &str) -> Reading<UnixStream> {
         let stream = UnixStream::connect(&self.unix).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
         Reading::begin(stream, target, headers)
     }
     fn missed(&self) -> u64 {
@@ -135,7 +135,7 @@ fn a_reader_that_comes_back_goes_on_and_is_told_what_is_gone() {
 /// others.
 #[test]
 fn a_follower_may_be_silent_for_longer_than_anybody_else() {
-    let short = Duration::from_millis(150);
+    let short = Duration::from_millis(400);
     let patience = Patience { idle: short, receive: short, write: short };
     let server = server_with(Config { patience, ..Config::default() });
     let mut reading = server.follow_tcp("/v1/events?follow=1", "");
@@ -148,28 +148,21 @@ fn a_follower_may_be_silent_for_longer_than_anybody_else() {
 #[test]
 fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
     const FLOW: u64 = 10_000;
-    let patience = Patience { write: Duration::from_millis(500), ..Patience::default() };
-    let server = server_with(Config { patience, ..Config::default() });
+    let patient = |write| Config { patience: Patience { write, ..Patience::default() }, ..Config::default() };
+    let server = server_with(patient(Duration::from_secs(3_600)));
     let log = Arc::clone(server.log());
     let stalled = server.follow_unix("/v1/events?follow=1", "");
     let mut keen = server.follow_unix("/v1/events?follow=1", "");
     eventually("both follow", || log.readers() == 2);
-    let done = Arc::new(AtomicBool::new(false));
+    // How far the keen one has come: it is not it that is to fall behind, on a busy machine either.
+    let read = Arc::new(AtomicU64::new(0));
     let flow = std::thread::spawn({
-        let (log, done) = (Arc::clone(&log), Arc::clone(&done));
+        let (log, read) = (Arc::clone(&log), Arc::clone(&read));
         move || {
-            let mut slowest = Duration::ZERO;
             for n in 1..=FLOW {
-                let began = Instant::now();
                 happen(&log, EventKind::Started, &"x".repeat(200));
-                slowest = slowest.max(began.elapsed());
-                // No faster than who reads can read, on a busy machine too: it is not it that is to fall behind.
-                if n % 100 == 0 {
-                    std::thread::sleep(Duration::from_millis(4));
-                }
+                eventually("the keen one reads", || n < read.load(Ordering::SeqCst) + CAPACITY as u64 / 2);
             }
-            done.store(true, Ordering::SeqCst);
-            slowest
         }
     });
     let mut ids = Vec::new();
@@ -180,12 +173,21 @@ fn a_reader_that_stalls_costs_nobody_anything_and_is_let_go() {
         ids.extend(keen.text[..end].lines().filter_map(|line| line.strip_prefix("id: ")?.parse::<u64>().ok()));
         keen.text.drain(..end);
         assert!(!keen.text.contains("event: missed"));
+        read.store(ids.last().copied().unwrap_or(0), Ordering::SeqCst);
     }
     assert_eq!(ids, (1..=FLOW).collect::<Vec<_>>(), "each event, once, in order");
-    let slowest = flow.join().unwrap();
-    assert!(slowest < Duration::from_millis(500), "an emitter waited {slowest:?}");
-    eventually("the stalled one is let go", || log.readers() == 1);
+    flow.join().unwrap();
+    assert_eq!(log.readers(), 2, "the stalled one is still there: no event waited for it");
     drop(stalled);
+
+    let server = server_with(patient(Duration::from_millis(200)));
+    let log = server.log();
+    let _stalled = server.follow_unix("/v1/events?follow=1", "");
+    eventually("it follows", || log.readers() == 1);
+    eventually("the stalled one is let go", || {
+        (0..100).for_each(|_| happen(log, EventKind::Started, &"x".repeat(200)));
+        log.readers() == 0
+    });
 }
 
 #[test]
@@ -212,13 +214,12 @@ fn when_the_log_ends_each_stream_ends_whatever_it_has_to_say() {
     readings.iter_mut().for_each(|reading| reading.until(":\n\n"));
     happen(log, EventKind::Started, "last words");
     readings.iter_mut().for_each(|reading| reading.until("last words"));
-    let began = Instant::now();
     log.close();
     server.stop.send_replace(true);
     for reading in &mut readings {
         while reading.more() {}
         assert!(reading.text.ends_with("0\r\n\r\n"), "a whole answer: {}", reading.text);
+        let (_, last) = reading.text.split_once("last words").unwrap();
+        assert!(!last.contains(":\n\n"), "it has waited until the next sign of life: {last}");
     }
-    let took = began.elapsed();
-    assert!(took < Duration::from_millis(500), "twenty streams took {took:?} to end");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::LazyLock;
 
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
@@ -52,7 +53,8 @@ fn host() -> (RateTracker, Frame) {
 
 /// What stands on a screen of this size after these acts.
 fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>) -> String {
-    screen_at(NOW, &host(), size, choice, acts, problem)
+    static HOST: LazyLock<(RateTracker, Frame)> = LazyLock::new(host);
+    screen_at(NOW, &HOST, size, choice, acts, problem)
 }
 
 fn event(n: u64) -> EventLine {
@@ -78,7 +80,7 @@ fn screen_at(
     acts: &[Act],
     problem: Option<&str>,
 ) -> String {
-    let (_, devices) = devices();
+    static DEVICES: LazyLock<Vec<String>> = LazyLock::new(|| devices().1);
     let events: Vec<EventLine> = (0..60).map(event).collect();
     let mut state = ScreenState::of(choice);
     let mut terminal = Terminal::new(TestBackend::new(size.0, size.1)).unwrap();
@@ -95,7 +97,7 @@ fn screen_at(
             lines: &shown,
             from: "unix:/var/lib/allostat/allostat.sock",
             problem,
-            devices: &devices,
+            devices: &DEVICES,
             events: &events,
             details: details.as_ref(),
             curves: state.open.as_ref().and_then(|open| tracker.curves(&open.key)),

@@ -344,7 +344,7 @@ mod tests {
 
     /// Asks until so many file systems are shown, or there is an error: the threads need a moment.
     fn answered(mounts: &mut Mounts, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
-        for _ in 0..500 {
+        for _ in 0..6_000 {
             let mut out = Samples::default();
             let result = mounts.collect_at(roots, Instant::now(), &mut out);
             if result.is_err() || mount_points(&out).len() == shown {

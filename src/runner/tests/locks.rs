@@ -31,7 +31,7 @@ impl Watched {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
         let (told, tells) = mpsc::channel();
         std::thread::spawn(move || told.send(alloc.status(0)));
-        let free = tells.recv_timeout(Duration::from_millis(500)).is_ok();
+        let free = tells.recv_timeout(Duration::from_secs(20)).is_ok();
         self.seen.lock().unwrap().push((whose, free));
     }
 }

@@ -195,15 +195,24 @@ fn events(status: &TaskStatus) -> Vec<&'static str> {
     status.events.iter().map(|e| e.kind.text()).collect()
 }
 
-/// Waits until it holds; virtual time runs on meanwhile.
+/// Waits until it holds; virtual time runs on meanwhile: by 1 ms in the first second, then by steps that grow with what has passed, so that a
+/// wait of ten minutes is some thousand looks. Fails after 2,000 virtual seconds that have taken a real minute: real threads may be at work.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    for _ in 0..2_000_000 {
-        if holds() {
-            return;
-        }
-        tokio::time::sleep(Duration::from_millis(1)).await;
+    const SHORTEST: Duration = Duration::from_millis(1);
+    const VIRTUAL: Duration = Duration::from_secs(2_000);
+    const REAL: Duration = Duration::from_secs(60);
+    let (begun, virtually) = (std::time::Instant::now(), tokio::time::Instant::now());
+    while !holds() {
+        let passed = virtually.elapsed();
+        let step = if passed < VIRTUAL {
+            (passed / 512).max(SHORTEST)
+        } else {
+            assert!(begun.elapsed() < REAL, "never: {what}");
+            std::thread::sleep(SHORTEST);
+            SHORTEST
+        };
+        tokio::time::sleep(step).await;
     }
-    panic!("never: {what}");
 }
 async fn until_state(agent: &Handle, id: &AllocId, state: TaskState) {
     until(state.as_str(), || main_task(agent, id).state == state).await;
