@@ -15,8 +15,9 @@ use crate::{Result, run};
 /// Lanes mostly wait: for the next second, the next scrape. Suites that are in none run in the first, `rest`.
 const LANES: &[(&str, &[&str])] = &[
     ("rest", &[]),
-    ("tasks", &["live", "supervisor", "prometheus", "chaos", "systemd"]),
-    ("observers", &["observed", "top", "otlp", "commands", "devices", "plugins"]),
+    ("tasks", &["live", "supervisor", "chaos", "top"]),
+    ("observers", &["observed", "commands", "plugins"]),
+    ("receivers", &["boards", "prometheus", "otlp", "devices"]),
 ];
 /// They compare their values with the kernel's of the same moment, or count its work: nothing runs beside them.
 const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "liars", "reader"];
