@@ -280,8 +280,8 @@ fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_to
     let of = ["cgroup_rstat_base_cpu", "cgroup_rstat_cpu"].into_iter().find(|of| kernel.has(of, "last_bstat"));
     let of = of.expect("one of them has it");
     for wrong in [kernel.exchanged(of, "bstat", "last_bstat"), kernel.moved(of, "last_bstat", "bsync")] {
-        // The rows themselves are right. Whoever reads the file of a cgroup leaves nothing in it to be handed on: other tests do, too.
-        wait_for("a moment in which the program is tried on what no processor has handed on", limit, || {
+        // The rows themselves are right. A reader of a cgroup's file hands on what processors counted: other tests read such files, too.
+        wait_for("a moment in which the program reads what processors have not handed on", limit, || {
             std::thread::sleep(Duration::from_millis(400));
             let why = Scene::described(&wrong).err()?;
             assert!(matches!(why, KernelPassError::Wrong { .. }), "{}", why.reason());

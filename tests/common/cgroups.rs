@@ -192,7 +192,7 @@ impl Drop for Cgroups {
     /// Nobody else knows this name, so whatever lives below it is ours: killed and removed, several times over, because
     /// a killed process leaves its cgroup a little later.
     fn drop(&mut self) {
-        let until = std::time::Instant::now() + std::time::Duration::from_secs(2) * super::patience();
+        let until = std::time::Instant::now() + std::time::Duration::from_secs(10);
         while std::time::Instant::now() < until {
             let roots = self.roots();
             if roots.is_empty() {

@@ -1,9 +1,8 @@
 //! Ports of loopback that belong to this test process alone.
 //!
-//! A port that the kernel chose may become the local port of any outgoing connection between two uses of it: an agent that is started again
-//! would find it taken. So ports are chosen below the range from which the kernel chooses, in blocks. A process owns a block for as long
-//! as it holds an abstract Unix socket of the block's name: the name is unique in the network namespace, as the ports are, and goes
-//! with the process.
+//! A port that the kernel chose may become the local port of any outgoing connection between two uses of it. An agent that is started
+//! again would then find it taken. So ports are chosen below the kernel's range, in blocks. A process owns a block while it holds
+//! an abstract Unix socket of the block's name. Such a name is unique in the network namespace, as ports are, and goes with the process.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -24,14 +23,14 @@ struct Ports {
 
 static PORTS: Mutex<Ports> = Mutex::new(Ports { left: Vec::new(), held: Vec::new() });
 
-/// A port on which nothing listens, and which nobody else of these tests and no outgoing connection is given.
+/// A port on which nothing listens. No other test process and no outgoing connection is given it.
 #[track_caller]
 pub fn free_address() -> SocketAddr {
     let mut ports = PORTS.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         while let Some(port) = ports.left.pop() {
             let address = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-            // Something that is not of these tests may listen there.
+            // Another program may listen there.
             if TcpListener::bind(address).is_ok() {
                 return address;
             }
@@ -49,7 +48,7 @@ fn free_block() -> Option<(u16, UnixListener)> {
         let name = UnixAddress::from_abstract_name(format!("allostat-test-ports-{block}")).expect("the name is short");
         Some((block, UnixListener::bind_addr(&name).ok()?))
     };
-    // Each process begins elsewhere: one that has ended may have left connections.
+    // Each process begins with another block: one that has ended may have left connections.
     let blocks: Vec<u16> = blocks.collect();
     let begin = std::process::id() as usize % blocks.len().max(1);
     blocks[begin..].iter().chain(&blocks[..begin]).find_map(|block| hold(*block))

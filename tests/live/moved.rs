@@ -13,7 +13,7 @@ struct Ran {
     agent: Agent,
     ids: Vec<String>,
     pids: Vec<u64>,
-    /// No agent sees its end.
+    /// Ends while no agent runs.
     ending: String,
     end: Option<Ending>,
     /// Its supervisor is killed while no agent is there.

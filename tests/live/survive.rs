@@ -88,7 +88,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
         assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
     }
     let took = agent.metrics().f64("allostat_restore_duration_seconds", &[]);
-    assert!(took > 0.0 && took < 30.0, "{took}");
+    assert!(took > 0.0 && took < 30.0 * f64::from(patience()), "{took}");
     agent.stop();
 }
 

@@ -12,13 +12,24 @@ use crate::systemd::root::service;
 
 const MIB: u64 = 1 << 20;
 
+/// Dropped, it takes its containers with it.
+struct Daemon {
+    _unit: Unit,
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        Who::Root.clear(&["docker-*.scope"]);
+    }
+}
+
 fn docker(args: &[&str]) -> std::process::Output {
     Who::Root.command("docker").args(args).output().expect("it is there")
 }
 
 /// An image of nothing but busybox, in a daemon that leaves cgroups to systemd. The daemon ends if its containerd does not answer within 15 s,
 /// which takes longer on a slow machine that reads it for the first time: then systemd starts it again.
-fn start() -> Unit {
+fn start() -> Daemon {
     let rootfs = Path::new("/data/rootfs");
     fs::create_dir_all(rootfs.join("bin")).expect("root may");
     fs::copy("/bin/busybox", rootfs.join("bin/busybox")).expect("root may");
@@ -30,7 +41,8 @@ fn start() -> Unit {
     }
     let words = ["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"];
     let driver = ["--exec-opt", "native.cgroupdriver=systemd"];
-    let again = ["--property=Restart=always", "--property=RestartSec=1", "--property=StartLimitIntervalSec=0"];
+    // Fewer than the five starts in 10 s that systemd allows.
+    let again = ["--property=Restart=always", "--property=RestartSec=3"];
     let unit = ["--property=Delegate=yes", "--property=TasksMax=infinity", "--", "dockerd"];
     let daemon = Unit::run("docker", &[&again[..], &unit, &words, &driver].concat());
     let (began, limit) = (Instant::now(), Duration::from_secs(60) * patience());
@@ -43,7 +55,7 @@ fn start() -> Unit {
         std::thread::sleep(Duration::from_millis(200));
     }
     Who::Root.run("sh", &["-c", "tar -C /data/rootfs -c . | docker import - bb:1"]);
-    daemon
+    Daemon { _unit: daemon }
 }
 
 fn run(args: &[&str]) -> std::process::Output {

@@ -50,7 +50,7 @@ impl Who {
     }
 
     /// Stops units, by names or patterns, kills what does not stop in time, and waits until none is left. Gives what is left nevertheless.
-    fn clear(self, units: &[&str]) -> String {
+    pub fn clear(self, units: &[&str]) -> String {
         let user = if self == Who::User { &["--user"][..] } else { &[] };
         // Errors: there is no such unit, or systemd did not answer in time.
         let systemctl = |words: &[&str]| {
@@ -193,18 +193,21 @@ impl Agent {
         path
     }
 
-    /// Stops every alloc, and waits until their cgroups are gone. An agent that ended before would leave them, and a scope in which there are
-    /// some stays for the next agent.
+    /// Stops every alloc, and waits until their cgroups are gone from the scope. An agent that ended earlier would leave them there, and
+    /// a scope with cgroups of allocs stays for the next agent.
     #[track_caller]
     pub fn stop_all(&self) {
         self.cli(&["stop", "--all"]).ok();
+        let allocs = self.json("/v1/allocs");
+        let allocs = allocs["allocs"].as_array().into_iter().flatten();
+        let ids: Vec<&str> = allocs.filter_map(|alloc| alloc["id"].as_str()).collect();
         let path = self.who.property(&self.scope, "ControlGroup");
         if path.is_empty() {
             return;
         }
         let tasks = Path::new(TREE).join(path.trim_start_matches('/')).join("tasks");
         wait_for("the cgroups of the allocs to be gone", Duration::from_secs(30) * patience(), || {
-            directories(&tasks).is_empty().then_some(())
+            (!directories(&tasks).iter().any(|name| ids.contains(&&**name))).then_some(())
         });
     }
 
