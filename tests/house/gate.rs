@@ -24,13 +24,18 @@ fn tiers() -> (Tiers, Vec<String>) {
 /// The ID of every test, by its file: inline modules around it are left out.
 fn ids() -> Vec<String> {
     let mut ids = Vec::new();
-    for (root, crate_name) in
-        [("src", "allostat::"), ("tests", ""), ("fake-nvml/src", "fake_nvml::"), ("xtask/src", "xtask-bin::")]
-    {
+    for (root, crate_name) in [
+        ("src", "allostat::"),
+        ("tests", ""),
+        ("fake-nvml/src", "fake_nvml::"),
+        ("fake-nvml/tests", ""),
+        ("xtask/src", "xtask-bin::"),
+    ] {
         walk(Path::new(root), &mut |path| {
             let module = path.strip_prefix(root).expect("it was found there").with_extension("");
-            let module: Vec<_> =
-                module.iter().map(|part| part.to_string_lossy()).filter(|part| part != "mod").collect();
+            let module = module.iter().map(|part| part.to_string_lossy()).filter(|part| part != "mod");
+            // `keeper_tests.rs` is the module `keeper::tests`.
+            let module: Vec<String> = module.map(|part| part.trim_end_matches("_tests").to_owned()).collect();
             if path.extension().is_some_and(|e| e == "rs") {
                 let tests = tests_in(&fs::read_to_string(path).expect("source must be readable"));
                 ids.extend(tests.into_iter().map(|test| format!("{crate_name}{}::{test}", module.join("::"))));
