@@ -53,23 +53,29 @@ pub fn build(root: &Path, arguments: &[&str]) -> Result<Built> {
 /// Every test binary, example and benchmark, with clippy's lints in the same pass: its driver is the compiler of the workspace's own
 /// crates. Where it is not found, `cargo clippy` comes first.
 pub fn build_tests(root: &Path) -> Result<Built> {
-    const BUILD: &[&str] = &["test", "--no-run", "--workspace", "--all-targets"];
-    let mut command = cargo();
+    const TESTS: &[&str] = &["test", "--no-run", "--workspace"];
+    // By themselves: where they are named, cargo builds no plain examples, which tests run.
+    const BENCHES: &[&str] = &["test", "--no-run", "--workspace", "--benches"];
+    let mut lints = None;
     if std::env::var_os("RUSTC_WORKSPACE_WRAPPER").is_none() {
-        match clippy_driver() {
-            Some(driver) => {
-                // The lint level as `cargo clippy -- -D warnings` hands it on.
-                command.env("RUSTC_WORKSPACE_WRAPPER", driver).env("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__");
-            }
-            None => {
-                let lints = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
-                if !cargo().current_dir(root).args(lints).status()?.success() {
-                    return Err("cargo clippy found something".into());
-                }
+        lints = clippy_driver();
+        if lints.is_none() {
+            let clippy = ["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"];
+            if !cargo().current_dir(root).args(clippy).status()?.success() {
+                return Err("cargo clippy found something".into());
             }
         }
     }
-    build_by(command, root, BUILD)
+    let with_lints = || {
+        let mut command = cargo();
+        // The lint level as `cargo clippy -- -D warnings` hands it on.
+        let level = lints.iter().map(|_| ("CLIPPY_ARGS", "-Dwarnings__CLIPPY_HACKERY__"));
+        command.envs(level).envs(lints.iter().map(|driver| ("RUSTC_WORKSPACE_WRAPPER", driver)));
+        command
+    };
+    let built = build_by(with_lints(), root, TESTS)?;
+    build_by(with_lints(), root, BENCHES)?;
+    Ok(built)
 }
 
 fn clippy_driver() -> Option<PathBuf> {

@@ -1,8 +1,15 @@
-//! What runs on this host: suites in lanes beside each other, then those that want no neighbours.
+//! What runs on this host: suites beside each other, then those that want no neighbours.
+//!
+//! ```text
+//! workers   each takes the next test of the first suite that may run one more, or a whole suite that shares one process
+//! then      suites that want no neighbours, one test after the other
+//! ```
 
+use std::collections::{BTreeMap, VecDeque};
 use std::fs;
 use std::path::Path;
 use std::process::Command;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::report::Section;
@@ -12,13 +19,13 @@ use crate::libtest::{self, Printed};
 use crate::steps::Step;
 use crate::{Result, run};
 
-/// Lanes mostly wait: for the next second, the next scrape. Suites that are in none run in the first, `rest`.
-const LANES: &[(&str, &[&str])] = &[
-    ("rest", &[]),
-    ("tasks", &["live", "supervisor", "chaos", "top"]),
-    ("observers", &["observed", "commands", "plugins"]),
-    ("receivers", &["boards", "prometheus", "otlp", "devices"]),
-];
+/// Tests mostly wait: for the next second, the next scrape.
+const WORKERS: [&str; 4] = ["worker 1", "worker 2", "worker 3", "worker 4"];
+/// Begun first, since they take longest; all others follow in the order of their names.
+const FIRST: &[&str] =
+    &["live", "observed", "boards", "allostat", "plugins", "otlp", "commands", "devices", "prometheus"];
+/// So many tests of this suite may run at once.
+const MOST_AT_ONCE: &[(&str, usize)] = &[("live", 2)];
 /// They compare their values with the kernel's of the same moment, or count its work: nothing runs beside them.
 const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "liars", "reader"];
 /// One test at a time, each in a process of its own, so that one that hangs costs itself alone.
@@ -43,44 +50,108 @@ pub struct Chosen<'a> {
     pub tests: Vec<String>,
 }
 
-impl<'a> Context<'a> {
-    /// The lanes, then what runs alone.
-    pub fn host(&'a self, chosen: &'a [Chosen<'a>]) -> Result<Vec<Section>> {
-        let mut lanes: Vec<Step<'a, Vec<Section>>> = Vec::new();
-        for (name, _) in LANES {
-            let of_lane: Vec<&Chosen<'_>> = chosen.iter().filter(|one| lane(&one.suite.name) == Some(*name)).collect();
-            if !of_lane.is_empty() {
-                lanes.push((name, Box::new(move || of_lane.into_iter().map(|one| self.suite(one)).collect())));
+/// What is left to run, and what ran.
+struct Queue<'a> {
+    /// In the order in which they are begun; of each suite the tests that one process runs.
+    waiting: Vec<(&'a Suite, VecDeque<Vec<String>>)>,
+    running: BTreeMap<&'a str, usize>,
+    begun: BTreeMap<&'a str, Instant>,
+    sections: Vec<Section>,
+}
+
+impl<'a> Queue<'a> {
+    fn new(chosen: &[&Chosen<'a>]) -> Queue<'a> {
+        let place = |suite: &str| FIRST.iter().position(|first| *first == suite).unwrap_or(FIRST.len());
+        let mut chosen: Vec<&&Chosen<'a>> = chosen.iter().collect();
+        chosen.sort_by_key(|one| (place(&one.suite.name), one.suite.name.as_str()));
+        let section = |one: &&&Chosen<'a>| {
+            Section::new("host", &one.suite.name, one.tests.iter().map(|test| one.suite.id(test)).collect())
+        };
+        let sections = chosen.iter().map(section).collect();
+        let waiting = chosen.into_iter().map(|one| {
+            let is_apart = ONE_AT_A_TIME.contains(&one.suite.name.as_str());
+            let apart = one.tests.iter().map(|test| vec![test.clone()]);
+            (one.suite, if is_apart { apart.collect() } else { [one.tests.clone()].into() })
+        });
+        Queue { waiting: waiting.collect(), running: BTreeMap::new(), begun: BTreeMap::new(), sections }
+    }
+
+    /// The next tests that may run now. `Err`: nothing may before another one has ended; `None`: all have begun.
+    fn next(&mut self) -> Option<std::result::Result<(&'a Suite, Vec<String>), ()>> {
+        if self.waiting.iter().all(|(_, tests)| tests.is_empty()) {
+            return None;
+        }
+        for (suite, tests) in self.waiting.iter_mut().filter(|(_, tests)| !tests.is_empty()) {
+            let running = self.running.entry(&suite.name).or_default();
+            let most = MOST_AT_ONCE.iter().find(|(name, _)| *name == suite.name).map_or(1, |(_, most)| *most);
+            if *running < most
+                && let Some(tests) = tests.pop_front()
+            {
+                *running += 1;
+                self.begun.entry(&suite.name).or_insert_with(Instant::now);
+                return Some(Ok((suite, tests)));
             }
         }
-        let mut sections: Vec<Section> = self.steps.beside("host lanes", lanes)?.into_iter().flatten().collect();
-        let alone: Vec<&Chosen<'_>> = chosen.iter().filter(|one| lane(&one.suite.name).is_none()).collect();
-        if !alone.is_empty() {
-            let run = || alone.into_iter().map(|one| self.suite(one)).collect::<Result<Vec<_>>>();
-            sections.extend(self.steps.step("host, alone", run)?);
+        Some(Err(()))
+    }
+
+    fn ended(&mut self, suite: &'a Suite, tests: &[String], took: Duration, printed: (Printed, Vec<(String, String)>)) {
+        let left = self.waiting.iter().find(|(of, _)| of.name == suite.name).map_or(0, |(_, tests)| tests.len());
+        let running = self.running.entry(&suite.name).or_default();
+        *running -= 1;
+        let is_over = *running == 0 && left == 0;
+        if let Some(section) = self.sections.iter_mut().find(|section| section.suite == suite.name) {
+            let what = if let [test] = tests { suite.id(test) } else { format!("{} (all)", suite.name) };
+            section.times.push((what, took));
+            section.add(printed, suite);
+            if is_over {
+                section.say(self.begun.get(suite.name.as_str()).map_or(took, Instant::elapsed));
+            }
         }
+    }
+}
+
+impl<'a> Context<'a> {
+    /// Beside each other, then what runs alone.
+    pub fn host(&'a self, chosen: &'a [Chosen<'a>]) -> Result<Vec<Section>> {
+        let is_alone = |one: &&Chosen<'a>| ALONE.contains(&one.suite.name.as_str());
+        let (alone, beside): (Vec<_>, Vec<_>) = chosen.iter().partition(is_alone);
+        let mut sections = self.queue("host", &beside, &WORKERS)?;
+        sections.extend(self.queue("host, alone", &alone, &WORKERS[..1])?);
         Ok(sections)
     }
 
-    fn suite(&self, chosen: &Chosen<'_>) -> Result<Section> {
-        let Chosen { suite, tests } = chosen;
-        let log = self.logs.join(format!("host-{}.log", suite.name));
-        let began = Instant::now();
-        let mut section = Section::new("host", &suite.name, tests.iter().map(|test| suite.id(test)).collect());
-        if ONE_AT_A_TIME.contains(&suite.name.as_str()) {
-            for test in tests {
-                let begun = Instant::now();
-                let one = self.process(suite, std::slice::from_ref(test), &log, self.limits.test)?;
-                section.add(one, suite);
-                section.times.push((suite.id(test), begun.elapsed()));
-            }
-        } else {
-            let one = self.process(suite, tests, &log, self.limits.suite)?;
-            section.add(one, suite);
-            section.times.push((format!("{} (all)", suite.name), began.elapsed()));
+    fn queue(&'a self, name: &str, chosen: &[&Chosen<'a>], workers: &'a [&'a str]) -> Result<Vec<Section>> {
+        if chosen.is_empty() {
+            return Ok(Vec::new());
         }
-        section.say(began.elapsed());
-        Ok(section)
+        let queue = Mutex::new(Queue::new(chosen));
+        let steps = workers.iter().map(|worker| {
+            let work: Step<'_, ()> = (worker, Box::new(|| self.work(worker, &queue)));
+            work
+        });
+        self.steps.beside(name, steps.collect())?;
+        Ok(queue.into_inner().unwrap_or_else(PoisonError::into_inner).sections)
+    }
+
+    fn work(&self, worker: &str, queue: &Mutex<Queue<'a>>) -> Result<()> {
+        let lock = || -> MutexGuard<'_, Queue<'a>> { queue.lock().unwrap_or_else(PoisonError::into_inner) };
+        loop {
+            let next = lock().next();
+            let (suite, tests) = match next {
+                None => return Ok(()),
+                Some(Ok(next)) => next,
+                Some(Err(())) => {
+                    std::thread::sleep(Duration::from_millis(50));
+                    continue;
+                }
+            };
+            let log = self.logs.join(format!("host-{}-{}.log", suite.name, worker.replace(' ', "-")));
+            let limit = if tests.len() == 1 { self.limits.test } else { self.limits.suite };
+            let begun = Instant::now();
+            let printed = self.process(suite, &tests, &log, limit)?;
+            lock().ended(suite, &tests, begun.elapsed(), printed);
+        }
     }
 
     /// Runs tests of a suite in one process; what it printed and which it skipped.
@@ -116,21 +187,25 @@ impl<'a> Context<'a> {
     }
 }
 
-/// `None`: nothing runs beside it.
-fn lane(suite: &str) -> Option<&'static str> {
-    if ALONE.contains(&suite) {
-        return None;
-    }
-    let named = LANES.iter().find(|(_, suites)| suites.contains(&suite)).map(|(name, _)| *name);
-    named.or_else(|| LANES.first().map(|(name, _)| *name))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::test::suites::tests::suite;
 
     #[test]
-    fn suite_runs_in_its_lane_alone_or_with_the_rest() {
-        assert_eq!((lane("live"), lane("kernel_pass"), lane("texts")), (Some("tasks"), None, Some("rest")));
+    fn long_suites_begin_first_and_no_more_of_one_run_at_once_than_may() {
+        let suites = suite("cgroups", &["live::a", "live::b", "live::c", "zone::d", "zone::e"]);
+        let chosen: Vec<Chosen<'_>> =
+            suites.iter().map(|suite| Chosen { suite, tests: suite.tests.clone() }).rev().collect();
+        let mut queue = Queue::new(&chosen.iter().collect::<Vec<_>>());
+        let mut next = || queue.next().map(|next| next.map(|(_, tests)| tests.join(" ")));
+        assert_eq!((next(), next()), (Some(Ok("live::a".into())), Some(Ok("live::b".into()))));
+        assert_eq!(next(), Some(Ok("zone::d zone::e".into())), "these share a process");
+        assert_eq!(next(), Some(Err(())), "the third of live waits");
+        let live = &suites[0];
+        queue.ended(live, &["live::a".to_owned()], Duration::ZERO, (Printed::default(), Vec::new()));
+        assert_eq!(queue.next().map(|next| next.map(|(_, tests)| tests)), Some(Ok(vec!["live::c".to_owned()])));
+        assert!(queue.next().is_none());
+        assert_eq!(queue.sections[0].times.len(), 1);
     }
 }
