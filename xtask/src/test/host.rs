@@ -27,7 +27,7 @@ const FIRST: &[&str] =
 /// So many tests of this suite may run at once.
 const MOST_AT_ONCE: &[(&str, usize)] = &[("live", 2)];
 /// They compare their values with the kernel's of the same moment, or count its work: nothing runs beside them.
-const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "liars", "reader"];
+const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "reader"];
 /// One test at a time, each in a process of its own, so that one that hangs costs itself alone.
 const ONE_AT_A_TIME: &[&str] = &[
     "live",
