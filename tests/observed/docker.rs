@@ -172,10 +172,12 @@ fn twenty_short_containers_have_the_peak_that_they_reached_and_the_end_that_dock
         });
         let task = &over["tasks"][name.as_str()];
         let exit = &task["last_exit"];
-        let said = docker.inspect(&name, "{{.State.ExitCode}}:{{.State.OOMKilled}}");
         assert_eq!(task["exits"].as_array().map(Vec::len), Some(1), "once: {task}");
-        let told = format!("{}:{}", exit["status"]["code"], exit["oom_kills"].as_u64().unwrap() > 0);
-        assert_eq!(told, said, "{name}: {over}");
+        assert_eq!(exit["status"]["code"].to_string(), docker.inspect(&name, "{{.State.ExitCode}}"), "{name}: {over}");
+        // Docker misses an OOM kill now and then, where the container's end overtakes the notification; it invents none.
+        let is_oom_killed = exit["oom_kills"].as_u64().unwrap() > 0;
+        assert_eq!(is_oom_killed, n % 5 == 4, "{name}: {over}");
+        assert!(is_oom_killed || docker.inspect(&name, "{{.State.OOMKilled}}") == "false", "{name}: {over}");
         // The OOM killer took a child of the shell, which went on and told of it by its code.
         let outcome = if exit["status"]["code"] == 0 { "success" } else { "error" };
         assert_eq!(exit["outcome"], outcome, "{name}: {over}");

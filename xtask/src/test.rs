@@ -366,8 +366,8 @@ fn record(root: &Path, slice: &Slice, size: Size, verdict: &Verdict, took: Durat
         counts: verdict.counts(),
         seconds: took.as_secs(),
         seed: if let Size::Full { seed } = size { seed } else { 0 },
-        flaky: verdict.flaky.clone(),
-        red: verdict.red.clone(),
+        flaky: Verdict::shortened(&verdict.flaky),
+        red: Verdict::shortened(&verdict.red),
         ..ledger::Entry::default()
     };
     let path = ledger::record(root, slice, entry)?;
@@ -375,15 +375,17 @@ fn record(root: &Path, slice: &Slice, size: Size, verdict: &Verdict, took: Durat
     Ok(())
 }
 
-/// Appends to `tests/ledger/flaky`, except in CI, whose clone is thrown away: there the lines at the end have to do.
+/// Appends to `tests/ledger/flaky` what was flaky in the gate; a slice has its own file. Not in CI, whose clone is thrown away: there the
+/// lines at the end have to do.
 fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
-    if verdict.flaky.is_empty() || options.is_by_hand() || std::env::var_os("CI").is_some() {
+    let is_gate = options.scope == Scope::Gate && !options.is_by_hand();
+    if verdict.flaky.is_empty() || !is_gate || std::env::var_os("CI").is_some() {
         return Ok(());
     }
     let date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
     let mut file = fs::OpenOptions::new().create(true).append(true).open(root.join("tests/ledger/flaky"))?;
-    for test in &verdict.flaky {
-        writeln!(file, "{} {}", date.trim(), test.replace('\n', " "))?;
+    for test in Verdict::shortened(&verdict.flaky) {
+        writeln!(file, "{} {test}", date.trim())?;
     }
     println!("tests/ledger/flaky: {} lines added; find the causes, and commit the file", verdict.flaky.len());
     Ok(())

@@ -69,6 +69,11 @@ pub struct Verdict {
 }
 
 impl Verdict {
+    /// For files: the place and the ID of each, with the beginning of why.
+    pub fn shortened(tests: &[String]) -> Vec<String> {
+        tests.iter().map(|test| test.replace('\n', " ").chars().take(240).collect()).collect()
+    }
+
     pub fn counts(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.red.len(), self.skipped)
     }
