@@ -93,6 +93,26 @@ fn proof_names_tests_by_modules_and_parts_of_their_names() {
     assert!(!names("memory::live", id) && !names("live::memory::usage", id));
 }
 
+/// Of the files of `tests`, those that the binaries share, and one that is no test.
+const NO_SUITES: [&str; 3] = ["common", "pictures", "synthetic"];
+
+#[test]
+fn each_suite_is_a_module_of_one_test_binary() {
+    const BINARIES: [&str; 3] = ["plain", "cgroups", "agents"];
+    let heads = BINARIES.map(|name| fs::read_to_string(format!("tests/{name}.rs")).expect("a test binary"));
+    let mut wrong = Vec::new();
+    for entry in fs::read_dir("tests").expect("the tests must be there").flatten() {
+        let path = entry.path();
+        let name = path.file_stem().expect("a name").to_string_lossy().into_owned();
+        let is_suite = path.extension().is_some_and(|e| e == "rs") || path.join("mod.rs").exists();
+        let times = heads.iter().filter(|head| head.lines().any(|line| line == format!("mod {name};"))).count();
+        if is_suite && times != 1 && !BINARIES.contains(&name.as_str()) && !NO_SUITES.contains(&name.as_str()) {
+            wrong.push(format!("tests/{name}: in {times} of {BINARIES:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "a suite that no binary names never runs:\n{}", wrong.join("\n"));
+}
+
 /// Lines of `tests/ledger/flaky`, and `flaky` lines of the slices' files: the test of each.
 fn flaky() -> Vec<String> {
     let test = |line: &str| {

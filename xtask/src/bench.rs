@@ -163,8 +163,8 @@ fn machine() -> Result<String> {
         (false, true) => "v2",
         (false, false) => "none",
     };
-    let date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
-    Ok(format!("{cores} cores ({model}), kernel {kernel}, cgroups {cgroups}, {}", date.trim()))
+    let date = run::date()?;
+    Ok(format!("{cores} cores ({model}), kernel {kernel}, cgroups {cgroups}, {}", date))
 }
 
 #[cfg(test)]

@@ -12,8 +12,10 @@ pub struct Printed {
     pub details: String,
     /// It ended with a summary. Without one it crashed, or was stopped.
     pub finished: bool,
-    /// Tests in the order of their lines: with several threads those that ended, with one those that began.
+    /// Tests whose lines were printed, in that order: with several threads they have ended, with one the last may not.
     pub begun: Vec<String>,
+    /// Those of them whose line says that they passed or were ignored.
+    pub ended_well: BTreeSet<String>,
     /// Where each failed test panicked, and its message.
     pub whys: BTreeMap<String, String>,
 }
@@ -32,8 +34,13 @@ pub fn parse(text: &str) -> Printed {
         } else if let Some((name, result)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
             let name = name.strip_suffix(" - should panic").unwrap_or(name);
             printed.begun.push(name.to_owned());
-            if result.trim_end() == "ignored" || result.starts_with("ignored,") {
+            let is_ignored = result.trim_end() == "ignored" || result.starts_with("ignored,");
+            if is_ignored {
                 printed.ignored.push(name.to_owned());
+            }
+            // What a child printed may stand before it.
+            if is_ignored || result.trim_end().ends_with("ok") {
+                printed.ended_well.insert(name.to_owned());
             }
         }
     }
@@ -55,18 +62,31 @@ pub fn parse(text: &str) -> Printed {
 }
 
 impl Printed {
-    /// The process ended before its summary: each test that has no result failed, and `how` says how it ended. With one thread the
-    /// last that began has none either.
-    pub fn cut_off(&mut self, tests: &[String], one_thread: bool, how: &str) {
-        let ended = self.begun.len() - usize::from(one_thread && !self.begun.is_empty());
-        let ended: BTreeSet<&String> = self.begun[..ended].iter().collect();
-        let lost: Vec<String> = tests.iter().filter(|test| !ended.contains(test)).cloned().collect();
-        self.passed = self.passed.max(ended.len().saturating_sub(self.failed.len() + self.ignored.len()));
-        for name in lost {
-            let began = self.begun.last() == Some(&name) || tests.len() == 1;
-            let said = if began { "did not end" } else { "did not run to its end" };
-            self.whys.insert(name.clone(), format!(": {said}: {how}"));
-            self.failed.push(name);
+    /// The process ended before its summary, and `how` says how: each test of which no line says that it ended well has failed. Where
+    /// all did, the process itself failed behind them.
+    pub fn cut_off(&mut self, tests: &[String], how: &str) {
+        let lost: Vec<&String> = tests.iter().filter(|test| !self.ended_well.contains(*test)).collect();
+        self.passed = self.ended_well.len().saturating_sub(self.ignored.len());
+        self.failed.clear();
+        for name in &lost {
+            let said = if self.begun.contains(name) || tests.len() == 1 { "did not end well" } else { "did not begin" };
+            self.whys.insert((*name).clone(), format!(": {said}: {how}"));
+            self.failed.push((*name).clone());
+        }
+        if lost.is_empty() {
+            self.fail(
+                tests.first().cloned().unwrap_or_default(),
+                &format!("the process of this and later tests: {how}"),
+            );
+        }
+    }
+
+    /// A finished process must have run each test that it was to run.
+    pub fn check_count(&mut self, tests: &[String]) {
+        let ran = self.passed + self.failed.len() + self.ignored.len();
+        if self.finished && ran != tests.len() {
+            let first = tests.first().cloned().unwrap_or_default();
+            self.fail(first, &format!("{ran} tests ran in this process, not {}", tests.len()));
         }
     }
 
@@ -157,12 +177,31 @@ mod tests {
         let names = ["a", "b", "c"].map(str::to_owned);
         let mut printed = parse("running 3 tests\ntest a ... ok\ntest b ... ");
         assert!(!printed.finished);
-        printed.cut_off(&names, true, "signal 9");
+        printed.cut_off(&names, "signal 9");
         assert_eq!((printed.passed, &printed.failed[..]), (1, &names[1..]));
-        assert_eq!(printed.why("b"), ": did not end: signal 9");
+        assert_eq!(printed.why("b"), ": did not end well: signal 9");
+        assert_eq!(printed.why("c"), ": did not begin: signal 9");
         let mut parallel = parse("running 3 tests\ntest a ... ok\ntest b ... ok\n");
-        parallel.cut_off(&names, false, "signal 9");
+        parallel.cut_off(&names, "signal 9");
         assert_eq!((parallel.passed, &parallel.failed[..]), (2, &names[2..]));
+    }
+
+    #[test]
+    fn failed_test_stays_failed_when_its_process_dies_later() {
+        let names = ["a", "b"].map(str::to_owned);
+        let mut printed = parse("running 2 tests\ntest a ... FAILED\ntest b ... ok\n");
+        printed.cut_off(&names, "signal 6");
+        assert_eq!((printed.passed, &printed.failed[..]), (1, &names[..1]));
+        let mut at_its_end = parse("running 2 tests\ntest a ... ok\ntest b ... ok\n");
+        at_its_end.cut_off(&names, "signal 6");
+        assert_eq!(at_its_end.failed.len(), 1, "a crash behind the last test is a failure");
+    }
+
+    #[test]
+    fn process_that_ran_other_tests_than_it_was_to_run_has_failed() {
+        let mut printed = parse("running 0 tests\n\ntest result: ok. 0 passed; 0 failed; 0 ignored");
+        printed.check_count(&["a".to_owned()]);
+        assert_eq!(printed.failed, ["a"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!   cargo    builds, and says which binaries came out
 //!   libtest  reads what a test binary printed
 //!   skips    which skips are allowed
-//! parts/     real programs and kernels, got as Debian packages and unpacked under target/parts; nothing is installed
+//! parts/     real programs and kernels, got as Debian packages and unpacked below target; nothing is installed
 //! power      a small machine is switched off while it writes
 //! guest/     a small virtual machine with a complete cgroup v2 that runs test binaries
 //! bench      benchmarks into docs/figures.md and the README
@@ -57,8 +57,8 @@ fn main() -> ExitCode {
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"chaos", rest)) => chaos(rest),
         Some((&"pictures", rest)) => pictures::Options::parse(rest).and_then(|options| pictures::run(&options)),
-        Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|_| true),
-        Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|_| true),
+        Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|parts| parts.is_whole()),
+        Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|parts| parts.is_whole()),
         _ => {
             eprint!("{HELP}");
             return ExitCode::from(2);

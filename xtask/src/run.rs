@@ -49,12 +49,43 @@ pub fn wait(mut child: Child, limit: Duration) -> Result<Option<ExitStatus>> {
             return Ok(Some(status));
         }
         if began.elapsed() > limit {
-            child.kill()?;
-            child.wait()?;
+            kill_tree(&mut child)?;
             return Ok(None);
         }
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// Today, in UTC: `2026-11-28`.
+pub fn date() -> Result<String> {
+    Ok(output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim().to_owned())
+}
+
+/// Kills a process and all that descends from it: a test that is killed leaves no agent behind.
+pub fn kill_tree(child: &mut Child) -> Result<()> {
+    let mut tree = vec![child.id()];
+    let mut at = 0;
+    while let Some(parent) = tree.get(at).copied() {
+        tree.extend(children(parent));
+        at += 1;
+    }
+    // The youngest last: nobody starts another one meanwhile that would not be seen, or hardly.
+    for pid in tree {
+        let _ = Command::new("kill").args(["-KILL", &pid.to_string()]).stderr(Stdio::null()).status();
+    }
+    child.wait()?;
+    Ok(())
+}
+
+fn children(parent: u32) -> Vec<u32> {
+    let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
+    let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let is_child = |pid: &u32| {
+        let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+        let of = stat.rsplit(") ").next().and_then(|rest| rest.split(' ').nth(1)?.parse::<u32>().ok());
+        of == Some(parent)
+    };
+    pids.filter(is_child).collect()
 }
 
 fn shown(command: &Command) -> String {

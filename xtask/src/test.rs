@@ -95,7 +95,7 @@ impl Options {
         self.only.is_empty() || self.only.iter().any(|only| only == place)
     }
 
-    /// A developer named a place or tests: tiers do not matter.
+    /// Whether a place or a part of a name was given; tiers are then ignored.
     fn is_by_hand(&self) -> bool {
         !self.only.is_empty() || !self.filter.is_empty()
     }
@@ -141,7 +141,7 @@ impl Size {
 
     fn limits(self, patience: u32) -> Limits {
         let seconds = |gate, full| Duration::from_secs(if self == Size::Gate { gate } else { full }) * patience;
-        Limits { test: seconds(180, 600), suite: seconds(400, 1_200), guest: seconds(240, 700) }
+        Limits { test: seconds(180, 600), suite: seconds(400, 1_200), guest: seconds(400, 900) }
     }
 }
 
@@ -152,7 +152,7 @@ struct Limits {
     test: Duration,
     /// All of a suite in one process.
     suite: Duration,
-    /// Between two lines of a guest.
+    /// A test in a guest; as long again for each of its suites.
     guest: Duration,
 }
 
@@ -180,31 +180,45 @@ pub fn run(options: &Options) -> Result<bool> {
     fs::create_dir_all(&logs)?;
     let steps = Steps::begin();
     state::prepare();
+    let start = match &options.scope {
+        Scope::Slice(slice) if !options.is_by_hand() => Some((*slice, ledger::Start::of(&root, slice)?)),
+        Scope::Slice(_) | Scope::Gate | Scope::All | Scope::Changed(_) => None,
+    };
+    let size = options.size();
     let verdict = match &options.scope {
-        Scope::Slice(slice) if *slice == slices::FROM_NOTHING => from_nothing::run(&root, &logs, &steps)?,
-        _ => tests(options, &root, &logs, &steps)?,
+        Scope::Slice(slice) if *slice == slices::FROM_NOTHING => from_nothing::run(&root, &logs, &steps),
+        Scope::Gate | Scope::All | Scope::Slice(_) | Scope::Changed(_) => tests(options, size, &root, &logs, &steps),
     };
     println!("\n{steps}\n");
+    let mut verdict = verdict?;
     note_flaky(&root, options, &verdict)?;
-    let mut good = verdict.red.is_empty();
-    if !options.is_by_hand() {
-        match &options.scope {
-            Scope::Gate => good &= ledger::report(&root)?,
-            Scope::Slice(slice) => record(&root, slice, options.size(), &verdict, steps.elapsed())?,
-            Scope::All | Scope::Changed(_) => {}
-        }
+    if let Some((slice, start)) = start {
+        let entry = ledger::Entry {
+            green: verdict.red.is_empty(),
+            counts: verdict.counts(),
+            seconds: steps.elapsed().as_secs(),
+            seed: if let Size::Full { seed } = size { seed } else { 0 },
+            flaky: Verdict::shortened(&verdict.flaky),
+            red: Verdict::shortened(&verdict.red),
+            ..ledger::Entry::default()
+        };
+        ledger::record(&root, &slice, start, entry)?;
+    }
+    if options.scope == Scope::Gate && !options.is_by_hand() {
+        let due = ledger::report(&root)?;
+        due.iter().for_each(|slice| println!("FAILED {slice}"));
+        verdict.red.extend(due);
     }
     println!("{}", verdict.counts());
-    Ok(good)
+    Ok(verdict.red.is_empty())
 }
 
-fn tests(options: &Options, root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
+fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
     let text = fs::read_to_string(root.join("tests/tiers"))?;
     let tiers = Tiers::parse(&text, &slices::names()).map_err(|e| format!("tests/tiers: {e}"))?;
     let text = fs::read_to_string(root.join("tests/allowed-skips"))?;
     let allowed = AllowedSkips::parse(&text).map_err(|e| format!("tests/allowed-skips: {e}"))?;
     let patience = state::patience();
-    let size = options.size();
     println!("size: {size:?}; deadlines times {patience}");
     if !options.is_by_hand() && options.scope == Scope::Gate {
         steps.step("format", || run::output(cargo::cargo().current_dir(root).args(["fmt", "--all", "--check"])))?;
@@ -213,6 +227,9 @@ fn tests(options: &Options, root: &Path, logs: &Path, steps: &Steps) -> Result<V
     if !options.is_by_hand() && options.scope == Scope::Gate {
         steps.step("dependencies", || {
             cargo::check_rust_version(root)?;
+            if parts.missing("cargo-deny").is_some() && parts::can_be_had() {
+                return Err("cargo-deny cannot be had, so licences and sources are not checked".into());
+            }
             cargo::check_dependencies(root, parts.program("cargo-deny").as_deref())
         })?;
     }
@@ -224,6 +241,9 @@ fn tests(options: &Options, root: &Path, logs: &Path, steps: &Steps) -> Result<V
         Scope::Gate | Scope::All | Scope::Slice(_) => None,
     };
     let plan = plan(options, root, &tiers, &suites, changed.as_deref());
+    if plan.host.is_empty() && plan.guests.is_empty() && !plan.power {
+        return Err("no test is chosen: cargo xtask lists the words".into());
+    }
     let context = Context { logs, parts: &parts, built: &built, steps, size, limits: size.limits(patience), patience };
 
     let mut sections = context.host(&plan.host)?;
@@ -235,10 +255,12 @@ fn tests(options: &Options, root: &Path, logs: &Path, steps: &Steps) -> Result<V
     steps.step("again", || context.again(&mut sections, &suites))?;
     report::write_times(&sections, &logs.join("times.txt"))?;
 
-    // A guest of another slice may run what is skipped here.
-    let elsewhere = |id: &str| {
-        let whole = find_id(&suites, id);
-        GUESTS.iter().any(|guest| guest.system != System::V1 && guest.chooses(&whole)) || is_on_host(&sections, id)
+    // Another slice may run what is skipped here: the host every suite, a guest those that it chooses.
+    let elsewhere = |place: &str, id: &str| {
+        let whole = suites.iter().flat_map(|suite| suite.tests.iter().map(|test| suite.id(test)));
+        let whole: Vec<String> = whole.filter(|whole| report::same_test(whole, id)).collect();
+        let guest = GUESTS.iter().find(|guest| guest.name == place);
+        whole.iter().any(|id| guest.map_or(place == "host", |guest| guest.chooses(id)))
     };
     let strictness = Strictness {
         allowed: &allowed,
@@ -249,25 +271,22 @@ fn tests(options: &Options, root: &Path, logs: &Path, steps: &Steps) -> Result<V
     Ok(report::judge(&sections, &strictness))
 }
 
-/// A beginning that fits no test has no effect, which nobody would notice.
+/// Refuses a beginning that fits no test, and one of the gate's guest that no guest would run.
 fn check_names(tiers: &Tiers, suites: &[Suite]) -> Result<()> {
     let ids: Vec<String> = suites.iter().flat_map(|suite| suite.tests.iter().map(|test| suite.id(test))).collect();
-    match tiers.beginnings().find(|beginning| !ids.iter().any(|id| id.starts_with(beginning))) {
-        Some(unknown) => Err(format!("tests/tiers: no test begins with {unknown}").into()),
-        None => Ok(()),
+    let is_known = |beginning: &&str| ids.iter().any(|id| id.starts_with(beginning));
+    let v2 = || GUESTS.iter().filter(|guest| guest.system == System::V2);
+    let runs = |beginning: &&str| ids.iter().any(|id| id.starts_with(beginning) && v2().any(|guest| guest.chooses(id)));
+    if let Some(unknown) = tiers.left().find(|beginning| !is_known(beginning)) {
+        return Err(format!("tests/tiers: no test begins with {unknown}").into());
     }
-}
-
-/// What is skipped in a guest is left to the host, which runs every suite.
-fn is_on_host(sections: &[Section], id: &str) -> bool {
-    !sections.iter().any(|section| section.place == "host" && section.skips.iter().any(|(test, _)| test == id))
-}
-
-/// A skip may name its test without the modules around it.
-fn find_id(suites: &[Suite], id: &str) -> String {
-    let ids = suites.iter().flat_map(|suite| suite.tests.iter().map(|test| suite.id(test)));
-    let mut fitting = ids.filter(|whole| report::same_test(whole, id));
-    fitting.next().unwrap_or_else(|| id.to_owned())
+    if let Some(unknown) = tiers.core().find(|beginning| !runs(beginning)) {
+        return Err(format!("tests/tiers: no test that begins with {unknown} runs in a guest").into());
+    }
+    if let Some(unknown) = changed::beginnings().find(|beginning| !is_known(beginning)) {
+        return Err(format!("xtask/src/test/changed.rs: no test begins with {unknown}").into());
+    }
+    Ok(())
 }
 
 fn plan<'a>(
@@ -313,7 +332,9 @@ fn plan<'a>(
     };
     let needed =
         GUESTS.iter().filter(|guest| options.only.iter().any(|only| only == guest.name) || guests::is_needed(guest));
-    let guests = needed.map(|guest| (guest, guests::select(guest, suites, !by_hand, |id| in_guest(guest, id))));
+    // The gate runs each test of its core, in the guest whose turn it is.
+    let divide = !by_hand && options.scope != Scope::Gate;
+    let guests = needed.map(|guest| (guest, guests::select(guest, suites, divide, |id| in_guest(guest, id))));
     let power = match &options.scope {
         _ if by_hand => options.only.iter().any(|only| only == "power"),
         Scope::All => true,
@@ -356,25 +377,6 @@ impl<'a> Context<'a> {
     }
 }
 
-fn record(root: &Path, slice: &Slice, size: Size, verdict: &Verdict, took: Duration) -> Result<()> {
-    if ledger::is_changed(root, slice)? {
-        println!("slice {}: its files differ from HEAD, so the run is not recorded", slice.name);
-        return Ok(());
-    }
-    let entry = ledger::Entry {
-        green: verdict.red.is_empty(),
-        counts: verdict.counts(),
-        seconds: took.as_secs(),
-        seed: if let Size::Full { seed } = size { seed } else { 0 },
-        flaky: Verdict::shortened(&verdict.flaky),
-        red: Verdict::shortened(&verdict.red),
-        ..ledger::Entry::default()
-    };
-    let path = ledger::record(root, slice, entry)?;
-    println!("slice {}: written to {}; commit it", slice.name, path.strip_prefix(root).unwrap_or(&path).display());
-    Ok(())
-}
-
 /// Appends to `tests/ledger/flaky` what was flaky in the gate; a slice has its own file. Not in CI, whose clone is thrown away: there the
 /// lines at the end have to do.
 fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
@@ -382,10 +384,11 @@ fn note_flaky(root: &Path, options: &Options, verdict: &Verdict) -> Result<()> {
     if verdict.flaky.is_empty() || !is_gate || std::env::var_os("CI").is_some() {
         return Ok(());
     }
-    let date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?;
+    let date = run::date()?;
+    fs::create_dir_all(root.join("tests/ledger"))?;
     let mut file = fs::OpenOptions::new().create(true).append(true).open(root.join("tests/ledger/flaky"))?;
     for test in Verdict::shortened(&verdict.flaky) {
-        writeln!(file, "{} {test}", date.trim())?;
+        writeln!(file, "{date} {test}")?;
     }
     println!("tests/ledger/flaky: {} lines added; find the causes, and commit the file", verdict.flaky.len());
     Ok(())

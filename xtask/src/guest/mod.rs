@@ -214,10 +214,14 @@ impl<'a> Watch<'a> {
         let new = text.get(self.read..).unwrap_or_default();
         let Some(end) = new.iter().rposition(|byte| *byte == b'\n') else { return };
         for line in String::from_utf8_lossy(&new[..end]).lines() {
-            if let Some((name, _)) = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... ")) {
+            let test = line.strip_prefix("test ").and_then(|rest| rest.split_once(" ... "));
+            if let Some((name, _)) = test {
                 self.times.push((name.to_owned(), self.heard.elapsed()));
             }
-            self.heard = Instant::now();
+            // What a child of a hung test prints is no sign of life.
+            if test.is_some() || line.contains("@@") {
+                self.heard = Instant::now();
+            }
         }
         self.read += end + 1;
     }

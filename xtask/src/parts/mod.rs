@@ -318,6 +318,9 @@ impl Parts {
     pub fn program(&self, name: &str) -> Option<PathBuf> {
         Some(self.dir.join("bin").join(name)).filter(|path| path.exists())
     }
+    pub fn is_whole(&self) -> bool {
+        self.missing.is_empty()
+    }
     pub fn missing(&self, part: &str) -> Option<&Missing> {
         self.missing.iter().find(|missing| missing.part == part)
     }
@@ -380,7 +383,7 @@ pub fn can_be_had() -> bool {
 fn announcement(lacking: &[&Part]) -> String {
     let total: u32 = lacking.iter().map(|part| part.megabytes).sum();
     let mut text = format!(
-        "parts: missing, and got now as Debian packages (about {total} MB), unpacked under target/parts; nothing is installed:\n"
+        "parts: missing, and got now as Debian packages (about {total} MB), unpacked below the target directory; nothing is installed:\n"
     );
     for part in lacking {
         let packages = match part.packages {
@@ -501,7 +504,7 @@ mod tests {
         let list = fs::read_to_string(crate::root().join("tests/allowed-skips")).unwrap();
         let allowed = AllowedSkips::parse(&list).unwrap();
         for part in PARTS.iter().filter(|part| part.purpose == Purpose::Tests) {
-            let judge = |debian| allowed.judge(part.reason, false, Circumstances { root: true, debian });
+            let judge = |debian| allowed.judge(part.reason, Circumstances { root: true, debian }, |_| false);
             assert_eq!(judge(false), Judgement::Allowed, "{}", part.reason);
             assert_eq!(judge(true), Judgement::Forbidden, "{}", part.reason);
         }

@@ -1,18 +1,23 @@
 //! What runs in small virtual machines: which tests in which, and what they reported.
 
 use std::fs;
-use std::time::Duration;
+use std::path::Path;
+use std::process::Command;
 
 use super::report::Section;
 use super::suites::Suite;
 use super::{Context, skip_line};
 use crate::guest::{GUESTS, Guest, Job, Selected, System};
+use crate::libtest::{self, Printed};
 use crate::steps::Step;
-use crate::{Result, libtest};
+use crate::{Result, run};
 
 /// These take longest in a guest, by far, and ask least of its kernel: each of their tests runs in one of those with cgroup v2,
 /// not in all. The beginning of their IDs.
 const DIVIDED: &[&str] = &["live::", "observed::", "supervisor::", "kernel_pass::wrong::", "kernel_ends::where_"];
+
+/// One test that takes its machine with it costs the others nothing but time.
+const MOST_BOOTS: u32 = 3;
 
 /// v1 is tested on the host; a guest does it only where the host cannot.
 pub fn is_needed(guest: &Guest) -> bool {
@@ -81,8 +86,33 @@ impl<'a> Context<'a> {
         Ok(sections)
     }
 
-    /// One machine; `name` is that of its directory of logs.
+    /// One machine; `name` is that of its directory of logs. Where it dies, tests that did not begin get another one.
     pub fn guest(&self, guest: &Guest, name: &str, tests: &[Selected]) -> Result<Vec<Section>> {
+        let new = |one: &Selected| Section::new(guest.name, &one.suite, one.names.clone());
+        let mut sections: Vec<Section> = tests.iter().map(new).collect();
+        let mut left = tests.to_vec();
+        for boot in 1..=MOST_BOOTS {
+            let name = if boot == 1 { name.to_owned() } else { format!("{name}-{boot}") };
+            left = self.boot(guest, &name, &left, &mut sections)?;
+            if left.is_empty() {
+                break;
+            }
+            println!("  {:<10} the machine died; {} suites had tests that did not begin", guest.name, left.len());
+        }
+        for Selected { suite, names, .. } in left {
+            let mut printed = Printed { finished: true, ..Printed::default() };
+            printed.cut_off(&names, &format!("{MOST_BOOTS} machines died"));
+            sections
+                .iter_mut()
+                .filter(|s| s.suite == suite)
+                .for_each(|s| s.printed.add(printed.clone(), str::to_owned));
+        }
+        sections.iter().for_each(|section| section.say(section.times.iter().map(|(_, took)| *took).sum()));
+        Ok(sections)
+    }
+
+    /// Runs tests in a machine and adds what they gave; those that did not begin.
+    fn boot(&self, guest: &Guest, name: &str, tests: &[Selected], into: &mut [Section]) -> Result<Vec<Selected>> {
         let allostat = self.built.binary("allostat").ok_or("cargo built no allostat")?;
         let workload = self.built.binary("workload").ok_or("cargo built no workload")?;
         let mut environment = self.size.environment();
@@ -97,38 +127,41 @@ impl<'a> Context<'a> {
             logs: self.logs,
         };
         let report = guest.run(self.parts, &job)?;
-        let mut sections = Vec::new();
-        for Selected { suite, names, .. } in tests {
-            let ran = report.ran.iter().find(|ran| ran.suite == *suite);
+        let mut left = Vec::new();
+        for one in tests {
+            let ran = report.ran.iter().find(|ran| ran.suite == one.suite);
             let mut printed = ran.map(|ran| libtest::parse(&ran.output)).unwrap_or_default();
             printed.finished &= ran.is_some_and(|ran| ran.code == Some(0) || !printed.failed.is_empty());
-            if !printed.finished {
-                printed.cut_off(names, true, "see the console of the guest");
-                printed.details += &format!(
-                    "{}\n--- the console of {name} ---\n{}",
-                    ran.map_or("it never began", |ran| ran.output.as_str()),
-                    report.console
-                );
+            if printed.finished {
+                printed.check_count(&one.names);
+            } else {
+                let (begun, not): (Vec<String>, Vec<String>) =
+                    one.names.iter().cloned().partition(|test| printed.begun.contains(test));
+                if !begun.is_empty() {
+                    printed.cut_off(&begun, "the machine died, or was silent for too long");
+                    let said = ran.map_or("", |ran| ran.output.as_str());
+                    printed.details += &format!("{said}\n--- the console of {name} ---\n{}", report.console);
+                }
+                if !not.is_empty() {
+                    left.push(Selected { names: not, ..one.clone() });
+                }
+                printed.finished = true;
             }
-            let mut section = Section::new(guest.name, suite, names.clone());
+            let Some(section) = into.iter_mut().find(|section| section.suite == one.suite) else { continue };
             section.printed.add(printed, str::to_owned);
-            let own = report.skips.iter().filter(|(of, _)| of == suite);
-            section.skips = own.filter_map(|(_, line)| skip_line(line)).collect();
-            let times = report.times.iter().filter(|(test, _)| names.contains(test));
-            section.times = times.cloned().collect();
-            section.say(Duration::from_secs_f64(ran.map_or(0.0, |ran| ran.seconds.max(0.0))));
-            sections.push(section);
+            let own = report.skips.iter().filter(|(of, _)| *of == one.suite);
+            section.skips.extend(own.filter_map(|(_, line)| skip_line(line)));
+            section.times.extend(report.times.iter().filter(|(test, _)| one.names.contains(test)).cloned());
         }
-        Ok(sections)
+        Ok(left)
     }
 }
 
-/// The guest of the gate: kernels in turn, one commit after the other.
-pub fn of_the_gate(root: &std::path::Path) -> &'static Guest {
-    let count = std::process::Command::new("git").arg("-C").arg(root).args(["rev-list", "--count", "HEAD"]).output();
-    let count = count.ok().and_then(|said| String::from_utf8_lossy(&said.stdout).trim().parse::<usize>().ok());
+/// The guest of the gate: one kernel or the other, as the commit has it, so that both have their turns.
+pub fn of_the_gate(root: &Path) -> &'static Guest {
+    let head = run::output(Command::new("git").arg("-C").arg(root).args(["rev-parse", "HEAD"])).unwrap_or_default();
     let guests: Vec<&'static Guest> = dividing().collect();
-    guests[count.unwrap_or_default() % guests.len()]
+    guests[head.trim().bytes().map(usize::from).sum::<usize>() % guests.len()]
 }
 
 #[cfg(test)]

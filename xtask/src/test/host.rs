@@ -149,7 +149,12 @@ impl<'a> Context<'a> {
             let log = self.logs.join(format!("host-{}-{}.log", suite.name, worker.replace(' ', "-")));
             let limit = if tests.len() == 1 { self.limits.test } else { self.limits.suite };
             let begun = Instant::now();
-            let printed = self.process(suite, &tests, &log, limit)?;
+            // An error of ours is a failure of these tests: the others go on.
+            let printed = self.process(suite, &tests, &log, limit).unwrap_or_else(|error| {
+                let mut printed = Printed::default();
+                printed.cut_off(&tests, &error.to_string());
+                (printed, Vec::new())
+            });
             lock().ended(suite, &tests, begun.elapsed(), printed);
         }
     }
@@ -174,8 +179,9 @@ impl<'a> Context<'a> {
         printed.finished &= ended.is_some_and(|status| status.success() || !printed.failed.is_empty());
         if !printed.finished {
             let how = ended.map_or_else(|| format!("over its limit of {limit:?}"), |status| status.to_string());
-            printed.cut_off(tests, tests.len() == 1, &how);
+            printed.cut_off(tests, &how);
         }
+        printed.check_count(tests);
         Ok((printed, fs::read_to_string(&skips)?.lines().filter_map(skip_line).collect()))
     }
 

@@ -11,7 +11,7 @@
 //! room     src/host 8c4f…                 git's hash of the tree that was tested
 //! flaky    live::a::b: where and why      a test that failed and then passed two of three
 //! red      live::a::c: where and why
-//! why      …                              written by a person: why a red run is left as it is
+//! why      …                              written by a person behind a red run: why it is left as it is
 //! ```
 //! A slice is due when a room's hash differs from the recorded one.
 
@@ -31,6 +31,7 @@ const FAIL: usize = 60;
 /// One file of the ledger.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Entry {
+    pub slice: String,
     pub commit: String,
     pub date: String,
     pub green: bool,
@@ -44,13 +45,13 @@ pub struct Entry {
 }
 
 impl Entry {
-    fn text(&self, slice: &str) -> String {
+    fn text(&self) -> String {
         let result = if self.green { "green" } else { "red" };
         let mut text = String::new();
         let mut line = |key: &str, value: &str| {
             let _ = writeln!(text, "{key:<8} {value}");
         };
-        line("slice", slice);
+        line("slice", &self.slice);
         line("commit", &self.commit);
         line("date", &self.date);
         line("result", result);
@@ -74,7 +75,7 @@ impl Entry {
             let value = value.trim();
             let number = || value.parse().map_err(|_| format!("line {}: not a number: {value}", at + 1));
             match key {
-                "slice" => {}
+                "slice" => entry.slice = value.to_owned(),
                 "commit" => entry.commit = value.to_owned(),
                 "date" => entry.date = value.to_owned(),
                 "result" => entry.green = value == "green",
@@ -109,20 +110,37 @@ fn rooms_at(root: &Path, slice: &Slice, commit: &str) -> Result<BTreeMap<String,
     Ok(said.lines().filter_map(|line| line.split_once(' ')).map(|(a, b)| (a.to_owned(), b.to_owned())).collect())
 }
 
-/// Writes what a slice's run at HEAD gave. A red run keeps the reason that a person wrote into the file before.
-pub fn record(root: &Path, slice: &Slice, mut entry: Entry) -> Result<PathBuf> {
-    entry.commit = git(root, &["rev-parse", "HEAD"])?.trim().to_owned();
-    entry.rooms = rooms_at(root, slice, "HEAD")?;
-    entry.date = run::output(Command::new("date").args(["-u", "+%Y-%m-%d"]))?.trim().to_owned();
-    let path = file(root, slice);
-    fs::create_dir_all(path.parent().ok_or("the ledger is a directory")?)?;
-    fs::write(&path, entry.text(slice.name))?;
-    Ok(path)
+/// What a slice tests, taken before it begins: what is committed meanwhile was not tested.
+#[derive(Debug)]
+pub struct Start {
+    commit: String,
+    rooms: BTreeMap<String, String>,
+    /// Its files differ from HEAD: such a run is not recorded.
+    is_changed: bool,
 }
 
-/// Whether the rooms of a slice differ from HEAD: such a run must not be recorded.
-pub fn is_changed(root: &Path, slice: &Slice) -> Result<bool> {
-    Ok(!git(root, &[&["status", "--porcelain", "--"], slice.rooms].concat())?.trim().is_empty())
+impl Start {
+    pub fn of(root: &Path, slice: &Slice) -> Result<Start> {
+        let commit = git(root, &["rev-parse", "HEAD"])?.trim().to_owned();
+        let rooms = rooms_at(root, slice, &commit)?;
+        let differs = git(root, &[&["status", "--porcelain", "--"], slice.rooms].concat())?;
+        Ok(Start { commit, rooms, is_changed: !differs.trim().is_empty() })
+    }
+}
+
+/// Writes what a slice's run gave.
+pub fn record(root: &Path, slice: &Slice, start: Start, entry: Entry) -> Result<()> {
+    if start.is_changed {
+        println!("slice {}: its files differ from HEAD, so the run is not recorded", slice.name);
+        return Ok(());
+    }
+    let Start { commit, rooms, .. } = start;
+    let entry = Entry { slice: slice.name.to_owned(), commit, rooms, date: run::date()?, ..entry };
+    let path = file(root, slice);
+    fs::create_dir_all(path.parent().ok_or("the ledger is a directory")?)?;
+    fs::write(&path, entry.text())?;
+    println!("slice {}: written to tests/ledger/{}; commit it", slice.name, slice.name);
+    Ok(())
 }
 
 /// How a slice stands.
@@ -158,37 +176,45 @@ fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String
     }
 }
 
-/// One line per slice; whether one of them fails the gate.
-pub fn report(root: &Path) -> Result<bool> {
-    let Ok(commits) = git(root, &["rev-list", "--first-parent", "-n", &(FAIL + 1).to_string(), "HEAD"]) else {
-        println!("slices: not in a git repository, so nothing is known of them");
-        return Ok(true);
-    };
-    let mut good = true;
+/// One line per slice; what of them fails the gate. Errors: git does not answer, although this is a repository.
+pub fn report(root: &Path) -> Result<Vec<String>> {
+    if !root.join(".git").exists() {
+        println!("slices: the source has no .git, so nothing is known of them");
+        return Ok(Vec::new());
+    }
+    if git(root, &["rev-parse", "--is-shallow-repository"])?.trim() == "true" {
+        println!(
+            "slices: this clone is shallow; for how many commits one has been due is known in a whole clone alone"
+        );
+    }
+    let commits = git(root, &["rev-list", "--first-parent", "-n", &(FAIL + 1).to_string(), "HEAD"])?;
+    let mut failing = Vec::new();
     for slice in slices::ALL {
+        let of_file = |e: &dyn std::fmt::Display| format!("tests/ledger/{}: {e}", slice.name);
         let text = fs::read_to_string(file(root, slice)).ok();
-        let entry = text.map(|text| Entry::parse(&text)).transpose();
-        let entry = entry.map_err(|e| format!("tests/ledger/{}: {e}", slice.name))?;
-        let history = commits.lines().map_while(|commit| rooms_at(root, slice, commit).ok());
-        let standing = standing(entry.as_ref(), history);
+        let entry = text.map(|text| Entry::parse(&text)).transpose().map_err(|e| of_file(&e))?;
+        if let Some(other) = entry.as_ref().filter(|entry| entry.slice != slice.name) {
+            return Err(of_file(&format!("it is of the slice {}", other.slice)).into());
+        }
+        let history: Result<Vec<_>> = commits.lines().map(|commit| rooms_at(root, slice, commit)).collect();
+        let standing = standing(entry.as_ref(), history?.into_iter());
         let said = match &standing {
             Standing::Current => "current".to_owned(),
-            Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits: run it before anything lands"),
-            Standing::Due(n) if *n >= WARN => {
-                format!("DUE for {n} commits: run it soon, the gate fails from {FAIL} on")
-            }
+            Standing::Due(n) if *n > FAIL => format!("DUE for more than {FAIL} commits"),
+            Standing::Due(n) if *n >= WARN => format!("DUE for {n} commits: the gate fails beyond {FAIL}"),
             Standing::Due(n) => format!("due for {n} commits"),
             Standing::Never => "NEVER RUN".to_owned(),
             Standing::Red => "RED, and its file does not say why that is left".to_owned(),
         };
-        let last = entry.map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
-        println!("slice {:<18} {said}{}", slice.name, last.unwrap_or_default());
-        good &= !standing.fails();
+        let why = entry.as_ref().filter(|entry| !entry.green && !entry.why.is_empty());
+        let why = why.map(|entry| format!("; red: {}", entry.why)).unwrap_or_default();
+        let last = entry.as_ref().map(|e| format!("; {} {}, {} s, {}", e.date, e.counts, e.seconds, short(&e.commit)));
+        println!("slice {:<18} {said}{why}{}", slice.name, last.unwrap_or_default());
+        if standing.fails() {
+            failing.push(format!("slice {}: {said}: run `cargo xtask test --slice {0}` ({})", slice.name, slice.what));
+        }
     }
-    if !good {
-        println!("cargo xtask test --slice NAME runs one and writes tests/ledger/NAME, which is committed");
-    }
-    Ok(good)
+    Ok(failing)
 }
 
 fn short(commit: &str) -> &str {
@@ -201,6 +227,7 @@ mod tests {
 
     fn entry() -> Entry {
         Entry {
+            slice: "x".into(),
             commit: "abc".into(),
             date: "2026-01-01".into(),
             green: true,
@@ -220,7 +247,7 @@ mod tests {
 
     #[test]
     fn file_reads_as_it_was_written() {
-        assert_eq!(Entry::parse(&entry().text("x")).unwrap(), entry());
+        assert_eq!(Entry::parse(&entry().text()).unwrap(), entry());
         assert!(Entry::parse("reslt green").unwrap_err().to_string().contains("line 1"));
     }
 

@@ -79,12 +79,15 @@ impl Verdict {
     }
 }
 
+/// Whether a place (the first) runs a test (the second, by its ID).
+pub type Runs<'a> = dyn Fn(&str, &str) -> bool + 'a;
+
 /// How strictly skips are judged.
 pub struct Strictness<'a> {
     pub allowed: &'a AllowedSkips,
     pub circumstances: Circumstances,
-    /// Whether another slice runs that test in another place; `None`: this run is everything, and nothing is left to another.
-    pub elsewhere: Option<&'a dyn Fn(&str) -> bool>,
+    /// What other slices run; `None`: this run is everything, and nothing is left to another.
+    pub elsewhere: Option<&'a Runs<'a>>,
     /// A part was named by hand: where else a test runs cannot be known.
     pub partial: bool,
 }
@@ -106,10 +109,13 @@ pub fn judge(sections: &[Section], strictness: &Strictness<'_>) -> Verdict {
         let mut left_out = BTreeSet::new();
         for (test, reason) in section.skips.iter().chain(&ignored) {
             left_out.insert(test);
-            let other = |s: &&Section| s.suite == *suite && s.place != *place;
-            let ran = sections.iter().filter(other).any(|other| other.ran(test))
-                || strictness.elsewhere.is_some_and(|elsewhere| elsewhere(test));
-            match strictness.allowed.judge(reason, ran, strictness.circumstances) {
+            let runs = |other: &str| {
+                let is_there = |section: &&Section| section.suite == *suite && section.place == other;
+                other != place
+                    && (sections.iter().filter(is_there).any(|section| section.ran(test))
+                        || strictness.elsewhere.is_some_and(|elsewhere| elsewhere(other, test)))
+            };
+            match strictness.allowed.judge(reason, strictness.circumstances, runs) {
                 Judgement::RanElsewhere => elsewhere += 1,
                 Judgement::Forbidden if !strictness.partial => {
                     verdict.red.push(format!("{place}: {test}: skipped, which is not allowed here: {reason}"));
@@ -157,8 +163,8 @@ mod tests {
         section
     }
 
-    fn verdict(sections: &[Section], elsewhere: Option<&dyn Fn(&str) -> bool>) -> Verdict {
-        let allowed = AllowedSkips::parse("no-cgroup-v2 elsewhere\nno-gpu always").unwrap();
+    fn verdict(sections: &[Section], elsewhere: Option<&Runs<'_>>) -> Verdict {
+        let allowed = AllowedSkips::parse("no-cgroup-v2 elsewhere:v2-6.1\nno-gpu always").unwrap();
         let circumstances = Circumstances { root: true, debian: true };
         judge(sections, &Strictness { allowed: &allowed, circumstances, elsewhere, partial: false })
     }
@@ -170,8 +176,10 @@ mod tests {
         assert_eq!(verdict(&[host.clone(), guest], None), Verdict { passed: 2, ..Verdict::default() });
         let alone = verdict(std::slice::from_ref(&host), None);
         assert_eq!((alone.passed, alone.red.len()), (1, 1), "{alone:?}");
-        let left = verdict(std::slice::from_ref(&host), Some(&|test| test == "live::a"));
+        let left = verdict(std::slice::from_ref(&host), Some(&|place, test| place == "v2-6.1" && test == "live::a"));
         assert_eq!((left.passed, left.red.len(), left.skipped), (1, 0, 0));
+        let same = section("v2-6.1", &["live::a"], &[("live::a", "no-cgroup-v2")]);
+        assert_eq!(verdict(&[same], Some(&|_, _| true)).red.len(), 1, "a place does not excuse its own skip");
         let gpu = verdict(&[section("host", &["live::a"], &[("live::a", "no-gpu")])], None);
         assert_eq!((gpu.passed, gpu.skipped), (0, 1));
     }
