@@ -38,6 +38,7 @@ cargo xtask test --slice NAME                 a part of the full run, into tests
                                               systemd-power, containers-boards, from-nothing
 cargo xtask test --all                        everything at full size, with random seeds (--seed N repeats one)
 cargo xtask test --changed [BASE]             what the changes since BASE (default: HEAD) can break
+cargo xtask test --list                       every test with the slice that runs it, and the guests
 cargo xtask test [--only PLACE]... [FILTER]   tests by a part of their names; PLACE: host, power, v2-6.1, v2-6.12, v2-systemd, v1-6.1
 cargo xtask bench [--all] [NAME]... [NUMBER]  the benchmarks, into docs/figures.md and the table of README.md
                                               NUMBER: goes on to what is named, as the minutes of `hour` or the tasks of `encode`

@@ -55,6 +55,7 @@ pub struct Options {
     only: Vec<String>,
     filter: String,
     seed: Option<u64>,
+    list: bool,
 }
 
 impl Options {
@@ -64,6 +65,7 @@ impl Options {
         while let Some(word) = words.next() {
             match *word {
                 "--all" => options.scope = Scope::All,
+                "--list" => options.list = true,
                 "--slice" => {
                     let name = words.next().ok_or_else(|| format!("--slice takes one of {:?}", slices::names()))?;
                     options.scope = Scope::Slice(slices::named(name)?);
@@ -178,6 +180,9 @@ pub fn run(options: &Options) -> Result<bool> {
     let root = crate::root();
     let logs = root.join("target/test-run");
     fs::create_dir_all(&logs)?;
+    if options.list {
+        return list(&root);
+    }
     let steps = Steps::begin();
     state::prepare();
     let start = match &options.scope {
@@ -213,9 +218,29 @@ pub fn run(options: &Options) -> Result<bool> {
     Ok(verdict.red.is_empty())
 }
 
-fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
+fn tiers(root: &Path) -> Result<Tiers> {
     let text = fs::read_to_string(root.join("tests/tiers"))?;
-    let tiers = Tiers::parse(&text, &slices::names()).map_err(|e| format!("tests/tiers: {e}"))?;
+    Ok(Tiers::parse(&text, &slices::names()).map_err(|e| format!("tests/tiers: {e}"))?)
+}
+
+/// Each test by its ID, who runs it on the host (the gate or a slice), and the guests that run it.
+fn list(root: &Path) -> Result<bool> {
+    let (tiers, suites) = (tiers(root)?, suites::all(&cargo::build_tests(root)?)?);
+    for suite in &suites {
+        for id in suite.tests.iter().map(|test| suite.id(test)) {
+            let guests = GUESTS
+                .iter()
+                .filter(|guest| guest.system != System::V1 && guest.chooses(&id) && !tiers.is_host_only(&id));
+            let mut guests: Vec<&str> = guests.map(|guest| guest.name).collect();
+            guests.extend(tiers.is_core(&id).then_some("gate-guest"));
+            println!("{id}\t{}\t{}", tiers.slice_of(&id).unwrap_or("gate"), guests.join(" "));
+        }
+    }
+    Ok(true)
+}
+
+fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
+    let tiers = tiers(root)?;
     let text = fs::read_to_string(root.join("tests/allowed-skips"))?;
     let allowed = AllowedSkips::parse(&text).map_err(|e| format!("tests/allowed-skips: {e}"))?;
     let patience = state::patience();
@@ -260,7 +285,8 @@ fn tests(options: &Options, size: Size, root: &Path, logs: &Path, steps: &Steps)
         let whole = suites.iter().flat_map(|suite| suite.tests.iter().map(|test| suite.id(test)));
         let whole: Vec<String> = whole.filter(|whole| report::same_test(whole, id)).collect();
         let guest = GUESTS.iter().find(|guest| guest.name == place);
-        whole.iter().any(|id| guest.map_or(place == "host", |guest| guest.chooses(id)))
+        let runs = |guest: &Guest, id: &str| guest.chooses(id) && !tiers.is_host_only(id);
+        whole.iter().any(|id| guest.map_or(place == "host", |guest| runs(guest, id)))
     };
     let strictness = Strictness {
         allowed: &allowed,
@@ -321,6 +347,7 @@ fn plan<'a>(
     let of_the_gate = guests::of_the_gate(root);
     let in_guest = |guest: &Guest, id: &str| {
         fits(id)
+            && (by_hand || !tiers.is_host_only(id))
             && match &options.scope {
                 _ if by_hand => options.wants(guest.name),
                 Scope::Gate => guest.name == of_the_gate.name && tiers.is_core(id),

@@ -2,20 +2,23 @@
 //!
 //! ```text
 //! # where             tests, by the beginning of their IDs      why
-//! host-long           live::coherent::in_ten_thousand_          # 121 s
+//! host-long           live::follow::a_reader_that_stalls_       # 65 s
 //! gate-guest          live::memory::
+//! host-only           live::follow::a_reader_that_stalls_       # asks nothing of a kernel
 //! ```
 //! An ID is `suite::path::of::the_test`; the longest beginning that fits decides. `gate-guest` tests run on the host as well.
 //! `tests/house` reads the same file, so this module uses the standard library alone.
 
-/// In place of a slice: tests that the gate runs in its guest as well.
+/// In place of a slice: tests that the gate runs in its guest as well, and tests that no guest runs.
 const GUEST: &str = "gate-guest";
+const HOST: &str = "host-only";
 
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Tiers {
     /// Beginning of an ID, slice.
     left: Vec<(String, String)>,
     core: Vec<String>,
+    host_only: Vec<String>,
 }
 
 impl Tiers {
@@ -27,6 +30,7 @@ impl Tiers {
             match words[..] {
                 [] => {}
                 [GUEST, tests] => tiers.core.push(tests.to_owned()),
+                [HOST, tests] => tiers.host_only.push(tests.to_owned()),
                 [slice, tests] if slices.contains(&slice) => tiers.left.push((tests.to_owned(), slice.to_owned())),
                 [slice, _] => return Err(format!("line {}: no slice {slice}: {}", at + 1, slices.join(", "))),
                 _ => return Err(format!("line {}: expected a slice and the beginning of test IDs", at + 1)),
@@ -46,9 +50,14 @@ impl Tiers {
         self.core.iter().any(|tests| id.starts_with(tests.as_str()))
     }
 
-    /// The beginnings that are left to slices.
+    /// Whether no guest runs it.
+    pub fn is_host_only(&self, id: &str) -> bool {
+        self.host_only.iter().any(|tests| id.starts_with(tests.as_str()))
+    }
+
+    /// The beginnings of tests that do not run in every place.
     pub fn left(&self) -> impl Iterator<Item = &str> {
-        self.left.iter().map(|(tests, _)| tests.as_str())
+        self.left.iter().map(|(tests, _)| tests.as_str()).chain(self.host_only.iter().map(String::as_str))
     }
 
     /// Those of the gate's guest.
@@ -63,13 +72,14 @@ mod tests {
 
     #[test]
     fn longest_beginning_decides_and_unlisted_tests_are_the_gates() {
-        let text = "# a comment\nhost-long live::  # 300 s\nboards live::short::\ngate-guest live::short::a\n";
+        let text = "# a comment\nhost-long live::  # 300 s\nboards live::short::\ngate-guest live::short::a\nhost-only live::x";
         let tiers = Tiers::parse(text, &["host-long", "boards"]).unwrap();
         assert_eq!(tiers.slice_of("live::memory::x"), Some("host-long"));
         assert_eq!(tiers.slice_of("live::short::x"), Some("boards"));
         assert_eq!(tiers.slice_of("observed::live::x"), None);
         assert!(tiers.is_core("live::short::all") && !tiers.is_core("live::short::b"));
-        assert_eq!((tiers.left().count(), tiers.core().count()), (2, 1));
+        assert!(tiers.is_host_only("live::x::y") && !tiers.is_host_only("live::short::a"));
+        assert_eq!((tiers.left().count(), tiers.core().count()), (3, 1));
     }
 
     #[test]
