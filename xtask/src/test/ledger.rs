@@ -165,13 +165,18 @@ impl Standing {
     }
 }
 
-/// Newest first: the rooms' hashes at HEAD and at the commits before it.
+/// Newest first: the rooms' hashes at HEAD and at the commits before it. A room that was not recorded counts as changed once.
 fn standing(entry: Option<&Entry>, history: impl Iterator<Item = BTreeMap<String, String>>) -> Standing {
     let Some(entry) = entry else { return Standing::Never };
     if !entry.green && entry.why.is_empty() {
         return Standing::Red;
     }
-    match history.take_while(|rooms| *rooms != entry.rooms).count() {
+    let mut history = history.peekable();
+    let has_new_room = history.peek().is_some_and(|rooms| !rooms.keys().eq(entry.rooms.keys()));
+    let differs = |rooms: &BTreeMap<String, String>| {
+        rooms.iter().any(|(room, hash)| entry.rooms.get(room).is_some_and(|recorded| recorded != hash))
+    };
+    match history.take_while(differs).count().max(usize::from(has_new_room)) {
         0 => Standing::Current,
         commits => Standing::Due(commits),
     }
@@ -257,6 +262,8 @@ mod tests {
         let standing = |entry: &Entry, hashes: &[&str]| standing(Some(entry), hashes.iter().map(|hash| rooms(hash)));
         assert_eq!(standing(&entry(), &["1", "0"]), Standing::Current);
         assert_eq!(standing(&entry(), &["3", "2", "1"]), Standing::Due(2));
+        let more = [("src/a".to_owned(), "1".to_owned()), ("src/b".to_owned(), "7".to_owned())].into();
+        assert_eq!(super::standing(Some(&entry()), [more].into_iter()), Standing::Due(1), "a room is new");
         let long = vec!["2"; FAIL + 1];
         assert!(standing(&entry(), &long).fails());
         assert!(!standing(&entry(), &long[1..]).fails());
