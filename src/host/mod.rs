@@ -15,3 +15,4 @@ pub mod process;
 pub mod roots;
 pub mod systemd;
 pub mod tree;
+pub mod untrusted;

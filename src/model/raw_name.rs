@@ -66,7 +66,7 @@ fn stand_in(byte: u8) -> char {
     char::from_u32(FIRST + u32::from(byte)).unwrap_or(char::REPLACEMENT_CHARACTER)
 }
 
-fn byte(c: char) -> Option<u8> {
+pub(super) fn byte(c: char) -> Option<u8> {
     u32::from(c).checked_sub(FIRST).and_then(|n| u8::try_from(n).ok()).filter(|byte| !byte.is_ascii())
 }
 

@@ -1,4 +1,21 @@
-//! Text of others, before it is shown.
+//! Text that somebody else chose, before it becomes a label, a log line or a line on a terminal.
+//!
+//! ```text
+//! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
+//! log_text     a field of a log line: one line of at most 1 kB
+//! terminal     whatever a command prints, except what a task wrote
+//! ```
+
+use std::borrow::Cow;
+
+use super::raw_name;
+
+/// The longest label value, in bytes; the digest of a cut one is part of it.
+pub const LONGEST_LABEL_VALUE: usize = 200;
+/// The longest text of somebody else in one field of a log line, in bytes.
+pub const LONGEST_LOG_TEXT: usize = 1_000;
+/// `~` and 16 hexadecimal digits.
+const DIGEST: usize = 17;
 
 /// Whether a terminal is steered by this character instead of showing it: control characters, and those that turn the direction of
 /// the text around, so that a name can pass for another one, or hide what stands beside it.
@@ -7,5 +24,89 @@
 pub fn steers_a_terminal(c: char) -> bool {
     let turns_direction =
         matches!(c, '\u{061c}' | '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    c.is_control() || turns_direction
+    // A line or paragraph separator begins a line of its own where it is shown.
+    c.is_control() || turns_direction || matches!(c, '\u{2028}' | '\u{2029}')
+}
+
+/// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay different: one that is
+/// changed ends in `~` and a digest of the whole.
+pub fn label_value(text: &str) -> Cow<'_, str> {
+    let is_kept = |c: char| !steers_a_terminal(c) && raw_name::byte(c).is_none();
+    if text.len() <= LONGEST_LABEL_VALUE && text.chars().all(is_kept) {
+        return Cow::Borrowed(text);
+    }
+    // What is behind the first 200 characters is not shown in any case, however long it is.
+    let head = cut(text, LONGEST_LABEL_VALUE);
+    let clean: String = raw_name::shown(head).chars().map(|c| if steers_a_terminal(c) { '?' } else { c }).collect();
+    Cow::Owned(format!("{}~{:016x}", cut(&clean, LONGEST_LABEL_VALUE - DIGEST), digest(text)))
+}
+
+/// One line of at most [`LONGEST_LOG_TEXT`] bytes; what is left out is said at its end.
+pub fn log_text(text: &str) -> String {
+    let head = terminal(cut(text.trim_end(), LONGEST_LOG_TEXT));
+    match text.trim_end().len().checked_sub(LONGEST_LOG_TEXT) {
+        None | Some(0) => head.into_owned(),
+        Some(more) => format!("{head}… ({more} bytes more)"),
+    }
+}
+
+/// Characters that would steer a terminal are written as Rust writes them: `\u{1b}`.
+pub fn terminal(text: &str) -> Cow<'_, str> {
+    if !text.chars().any(steers_a_terminal) {
+        return Cow::Borrowed(text);
+    }
+    let mut shown = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if steers_a_terminal(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+    }
+    Cow::Owned(shown)
+}
+
+/// At most so many bytes of it, whole characters.
+pub fn cut(text: &str, most: usize) -> &str {
+    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
+    &text[..end.unwrap_or(0)]
+}
+
+/// The same in each run of the agent. FNV-1a: it keeps names apart and protects nothing.
+pub fn digest(text: &str) -> u64 {
+    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn label_values_are_kept_cut_or_cleaned() {
+        assert!(matches!(label_value("naïve-web_1"), Cow::Borrowed(_)));
+        let long = "a".repeat(201);
+        let cut = label_value(&long);
+        assert_eq!(cut.len(), LONGEST_LABEL_VALUE);
+        assert_ne!(cut, label_value(&format!("{}b", "a".repeat(200))));
+        let steered = label_value("user@\u{1b}[2J.service");
+        assert!(steered.starts_with("user@?[2J.service~"), "{steered}");
+        assert_ne!(label_value("a\u{1}"), label_value("a\u{2}"));
+        assert!(label_value("o\u{efff}d").starts_with("o\\xffd~"));
+    }
+
+    #[test]
+    fn a_log_text_is_one_line_that_counts_what_it_leaves_out() {
+        assert_eq!(log_text("exit 1\n"), "exit 1");
+        assert_eq!(log_text("one\ntwo\u{1b}[2J"), "one\\ntwo\\u{1b}[2J");
+        let long = log_text(&"x".repeat(100_000));
+        assert!(long.ends_with("x… (99000 bytes more)") && long.len() < 1_100, "{long}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_steers_a_terminal_or_grows(text in ".{0,400}") {
+            let label = label_value(&text).into_owned();
+            prop_assert!(label.len() <= LONGEST_LABEL_VALUE && !label.chars().any(steers_a_terminal));
+            prop_assert_eq!(label_value(&label), &*label, "a clean text stays as it is");
+            prop_assert!(!log_text(&text).chars().any(steers_a_terminal));
+            prop_assert!(!terminal(&text).chars().any(steers_a_terminal));
+        }
+    }
 }

@@ -44,8 +44,9 @@ use std::path::PathBuf;
 
 use self::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup};
 use self::naming::{Runtime, RuntimePlaces};
-use self::table::{ObservedAllocs, cut};
+use self::table::ObservedAllocs;
 use crate::model::alloc::AllocSource;
+use crate::model::text::label_value;
 
 pub use kept::Keep;
 pub use observer::{Observer, Parts};
@@ -96,9 +97,6 @@ impl Default for Config {
     }
 }
 
-/// A value is cut here.
-const LONGEST_LABEL: usize = 256;
-
 impl Config {
     /// Whether an alloc that is called so is to be shown.
     pub fn wants(&self, source: AllocSource, naming: &Naming) -> bool {
@@ -137,8 +135,7 @@ impl Config {
         let wanted = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
         let clean =
             |name: &str| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>();
-        let shown =
-            wanted.map(|(name, value)| (format!("label_{}", clean(name)), cut(value, LONGEST_LABEL).to_owned()));
+        let shown = wanted.map(|(name, value)| (format!("label_{}", clean(name)), label_value(value).into_owned()));
         shown.filter(|(name, _)| names.insert(name.clone())).collect()
     }
 }
@@ -221,6 +218,7 @@ mod tests {
         assert!(Config::default().chosen(&labels).is_empty());
         let names = ["com.example/team", "com.example.team", "none"].map(str::to_owned).to_vec();
         let shown = Config { labels: names, ..Config::default() }.chosen(&labels);
-        assert_eq!(shown, [("label_com_example_team".to_owned(), "a".repeat(256))], "one name, one label");
+        let value = label_value(&"a".repeat(300)).into_owned();
+        assert_eq!(shown, [("label_com_example_team".to_owned(), value)], "one name, one label");
     }
 }

@@ -18,16 +18,12 @@ use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
-use crate::model::raw_name;
 use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome};
+use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// Longer ones are cut, and told apart by what they were.
-const LONGEST_ID: usize = 200;
-/// Registry, name, tag and digest fit.
-const LONGEST_IMAGE: usize = 400;
 /// Whoever starts something again waits for minutes at the most: so long, and of so many, is known what it was.
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
@@ -167,7 +163,7 @@ impl ObservedAllocs {
     pub fn id_of(source: AllocSource, native: &str) -> String {
         // As it is written everywhere.
         let prefix = if source == AllocSource::Kubernetes { "k8s" } else { source.as_str() };
-        tidy(&format!("{prefix}:{native}"), native)
+        label_value(&format!("{prefix}:{native}")).into_owned()
     }
 
     pub fn is_known(&self, path: &str) -> bool {
@@ -404,7 +400,7 @@ impl ObservedAllocs {
             same_name || (held.native != naming.native && held.ended_at.is_none())
         };
         match self.allocs.get(&wanted) {
-            Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", hash(path))),
+            Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
             Some(_) | None => wanted,
         }
     }
@@ -431,7 +427,7 @@ impl Held {
             name: TaskName::from(naming.task.as_str()),
             driver: naming.driver.clone(),
             user: naming.user.clone(),
-            image: naming.image.as_deref().map(|image| cut(image, LONGEST_IMAGE).to_owned()),
+            image: naming.image.as_deref().map(|image| label_value(image).into_owned()),
         };
         let mut tasks = before.tasks.clone();
         tasks[at] = task;
@@ -512,7 +508,7 @@ fn exit(
 
 /// Each name of it can be shown: whoever makes a cgroup may call it anything.
 fn printable(naming: Naming) -> Naming {
-    let tidy = |name: String| tidy(&name, &name);
+    let tidy = |name: String| label_value(&name).into_owned();
     Naming {
         task: tidy(naming.task),
         name: tidy(naming.name),
@@ -521,27 +517,6 @@ fn printable(naming: Naming) -> Naming {
         namespace: tidy(naming.namespace),
         ..naming
     }
-}
-
-/// Bounded, without control characters and what stands for bytes that are no text; what that makes of two that differ differs too. `of`: what
-/// tells them apart.
-fn tidy(text: &str, of: &str) -> String {
-    let whole: String = raw_name::shown(text).chars().map(|c| if c.is_control() { '?' } else { c }).collect();
-    if whole.len() <= LONGEST_ID && whole == text {
-        return whole;
-    }
-    format!("{}~{:016x}", cut(&whole, LONGEST_ID - 17), hash(of))
-}
-
-/// So many bytes of it at most, whole characters.
-pub fn cut(text: &str, most: usize) -> &str {
-    let end = (0..=most.min(text.len())).rev().find(|at| text.is_char_boundary(*at));
-    &text[..end.unwrap_or(0)]
-}
-
-/// The same in each run of the agent. FNV-1a.
-fn hash(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3))
 }
 
 #[cfg(test)]
@@ -723,7 +698,10 @@ mod tests {
         assert_eq!(ObservedAllocs::id_of(AllocSource::Kubernetes, "shop/web"), "k8s:shop/web");
         let long = "ä".repeat(4_000);
         let all = ["/a", "/a?", "/a\n", "/a\t", "/a\u{efff}", "/a\\xff", &long, &format!("{long}x")].map(id);
-        assert!(all.iter().all(|id| id.len() <= LONGEST_ID && !id.contains(char::is_control)), "{all:?}");
+        assert!(
+            all.iter().all(|id| id.len() <= crate::model::text::LONGEST_LABEL_VALUE && !id.contains(char::is_control)),
+            "{all:?}"
+        );
         assert_eq!((&*all[1], &*all[5]), ("cgroup:/a?", "cgroup:/a\\xff"), "what can be shown is");
         assert!(all[4].starts_with("cgroup:/a\\xff~"), "{all:?}");
         assert_eq!(all.iter().collect::<std::collections::BTreeSet<_>>().len(), all.len(), "{all:?}");

@@ -1,0 +1,251 @@
+//! Files that somebody else may have written, named or replaced: each is opened without waiting, read up to a limit, and never followed
+//! through a link that somebody planted.
+//!
+//! ```text
+//! read         a file at a path of our own: regular, up to a limit
+//! component    a name of somebody else's, as one component of a path
+//! Directory    opens what is beneath it, by such components alone
+//! environment  chosen variables of a process, up to 1 MiB
+//! ```
+//! Source: openat2(2), proc_pid_environ(5).
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
+use rustix::io::Errno;
+
+/// Of an environment no more is read; what stands behind it is not found.
+pub const LARGEST_ENVIRONMENT: usize = 1 << 20;
+/// The longest value of a variable that is kept, in bytes.
+const LONGEST_VARIABLE: usize = 4 << 10;
+/// A name of a directory's entry is no longer. Source: limits.h, `NAME_MAX`.
+const LONGEST_NAME: usize = 255;
+
+/// Opening never waits for a FIFO's writer, makes no terminal ours and runs no device: `O_NONBLOCK`, then a regular file or an error.
+const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// The whole of a regular file of at most `limit` bytes.
+///
+/// Errors: those of open(2) and read(2); `InvalidInput`: no regular file; `FileTooLarge`: it is larger.
+pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let file = rustix::fs::open(path, FLAGS, Mode::empty())?;
+    read_regular(file, limit)
+}
+
+/// The same as UTF-8. Errors: as [`read`]'s; `InvalidData`: it is no UTF-8.
+pub fn read_to_string(path: &Path, limit: usize) -> io::Result<String> {
+    String::from_utf8(read(path, limit)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
+}
+
+fn read_regular(file: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
+    let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
+    }
+    read_all(File::from(file), limit)
+}
+
+/// All that a reader gives, at most `limit` bytes. Errors: `FileTooLarge`: it gives more.
+pub fn read_all(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    reader.take(limit as u64 + 1).read_to_end(&mut bytes)?;
+    if bytes.len() > limit {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {limit} bytes")));
+    }
+    Ok(bytes)
+}
+
+/// A name of somebody else's that may be one component of a path: letters, digits and `-_.:@+=%,` alone, not hidden, not `..`.
+pub fn component(name: &str) -> Option<&str> {
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@+=%,".contains(c);
+    let fits = !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && name.chars().all(is_allowed);
+    fits.then_some(name)
+}
+
+/// A directory under which files of another program are. Nothing beneath it leads out of it: no link is followed.
+#[derive(Debug)]
+pub struct Directory {
+    path: PathBuf,
+    descriptor: OwnedFd,
+}
+
+impl Directory {
+    /// Errors: those of open(2).
+    pub fn open(path: &Path) -> io::Result<Directory> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Directory { path: path.to_owned(), descriptor: rustix::fs::open(path, flags, Mode::empty())? })
+    }
+
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A regular file of at most `limit` bytes beneath this directory, that belongs to root or to the agent's user. Each of `components`
+    /// is checked by [`component`].
+    ///
+    /// Errors: as [`read`]'s; `InvalidInput`: a name that is no component; `PermissionDenied`: another user's file; ELOOP, EXDEV: a link.
+    pub fn read(&self, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
+        let odd = components.iter().find(|name| component(name).is_none());
+        if let Some(odd) = odd.or(if components.is_empty() { Some(&"") } else { None }) {
+            let why = format!("{:?} is no name of a file here", crate::model::text::log_text(odd));
+            return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+        }
+        let file = self.beneath(components)?;
+        let stat = rustix::fs::fstat(&file)?;
+        if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+            let why = format!("it belongs to another user (uid {})", stat.st_uid);
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        read_regular(file, limit)
+    }
+
+    fn beneath(&self, components: &[&str]) -> rustix::io::Result<OwnedFd> {
+        let relative: PathBuf = components.iter().collect();
+        let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
+        match rustix::fs::openat2(&self.descriptor, &relative, FLAGS, Mode::empty(), resolve) {
+            // Before Linux 5.6, or where a filter of system calls does not know it.
+            Err(Errno::NOSYS | Errno::PERM) => self.step_by_step(components),
+            opened => opened,
+        }
+    }
+
+    /// What openat2 does, one component after another.
+    fn step_by_step(&self, components: &[&str]) -> rustix::io::Result<OwnedFd> {
+        let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let (last, above) = components.split_last().ok_or(Errno::NOENT)?;
+        let mut at = self.descriptor.try_clone().map_err(|_| Errno::MFILE)?;
+        for name in above {
+            at = rustix::fs::openat(&at, *name, way, Mode::empty())?;
+        }
+        rustix::fs::openat(&at, *last, FLAGS | OFlags::NOFOLLOW, Mode::empty())
+    }
+}
+
+/// Of an environment (`NAME=value`, each ended by 0) the variables in `wanted` that are not empty, in the first
+/// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. A value of more than 4 KiB is left out.
+///
+/// Errors: those of read(2).
+pub fn environment(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<String, String>> {
+    let mut found = BTreeMap::new();
+    let (mut piece, mut line, mut read) = ([0; 16 << 10], Vec::new(), 0);
+    while read < LARGEST_ENVIRONMENT && found.len() < wanted.len() {
+        let length = match file.read(&mut piece) {
+            Ok(0) => break,
+            Ok(length) => length,
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+            Err(e) => return Err(e),
+        };
+        read += length;
+        for byte in &piece[..length] {
+            match byte {
+                0 => {
+                    take(&line, wanted, &mut found);
+                    line.clear();
+                }
+                // One byte more than fits says that it is too long.
+                _ if line.len() <= LONGEST_VARIABLE => line.push(*byte),
+                _ => {}
+            }
+        }
+    }
+    Ok(found)
+}
+
+fn take(line: &[u8], wanted: &[&str], found: &mut BTreeMap<String, String>) {
+    if line.len() > LONGEST_VARIABLE {
+        return;
+    }
+    let pair = std::str::from_utf8(line).ok().and_then(|line| line.split_once('='));
+    if let Some((name, value)) = pair.filter(|(name, value)| wanted.contains(name) && !value.is_empty()) {
+        found.entry(name.to_owned()).or_insert_with(|| value.to_owned());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn read_refuses_what_has_no_end_and_what_would_wait() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::write(path("file"), "text").unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, path("fifo"), FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let kind = |name: &str, limit| read(&path(name), limit).map_err(|e| e.kind());
+        assert_eq!(kind("file", 4), Ok(b"text".to_vec()));
+        assert_eq!(kind("file", 3), Err(io::ErrorKind::FileTooLarge));
+        assert_eq!(kind("fifo", 9), Err(io::ErrorKind::InvalidInput), "at once");
+        assert_eq!(kind(".", 9), Err(io::ErrorKind::InvalidInput));
+        assert_eq!(kind("none", 9), Err(io::ErrorKind::NotFound));
+        symlink("/dev/zero", path("zero")).unwrap();
+        assert_eq!(kind("zero", 9), Err(io::ErrorKind::InvalidInput));
+    }
+
+    #[test]
+    fn a_directory_gives_only_regular_files_beneath_it() {
+        let top = tempfile::tempdir().unwrap();
+        let below = top.path().join("run");
+        std::fs::create_dir_all(below.join("one")).unwrap();
+        std::fs::write(top.path().join("secret"), "secret").unwrap();
+        std::fs::write(below.join("one/a.xml"), "a").unwrap();
+        symlink("../../secret", below.join("one/up.xml")).unwrap();
+        symlink("one", below.join("link")).unwrap();
+        let directory = Directory::open(&below).unwrap();
+        for open in [Directory::beneath, Directory::step_by_step] {
+            assert!(open(&directory, &["one", "a.xml"]).is_ok());
+            assert!(open(&directory, &["one", "up.xml"]).is_err(), "a link");
+            assert!(open(&directory, &["link", "a.xml"]).is_err(), "a link on the way");
+        }
+        assert_eq!(directory.read(&["one", "a.xml"], 9).unwrap(), b"a");
+        for odd in [&["..", "secret"][..], &["/etc/passwd"], &["one/../../secret"], &["a\0"], &[""], &[]] {
+            assert_eq!(directory.read(odd, 9).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{odd:?}");
+        }
+    }
+
+    /// Gives bytes without end, and counts them.
+    struct Endless(usize);
+
+    impl Read for Endless {
+        fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+            into.fill(b'A');
+            self.0 += into.len();
+            Ok(into.len())
+        }
+    }
+
+    #[test]
+    fn an_environment_is_read_up_to_its_limit_and_no_further_than_needed() {
+        let of = |bytes: &[u8]| environment(bytes, &["JOB", "GROUP"]).unwrap();
+        let job = BTreeMap::from([("JOB".to_owned(), "web".to_owned())]);
+        assert_eq!(of(b"SECRET=x\0JOB=web\0GROUP=\0\xff=1\0JOB=later\0"), job);
+        assert_eq!(of(b"JOB=we"), BTreeMap::new(), "a variable without an end");
+        assert_eq!(of(&[b"GROUP=".as_slice(), &[b'x'; 5_000], b"\0JOB=web\0"].concat()), job, "too long a value");
+        let mut endless = Endless(0);
+        assert_eq!(environment(&mut endless, &["JOB"]).unwrap(), BTreeMap::new());
+        assert_eq!(endless.0, LARGEST_ENVIRONMENT);
+        let mut after = b"JOB=web\0".chain(Endless(0));
+        assert_eq!(environment(&mut after, &["JOB"]).unwrap(), job);
+        assert_eq!(after.into_inner().1.0, 0, "nothing behind what was wanted is read");
+    }
+
+    proptest! {
+        #[test]
+        fn components_stay_where_they_are_joined(name in ".{0,300}|[a-z./]{0,9}") {
+            if let Some(name) = component(&name) {
+                let joined = Path::new("/a").join(name);
+                prop_assert_eq!(joined.parent(), Some(Path::new("/a")));
+            }
+        }
+        #[test]
+        fn no_environment_panics_or_keeps_much(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
+            let found = environment(&bytes[..], &["A", "B"]).unwrap();
+            prop_assert!(found.values().all(|value| value.len() <= LONGEST_VARIABLE));
+        }
+    }
+}
