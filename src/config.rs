@@ -46,6 +46,8 @@ pub struct Config {
     /// State, logs and the Unix socket live here, for one agent at a time.
     pub data_dir: PathBuf,
     pub api: api::Config,
+    /// Memory that the agent keeps below, in MiB; 0: its cgroup's limit alone.
+    pub memory_limit_mib: u64,
     pub telemetry: snapshot::Config,
     pub cgroup: CgroupConfig,
     pub collectors: collectors::Config,
@@ -88,6 +90,7 @@ impl Config {
         Config {
             data_dir,
             api: api::Config::default(),
+            memory_limit_mib: 1024,
             telemetry: snapshot::Config::default(),
             collectors: collectors::Config::default(),
             cgroup: CgroupConfig::default(),

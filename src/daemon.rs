@@ -10,6 +10,7 @@ mod bind;
 mod error;
 mod home;
 mod look;
+mod memory;
 mod needs;
 mod node;
 mod observed;
@@ -179,7 +180,9 @@ impl Daemon {
         steps.at(Step::Sampler);
         let Ground { sampling, info, parent, home, ends, stock, .. } = ground;
 
-        let devices = follow_devices(&config, &data_dir, &handle, &clock, &sampling.roots);
+        let roots = sampling.roots.clone();
+        let memory_limit = memory::limit_of(&roots, &sampling.layout, config.memory_limit_mib);
+        let devices = follow_devices(&config, &data_dir, &handle, &clock, &roots);
         stock.open(&devices);
         let keep = Keep { path: data_dir.observed(), boot_id: info.boot_id.clone() };
         let others = observed::Others { sampling: &sampling, ends, keep };
@@ -217,6 +220,11 @@ impl Daemon {
             tokio::spawn(give_back_heap(Arc::clone(handle.board()), sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
+        if let Some(limit) = memory_limit {
+            let (observer, bodies, metrics) = (observer.clone(), Arc::clone(&bodies), Arc::clone(&metrics));
+            let shedders = memory::Shedders { observer, bodies, metrics };
+            chores.push(tokio::spawn(memory::keep_below(limit, roots, shedders)));
+        }
         let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
         chores.extend(exporters::ALL.iter().filter_map(|exporter| (exporter.run)(&parts)));
         if process::are_given() {

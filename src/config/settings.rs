@@ -132,6 +132,15 @@ static OURS: &[Setting] = &[
         get: |c| Some(c.api.max_connections.to_string()),
     },
     Setting {
+        stanza: "agent",
+        key: "memory_limit_mib",
+        env: "ALLOSTAT_MEMORY_LIMIT_MIB",
+        about: "Memory that the agent keeps below, in MiB: near it, it leaves out observed workloads, then details. Its cgroup's limit \
+                counts as well. 0: that alone.",
+        kind: Kind::Whole(0, 1_000_000, |c, n| c.memory_limit_mib = n),
+        get: |c| Some(c.memory_limit_mib.to_string()),
+    },
+    Setting {
         stanza: "telemetry",
         key: "tick",
         env: "ALLOSTAT_TICK",

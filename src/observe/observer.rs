@@ -77,6 +77,7 @@ pub struct Observer {
     bell: Bell,
     delivered: Arc<Mutex<Vec<AllocId>>>,
     waiting: Arc<AtomicUsize>,
+    is_short: Arc<AtomicBool>,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
 }
 
@@ -88,6 +89,7 @@ impl Observer {
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
         let mut work = Work::new(parts, inquiries, Arc::clone(&delivered), Arc::clone(&waiting));
+        let is_short = Arc::clone(&work.is_short);
         let stopped = Arc::clone(&stop);
         let begin = move || {
             work.begin();
@@ -97,12 +99,17 @@ impl Observer {
             work.keep_usage();
         };
         let thread = std::thread::Builder::new().name("observer".into()).spawn(begin)?;
-        Ok(Observer { stop, bell, delivered, waiting, thread: Mutex::new(Some(thread)) })
+        Ok(Observer { stop, bell, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
     }
 
     /// What runs has been found, and has the names by which it is shown: none is waited for.
     pub fn is_settled(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
+    }
+
+    /// Whether workloads that begin are left out, because memory is short. Those that are left out are added later, if they still run.
+    pub fn take_no_more(&self, is_short: bool) {
+        self.is_short.store(is_short, Ordering::Relaxed);
     }
 
     /// The final series of these were delivered: those of them that are observed may go.
@@ -162,6 +169,8 @@ struct Work {
     delivered: Arc<Mutex<Vec<AllocId>>>,
     /// How many are measured, and not shown yet.
     waiting: Arc<AtomicUsize>,
+    /// Memory is short: nothing is added.
+    is_short: Arc<AtomicBool>,
     /// Just made.
     fresh: HashMap<String, Instant>,
     /// Plain cgroups without processes, and whether something had run there when they were looked at last.
@@ -224,6 +233,7 @@ impl Work {
             allocs: ObservedAllocs::default(),
             delivered,
             waiting,
+            is_short: Arc::default(),
             fresh: HashMap::new(),
             empty: BTreeMap::new(),
             unnamed: HashMap::new(),
@@ -348,7 +358,8 @@ impl Work {
     }
 
     fn has_room(&self) -> bool {
-        self.allocs.running() + self.unnamed.len() < self.parts.config.max_allocs
+        !self.is_short.load(Ordering::Relaxed)
+            && self.allocs.running() + self.unnamed.len() < self.parts.config.max_allocs
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {

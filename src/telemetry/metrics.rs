@@ -12,6 +12,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 use super::access::{self, Admission};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
+use super::memory::{self, MemoryMetrics};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
@@ -246,7 +247,7 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, history::METRICS].into_iter().flatten().copied()
+    [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS].into_iter().flatten().copied()
 }
 
 /// The descriptor of a gathered family.
@@ -349,6 +350,7 @@ pub struct Metrics {
     pub others: Others,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
     pub push: Push,
 }
@@ -393,6 +395,7 @@ impl Metrics {
             access: Admission::new(r),
             others: Others::new(r),
             ends: EndsOnRecord::new(r),
+            memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
             durations: ByWorkload::default(),
@@ -504,6 +507,10 @@ impl Metrics {
     pub fn state_db_size(&self, bytes: u64) {
         let gauge = self.state_db_size.get_or_init(|| gauge(&self.registry, &STATE_DB_SIZE));
         gauge.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+    /// The agent's own memory: the series are absent until this is called once.
+    pub fn memory(&self) -> &MemoryMetrics {
+        self.memory.get_or_init(|| MemoryMetrics::new(&self.registry))
     }
     /// What a start has found so far: there are no such series before. `found`: tasks, in the order of [`FoundAs::ALL`].
     pub fn restored(&self, found: [u64; FoundAs::ALL.len()], took: Duration, quarantined: usize) {

@@ -8,6 +8,7 @@ pub mod history;
 pub mod limit;
 mod line;
 pub mod logging;
+pub mod memory;
 pub mod metrics;
 pub mod observed;
 pub mod otlp;

@@ -279,3 +279,34 @@ fn no_file_of_what_others_run_is_ever_written() {
     assert!(written().contains(&"cgroup.procs".to_owned()));
     scene.end("a", child);
 }
+
+/// The least of all limits is below what any agent takes: everything that can be left out is, and it is reported.
+#[test]
+fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let others = Cgroups::new();
+    let agent = agent(&others, &[("ALLOSTAT_MEMORY_LIMIT_MIB", "4"), ("ALLOSTAT_PROFILE", "full")]);
+    let shed = |what: &str| agent.metrics().one("allostat_agent_memory_shed", &[("what", what)]).map(Sample::f64);
+    wait_for("all to be shed", long(), || (shed("detail") == Some(1.0)).then_some(()));
+    assert_eq!((shed("new_observed"), shed("observed")), (Some(1.0), Some(1.0)));
+    let scene = Scene { agent, others };
+    let mut child = scene.others.sleeper("late");
+    let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
+    wait_for("the cgroup to be left out", long(), || (left_out() >= 1.0).then_some(()));
+    scene.agent.run(
+        r#"job "kept" { group "g" { task "t" { driver = "raw_exec", config { command = "/bin/sleep", args = ["1000"] } } } }"#,
+    );
+    let body = wait_for("the managed task", long(), || {
+        let body = scene.agent.metrics();
+        body.one("allostat_task_memory_usage_bytes", &[("job", "kept")]).is_some().then_some(body)
+    });
+    assert!(body.one("allostat_exposition_info", &[]).is_none(), "the profile lean has no such family");
+    assert_eq!(body.f64("allostat_agent_memory_limit_bytes", &[]), f64::from(4 << 20));
+    assert_eq!(body.f64("allostat_agent_memory_sheds_total", &[]), 1.0, "at once, and for as long as it lasts");
+    assert!(body.one("allostat_alloc_info", &[("source", "cgroup")]).is_none(), "no observed alloc has a series");
+    child.kill().unwrap();
+    child.wait().unwrap();
+    scene.agent.stop();
+}

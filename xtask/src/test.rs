@@ -192,6 +192,8 @@ pub fn run(options: &Options) -> Result<bool> {
     let size = options.size();
     let verdict = match &options.scope {
         Scope::Slice(slice) if *slice == slices::FROM_NOTHING => from_nothing::run(&root, &logs, &steps),
+        Scope::All if !options.is_by_hand() => tests(options, size, &root, &logs, &steps)
+            .and_then(|verdict| Ok(verdict.and(from_nothing::run(&root, &logs, &steps)?))),
         Scope::Gate | Scope::All | Scope::Slice(_) | Scope::Changed(_) => tests(options, size, &root, &logs, &steps),
     };
     println!("\n{steps}\n");

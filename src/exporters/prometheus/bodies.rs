@@ -2,6 +2,7 @@
 //! ahead of a scraper that comes regularly; compressed is never for nobody.
 
 use std::io::Write;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -28,6 +29,10 @@ pub struct Bodies {
     metrics: Arc<Metrics>,
     /// Of the whole body.
     wanted: Filter,
+    /// Of the whole body while memory is short: without observed allocs, then of the profile `lean` too.
+    short: [Filter; 2],
+    /// Which of them, from 1; 0: none.
+    shed: AtomicUsize,
     selection: Arc<Selection>,
     encoder: Mutex<Encoder>,
     /// In the order of [`Format::ALL`].
@@ -78,11 +83,27 @@ impl Bodies {
         Bodies {
             metrics,
             wanted: Filter::default().selecting(Arc::clone(&selection)),
+            short: [&*selection, &Selection { profile: Profile::Lean, ..(*selection).clone() }]
+                .map(|selection| Filter::default().selecting(Arc::new(selection.clone())).without_observed()),
+            shed: AtomicUsize::new(0),
             selection,
             encoder: Mutex::default(),
             slots: Format::ALL.map(|_| Mutex::new(Slot::new())),
             visits: Mutex::default(),
         }
+    }
+
+    /// What the whole body leaves out from the next snapshot on; what is kept is freed.
+    pub fn shed(&self, observed: bool, detail: bool) {
+        let shed = usize::from(observed) + usize::from(detail);
+        if self.shed.swap(shed, Ordering::Relaxed) != shed {
+            self.slots.iter().for_each(|slot| lock(slot).bodies = Default::default());
+        }
+    }
+
+    fn wanted(&self) -> &Filter {
+        let short = self.shed.load(Ordering::Relaxed).checked_sub(1).and_then(|at| self.short.get(at));
+        short.unwrap_or(&self.wanted)
     }
 
     /// The whole body of this snapshot, or of a newer one that is there already; kept. Blocks while it is made: some
@@ -94,7 +115,7 @@ impl Bodies {
         }
         let identity = slot.ready(snapshot.version, Encoding::Identity).filter(|_| slot.version == snapshot.version);
         let body = match (encoding, identity) {
-            (Encoding::Identity, _) | (_, None) => self.written(snapshot, format, encoding, &self.wanted),
+            (Encoding::Identity, _) | (_, None) => self.written(snapshot, format, encoding, self.wanted()),
             (_, Some(identity)) => compressed(&identity, encoding),
         };
         slot.keep(snapshot.version, encoding, &body);
@@ -113,7 +134,7 @@ impl Bodies {
         let is_first = slot.told < snapshot.version && slot.version < snapshot.version;
         slot.told = slot.told.max(snapshot.version);
         drop(slot);
-        is_first.then(|| self.stream(snapshot, format, self.wanted.clone(), waited))
+        is_first.then(|| self.stream(snapshot, format, self.wanted().clone(), waited))
     }
 
     /// What a body has, of another profile than the whole one if that is wanted.

@@ -31,6 +31,7 @@ pub struct Filter {
     names: Option<BTreeSet<String>>,
     sources: Option<BTreeSet<Source>>,
     without_process: bool,
+    without_observed: bool,
     /// `None`: of every profile everything.
     selection: Option<Arc<Selection>>,
 }
@@ -51,6 +52,7 @@ impl Filter {
             names: (!names.is_empty()).then_some(names),
             sources: (!sources.is_empty()).then_some(sources),
             without_process: false,
+            without_observed: false,
             selection: None,
         })
     }
@@ -58,6 +60,14 @@ impl Filter {
     #[must_use]
     pub fn without_process(self) -> Filter {
         Filter { without_process: true, ..self }
+    }
+    /// Less the allocs that other runtimes run, and their tasks; the totals of their workloads stay.
+    #[must_use]
+    pub fn without_observed(self) -> Filter {
+        Filter { without_observed: true, ..self }
+    }
+    pub(super) fn has_observed(&self) -> bool {
+        !self.without_observed
     }
     /// Only what this has; a family that is asked for by name is there whatever the profile.
     #[must_use]

@@ -44,7 +44,9 @@ pub struct JobRow {
 
 impl<'a> Walk<'a> {
     pub fn new(snapshot: &'a Snapshot, metrics: &'a Metrics, filter: &'a Filter) -> Walk<'a> {
-        let allocs: Vec<_> = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow).collect();
+        let is_shown = |alloc: &&Arc<AllocView>| alloc.observed.is_none() || filter.has_observed();
+        let allocs = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow);
+        let allocs: Vec<_> = allocs.filter(is_shown).collect();
         let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
         let devices = DeviceWalk::new(snapshot);
         Walk {

@@ -74,6 +74,13 @@ impl Verdict {
         tests.iter().map(|test| test.replace('\n', " ").chars().take(240).collect()).collect()
     }
 
+    /// Both as one.
+    pub fn and(mut self, other: Verdict) -> Verdict {
+        self.red.extend(other.red);
+        self.flaky.extend(other.flaky);
+        Verdict { passed: self.passed + other.passed, skipped: self.skipped + other.skipped, ..self }
+    }
+
     pub fn counts(&self) -> String {
         format!("{} passed, {} failed, {} skipped", self.passed, self.red.len(), self.skipped)
     }

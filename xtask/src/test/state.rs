@@ -68,6 +68,13 @@ fn agents() -> usize {
     directories(Path::new("/proc")).iter().filter(|path| is_agent(path)).count()
 }
 
+/// Of the file system on which `path` is; `None`: df(1) does not answer.
+fn free_gibibytes(path: &Path) -> Option<u64> {
+    let table = crate::run::output(std::process::Command::new("df").arg("-Pk").arg(path)).ok()?;
+    let kibibytes: u64 = table.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
+    Some(kibibytes >> 20)
+}
+
 /// Prints what bears on the tests, and removes empty cgroups that earlier tests and agents left, unless an agent runs.
 pub fn prepare() {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
@@ -87,9 +94,10 @@ pub fn prepare() {
     let stat = read("/proc/stat");
     let steal = stat.lines().next().and_then(|line| line.split_whitespace().nth(8)).unwrap_or("?");
     println!(
-        "host: load {}, steal {steal} ticks, {} mounts, {agents} agents, cgroups of allostat: {removed} empty ones \
+        "host: load {}, {} GiB of disk free, steal {steal} ticks, {} mounts, {agents} agents, cgroups of allostat: {removed} empty ones \
          removed, {left} left",
         load.join(" "),
+        free_gibibytes(&crate::root()).map_or_else(|| "?".to_owned(), |free| free.to_string()),
         read("/proc/self/mounts").lines().count(),
     );
 }
@@ -114,6 +122,11 @@ mod tests {
         assert!(is_ours("allostat") && is_ours("allostat-test-4000000000-1"));
         assert!(!is_ours(&format!("allostat-test-{}-1", std::process::id())), "its process lives");
         assert!(!is_ours("process_api") && !is_ours("allostat-mine") && !is_ours("docker"));
+    }
+
+    #[test]
+    fn free_space_of_this_checkout_is_known() {
+        assert!(free_gibibytes(&crate::root()).is_some() && free_gibibytes(Path::new("/no/such/place")).is_none());
     }
 
     #[test]
