@@ -2,6 +2,7 @@
 //!
 //! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` and `observed` ask a real Prometheus that
 //! scrapes a real agent for every expression, `runbooks` holds a page for each alert, `pictures` one of each board, `schema` compiles boards by Grafana's types.
+//! `scraped` runs every documented scrape configuration and relabelling.
 
 mod alertmanager;
 mod deploy;
@@ -18,4 +19,5 @@ mod promql;
 mod rules;
 mod runbooks;
 mod schema;
+mod scraped;
 mod stores;
