@@ -324,7 +324,8 @@ fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_inte
                     let bare = counter && !rated && !risen;
                     assert!(!bare || target["instant"] == true, "{place}: a bare counter over time");
                     let window = selector.window.as_deref();
-                    assert!(window.is_none_or(|w| w == "$__rate_interval"), "{place}: a fixed window {window:?}");
+                    let is_free = |w: &str| w == "$__rate_interval" || (w == "$__range" && target["instant"] == true);
+                    assert!(window.is_none_or(is_free), "{place}: a fixed window {window:?}");
                 }
             }
         }

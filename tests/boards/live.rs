@@ -91,6 +91,8 @@ pub fn filled_for(expression: &str, alloc: &str, (source, workload): (&str, &str
     let values = [
         ("$__rate_interval_ms", "5000"),
         ("$__rate_interval", "5s"),
+        ("$__range_s", "3600"),
+        ("$__range", "1h"),
         ("$job", "allostat"),
         ("$instance", ".+"),
         ("$source", source),
@@ -246,8 +248,15 @@ pub fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
     u32::try_from(pid).expect("a pid is one")
 }
 
-/// A variable that asks for series picks a part of each by its pattern, out of the line that Grafana makes of it.
 fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
+    let picked = picked(prometheus, "board");
+    assert!(picked[alloc].starts_with("board.all[0]  127.0.0.1:"), "{:?}", picked[alloc]);
+    assert!(picked.values().any(|text| text.contains("NVIDIA H100")), "{picked:?}");
+}
+
+/// Values by what is shown of them: a variable that asks for series picks a part of each by its pattern, out of the line that Grafana
+/// makes of it.
+pub fn picked(prometheus: &Prometheus, workloads: &str) -> std::collections::BTreeMap<String, String> {
     let mut picked = std::collections::BTreeMap::new();
     for board in boards() {
         for variable in board.variables() {
@@ -256,7 +265,7 @@ fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
             let Some(inner) = inner else { continue };
             let pattern = text(variable, "regex").trim_matches('/');
             let pattern = regex::Regex::new(pattern).unwrap_or_else(|e| panic!("{}: {e}", board.stem));
-            for (labels, value) in prometheus.query(&filled(inner, "none")) {
+            for (labels, value) in prometheus.query(&filled_for(inner, "none", (".*", workloads))) {
                 let labels = labels.as_object().expect("labels").iter().filter(|(name, _)| *name != "__name__");
                 let labels: Vec<String> = labels.map(|(name, value)| format!("{name}={value}")).collect();
                 let line = format!("{{{}}} {value} 0", labels.join(","));
@@ -265,8 +274,7 @@ fn what_is_picked_is_shown_by_its_name(prometheus: &Prometheus, alloc: &str) {
             }
         }
     }
-    assert!(picked[alloc].starts_with("board.all[0]  127.0.0.1:"), "{:?}", picked[alloc]);
-    assert!(picked.values().any(|text| text.contains("NVIDIA H100")), "{picked:?}");
+    picked
 }
 
 const GIB: f64 = 1_073_741_824.0;

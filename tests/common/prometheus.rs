@@ -124,8 +124,6 @@ impl Prometheus {
         rules: &[PathBuf],
         more: &str,
     ) -> Option<Prometheus> {
-        let dir = programs::test_dir();
-        let address = free_address();
         let quoted = |items: Vec<String>| items.iter().map(|i| format!("{i:?}")).collect::<Vec<_>>().join(", ");
         let config = format!(
             "global: {{scrape_interval: {seconds}s, scrape_timeout: 1s, evaluation_interval: 1s}}\nrule_files: [{}]\n\
@@ -133,6 +131,20 @@ impl Prometheus {
             quoted(rules.iter().map(|r| r.display().to_string()).collect()),
             quoted(targets.iter().map(SocketAddr::to_string).collect()),
         );
+        Some(Prometheus::start_configured(program, features, &config))
+    }
+
+    /// Version 3 or 2 with a configuration of its own.
+    #[track_caller]
+    pub fn start_version(major: u32, features: &[&str], config: &str) -> Option<Prometheus> {
+        let program =
+            if major == 3 { programs::part_of("prometheus-3", "prometheus") } else { programs::part("prometheus") };
+        Some(Prometheus::start_configured(program?, features, config))
+    }
+
+    #[track_caller]
+    fn start_configured(program: PathBuf, features: &[&str], config: &str) -> Prometheus {
+        let (dir, address) = (programs::test_dir(), free_address());
         let config_file = dir.path().join("prometheus.yml");
         std::fs::write(&config_file, config).expect("the configuration must be writable");
         let mut command = Command::new(program);
@@ -141,7 +153,7 @@ impl Prometheus {
             .arg(format!("--storage.tsdb.path={}", dir.path().join("data").display()))
             .arg(format!("--web.listen-address={address}"))
             .arg(format!("--enable-feature={}", features.join(",")));
-        Some(Prometheus::ready(command, address, dir, "/-/ready"))
+        Prometheus::ready(command, address, dir, "/-/ready")
     }
 
     /// Started, once it says at `path` that it is.

@@ -83,7 +83,10 @@ const legend = (format: string, labels: Record<string, string>) =>
 function steps(asked: Asked, width: number, least = 0) {
   const step = Math.max(rangeUtil.roundInterval((asked.to - asked.from) / width), asked.every * 1000, least);
   const rate = Math.max(step + asked.every * 1000, 4 * asked.every * 1000);
-  const words = { __interval: `${step}ms`, __rate_interval: `${rate}ms`, __rate_interval_ms: `${rate}`, __range: `${asked.to - asked.from}ms` };
+  const range = asked.to - asked.from;
+  const words = {
+    __interval: `${step}ms`, __rate_interval: `${rate}ms`, __rate_interval_ms: `${rate}`, __range: `${range}ms`, __range_s: seconds(range),
+  };
   return { step, words };
 }
 

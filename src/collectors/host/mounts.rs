@@ -65,7 +65,7 @@ static FAMILIES: [(MetricDesc, Stands); 6] = [
         gauge("allostat_host_mount_inodes", Unit::None, "Files and directories for which there is room in all.")
             .from_source("statvfs f_files")
             .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
-            .from_profile(Profile::Full)
+            .from_profile(Profile::Standard)
             .otlp("allostat.host.mount.inodes.limit", "{inode}"),
         |space| space.inodes.map(|(all, _)| all),
     ),
@@ -73,7 +73,7 @@ static FAMILIES: [(MetricDesc, Stands); 6] = [
         gauge("allostat_host_mount_inodes_free", Unit::None, "Files and directories that can still be made.")
             .from_source("statvfs f_ffree")
             .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
-            .from_profile(Profile::Full)
+            .from_profile(Profile::Standard)
             .otlp("allostat.host.mount.inodes.free", "{inode}"),
         |space| space.inodes.map(|(_, free)| free),
     ),
@@ -84,7 +84,7 @@ static FAMILIES: [(MetricDesc, Stands); 6] = [
             "1: nothing can be written there, because it is mounted so or because its device failed.",
         )
         .from_source("statvfs f_flag")
-        .from_profile(Profile::Full)
+        .from_profile(Profile::Standard)
         .otlp("allostat.host.mount.readonly", "1"),
         |space| Some(u64::from(space.readonly)),
     ),

@@ -22,7 +22,7 @@ const INSTANCE: &[&str] = &["device_uuid", "mig_uuid"];
 families! {
 pub static DEVICE_INFO: MetricDesc = MetricDesc::info(
     "allostat_device_info",
-    "What the device is. Join with: * on (device_uuid) group_left (model, index) allostat_device_info.",
+    "What the device is. Join with: * on (job, instance, device_uuid) group_left (model, index) allostat_device_info.",
     &[
         "device_uuid", "plugin", "vendor", "device_type", "model", "index", "pci_bus_id", "numa_node", "driver_version",
         "vbios_version",

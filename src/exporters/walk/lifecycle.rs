@@ -13,8 +13,9 @@ const TASK: &[&str] = &["alloc_id", "task", "workload"];
 families! {
 pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
     "allostat_alloc_info",
-    "What the alloc is. Join with: * on (alloc_id) group_left (task_group, name) allostat_alloc_info. measured: by cgroup, \
-     by adding up processes, or not at all. aggregation: its values come from its own cgroup, or are sums over tasks.",
+    "What the alloc is. Join with: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info. \
+     measured: by cgroup, by adding up processes, or not at all. aggregation: its values come from its own cgroup, or are \
+     sums over tasks.",
     &["alloc_id", "workload", "task_group", "alloc_ns", "name", "source", "cgroup", "measured", "aggregation"],
 )
 .from_source("runner");

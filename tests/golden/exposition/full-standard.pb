@@ -2,7 +2,7 @@ allostat_exposition_info kind 1 unit "": What is in this body: the families of a
   {profile="standard"} 1
 allostat_build_info kind 1 unit "": Which allostat this is. schema: of the metric names and labels; it changes when one is renamed.
   {version="0.1.0",schema="1"} 1
-allostat_alloc_info kind 1 unit "": What the alloc is. Join with: * on (alloc_id) group_left (task_group, name) allostat_alloc_info. measured: by cgroup, by adding up processes, or not at all. aggregation: its values come from its own cgroup, or are sums over tasks.
+allostat_alloc_info kind 1 unit "": What the alloc is. Join with: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info. measured: by cgroup, by adding up processes, or not at all. aggregation: its values come from its own cgroup, or are sums over tasks.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",task_group="app",alloc_ns="default",name="shop.app[0]",source="managed",cgroup="/allostat/00000000-0000-4000-8000-000000000001",measured="cgroup",aggregation="cgroup"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",workload="nightly\nbatch",task_group="app",alloc_ns="default",name="nightly\nbatch.app[0]",source="managed",measured="process",aggregation="sum"} 1
 allostat_task_info kind 1 unit "": What the task is. cgroup_version: v1, v2 or hybrid (v1 controllers with a unified tree beside them).
@@ -397,7 +397,7 @@ allostat_device_processes kind 1 unit "": Processes that hold the device, whoeve
   {device_uuid="GPU-0"} 3
 allostat_mig_memory_used_bytes kind 1 unit "bytes": Memory of the instance in use.
   {device_uuid="GPU-2",mig_uuid="MIG-2-7"} 2147483648
-allostat_device_info kind 1 unit "": What the device is. Join with: * on (device_uuid) group_left (model, index) allostat_device_info.
+allostat_device_info kind 1 unit "": What the device is. Join with: * on (job, instance, device_uuid) group_left (model, index) allostat_device_info.
   {device_uuid="GPU-0",plugin="nvidia",vendor="nvidia",device_type="gpu",model="NVIDIA H100",index="0"} 1
   {device_uuid="GPU-1",plugin="nvidia",vendor="nvidia",device_type="gpu",model="NVIDIA H100",index="0"} 1
   {device_uuid="GPU-2",plugin="nvidia",vendor="nvidia",device_type="gpu",model="NVIDIA H100",index="0"} 1

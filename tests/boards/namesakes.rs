@@ -1,0 +1,145 @@
+//! Two hosts with workloads of the same names: an `alloc_id` such as `docker:web` is one host's, so that whatever goes by it goes by
+//! `job` and `instance` too.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use allostat::exporters::catalogue::CATALOGUE;
+use allostat::model::profile::Profile;
+
+use crate::boards::files::{boards, documented, in_folder, list, read, root, rules, text};
+use crate::boards::gpus::Gpus;
+use crate::boards::live::{filled_for, picked};
+use crate::common::{Agent, Cgroups, Prometheus, is_root, patience, wait_for};
+
+/// Each join that a HELP text recommends.
+fn joins() -> Vec<String> {
+    let join = |help: &str| {
+        let (_, rest) = help.split_once("Join with: ")?;
+        rest.split('.').next().map(str::to_owned)
+    };
+    let found: Vec<String> = CATALOGUE.iter().filter_map(|desc| join(desc.help)).collect();
+    assert!(found.len() >= 2, "{found:?}");
+    found
+}
+
+/// The expressions of a board with the place of each.
+fn of_boards() -> Vec<(String, String)> {
+    let mut all = Vec::new();
+    for board in boards() {
+        for panel in board.panels() {
+            let place = |target: &serde_json::Value| {
+                format!("{} / {} / {}", board.stem, text(panel, "title"), text(target, "refId"))
+            };
+            all.extend(list(&panel["targets"]).iter().map(|target| (place(target), text(target, "expr").to_owned())));
+        }
+        let mark = |mark: &serde_json::Value| {
+            (format!("{} / {}", board.stem, text(mark, "name")), text(mark, "expr").to_owned())
+        };
+        all.extend(board.annotations().map(mark));
+    }
+    all
+}
+
+/// The labels after a word, as often as it stands there: `on (a, b)`.
+fn labels_after<'a>(text: &'a str, word: &str) -> Vec<BTreeSet<&'a str>> {
+    let pattern = regex::Regex::new(&format!(r"\b{word} ?\(([a-z_]+(?:, [a-z_]+)*)?\)")).expect("it is one");
+    let labels = |found: regex::Captures<'a>| found.get(1).map_or("", |labels| labels.as_str()).split(", ").collect();
+    pattern.captures_iter(text).map(labels).collect()
+}
+
+#[test]
+fn every_join_and_every_sum_by_alloc_goes_by_job_and_instance() {
+    let pages = [in_folder("docs", "md"), in_folder("docs/runbooks", "md"), vec![root().join("README.md")]].concat();
+    let inline = pages.iter().flat_map(|path| {
+        // What looks like an expression.
+        let text = read(path);
+        let lines = text.lines().filter(|line| line.contains("allostat_") || line.contains("by (")).map(str::to_owned);
+        lines.map(|line| (path.display().to_string(), line)).collect::<Vec<_>>()
+    });
+    let expressions = of_boards().into_iter().chain(rules().into_iter().map(|rule| (rule.name, rule.expression)));
+    let all =
+        expressions.chain(documented()).chain(joins().into_iter().map(|join| ("HELP".to_owned(), join))).chain(inline);
+    let bare = regex::Regex::new(r"\b(sum|min|max|count|avg)\(").expect("it is one");
+    let (mut wrong, mut seen) = (Vec::new(), 0);
+    for (place, expression) in all {
+        let is_host_s = |labels: &BTreeSet<&str>| labels.contains("job") && labels.contains("instance");
+        for labels in labels_after(&expression, "on") {
+            seen += 1;
+            if !is_host_s(&labels) {
+                wrong.push(format!("{place}: on {labels:?} in {expression}"));
+            }
+        }
+        let of_one_alloc = expression.contains("alloc_id=\"$alloc\"");
+        for labels in labels_after(&expression, "by") {
+            if (of_one_alloc || labels.contains("alloc_id")) && !is_host_s(&labels) {
+                wrong.push(format!("{place}: by {labels:?} in {expression}"));
+            }
+        }
+        if of_one_alloc && bare.is_match(&expression) {
+            wrong.push(format!("{place}: hosts are added up in {expression}"));
+        }
+    }
+    assert!(seen > 50, "{seen}");
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (mut gpus, others) = (Gpus::install(), Cgroups::new());
+    let shown = format!("cgroup:{}/*", others.parent);
+    let agents = [0, 1].map(|_| {
+        let mut options = gpus.options(Profile::Standard);
+        let look = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*shown)];
+        options.env.extend(look.map(|(name, value)| (name.to_owned(), value.to_owned())));
+        Agent::with(options)
+    });
+    agents.iter().take(1).for_each(|agent| gpus.are_mended(agent));
+    let hosts = [(agents[0].address, "host-a"), (agents[1].address, "host-b")];
+    let Some(prometheus) = Prometheus::start_named(1, &hosts, &[]) else { skip_test!("no-prometheus") };
+    let mut shared = others.sleeper("web");
+    others.limit("web", 1 << 30, 64);
+    let id = format!("cgroup:{}/web", others.parent);
+    prometheus.wait_value(&format!("count(allostat_task_memory_working_set_bytes{{alloc_id={id:?}}})"), |n| n == 2.0);
+    prometheus.wait_value("count(count by (instance) (allostat_device_info))", |n| n == 2.0);
+
+    // What HELP recommends, on what two hosts have under one name.
+    for (join, family) in joins().iter().map(|join| {
+        let family =
+            if join.contains("device_uuid") { "allostat_device_up" } else { "allostat_task_memory_working_set_bytes" };
+        (join, family)
+    }) {
+        let joined = prometheus.query(&format!("{family} {join}"));
+        assert_eq!(joined.len(), prometheus.query(family).len(), "{join}");
+    }
+    let all = (".*", ".*");
+    for (_, expression) in documented() {
+        prometheus.query(&expression);
+    }
+    wait_for("panels of the alloc, with both hosts", Duration::from_secs(60) * patience(), || {
+        let mut answered = 0;
+        for (place, expression) in of_boards() {
+            let found = prometheus.query(&filled_for(&expression, &id, all));
+            if !expression.contains("alloc_id=\"$alloc\"") || found.is_empty() {
+                continue;
+            }
+            let hosts: BTreeSet<&str> = found.iter().filter_map(|(labels, _)| labels["instance"].as_str()).collect();
+            assert!(found.iter().all(|(labels, _)| labels["instance"].is_string()), "{place}: {found:?}");
+            answered += usize::from(hosts.len() == 2);
+        }
+        (answered >= 20).then_some(())
+    });
+    // It is picked once, by no host's name; what only one has, by its own.
+    agents[1].run(&crate::boards::live::job());
+    let own = agents[1].alloc_ids().pop().expect("it was accepted");
+    prometheus.wait_value(&format!("count(allostat_alloc_info{{alloc_id={own:?}}})"), |n| n == 1.0);
+    let picked = picked(&prometheus, ".*");
+    assert!(picked[&id].ends_with("  cgroup") && picked[&own].ends_with("  host-b"), "{picked:?}");
+    shared.kill().expect("it sleeps");
+    shared.wait().expect("our own child");
+    gpus.rest();
+    agents.into_iter().for_each(Agent::stop);
+}
