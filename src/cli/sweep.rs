@@ -14,7 +14,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::process::{self, Process};
 use crate::host::roots::Roots;
 use crate::host::systemd::{Manager, SystemdUnit};
-use crate::host::tree;
+use crate::host::{tree, untrusted};
 use crate::model::id::CgroupPath;
 use crate::supervisor::TASKS;
 use crate::telemetry::chain;
@@ -99,17 +99,18 @@ fn scope(dir: &Path) -> Option<(String, SystemdUnit)> {
 fn ours(dir: &Path) -> (Vec<u32>, Vec<u32>) {
     let (mut supervisors, mut tasks) = (Vec::new(), Vec::new());
     let Some(mark) = dir.to_str() else { return (supervisors, tasks) };
-    let has = |file: &Path| {
-        std::fs::read(file).is_ok_and(|text| text.windows(mark.len()).any(|part| part == mark.as_bytes()))
+    let has = |process: &Path, file: &str| {
+        let text = untrusted::memory(process, file, untrusted::LARGEST_ENVIRONMENT);
+        text.is_ok_and(|text| text.windows(mark.len()).any(|part| part == mark.as_bytes()))
     };
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
         let Some(pid) = entry.file_name().to_str().and_then(|n| n.parse::<u32>().ok()) else { continue };
         if pid == std::process::id() {
             continue;
         }
-        if has(&entry.path().join("cmdline")) {
+        if has(&entry.path(), "cmdline") {
             supervisors.push(pid);
-        } else if has(&entry.path().join("environ")) {
+        } else if has(&entry.path(), "environ") {
             tasks.push(pid);
         }
     }

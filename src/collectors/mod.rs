@@ -113,9 +113,9 @@ pub trait Collector: Send {
 }
 
 /// What the agent calls a directory of its own, and where it is.
-pub type Directory = (&'static str, PathBuf);
+pub type AskedDirectory = (&'static str, PathBuf);
 
 /// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
-pub fn host(directories: Vec<Directory>) -> Vec<Box<dyn Collector>> {
+pub fn host(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
     host::all(directories)
 }

@@ -33,7 +33,19 @@ pub(super) fn open(root: BorrowedFd<'_>, path: impl Arg, flags: OFlags) -> Resul
     rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags, Mode::empty())
 }
 
+/// A file that is larger is not read: a user's network namespace lists as many interfaces as he makes.
+const MOST_BYTES: usize = 32 << 20;
+
 impl Scratch {
+    fn grow(&mut self) -> Result<(), Errno> {
+        let length = self.bytes.len() * 2;
+        if length > MOST_BYTES {
+            return Err(Errno::FBIG);
+        }
+        self.bytes.resize(length, 0);
+        Ok(())
+    }
+
     /// The whole of a file that the kernel prints in one go, from its beginning.
     pub(super) fn read(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         loop {
@@ -41,7 +53,7 @@ impl Scratch {
             if n < self.bytes.len() {
                 return Ok(self.bytes.get(..n).unwrap_or_default());
             }
-            self.bytes.resize(self.bytes.len() * 2, 0);
+            self.grow()?;
         }
     }
 
@@ -53,7 +65,7 @@ impl Scratch {
         let mut filled = 0;
         loop {
             if self.bytes.len() < filled + 2 * PAGE {
-                self.bytes.resize(self.bytes.len() * 2, 0);
+                self.grow()?;
             }
             let rest = self.bytes.get_mut(filled..).unwrap_or_default();
             let n = rustix::io::pread(file.as_fd(), rest, u64::try_from(filled).unwrap_or(u64::MAX))?;
@@ -69,7 +81,7 @@ impl Scratch {
         let mut filled = 0;
         loop {
             if filled == self.bytes.len() {
-                self.bytes.resize(self.bytes.len() * 2, 0);
+                self.grow()?;
             }
             let rest = self.bytes.get_mut(filled..).unwrap_or_default();
             match rustix::io::read(file.as_fd(), rest)? {

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 pub use self::manager::{FingerprinterInfo, FingerprinterState, FingerprinterStates, Fingerprinting, Parts};
 use crate::host::roots::{ReadError, Roots};
+use crate::host::untrusted;
 use crate::kernel::error::ParseError;
 use crate::model::attributes::AttributeDiff;
 
@@ -106,7 +107,7 @@ fn if_there(read: Result<Vec<u8>, ReadError>) -> Result<Option<Vec<u8>>, ReadErr
     }
 }
 
-/// As [`Roots::read_proc`] of any file.
+/// As [`Roots::read_proc`] of any file, of at most 1 MiB.
 fn read(path: PathBuf) -> Result<Vec<u8>, ReadError> {
-    std::fs::read(&path).map_err(|error| ReadError::new(path, error))
+    untrusted::read(&path, 1 << 20).map_err(|error| ReadError::new(path, error))
 }

@@ -6,6 +6,11 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
 
+use super::untrusted;
+
+/// A larger file below `proc` is not read: 200,000 sockets have 30 MB of rows.
+const LARGEST_PROC_FILE: usize = 32 << 20;
+
 /// Why a kernel file gave no text.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
@@ -67,10 +72,10 @@ impl Roots {
         self.proc.join(relative)
     }
 
-    /// The whole of a file below `proc`.
+    /// The whole of a file below `proc`, at most 32 MiB. What a process has in its own memory: [`untrusted::memory`].
     pub fn read_proc(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>, ReadError> {
         let path = self.proc(relative);
-        std::fs::read(&path).map_err(|e| ReadError::new(path, e))
+        untrusted::read(&path, LARGEST_PROC_FILE).map_err(|e| ReadError::new(path, e))
     }
 
     /// Where a mount point that mountinfo names is to be found: below `sys` if it is below the kernel's `/sys`.

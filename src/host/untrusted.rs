@@ -2,12 +2,15 @@
 //! through a link that somebody planted.
 //!
 //! ```text
-//! read         a file at a path of our own: regular, up to a limit
+//! read         a file at a path of our own: regular, up to a limit; read_start: no more than its beginning
 //! component    a name of somebody else's, as one component of a path
 //! Directory    opens what is beneath it, by such components alone
-//! environment  chosen variables of a process, up to 1 MiB
+//! environment  chosen variables of a process, up to 1 MiB, within a deadline
+//! memory       the beginning of its command line or its environment, likewise
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
+
+mod late;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -20,7 +23,7 @@ use rustix::io::Errno;
 
 /// Of an environment no more is read; what stands behind it is not found.
 pub const LARGEST_ENVIRONMENT: usize = 1 << 20;
-/// The longest value of a variable that is kept, in bytes.
+/// So much of a variable is kept, its name included, in bytes.
 const LONGEST_VARIABLE: usize = 4 << 10;
 /// A name of a directory's entry is no longer. Source: limits.h, `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
@@ -41,12 +44,24 @@ pub fn read_to_string(path: &Path, limit: usize) -> io::Result<String> {
     String::from_utf8(read(path, limit)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
+/// The first `limit` bytes of a regular file. Errors: as [`read`]'s, but for its size.
+pub fn read_start(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
+    let file = regular(rustix::fs::open(path, FLAGS, Mode::empty())?)?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 fn read_regular(file: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
+    read_all(regular(file)?, limit)
+}
+
+fn regular(file: OwnedFd) -> io::Result<File> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
     if !kind.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
     }
-    read_all(File::from(file), limit)
+    Ok(File::from(file))
 }
 
 /// All that a reader gives, at most `limit` bytes. Errors: `FileTooLarge`: it gives more.
@@ -59,9 +74,10 @@ pub fn read_all(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A name of somebody else's that may be one component of a path: letters, digits and `-_.:@+=%,` alone, not hidden, not `..`.
+/// A name of somebody else's that may be one component of a path: letters, digits, spaces and `-_.:@+=%,` alone, not hidden, not
+/// `..`.
 pub fn component(name: &str) -> Option<&str> {
-    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@+=%,".contains(c);
+    let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@+=%, ".contains(c);
     let fits = !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && name.chars().all(is_allowed);
     fits.then_some(name)
 }
@@ -125,16 +141,37 @@ impl Directory {
     }
 }
 
+/// Of the environment of a process, by its directory below `proc`, the variables in `wanted`: see [`variables`].
+///
+/// Errors: those of open(2) and read(2); `TimedOut`: as [`memory`]'s.
+pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Result<BTreeMap<String, String>> {
+    let file = process.join("environ");
+    late::within_deadline(process, move || variables(File::open(file)?, wanted))
+}
+
+/// The first `limit` bytes of `cmdline` or `environ`: the process chooses where in its memory they are, how long, and what backs them.
+///
+/// Errors: those of open(2) and read(2); `TimedOut`: it did not answer within half a second, or another process of that user did not in
+/// the last minute.
+pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
+    let file = process.join(file);
+    late::within_deadline(process, move || read_start(&file, limit))
+}
+
 /// Of an environment (`NAME=value`, each ended by 0) the variables in `wanted` that are not empty, in the first
-/// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. A value of more than 4 KiB is left out.
+/// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. Of a longer variable the first 4 KiB are taken.
 ///
 /// Errors: those of read(2).
-pub fn environment(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<String, String>> {
+pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     let (mut piece, mut line, mut read) = ([0; 16 << 10], Vec::new(), 0);
     while read < LARGEST_ENVIRONMENT && found.len() < wanted.len() {
         let length = match file.read(&mut piece) {
-            Ok(0) => break,
+            Ok(0) => {
+                // The last one may have no end.
+                take(&line, wanted, &mut found);
+                break;
+            }
             Ok(length) => length,
             Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
             Err(e) => return Err(e),
@@ -146,8 +183,7 @@ pub fn environment(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<
                     take(&line, wanted, &mut found);
                     line.clear();
                 }
-                // One byte more than fits says that it is too long.
-                _ if line.len() <= LONGEST_VARIABLE => line.push(*byte),
+                _ if line.len() < LONGEST_VARIABLE => line.push(*byte),
                 _ => {}
             }
         }
@@ -156,10 +192,13 @@ pub fn environment(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<
 }
 
 fn take(line: &[u8], wanted: &[&str], found: &mut BTreeMap<String, String>) {
-    if line.len() > LONGEST_VARIABLE {
-        return;
-    }
-    let pair = std::str::from_utf8(line).ok().and_then(|line| line.split_once('='));
+    let text = match std::str::from_utf8(line) {
+        Ok(text) => Some(text),
+        // A character was cut in two.
+        Err(error) if error.error_len().is_none() => std::str::from_utf8(&line[..error.valid_up_to()]).ok(),
+        Err(_) => None,
+    };
+    let pair = text.and_then(|line| line.split_once('='));
     if let Some((name, value)) = pair.filter(|(name, value)| wanted.contains(name) && !value.is_empty()) {
         found.entry(name.to_owned()).or_insert_with(|| value.to_owned());
     }
@@ -221,16 +260,21 @@ mod tests {
 
     #[test]
     fn an_environment_is_read_up_to_its_limit_and_no_further_than_needed() {
-        let of = |bytes: &[u8]| environment(bytes, &["JOB", "GROUP"]).unwrap();
+        let of = |bytes: &[u8]| variables(bytes, &["JOB", "GROUP"]).unwrap();
         let job = BTreeMap::from([("JOB".to_owned(), "web".to_owned())]);
         assert_eq!(of(b"SECRET=x\0JOB=web\0GROUP=\0\xff=1\0JOB=later\0"), job);
-        assert_eq!(of(b"JOB=we"), BTreeMap::new(), "a variable without an end");
-        assert_eq!(of(&[b"GROUP=".as_slice(), &[b'x'; 5_000], b"\0JOB=web\0"].concat()), job, "too long a value");
+        assert_eq!(of(b"OTHER=x\0JOB=web"), job, "the last one has no end");
+        let long = of(&[b"GROUP=".as_slice(), &[b'x'; 5_000], b"\0JOB=web\0"].concat());
+        assert_eq!(
+            (long["GROUP"].len(), long["JOB"].as_str()),
+            (LONGEST_VARIABLE - "GROUP=".len(), "web"),
+            "its beginning"
+        );
         let mut endless = Endless(0);
-        assert_eq!(environment(&mut endless, &["JOB"]).unwrap(), BTreeMap::new());
+        assert_eq!(variables(&mut endless, &["JOB"]).unwrap(), BTreeMap::new());
         assert_eq!(endless.0, LARGEST_ENVIRONMENT);
         let mut after = b"JOB=web\0".chain(Endless(0));
-        assert_eq!(environment(&mut after, &["JOB"]).unwrap(), job);
+        assert_eq!(variables(&mut after, &["JOB"]).unwrap(), job);
         assert_eq!(after.into_inner().1.0, 0, "nothing behind what was wanted is read");
     }
 
@@ -244,7 +288,7 @@ mod tests {
         }
         #[test]
         fn no_environment_panics_or_keeps_much(bytes in proptest::collection::vec(any::<u8>(), 0..3_000)) {
-            let found = environment(&bytes[..], &["A", "B"]).unwrap();
+            let found = variables(&bytes[..], &["A", "B"]).unwrap();
             prop_assert!(found.values().all(|value| value.len() <= LONGEST_VARIABLE));
         }
     }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use super::slow::Slow;
-use crate::collectors::{CollectError, Collector, Directory};
+use crate::collectors::{AskedDirectory, CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::model::metric::{MetricDesc, Samples};
 use crate::model::units::Unit;
@@ -43,8 +43,8 @@ pub(super) struct Filesystem(Vec<(&'static str, Slow<Space>)>);
 
 impl Filesystem {
     /// A directory for which no thread can be had is not shown.
-    pub(super) fn new(directories: Vec<Directory>) -> Filesystem {
-        let asked = |(name, path): Directory| {
+    pub(super) fn new(directories: Vec<AskedDirectory>) -> Filesystem {
+        let asked = |(name, path): AskedDirectory| {
             let whom = format!("the file system of {}", path.display());
             Some((name, Slow::new("statvfs", whom, move || ask(&path))?))
         };

@@ -10,10 +10,10 @@ mod network;
 mod pressure;
 mod slow;
 
-use super::{Collector, Directory};
+use super::{AskedDirectory, Collector};
 
 /// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
-pub(super) fn all(directories: Vec<Directory>) -> Vec<Box<dyn Collector>> {
+pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
     vec![
         Box::<cpu::Cpu>::default(),
         Box::new(memory::Memory),

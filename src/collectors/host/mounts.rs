@@ -11,7 +11,6 @@
 
 use std::borrow::Cow;
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
@@ -23,10 +22,12 @@ use rustix::io::Errno;
 use super::slow::Slow;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
+use crate::host::untrusted;
 use crate::kernel::ParseError;
 use crate::kernel::proc::mountinfo::{self, Filesystem, Filesystems};
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::profile::Profile;
+use crate::model::text::label_path;
 use crate::model::units::Unit;
 
 /// File systems, and threads that ask them, those among them that the kernel still holds for one that is gone.
@@ -35,6 +36,9 @@ const MOST: usize = 64;
 const EVERY: Duration = Duration::from_secs(10);
 /// Where the kernel does not tell that mounts changed (gVisor), or this is no kernel's file.
 const UNTOLD: Duration = Duration::from_secs(60);
+
+/// A larger table of mounts is not read: 100,000 mounts, the kernel's own limit, have 20 MB of rows.
+const LARGEST_TABLE: usize = 32 << 20;
 
 /// Where a value stands. `None`: it is not there.
 type Stands = fn(&Space) -> Option<u64>;
@@ -170,9 +174,8 @@ impl Table {
 
     fn read(&mut self, now: Instant) -> Result<Vec<u8>, ReadError> {
         use std::io::Seek as _;
-        let mut bytes = Vec::new();
-        let read = self.file.rewind().and_then(|()| self.file.read_to_end(&mut bytes));
-        read.map_err(|e| ReadError::new(&self.path, e))?;
+        let read = self.file.rewind().and_then(|()| untrusted::read_all(&self.file, LARGEST_TABLE));
+        let bytes = read.map_err(|e| ReadError::new(&self.path, e))?;
         self.read_at = Some(now);
         Ok(bytes)
     }
@@ -208,8 +211,10 @@ impl Mounts {
         for (desc, value) in &FAMILIES {
             for (of, space) in &rows {
                 if let Some(value) = value(space) {
-                    let mount_point = of.mount_point.to_string_lossy().into_owned();
-                    let labels = [mount_point, of.device.clone(), of.fs_type.clone()].map(Cow::Owned);
+                    // A user who mounts with FUSE chooses all three.
+                    let mount_point = of.mount_point.to_string_lossy();
+                    let labels = [&*mount_point, of.device.as_str(), of.fs_type.as_str()];
+                    let labels = labels.map(|text| Cow::Owned(label_path(text).into_owned()));
                     out.push_owned(desc, labels.into(), Value::Int(value));
                 }
             }

@@ -9,6 +9,10 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::External;
+use crate::host::untrusted;
+
+/// A larger configuration of a plugin is refused.
+const LARGEST_SETTINGS: usize = 1 << 20;
 
 /// What is in a directory of plugins.
 #[derive(Debug, Default)]
@@ -76,7 +80,7 @@ fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin
 }
 
 fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
-    let text = match fs::read(path) {
+    let text = match untrusted::read(path, LARGEST_SETTINGS) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Map::new()),
         Err(source) => return Err(RefusedPlugin::Read { path: path.to_owned(), source }),
