@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
+//! label_path   a path as a label: the same, at most 512 bytes
 //! log_text     a field of a log line: one line of at most 1 kB
 //! terminal     whatever a command prints, except what a task wrote
 //! ```
@@ -12,6 +13,8 @@ use super::raw_name;
 
 /// The longest label value, in bytes; the digest of a cut one is part of it.
 pub const LONGEST_LABEL_VALUE: usize = 200;
+/// The longest path of a cgroup or a mount as a label: one of a pod has 200 to 350 bytes.
+pub const LONGEST_LABEL_PATH: usize = 512;
 /// The longest text of somebody else in one field of a log line, in bytes.
 pub const LONGEST_LOG_TEXT: usize = 1_000;
 /// `~` and 16 hexadecimal digits.
@@ -31,14 +34,24 @@ pub fn steers_a_terminal(c: char) -> bool {
 /// At most [`LONGEST_LABEL_VALUE`] bytes, without characters that steer a terminal. Two texts that differ stay different: one that is
 /// changed ends in `~` and a digest of the whole.
 pub fn label_value(text: &str) -> Cow<'_, str> {
+    bounded(text, LONGEST_LABEL_VALUE)
+}
+
+/// As [`label_value`], of at most [`LONGEST_LABEL_PATH`] bytes: what every writer of labels passes each value through.
+pub fn label_path(text: &str) -> Cow<'_, str> {
+    bounded(text, LONGEST_LABEL_PATH)
+}
+
+fn bounded(text: &str, longest: usize) -> Cow<'_, str> {
     let is_kept = |c: char| !steers_a_terminal(c) && raw_name::byte(c).is_none();
-    if text.len() <= LONGEST_LABEL_VALUE && text.chars().all(is_kept) {
+    let is_plain = || text.bytes().all(|b| (b' '..=b'~').contains(&b)) || text.chars().all(is_kept);
+    if text.len() <= longest && is_plain() {
         return Cow::Borrowed(text);
     }
-    // What is behind the first 200 characters is not shown in any case, however long it is.
-    let head = cut(text, LONGEST_LABEL_VALUE);
+    // What is behind the first bytes is not shown in any case, however long it is.
+    let head = cut(text, longest);
     let clean: String = raw_name::shown(head).chars().map(|c| if steers_a_terminal(c) { '?' } else { c }).collect();
-    Cow::Owned(format!("{}~{:016x}", cut(&clean, LONGEST_LABEL_VALUE - DIGEST), digest(text)))
+    Cow::Owned(format!("{}~{:016x}", cut(&clean, longest - DIGEST), digest(text)))
 }
 
 /// One line of at most [`LONGEST_LOG_TEXT`] bytes; what is left out is said at its end.
@@ -105,6 +118,7 @@ mod tests {
             let label = label_value(&text).into_owned();
             prop_assert!(label.len() <= LONGEST_LABEL_VALUE && !label.chars().any(steers_a_terminal));
             prop_assert_eq!(label_value(&label), &*label, "a clean text stays as it is");
+            prop_assert_eq!(label_path(&label), &*label, "nor does a writer change it");
             prop_assert!(!log_text(&text).chars().any(steers_a_terminal));
             prop_assert!(!terminal(&text).chars().any(steers_a_terminal));
         }

@@ -66,7 +66,7 @@ pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<B
         let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         namespace.map_or_else(others, |namespace| vec![bundles.join(namespace)])
     };
-    let bundles = BUNDLES.into_iter().flat_map(of_namespaces).map(|of_namespace| of_namespace.join(id));
-    let specs = bundles.filter_map(|bundle| facts::json(&bundle.join("config.json")));
+    let specs =
+        BUNDLES.into_iter().flat_map(of_namespaces).filter_map(|bundles| facts::json(&bundles, &[id, "config.json"]));
     specs.map(|spec| facts::texts(&spec["annotations"])).next()
 }

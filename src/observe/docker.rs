@@ -20,7 +20,7 @@ use super::ObservedSource;
 use super::containerd;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, short_id};
-use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
 use crate::host::http::{Address, Client};
 use crate::host::peer::Trust;
@@ -34,9 +34,6 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 
 /// One answer of its socket may take so long.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// A container whose cgroup is gone may be running by its daemon's books for a moment.
-const TRIES: u32 = 20;
-const PAUSE: Duration = Duration::from_millis(25);
 /// As runtimes say that it ended by SIGKILL.
 const KILLED: u8 = 137;
 
@@ -84,7 +81,7 @@ impl Runtime for Docker {
         self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         self.engine.exit(inquiry, ended_at)
     }
 }
@@ -108,6 +105,7 @@ impl Engine {
         if self.client.is_none() {
             let mut client = Client::new(Address::Unix(self.socket.clone()), Trust::Ours).ok()?;
             client.set_timeout(PATIENCE);
+            client.set_largest_answer(facts::LARGEST);
             self.client = Some(client);
         }
         match self.client.as_mut()?.get(target, &[]) {
@@ -129,7 +127,10 @@ impl Engine {
     fn list(&mut self, id: &str) -> Option<Vec<Value>> {
         let filters = format!("%7B%22id%22%3A%5B%22{id}%22%5D%7D");
         let body = self.get(&format!("/containers/json?all=1&filters={filters}"))?;
-        serde_json::from_slice(&body).ok()
+        match facts::parse(&body)? {
+            Value::Array(all) => Some(all),
+            _ => None,
+        }
     }
 
     /// From its list: to be asked about one alone, a daemon waits until the container has started.
@@ -143,8 +144,8 @@ impl Engine {
 
     fn inspect(&mut self, id: &str) -> Option<Value> {
         let said = self.get(&format!("/containers/{id}/json"));
-        let said = said.and_then(|body| serde_json::from_slice(&body).ok());
-        said.or_else(|| facts::json(&self.containers.as_ref()?.join(id).join("config.v2.json")))
+        let said = said.and_then(|body| facts::parse(&body));
+        said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
     }
 
     /// Of the last minute, with those of one that was removed with its end.
@@ -152,7 +153,7 @@ impl Engine {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
         let body = self.get(&format!("/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
-        Some(serde_json::Deserializer::from_slice(&body).into_iter().map_while(Result::ok).collect())
+        Some(facts::parse_all(&body))
     }
 }
 
@@ -179,35 +180,24 @@ impl Runtime for Engine {
         self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
-        let id = inquiry.found.container.as_deref()?;
-        for _ in 0..TRIES {
-            let Some(container) = self.inspect(id) else { return died(&self.events(id)?, ended_at) };
-            match told(&container["State"], ended_at) {
-                Told::Exit(facts) => return Some(facts),
-                Told::Nothing => return None,
-                Told::NotYet => std::thread::sleep(PAUSE),
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
+        let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
+        match self.inspect(id) {
+            Some(container) => told(&container["State"], ended_at),
+            None => {
+                let died = self.events(id).and_then(|events| died(&events, ended_at));
+                died.map_or(EndAnswer::Nothing, EndAnswer::Exit)
             }
         }
-        None
     }
 }
 
 /// What a daemon says of a life that is over.
-#[derive(Debug, PartialEq, Eq)]
-enum Told {
-    /// By its books it runs yet, or does not yet.
-    NotYet,
-    Exit(ExitFacts),
-    /// A later life has begun.
-    Nothing,
-}
-
-fn told(state: &Value, ended_at: Option<Timestamp>) -> Told {
+fn told(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     let moment = |name: &str| state[name].as_str().and_then(facts::moment);
     // One of milliseconds may be over before it was started by its daemon's books: then the kernel tells its end.
     if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
-        return Told::Nothing;
+        return EndAnswer::Nothing;
     }
     // One that waits to be started again runs by its books, and says how it has ended.
     let runs = state["Running"] == true && state["Restarting"] != true;
@@ -215,8 +205,8 @@ fn told(state: &Value, ended_at: Option<Timestamp>) -> Told {
     // Before that moment it was another life.
     let finished_at = moment("FinishedAt").filter(|at| ended_at.is_none_or(|ended_at| *at >= ended_at));
     match (code, finished_at) {
-        (Some(code), Some(_)) if !runs => Told::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
-        (Some(_) | None, _) => Told::NotYet,
+        (Some(code), Some(_)) if !runs => EndAnswer::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
+        (Some(_) | None, _) => EndAnswer::NotYet,
     }
 }
 
@@ -311,6 +301,33 @@ mod tests {
         daemon.join().unwrap();
     }
 
+    /// A request comes, and an answer without end. Gives how much of it was taken.
+    fn endless_docker(socket: &std::path::Path) -> usize {
+        use std::io::{Read, Write};
+        const SAID: usize = 200 << 20;
+        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        assert!(stream.read(&mut [0; 4 << 10]).unwrap() > 0);
+        write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {SAID}\r\n\r\n").unwrap();
+        let piece = vec![b' '; 64 << 10];
+        (0..SAID / piece.len()).take_while(|_| stream.write_all(&piece).is_ok()).count() * piece.len()
+    }
+
+    #[test]
+    fn an_answer_of_200_mib_is_refused_at_four() {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let at = socket.clone();
+        let daemon = std::thread::spawn(move || endless_docker(&at));
+        let mut engine = Engine::new(socket.clone(), None, "docker");
+        while !socket.exists() {
+            std::thread::yield_now();
+        }
+        assert_eq!(engine.get("/containers/json"), None);
+        let taken = daemon.join().unwrap();
+        assert!(taken < 4 * facts::LARGEST, "{taken} bytes");
+    }
+
     #[test]
     fn a_container_is_called_as_docker_ps_calls_it_and_belongs_to_its_compose_project() {
         let alone = container("/web-1", json!(null));
@@ -353,11 +370,12 @@ mod tests {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
         let told = |state: &Value| told(state, None);
-        assert_eq!(told(&state(true, 0, false)), Told::NotYet);
-        let exit = |code, oom| Told::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
+        assert_eq!(told(&state(true, 0, false)), EndAnswer::NotYet);
+        let exit =
+            |code, oom| EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
         assert_eq!(told(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(told(&never), Told::NotYet, "it was never started");
+        assert_eq!(told(&never), EndAnswer::NotYet, "it was never started");
         // A child of it was chosen, and it went on.
         assert_eq!((told(&state(false, 0, true)), told(&state(false, 1, true))), (exit(0, false), exit(1, false)));
     }
@@ -369,12 +387,12 @@ mod tests {
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
-        let ended = Told::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
+        let ended = EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
         assert_eq!(told(&state(1, true, true), second(2)), ended, "it waits to be started again");
-        assert_eq!(told(&state(1, true, false), second(2)), Told::NotYet);
-        assert_eq!(told(&state(1, true, true), second(4)), Told::NotYet, "it speaks of the one before");
+        assert_eq!(told(&state(1, true, false), second(2)), EndAnswer::NotYet);
+        assert_eq!(told(&state(1, true, true), second(4)), EndAnswer::NotYet, "it speaks of the one before");
         for (running, restarting) in [(true, false), (true, true), (false, false)] {
-            assert_eq!(told(&state(5, running, restarting), second(2)), Told::Nothing);
+            assert_eq!(told(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
         }
     }
 

@@ -1,20 +1,29 @@
 //! What sources read alike: answers of runtimes in JSON, their times, the environment of a process.
 
+mod bounded_json;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use crate::host::roots::Roots;
+use crate::host::untrusted::{self, Directory};
 use crate::model::units::Timestamp;
 
-/// A larger file is not read.
-const LARGEST: u64 = 4 << 20;
+pub use bounded_json::{parse, parse_all};
 
-/// A file of a runtime's.
-pub fn json(path: &Path) -> Option<serde_json::Value> {
-    let mut text = Vec::new();
-    std::fs::File::open(path).ok()?.take(LARGEST).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+/// A larger answer or file of a runtime is not read.
+pub const LARGEST: usize = 4 << 20;
+
+/// A file of a runtime beneath a directory of its own.
+pub fn json(directory: &Path, components: &[&str]) -> Option<serde_json::Value> {
+    let text = Directory::open(directory).and_then(|directory| directory.read(components, LARGEST));
+    match text {
+        Ok(text) => parse(&text),
+        Err(error) => {
+            tracing::debug!(directory = %directory.display(), %error, "cannot read a file of a runtime");
+            None
+        }
+    }
 }
 
 /// The texts of an object, by their names.
@@ -59,37 +68,38 @@ fn days(year: i64, month: i64, day: i64) -> i64 {
 
 /// Of the environment of a process of this cgroup, or of one below it, what is wanted and nothing else: it may hold secrets. Empty: no
 /// process that lets us look has any of it. `cgroups`: where it stands, in each hierarchy.
-pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &[&str]) -> BTreeMap<String, String> {
+pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'static str]) -> BTreeMap<String, String> {
     /// So many processes are asked, in so many cgroups.
     const ASKED: usize = 8;
     const LOOKED_INTO: usize = 64;
+    /// Of a list of processes, more than are asked.
+    const LIST: usize = 4 << 10;
     let (mut left, mut asked) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
     let mut looked_into = 0;
     while let Some(cgroup) = left.pop_front() {
         looked_into += 1;
-        let list = std::fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
-        for pid in list.lines().filter_map(|pid| pid.parse::<u32>().ok()) {
+        let list = untrusted::read_start(&cgroup.join("cgroup.procs"), LIST).unwrap_or_default();
+        let pids = list.split(|b| *b == b'\n').filter_map(|pid| std::str::from_utf8(pid).ok()?.parse::<u32>().ok());
+        for pid in pids {
             if asked.len() == ASKED {
                 return BTreeMap::new();
             }
-            let said = if asked.insert(pid) { of_process(roots, pid, wanted) } else { BTreeMap::new() };
-            if !said.is_empty() {
-                return said;
+            if !asked.insert(pid) {
+                continue;
+            }
+            match untrusted::environment(&roots.proc(pid.to_string()), wanted) {
+                Ok(said) if said.is_empty() => {}
+                Ok(said) => return said,
+                // The others of this cgroup are that user's as well.
+                Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return BTreeMap::new(),
+                // It has ended, or does not let us look.
+                Err(_) => {}
             }
         }
         let room = LOOKED_INTO.saturating_sub(looked_into + left.len());
         left.extend(directories(&cgroup).into_iter().take(room));
     }
     BTreeMap::new()
-}
-
-fn of_process(roots: &Roots, pid: u32, wanted: &[&str]) -> BTreeMap<String, String> {
-    let bytes = roots.read_proc(format!("{pid}/environ")).unwrap_or_default();
-    let pairs = bytes.split(|b| *b == 0).filter_map(|pair| std::str::from_utf8(pair).ok()?.split_once('='));
-    pairs
-        .filter(|(name, value)| wanted.contains(name) && !value.is_empty())
-        .map(|(name, value)| (name.to_owned(), value.to_owned()))
-        .collect()
 }
 
 /// Those in this one, in an order.

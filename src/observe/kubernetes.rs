@@ -77,9 +77,9 @@ struct PodNames {
 impl Runtime for Pods {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
-        let file = |path: String| facts::json(&self.0.file(path));
-        let crio = |id: &str| file(format!("/run/containers/storage/overlay-containers/{id}/userdata/config.json"));
-        let docker = |id: &str| file(format!("/var/lib/docker/containers/{id}/config.v2.json"));
+        let file = |directory: &str, components: &[&str]| facts::json(&self.0.file(directory), components);
+        let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
+        let docker = |id| file("/var/lib/docker/containers", &[id, "config.v2.json"]);
         let said = annotations(&self.0, Some("k8s.io"), id)
             .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
             .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))

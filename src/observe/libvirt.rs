@@ -7,12 +7,11 @@
 //! Of a machine's name only letters, digits, dots and dashes are there, and not the whole of a long one. Its status file is called as the
 //! machine is, and has its number.
 
-use std::path::Path;
-
 use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, Recognised, is_number, unescape};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
+use crate::host::untrusted::Directory;
 use crate::model::alloc::AllocSource;
 
 pub static LIBVIRT: ObservedSource = ObservedSource {
@@ -20,6 +19,11 @@ pub static LIBVIRT: ObservedSource = ObservedSource {
     recognise,
     runtime: Some(|places| Box::new(StatusFiles(places.roots.clone()))),
 };
+
+/// A status has 20 to 100 kB, with a description of each device.
+const LARGEST_STATUS: usize = 1 << 20;
+/// So many that may be it are read: whoever names a cgroup says with which letters they begin.
+const MOST_READ: usize = 200;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let machine = Machine::of(at.name())?;
@@ -62,8 +66,8 @@ impl Runtime for StatusFiles {
         let cgroup = inquiry.path.rsplit_once('/').map_or(&*inquiry.path, |(_, name)| name);
         // Of an old libvirt the path has the whole name.
         let Machine { numbered: Some((kind, number)), name } = Machine::of(cgroup)? else { return Some(known.clone()) };
-        let directory = self.0.file(format!("/run/libvirt/{kind}"));
-        let is_it = |name: &str| has_number(&directory.join(format!("{name}.xml")), &number);
+        let directory = Directory::open(&self.0.file(format!("/run/libvirt/{kind}"))).ok()?;
+        let is_it = |name: &str| has_number(&directory, name, &number);
         let whole =
             if is_it(&name) { name } else { whole_names(&directory, &name).into_iter().find(|name| is_it(name))? };
         Some(Naming { driver: known.driver.clone(), workload: Some(whole.clone()), ..Naming::of(&whole) })
@@ -71,16 +75,17 @@ impl Runtime for StatusFiles {
 }
 
 /// Those that may have become this one.
-fn whole_names(directory: &Path, name: &str) -> Vec<String> {
+fn whole_names(directory: &Directory, name: &str) -> Vec<String> {
     let kept = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
-    let entries = std::fs::read_dir(directory).into_iter().flatten().flatten();
+    let entries = std::fs::read_dir(directory.path()).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".xml")?.to_owned()));
-    names.filter(|whole| kept(whole).starts_with(&kept(name))).collect()
+    names.filter(|whole| kept(whole).starts_with(&kept(name))).take(MOST_READ).collect()
 }
 
 /// The status of a machine that runs, under this number.
-fn has_number(status: &Path, number: &str) -> bool {
-    let text = std::fs::read_to_string(status).unwrap_or_default();
+fn has_number(directory: &Directory, name: &str, number: &str) -> bool {
+    let text = directory.read(&[&format!("{name}.xml")], LARGEST_STATUS).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
     let domain = text.split_once("<domain ").and_then(|(_, rest)| rest.split_once('>'));
     domain.is_some_and(|(attributes, _)| attributes.split(' ').any(|a| a == format!("id='{number}'")))
 }

@@ -10,7 +10,8 @@
 //! lives      when a cgroup was made, and whether what is a task again was there all the time
 //! ends       what the kernel tells of lives that are over
 //! processes  those in no cgroup of their own, where that is wanted
-//! naming     asks runtimes for names and ends, each on a thread of its own
+//! naming     asks runtimes for names and ends, each on a thread of its own: names first (questions)
+//! texts      cuts, cleans and counts the names that others gave
 //! table      the allocs: begun, named, ended; what of them goes to the board
 //! observer   the thread that does all that
 //! ```
@@ -33,10 +34,12 @@ pub mod observer;
 mod patterns;
 mod podman;
 pub mod processes;
+mod questions;
 pub mod scanner;
 mod slurm;
 mod systemd;
 pub mod table;
+mod texts;
 pub mod tree;
 
 use std::collections::BTreeSet;
@@ -121,13 +124,11 @@ impl Config {
     pub fn chooses(&self) -> bool {
         !self.include.is_empty() || !self.exclude.is_empty()
     }
-    /// With those labels alone that are to be shown, or decide: the others may hold secrets.
-    fn without_secrets(&self, naming: &Naming) -> Naming {
+    /// Labels that are to be shown, or decide: the others may hold secrets, and are not taken from a source.
+    pub fn known_labels(&self) -> BTreeSet<String> {
         let deciding = self.include.iter().chain(&self.exclude).filter_map(ObservedPattern::label);
-        let deciding: BTreeSet<&str> = deciding.chain(self.workloads.iter().flat_map(WorkloadRule::labels)).collect();
-        let is_known = |name: &String| self.labels.contains(name) || deciding.contains(name.as_str());
-        let labels = naming.labels.iter().filter(|(name, _)| is_known(name)).cloned().collect();
-        Naming { labels, ..naming.clone() }
+        let deciding = deciding.chain(self.workloads.iter().flat_map(WorkloadRule::labels));
+        self.labels.iter().cloned().chain(deciding.map(str::to_owned)).collect()
     }
     /// Of these labels those that are to be shown, as labels of ours: `com.example/team` is `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<(String, String)> {
@@ -206,8 +207,7 @@ mod tests {
         let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];
         let config = Config { exclude: patterns(&["label:team=a"]), workloads, ..Config::default() };
         let labels = ["team", "job", "project", "password"].map(|name| (name.to_owned(), "x".to_owned())).to_vec();
-        let kept = config.without_secrets(&Naming { labels: labels.clone(), ..Naming::of("web") });
-        assert_eq!(kept.labels, labels[..3]);
+        assert_eq!(config.known_labels(), ["team", "job", "project"].map(str::to_owned).into());
         assert!(config.chosen(&labels).is_empty());
     }
 

@@ -27,6 +27,11 @@ impl Nameless {
         let again = || Again { next: now + FIRST_PAUSE, pause: FIRST_PAUSE };
         self.0.entry(path.to_owned()).or_insert_with(again);
     }
+    /// Too many questions waited: it is asked soon, however often it was its turn.
+    pub(super) fn was_not_asked(&mut self, path: &str, now: Instant) {
+        self.forget(path);
+        self.add(path, now);
+    }
     /// Who is to be asked about now, of those that are still there.
     pub(super) fn due(&mut self, now: Instant, is_there: impl Fn(&str) -> bool) -> Vec<String> {
         self.0.retain(|path, _| is_there(path));
@@ -59,6 +64,8 @@ mod tests {
         let times: Vec<u64> = (0..20).filter(|second| asked(*second, "/b") > 0).collect();
         assert_eq!(times, [1, 3, 7, 15]);
         assert_eq!(asked(31, "none"), 1, "of one that was gone nothing is known");
+        nameless.was_not_asked("/a", start + Duration::from_secs(32));
+        assert_eq!(nameless.due(start + Duration::from_secs(33), |_| true), ["/a"]);
         nameless.forget("/a");
         assert!(nameless.due(start + Duration::from_secs(1_000), |_| true).is_empty());
     }

@@ -1,13 +1,14 @@
 //! Asks runtimes what their containers are called and how they ended: on a thread for each source, so that one that hangs costs
-//! its own names and nobody else's.
+//! its own names and nobody else's. What is answered is cut and cleaned before it waits for the observer.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex};
 
 use super::identity::{Naming, Recognised};
+use super::questions::{Question, Questions, WaitingEnd};
 use super::table::ExitFacts;
+use super::texts::{TextCounts, fit};
 use super::{Config, ObservedSource};
 use crate::host::inotify::Bell;
 use crate::host::roots::Roots;
@@ -15,34 +16,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-/// So many questions wait for a source; those above it are not asked.
-const MOST_WAITING: usize = 1024;
-
-/// What a source is asked about.
-#[derive(Debug, Clone)]
-pub struct Inquiry {
-    /// The cgroup of the task.
-    pub path: String,
-    pub found: Recognised,
-    /// Where that is, in the hierarchies that are looked at.
-    pub directories: Vec<PathBuf>,
-    pub about: About,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum About {
-    Name,
-    /// Which life, of those that the container had: what is said of it later is said of no other one.
-    Exit(EndedLife),
-}
-
-/// A life that is over. A container that is started again has many, all with one id.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct EndedLife {
-    pub number: u64,
-    /// When its last process ended. `None`: the kernel does not tell.
-    pub ended_at: Option<Timestamp>,
-}
+pub use super::questions::{About, EndedLife, Inquiry};
 
 /// Where sources find what they ask.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -61,33 +35,46 @@ impl RuntimePlaces {
 pub trait Runtime: Send {
     /// `None`: the source does not know it, or cannot be asked.
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming>;
-    /// `None`: nobody says, or what is said is of another life than the one that ended then.
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
+    /// How the life ended that ended then. It does not wait for that.
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let _ = (inquiry, ended_at);
-        None
+        EndAnswer::Nothing
     }
+}
+
+/// What a source says of a life that is over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum EndAnswer {
+    /// By its books it runs yet, or does not yet: it is asked again.
+    NotYet,
+    Exit(ExitFacts),
+    /// Nobody says, or what is said is of another life.
+    Nothing,
 }
 
 /// What a source said.
 #[derive(Debug)]
 pub enum SourceReply {
-    Name(String, Option<Box<Naming>>),
+    /// And what of its texts was changed.
+    Name(String, Option<Box<Naming>>, TextCounts),
     /// Of the life of this number.
     Exit(String, u64, Option<ExitFacts>),
 }
 
 pub struct Inquiries {
     places: RuntimePlaces,
-    askers: HashMap<AllocSource, Option<SyncSender<Inquiry>>>,
+    /// Labels that are shown, or decide: no others are taken.
+    labels: Arc<BTreeSet<String>>,
+    askers: HashMap<AllocSource, Option<Arc<Questions>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
     bell: Bell,
 }
 
 impl Inquiries {
     /// Errors: the system has no descriptor left.
-    pub fn new(places: RuntimePlaces) -> std::io::Result<Inquiries> {
-        let bell = Bell::new()?;
-        Ok(Inquiries { places, askers: HashMap::new(), replies: Arc::default(), bell })
+    pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
+        let (bell, labels) = (Bell::new()?, Arc::new(config.known_labels()));
+        Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
     }
 
     /// Rings when somebody has answered.
@@ -99,13 +86,19 @@ impl Inquiries {
     pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
         let Some(make) = source.runtime else { return false };
         let asker = self.askers.entry(source.word).or_insert_with(|| {
-            let (sender, inquiries) = sync_channel(MOST_WAITING);
-            let (replies, bell, places) = (Arc::clone(&self.replies), self.bell.clone(), self.places.clone());
-            let work = move || answer(make, places, &inquiries, &replies, &bell);
+            let questions = Arc::<Questions>::default();
+            let asker = Asker {
+                questions: Arc::clone(&questions),
+                labels: Arc::clone(&self.labels),
+                replies: Arc::clone(&self.replies),
+                bell: self.bell.clone(),
+            };
+            let places = self.places.clone();
             let name = format!("ask-{}", source.word.as_str());
-            std::thread::Builder::new().name(name).spawn(work).ok().map(|_| sender)
+            let thread = std::thread::Builder::new().name(name).spawn(move || asker.run(&mut *make(&places)));
+            thread.ok().map(|_| questions)
         });
-        asker.as_ref().is_some_and(|sender| sender.try_send(inquiry).is_ok())
+        asker.as_ref().is_some_and(|questions| questions.add(inquiry))
     }
 
     /// What was answered since.
@@ -114,24 +107,59 @@ impl Inquiries {
     }
 }
 
-fn answer(
-    make: fn(&RuntimePlaces) -> Box<dyn Runtime>,
-    places: RuntimePlaces,
-    inquiries: &Receiver<Inquiry>,
-    replies: &Mutex<Vec<SourceReply>>,
-    bell: &Bell,
-) {
-    let mut runtime = make(&places);
-    // Ends with the last one who asks.
-    for inquiry in inquiries {
-        let reply = match inquiry.about {
-            About::Name => SourceReply::Name(inquiry.path.clone(), runtime.name(&inquiry).map(Box::new)),
-            About::Exit(EndedLife { number, ended_at }) => {
-                SourceReply::Exit(inquiry.path.clone(), number, runtime.exit(&inquiry, ended_at))
+impl Drop for Inquiries {
+    fn drop(&mut self) {
+        self.askers.values().flatten().for_each(|questions| questions.close());
+    }
+}
+
+/// The thread of one source.
+struct Asker {
+    questions: Arc<Questions>,
+    labels: Arc<BTreeSet<String>>,
+    replies: Arc<Mutex<Vec<SourceReply>>>,
+    bell: Bell,
+}
+
+impl Asker {
+    /// Ends with the last one who asks.
+    fn run(&self, runtime: &mut dyn Runtime) {
+        while let Some(question) = self.questions.next() {
+            match question {
+                Question::Name(same) => self.name(runtime, &same),
+                Question::End(end) => self.end(runtime, end),
             }
+            self.bell.ring();
+        }
+    }
+
+    fn name(&self, runtime: &mut dyn Runtime, same: &[Inquiry]) {
+        let Some(first) = same.first() else { return };
+        let said = runtime.name(first);
+        for inquiry in same {
+            let mut counts = TextCounts::default();
+            // A plain cgroup is called by its own path.
+            let is_plain = |said: &Naming| said.source == Some(AllocSource::Cgroup);
+            let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(&inquiry.path).naming };
+            let of_this = said.as_ref().map(|said| if is_plain(said) { plain() } else { said.clone() });
+            let naming = of_this.map(|mut naming| {
+                naming.labels.retain(|(name, _)| self.labels.contains(name));
+                Box::new(fit(naming, &mut counts))
+            });
+            lock(&self.replies).push(SourceReply::Name(inquiry.path.clone(), naming, counts));
+        }
+    }
+
+    fn end(&self, runtime: &mut dyn Runtime, end: Box<WaitingEnd>) {
+        let answer = if end.is_late { EndAnswer::Nothing } else { runtime.exit(&end.inquiry, end.life.ended_at) };
+        let (end, facts) = match answer {
+            EndAnswer::NotYet => (self.questions.again(end), None),
+            EndAnswer::Exit(facts) => (Some(end), Some(facts)),
+            EndAnswer::Nothing => (Some(end), None),
         };
-        lock(replies).push(reply);
-        bell.ring();
+        if let Some(end) = end {
+            lock(&self.replies).push(SourceReply::Exit(end.inquiry.path, end.life.number, facts));
+        }
     }
 }
 
@@ -192,6 +220,61 @@ mod tests {
     #[track_caller]
     fn is(naming: Option<Naming>, wanted: [&str; 4]) {
         assert_eq!(told(naming), Some(wanted.map(str::to_owned)));
+    }
+
+    /// A daemon by whose books every container runs, and the list has the one with that ID.
+    fn serve_docker(listener: &std::os::unix::net::UnixListener, named: &str) {
+        use std::io::{BufRead, BufReader, Write};
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut answers = stream.try_clone().unwrap();
+            for line in BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.starts_with("GET ")) {
+                let body = match line.contains("/containers/json") {
+                    true => {
+                        format!(r#"[{{"Id":"{named}","Names":["/web-1"],"Created":1,"Image":"web","Labels":{{}}}}]"#)
+                    }
+                    false => r#"{"Name":"/x","State":{"Running":true,"ExitCode":0}}"#.to_owned(),
+                };
+                let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len());
+                if answers.write_all((head + &body).as_bytes()).is_err() {
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Each of these ends took half a second of the one thread: who began after them had no name for minutes.
+    #[test]
+    fn a_container_has_its_name_while_200_ends_wait_for_their_daemon() {
+        let dir = tempfile::tempdir().unwrap();
+        let docker = dir.path().join("d.sock");
+        let listener = std::os::unix::net::UnixListener::bind(&docker).unwrap();
+        std::thread::spawn(move || serve_docker(&listener, ID));
+        let places = RuntimePlaces { roots: Roots::below(dir.path()), docker };
+        let mut inquiries = Inquiries::new(places, &Config::default()).unwrap();
+        let docker = ALL.iter().find(|source| source.word == AllocSource::Docker).unwrap();
+        let mut ask = |id: &str, about: About| {
+            let found = Recognised::container(AllocSource::Docker, id);
+            inquiries.ask(docker, Inquiry { path: format!("/docker/{id}"), found, directories: Vec::new(), about })
+        };
+        for number in 0..200 {
+            assert!(ask(&format!("{number:064x}"), About::Exit(EndedLife { number, ended_at: None })));
+        }
+        assert!(ask(ID, About::Name));
+        let (until, mut ends) = (std::time::Instant::now() + std::time::Duration::from_secs(60), 0);
+        let named = loop {
+            assert!(std::time::Instant::now() < until, "no name, and {ends} ends");
+            let replies = inquiries.replies();
+            ends += replies.iter().filter(|reply| matches!(reply, SourceReply::Exit(..))).count();
+            let name = |reply| match reply {
+                SourceReply::Name(_, naming, _) => naming,
+                SourceReply::Exit(..) => None,
+            };
+            match replies.into_iter().find_map(name) {
+                Some(named) => break named,
+                None => std::thread::yield_now(),
+            }
+        };
+        assert_eq!((named.native.as_str(), ends < 200), ("web-1", true), "before the last of the ends");
     }
 
     #[test]
@@ -273,11 +356,15 @@ mod tests {
         let cgroup = "/machine.slice/libpod-<id>.scope";
         is(tree.name(cgroup), ["db", "db", "db", ""]);
         let over = EndedLife { number: 1, ended_at: None };
+        let status = |answer: EndAnswer| match answer {
+            EndAnswer::Exit(facts) => Some(facts.status),
+            EndAnswer::NotYet | EndAnswer::Nothing => None,
+        };
         let (mut runtime, inquiry) = tree.runtime(cgroup, About::Exit(over));
-        assert_eq!(runtime.exit(&inquiry, over.ended_at).map(|exit| exit.status), Some(ExitStatus::Code(137)));
+        assert_eq!(status(runtime.exit(&inquiry, over.ended_at)), Some(ExitStatus::Code(137)));
         let empty = Tree::of(&[("/run/libpod/exits/<id>", "soon")]);
         let (mut runtime, inquiry) = empty.runtime(cgroup, About::Exit(over));
-        assert_eq!((empty.name(cgroup), runtime.exit(&inquiry, over.ended_at).map(|exit| exit.status)), (None, None));
+        assert_eq!((empty.name(cgroup), status(runtime.exit(&inquiry, over.ended_at))), (None, None));
     }
 
     /// Processes tell who they are, and one that inherited another's words does not.

@@ -29,9 +29,10 @@ use super::lives::Lives;
 use super::nameless::Nameless;
 use super::naming::{About, EndedLife, Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
+use super::questions::END_IS_AWAITED;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
-use super::{ALL, Config, ObservedSource};
+use super::{ALL, Config, ObservedSource, texts};
 use crate::board::Board;
 use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -44,7 +45,7 @@ use crate::telemetry::{Metrics, lock};
 /// A runtime makes a container's cgroups one after the other: so long after the last one they are all there.
 const SETTLED: Duration = Duration::from_millis(20);
 /// How long a task is measured before it is shown without its names, and how long its end waits for how it ended.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER: Duration = END_IS_AWAITED;
 /// What is over is not shown without its name so soon: it would be another one than the lives before and after it.
 const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// What has no name yet is read this often.
@@ -84,7 +85,7 @@ pub struct Observer {
 impl Observer {
     /// What runs already is on the board soon after: see [`Observer::is_settled`]. Errors: no thread or no descriptor can be had.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
-        let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config))?;
+        let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
         let bell = inquiries.bell();
         let (stop, delivered) = (Arc::new(AtomicBool::new(false)), Arc::<Mutex<Vec<AllocId>>>::default());
         let waiting = Arc::new(AtomicUsize::new(usize::MAX));
@@ -301,7 +302,10 @@ impl Work {
         }
         for reply in self.inquiries.replies() {
             match reply {
-                SourceReply::Name(path, naming) => self.named(&path, naming.map(|naming| *naming), now),
+                SourceReply::Name(path, naming, changed) => {
+                    self.allocs.texts.add(changed);
+                    self.named(&path, naming.map(|naming| *naming), now);
+                }
                 SourceReply::Exit(path, number, facts) => {
                     // Else it came too late: another one is there, or ending.
                     if self.ending.get(&path).is_some_and(|ending| ending.number == number) {
@@ -358,8 +362,10 @@ impl Work {
     }
 
     fn has_room(&self) -> bool {
+        let most = self.parts.config.max_allocs;
         !self.is_short.load(Ordering::Relaxed)
-            && self.allocs.running() + self.unnamed.len() < self.parts.config.max_allocs
+            && self.allocs.running() + self.unnamed.len() < most
+            && texts::has_room(self.allocs.path_bytes(), most)
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
@@ -449,7 +455,7 @@ impl Work {
             self.set_aside(path, if is_told { UNWANTED } else { UNTOLD }, is_gone);
             return;
         }
-        if self.allocs.running() >= config.max_allocs {
+        if self.allocs.running() >= config.max_allocs || !texts::has_room(self.allocs.path_bytes(), config.max_allocs) {
             self.set_aside(path, LIMIT, is_gone);
             return;
         }
@@ -458,7 +464,7 @@ impl Work {
             found.own = OwnCgroup::None;
         }
         let (source, own) = (found.source, found.own);
-        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
+        let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         let begun = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
         let (id, change) = self.allocs.begin(begun);
@@ -583,12 +589,6 @@ impl Work {
             }
         });
         self.count();
-    }
-
-    fn count(&self) {
-        let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
-        let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
-        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
     }
 }
 

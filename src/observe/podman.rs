@@ -11,8 +11,9 @@ use super::ObservedSource;
 use super::docker::Engine;
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
-use super::naming::{Inquiry, Runtime, RuntimePlaces};
+use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
+use crate::host::untrusted::Directory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
@@ -50,6 +51,14 @@ struct Libpod {
     places: RuntimePlaces,
 }
 
+impl Libpod {
+    /// Its exit code, where a file of its own has that.
+    fn written(&self, id: &str) -> Option<u8> {
+        let exits = Directory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
+        std::str::from_utf8(&exits.read(&[id], 64).ok()?).ok()?.trim().parse().ok()
+    }
+}
+
 impl Runtime for Libpod {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         self.engine.name(inquiry).or_else(|| {
@@ -57,9 +66,10 @@ impl Runtime for Libpod {
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
             // Those of `--rm`, and so of Quadlets, are in a list of their own.
             let lists = ["containers.json", "volatile-containers.json"];
-            let path = |store, list| format!("/var/lib/containers/storage/{store}-containers/{list}");
-            let files = stores.flat_map(|store| lists.map(|list| self.places.roots.file(path(store, list))));
-            let name = files.filter_map(|file| facts::json(&file)).find_map(|all| {
+            let storage = self.places.roots.file("/var/lib/containers/storage");
+            let files = stores.flat_map(|store| lists.map(|list| (format!("{store}-containers"), list)));
+            let read = |(store, list): (String, &str)| facts::json(&storage, &[&store, list]);
+            let name = files.filter_map(read).find_map(|all| {
                 let of = all.as_array()?.iter().find(|container| container["id"] == id)?;
                 Some(of["names"][0].as_str()?.to_owned())
             })?;
@@ -67,11 +77,10 @@ impl Runtime for Libpod {
         })
     }
 
-    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> Option<ExitFacts> {
-        let id = inquiry.found.container.as_deref()?;
-        let code = std::fs::read_to_string(self.places.roots.file(format!("/run/libpod/exits/{id}")));
-        let code = code.ok().and_then(|code| code.trim().parse().ok());
-        let written = code.map(|code| ExitFacts { status: ExitStatus::Code(code), oom: false, finished_at: None });
-        written.or_else(|| self.engine.exit(inquiry, ended_at))
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
+        match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
+            Some(code) => EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom: false, finished_at: None }),
+            None => self.engine.exit(inquiry, ended_at),
+        }
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 
 use super::identity::{Naming, OwnCgroup};
 use super::kept::{EarlierTask, KeptTask};
+use super::texts::{MOST_TASKS, TextCounts, fit};
 use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
@@ -38,6 +39,10 @@ pub struct ObservedAllocs {
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
     /// What tasks were when they were forgotten, and when they had ended: until they are there again.
     gone: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
+    /// Of the paths of tasks that run, together.
+    path_bytes: usize,
+    /// What was changed of texts since somebody took the counts.
+    pub(super) texts: TextCounts,
     /// Counted again after a change.
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
@@ -176,6 +181,10 @@ impl ObservedAllocs {
     pub fn running(&self) -> usize {
         self.places.len()
     }
+    /// How many bytes the paths of those have.
+    pub fn path_bytes(&self) -> usize {
+        self.path_bytes
+    }
     pub fn reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
         let (id, at) = self.places.get(path)?;
         self.allocs.get(id)?.tasks.get(*at)?.reader.as_ref()
@@ -207,8 +216,10 @@ impl ObservedAllocs {
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
         let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
-        let naming = printable(naming);
-        let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
+        // An id has a digest of the whole name.
+        let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
+        let naming = fit(naming, &mut self.texts);
+        let id = self.free_id(AllocId::new(wanted), &naming, &path);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -261,8 +272,11 @@ impl ObservedAllocs {
         (shown.since, shown.cgroup) = (since, at_path);
         let after = shown.begins();
         place.reader = Some(reader);
+        let workload = held.identity.workload.clone();
+        self.leaves(&path);
+        self.path_bytes += path.len();
         self.places.insert(path, (id.clone(), at));
-        let Some(workload) = held.identity.workload.clone() else { return (id, Vec::new()) };
+        let Some(workload) = workload else { return (id, Vec::new()) };
         let begun = since.map(|since| TotalsChange::Begun(workload.clone(), task.clone(), since));
         let again = after.map(|after| TotalsChange::BegunAgain(workload, task, after));
         (id, begun.into_iter().chain(again).collect())
@@ -282,7 +296,8 @@ impl ObservedAllocs {
         let source = naming.source.unwrap_or(held.identity.source);
         let before = (Arc::clone(&held.identity), held.labels.clone());
         // A task keeps the name under which it counts.
-        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..printable(naming.clone()) };
+        let naming = fit(naming.clone(), &mut self.texts);
+        let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming };
         held.native.clone_from(&naming.native);
         held.labels = labels;
         held.call(*at, source, &naming, rule);
@@ -297,7 +312,7 @@ impl ObservedAllocs {
         now: Timestamp,
     ) -> Option<(AllocId, Option<TotalsChange>)> {
         self.by_source.take();
-        let (id, at) = self.places.remove(path)?;
+        let (id, at) = self.leaves(path)?;
         let held = self.allocs.get_mut(&id)?;
         let task = &mut held.tasks[at];
         let last = task.reader.take().and_then(|reader| reader.close());
@@ -321,7 +336,7 @@ impl ObservedAllocs {
     /// Tasks of others have begun inside of its cgroup: it is none any more, and how it goes on nobody can tell. As [`ObservedAllocs::end`].
     pub fn cover(&mut self, path: &str, now: Timestamp) -> Option<(AllocId, Option<TotalsChange>)> {
         self.by_source.take();
-        let (id, at) = self.places.remove(path)?;
+        let (id, at) = self.leaves(path)?;
         let held = self.allocs.get_mut(&id)?;
         let task = &mut held.tasks[at];
         let last = task.reader.take().and_then(|reader| reader.close());
@@ -336,6 +351,12 @@ impl ObservedAllocs {
         let name = held.identity.tasks[at].name.clone();
         let workload = held.identity.workload.clone();
         Some((id, workload.map(|workload| TotalsChange::Covered(workload, name, usage))))
+    }
+
+    fn leaves(&mut self, path: &str) -> Option<(AllocId, usize)> {
+        let place = self.places.remove(path)?;
+        self.path_bytes = self.path_bytes.saturating_sub(path.len());
+        Some(place)
     }
 
     /// Forgets those of these that have ended: their series were delivered. Gives who is gone.
@@ -392,12 +413,13 @@ impl ObservedAllocs {
     }
 
     /// Its name, unless another cgroup that is there has it for a task of the same name.
-    fn free_id(&self, source: AllocSource, naming: &Naming, path: &str) -> AllocId {
-        let wanted = AllocId::new(ObservedAllocs::id_of(source, &naming.native));
+    fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str) -> AllocId {
         let is_taken = |held: &Held| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
-            let same_name = tasks.any(|(known, task)| known.name.as_str() == naming.task && task.reader.is_some());
-            same_name || (held.native != naming.native && held.ended_at.is_none())
+            let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
+            let is_full = same_name.is_none() && held.tasks.len() >= MOST_TASKS;
+            let runs = same_name.is_some_and(|(_, task)| task.reader.is_some());
+            runs || is_full || (held.native != naming.native && held.ended_at.is_none())
         };
         match self.allocs.get(&wanted) {
             Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
@@ -427,7 +449,7 @@ impl Held {
             name: TaskName::from(naming.task.as_str()),
             driver: naming.driver.clone(),
             user: naming.user.clone(),
-            image: naming.image.as_deref().map(|image| label_value(image).into_owned()),
+            image: naming.image.clone(),
         };
         let mut tasks = before.tasks.clone();
         tasks[at] = task;
@@ -473,7 +495,7 @@ pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Opti
     let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;
-    let named = || printable(task.naming).workload.as_deref().map(JobId::from);
+    let named = || fit(task.naming, &mut TextCounts::default()).workload.as_deref().map(JobId::from);
     let (workload, name) = (task.workload.or_else(named), task.task);
     let change = workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)));
     (earlier, change)
@@ -503,19 +525,6 @@ fn exit(
         // Of what others run nobody says.
         lost_output: LostOutput::default(),
         usage,
-    }
-}
-
-/// Each name of it can be shown: whoever makes a cgroup may call it anything.
-fn printable(naming: Naming) -> Naming {
-    let tidy = |name: String| label_value(&name).into_owned();
-    Naming {
-        task: tidy(naming.task),
-        name: tidy(naming.name),
-        workload: naming.workload.map(tidy),
-        group: naming.group.map(tidy),
-        namespace: tidy(naming.namespace),
-        ..naming
     }
 }
 

@@ -55,6 +55,16 @@ pub static OBSERVED_ENDS_MISSED: MetricDesc = MetricDesc::counter(
 .from_source("the kernel's trace points, else the tree of cgroups")
 .absent_when("nothing is observed: observe.enabled")
 .otlp("allostat.observed.ends.missed", "{cgroup}");
+
+pub static OBSERVED_TEXTS_CHANGED: MetricDesc = MetricDesc::counter(
+    "allostat_observed_texts_changed_total",
+    Unit::None,
+    "Names and labels of observed allocs that were shortened (length), cleaned (characters) or left out (budget).",
+    &["reason"],
+)
+.from_source("paths of cgroups, runtimes, environments")
+.absent_when("nothing is observed: observe.enabled")
+.otlp("allostat.observed.texts.changed", "{text}");
 }
 
 words! {
@@ -82,6 +92,7 @@ struct Counts {
     left_out: IntGaugeVec,
     ends: IntCounterVec,
     missed: IntCounterVec,
+    texts: IntCounterVec,
 }
 
 impl Others {
@@ -110,6 +121,14 @@ impl Others {
         self.counts().missed.with_label_values(&[why.as_str()]).inc_by(cgroups);
     }
 
+    /// What of names and labels was changed since.
+    pub fn texts(&self, length: u64, characters: u64, budget: u64) {
+        let texts = &self.counts().texts;
+        for (reason, n) in [("length", length), ("characters", characters), ("budget", budget)] {
+            texts.with_label_values(&[reason]).inc_by(n);
+        }
+    }
+
     fn counts(&self) -> &Counts {
         self.counts.get_or_init(|| {
             let ends = counters(&self.registry, &OBSERVED_ENDS);
@@ -118,7 +137,8 @@ impl Others {
             EndMissed::ALL.iter().for_each(|why| missed.with_label_values(&[why.as_str()]).inc_by(0));
             let (allocs, left_out) =
                 (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT));
-            Counts { allocs, left_out, ends, missed }
+            let texts = counters(&self.registry, &OBSERVED_TEXTS_CHANGED);
+            Counts { allocs, left_out, ends, missed, texts }
         })
     }
 }

@@ -9,6 +9,7 @@ mod docker;
 mod dropin;
 mod ends;
 mod history;
+mod hostile;
 mod image;
 mod inside;
 mod live;

@@ -19,7 +19,7 @@ use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
     ALLOC_DEVICE_ROWS, ALLOC_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, PARENT_ROWS, Point,
-    RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle,
+    RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle, written,
 };
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::task::TaskState;
@@ -143,7 +143,8 @@ impl<'w> Gathered<'w> {
                 .labels
                 .iter()
                 .filter(|(key, value)| !value.is_empty() && (whose.is_none() || !OF_RESOURCES.contains(key)));
-            let labels = labels.map(|(key, value)| (names::of_device(key).to_owned(), (*value).to_owned()));
+            let labels =
+                labels.map(|(key, value)| (names::of_device(key).to_owned(), written(key, value).into_owned()));
             let device = walk.device(rows, row);
             let of_device = device.and_then(|view| self.devices.get(view.device.id.as_str()));
             let (place, labels) = if *rows == ALLOC_ROWS {

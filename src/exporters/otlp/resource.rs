@@ -8,7 +8,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
 use crate::board::devices::DeviceView;
-use crate::exporters::walk::RowSubject;
+use crate::exporters::walk::{RowSubject, written};
 use crate::model::alloc::{AllocIdentity, AllocSource, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
@@ -139,7 +139,7 @@ fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
     let told = subject.info.iter().filter(|(label, _)| *label != "alloc_ns");
-    told.map(|(label, value)| (format!("{prefix}.{label}"), (*value).to_owned())).collect()
+    told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
 }
 
 /// As the conventions have it; nothing of what is no pod, or of one whose name nobody has told.

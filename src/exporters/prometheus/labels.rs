@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::page::Piece;
-use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS};
+use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS, written};
 use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
@@ -44,7 +44,7 @@ pub(super) fn block<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> 
         out.push(if out.is_empty() { '{' } else { ',' });
         out.push_str(name);
         out.push_str("=\"");
-        escape_value(&mut out, value);
+        escape_value(&mut out, &written(name, value));
         out.push('"');
     }
     out
@@ -204,6 +204,14 @@ mod tests {
     #[test]
     fn quotes_backslashes_and_newlines_cannot_break_out_of_a_value() {
         assert_eq!(block([("a", "x\"} 1\ny\\")]), "{a=\"x\\\"} 1\\ny\\\\\"");
+    }
+
+    #[test]
+    fn no_path_of_a_cgroup_is_long_or_steers_a_terminal() {
+        let long = block([("cgroup", &*format!("/{}/\u{1b}[2J", "a".repeat(4_000)))]);
+        assert!(long.len() < 600 && !long.contains('\u{1b}'), "{long}");
+        let rings = block([("cgroup", "/a\u{1b}]0;x")]);
+        assert!(rings.starts_with("{cgroup=\"/a?]0;x~"), "{rings}");
     }
 
     #[test]

@@ -19,7 +19,7 @@ use super::messages::{
 use super::page::Sink;
 use super::telling::PIECE;
 use super::{exemplar, header, itself};
-use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk};
+use crate::exporters::walk::{Head, HistogramPoint, Listener, Point, Rows, Teller, Walk, written};
 use crate::model::answer::Format;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, Kind, Value};
@@ -158,7 +158,7 @@ impl Messages<'_, '_> {
 fn pairs(labels: &[(&str, &str)]) -> Vec<u8> {
     let mut out = Vec::new();
     for (name, value) in labels.iter().filter(|(_, value)| !value.is_empty()) {
-        let pair = LabelPair { name: (*name).to_owned(), value: (*value).to_owned() };
+        let pair = LabelPair { name: (*name).to_owned(), value: written(name, value).into_owned() };
         out.reserve(key_len(LABEL) + encoded_len_varint(u64::MAX) + pair.encoded_len());
         prost::encoding::message::encode(LABEL, &pair, &mut out);
     }

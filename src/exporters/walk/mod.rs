@@ -47,7 +47,7 @@ pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors}
 pub use peers::{PeerReading, PeerRow};
 pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, PARENT_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
 pub use selection::{Pattern, Selection};
-pub use subject::{Labels, RowSubject};
+pub use subject::{Labels, RowSubject, written};
 
 use listener::Families;
 

@@ -1,6 +1,9 @@
 //! Whose a row is: what tells it from others, what else it is, and its times.
 
+use std::borrow::Cow;
+
 use crate::model::alloc::{AllocIdentity, Measured, TaskIdentity};
+use crate::model::text::label_path;
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, ParentView, TaskView, WorkloadView};
 
@@ -19,6 +22,14 @@ pub struct RowSubject<'a> {
     pub since: Option<Timestamp>,
 }
 
+/// A label's value as every format writes it. Names were cut and cleaned as they came; the path of a cgroup is kept to the letter, and is
+/// cut and cleaned here.
+pub fn written<'a>(label: &str, value: &'a str) -> Cow<'a, str> {
+    if label == CGROUP { label_path(value) } else { Cow::Borrowed(value) }
+}
+
+const CGROUP: &str = "cgroup";
+
 impl<'a> RowSubject<'a> {
     pub fn alloc(view: &'a AllocView) -> RowSubject<'a> {
         let known = &view.identity;
@@ -28,7 +39,7 @@ impl<'a> RowSubject<'a> {
             ("alloc_ns", known.namespace.as_str()),
             ("name", known.name.as_str()),
             ("source", known.source.as_str()),
-            ("cgroup", known.cgroup.as_ref().map_or("", |c| c.as_str())),
+            (CGROUP, known.cgroup.as_ref().map_or("", |c| c.as_str())),
             ("measured", known.measured.as_str()),
             ("aggregation", view.aggregation.as_str()),
         ];
@@ -72,7 +83,7 @@ impl<'a> RowSubject<'a> {
 
     pub fn parent(view: &'a ParentView) -> RowSubject<'a> {
         RowSubject {
-            labels: vec![("cgroup", view.path.as_str())],
+            labels: vec![(CGROUP, view.path.as_str())],
             read_at: Some(view.sampled_at),
             ..RowSubject::default()
         }

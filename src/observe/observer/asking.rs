@@ -25,8 +25,9 @@ impl Work {
         };
         for path in self.nameless.due(now, is_there) {
             // One that waits for its name was asked about as it was found.
-            if let Some(found) = self.recognised(&path).filter(|_| !self.unnamed.contains_key(&path)) {
-                self.ask(&path, &found, About::Name);
+            let found = self.recognised(&path).filter(|_| !self.unnamed.contains_key(&path));
+            if found.is_some_and(|found| !self.ask(&path, &found, About::Name)) {
+                self.nameless.was_not_asked(&path, now);
             }
         }
     }
@@ -81,7 +82,7 @@ impl Work {
             self.aside.insert(path.to_owned(), UNWANTED);
             return;
         }
-        let (labels, to_keep) = (config.chosen(&naming.labels), config.without_secrets(&naming));
+        let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
         let (naming, rule) = config.ruled(source, own, naming);
         self.touched.extend(self.allocs.rename(path, &naming, rule, labels));
         self.kept.renamed(path, self.allocs.workload(path), to_keep);

@@ -2,16 +2,26 @@
 
 use std::time::{Duration, Instant};
 
-use super::Work;
+use super::{LIMIT, Work};
 use crate::model::id::{JobId, TaskName};
 use crate::observe::kept::{Found, Kept};
+use crate::observe::processes::Processes;
 use crate::observe::table::{self, TotalsChange};
+use crate::observe::texts::TextCounts;
 
 /// Totals of workloads of which nothing is left are kept so long, and no more than so many.
 const KEPT: Duration = Duration::from_secs(86_400);
 const MOST_KEPT: usize = 1_000;
 
 impl Work {
+    pub(super) fn count(&mut self) {
+        let TextCounts { length, characters, budget } = self.allocs.texts.take();
+        self.parts.metrics.others.texts(length, characters, budget);
+        let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
+        let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
+        self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
+    }
+
     /// From where an agent before this one stopped.
     pub(super) fn go_on(&mut self) {
         let (kept, Found { workloads, tasks }) = Kept::open(self.parts.keep.take());

@@ -1,0 +1,255 @@
+//! What waits for the thread that asks one source. Names come before ends: by its name a task is shown and counted, and whoever makes
+//! many short containers makes many ends.
+//!
+//! ```text
+//! name ──► one question for each container, whatever its cgroups ──┐
+//! end  ──► one for each cgroup: of its newest life ────────────────┴──► next(): names first, then the ends that are due
+//!           ▲── not yet: again in 25 ms, 20 times, nobody sleeps for it
+//! ```
+
+use std::collections::VecDeque;
+use std::path::PathBuf;
+use std::sync::{Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::identity::Recognised;
+use crate::model::units::Timestamp;
+use crate::telemetry::lock;
+
+/// So many questions of a kind wait for a source; those above it are not asked.
+const MOST_WAITING: usize = 1024;
+/// Cgroups that are called by the ID of one container, and are named or ended together: no runtime makes more than one or two.
+const MOST_OF_ONE: usize = 8;
+/// A container whose cgroup is gone may be running by its daemon's books for a moment.
+const TRIES: u32 = 20;
+const PAUSE: Duration = Duration::from_millis(25);
+/// How long the observer waits for how something ended.
+pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
+
+/// What a source is asked about.
+#[derive(Debug, Clone)]
+pub struct Inquiry {
+    /// The cgroup of the task.
+    pub path: String,
+    pub found: Recognised,
+    /// Where that is, in the hierarchies that are looked at.
+    pub directories: Vec<PathBuf>,
+    pub about: About,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum About {
+    Name,
+    /// Which life, of those that the container had: what is said of it later is said of no other one.
+    Exit(EndedLife),
+}
+
+/// A life that is over. A container that is started again has many, all with one id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndedLife {
+    pub number: u64,
+    /// When its last process ended. `None`: the kernel does not tell.
+    pub ended_at: Option<Timestamp>,
+}
+
+/// What is to be asked next.
+#[derive(Debug)]
+pub enum Question {
+    /// What these are called: cgroups of one container.
+    Name(Vec<Inquiry>),
+    End(Box<WaitingEnd>),
+}
+
+/// How a life ended.
+#[derive(Debug)]
+pub struct WaitingEnd {
+    pub inquiry: Inquiry,
+    pub life: EndedLife,
+    /// Nobody waits for it any more.
+    pub is_late: bool,
+    asked_at: Instant,
+    tries: u32,
+    /// Not before.
+    due: Instant,
+}
+
+/// Concurrency: one thread adds, one takes.
+#[derive(Debug, Default)]
+pub struct Questions {
+    waiting: Mutex<Waiting>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct Waiting {
+    names: VecDeque<Vec<Inquiry>>,
+    /// In the order in which they are due.
+    ends: VecDeque<Box<WaitingEnd>>,
+    is_closed: bool,
+}
+
+impl Questions {
+    /// Whether it will be asked.
+    pub fn add(&self, inquiry: Inquiry) -> bool {
+        let is_added = lock(&self.waiting).add(inquiry);
+        self.changed.notify_one();
+        is_added
+    }
+
+    /// It cannot be said yet how that ended. Gives it back where it was asked often enough.
+    pub fn again(&self, mut end: Box<WaitingEnd>) -> Option<Box<WaitingEnd>> {
+        if end.tries >= TRIES {
+            return Some(end);
+        }
+        (end.tries, end.due) = (end.tries + 1, Instant::now() + PAUSE);
+        lock(&self.waiting).ends.push_back(end);
+        None
+    }
+
+    /// Waits for it. `None`: nobody asks any more.
+    pub fn next(&self) -> Option<Question> {
+        let mut waiting = lock(&self.waiting);
+        loop {
+            if waiting.is_closed {
+                return None;
+            }
+            if let Some(same) = waiting.names.pop_front() {
+                return Some(Question::Name(same));
+            }
+            let now = Instant::now();
+            let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
+                Some(Duration::ZERO) => {
+                    return waiting.ends.pop_front().map(|mut end| {
+                        end.is_late = now.saturating_duration_since(end.asked_at) >= END_IS_AWAITED;
+                        Question::End(end)
+                    });
+                }
+                Some(left) => left,
+                None => Duration::from_secs(3_600),
+            };
+            waiting = self.changed.wait_timeout(waiting, wait).unwrap_or_else(PoisonError::into_inner).0;
+        }
+    }
+
+    pub fn close(&self) {
+        lock(&self.waiting).is_closed = true;
+        self.changed.notify_one();
+    }
+}
+
+impl Waiting {
+    fn add(&mut self, inquiry: Inquiry) -> bool {
+        match inquiry.about {
+            About::Name => self.add_name(inquiry),
+            About::Exit(life) => self.add_end(inquiry, life),
+        }
+    }
+
+    fn add_name(&mut self, inquiry: Inquiry) -> bool {
+        let is_same = |known: &Inquiry| known.path == inquiry.path || is_of_one(known, &inquiry);
+        let waiting = self.names.len();
+        match self.names.iter_mut().find(|same| same.iter().any(is_same)) {
+            Some(same) if same.iter().any(|known| known.path == inquiry.path) => true,
+            Some(same) if same.len() >= MOST_OF_ONE => false,
+            Some(same) => {
+                same.push(inquiry);
+                true
+            }
+            None if waiting >= MOST_WAITING => false,
+            None => {
+                self.names.push_back(vec![inquiry]);
+                true
+            }
+        }
+    }
+
+    fn add_end(&mut self, inquiry: Inquiry, life: EndedLife) -> bool {
+        // Of an earlier life there nobody waits for the answer.
+        self.ends.retain(|end| end.inquiry.path != inquiry.path);
+        let of_one = self.ends.iter().filter(|end| is_of_one(&end.inquiry, &inquiry)).count();
+        if of_one >= MOST_OF_ONE || self.ends.len() >= MOST_WAITING {
+            return false;
+        }
+        let now = Instant::now();
+        let end = Box::new(WaitingEnd { inquiry, life, is_late: false, asked_at: now, tries: 0, due: now });
+        // Those that are asked again are due later.
+        let at = self.ends.partition_point(|known| known.due <= now);
+        self.ends.insert(at, end);
+        true
+    }
+}
+
+/// Their source has one ID for both.
+fn is_of_one(a: &Inquiry, b: &Inquiry) -> bool {
+    a.found.container.is_some() && a.found.container == b.found.container
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::alloc::AllocSource;
+
+    fn inquiry(path: &str, container: &str, about: About) -> Inquiry {
+        let found = Recognised::container(AllocSource::Docker, container);
+        Inquiry { path: path.to_owned(), found, directories: Vec::new(), about }
+    }
+    fn end(path: &str, container: &str, number: u64) -> Inquiry {
+        inquiry(path, container, About::Exit(EndedLife { number, ended_at: None }))
+    }
+    fn paths(question: Option<Question>) -> Vec<String> {
+        match question {
+            Some(Question::Name(same)) => same.into_iter().map(|inquiry| inquiry.path).collect(),
+            Some(Question::End(end)) => vec![format!("end of {}, life {}", end.inquiry.path, end.life.number)],
+            None => Vec::new(),
+        }
+    }
+
+    #[test]
+    fn names_come_before_ends_and_one_container_is_one_question() {
+        let questions = Questions::default();
+        for n in 0..200 {
+            assert!(questions.add(end(&format!("/d/{n}"), &format!("id-{n}"), 1)));
+        }
+        for path in ["/a", "/b", "/a"] {
+            assert!(questions.add(inquiry(path, "one", About::Name)));
+        }
+        assert!(questions.add(inquiry("/c", "other", About::Name)));
+        assert_eq!(paths(questions.next()), ["/a", "/b"]);
+        assert_eq!(paths(questions.next()), ["/c"]);
+        assert!(questions.add(end("/d/0", "id-0", 2)), "of the newest life");
+        assert_eq!(paths(questions.next()), ["end of /d/1, life 1"]);
+    }
+
+    #[test]
+    fn what_cannot_be_said_yet_is_asked_again_behind_the_others_and_not_for_ever() {
+        let questions = Questions::default();
+        questions.add(end("/a", "a", 1));
+        let mut asked = 0;
+        let last = loop {
+            let Some(Question::End(end)) = questions.next() else { panic!("it waits for an end") };
+            asked += 1;
+            if asked == 1 {
+                questions.add(inquiry("/b", "b", About::Name));
+            }
+            if let Some(end) = questions.again(end) {
+                break end;
+            }
+            if asked == 1 {
+                assert_eq!(paths(questions.next()), ["/b"], "meanwhile");
+            }
+        };
+        assert_eq!((asked, last.inquiry.path.as_str()), (TRIES + 1, "/a"));
+        questions.close();
+        assert!(questions.next().is_none());
+    }
+
+    #[test]
+    fn no_source_and_no_container_has_more_questions_than_its_share() {
+        let questions = Questions::default();
+        let added = |about: &dyn Fn(usize) -> Inquiry| (0..2_000).filter(|n| questions.add(about(*n))).count();
+        assert_eq!(added(&|n| inquiry(&format!("/{n}"), "one", About::Name)), MOST_OF_ONE);
+        assert_eq!(added(&|n| end(&format!("/{n}"), "one", 1)), MOST_OF_ONE);
+        assert_eq!(added(&|n| inquiry(&format!("/x{n}"), &format!("x{n}"), About::Name)), MOST_WAITING - 1);
+        assert_eq!(added(&|n| end(&format!("/x{n}"), &format!("x{n}"), 1)), MOST_WAITING - MOST_OF_ONE);
+    }
+}

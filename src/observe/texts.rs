@@ -1,0 +1,142 @@
+//! Texts that others chose, before they are names and labels of allocs: whoever makes a cgroup, a container or an environment may call it
+//! anything. Here alone they are cut, cleaned and counted.
+//!
+//! ```text
+//! each text   200 bytes, nothing that steers a terminal      ── changed: counted
+//! each alloc  labels of 8 KiB together, 1,000 tasks          ── left out: counted; one more task is an alloc of its own
+//! all         paths of cgroups: 400 bytes on average         ── one more is not shown: allostat_observed_left_out
+//! ```
+
+use super::identity::Naming;
+use crate::model::text::{LONGEST_LABEL_VALUE, label_value};
+
+/// Of the labels of one alloc, names and values together, in bytes.
+const MOST_OF_LABELS: usize = 8 << 10;
+/// Tasks of one alloc: those that have ended are there as long as it is.
+pub const MOST_TASKS: usize = 1_000;
+/// Of paths of cgroups that are shown, for each that may be (`observe.max_allocs`), in bytes. Each is kept some ten times.
+const PATHS_OF_EACH: usize = 400;
+
+/// What was changed of texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct TextCounts {
+    /// Cut: they were too long.
+    pub length: u64,
+    /// Cleaned.
+    pub characters: u64,
+    /// Labels that were left out: the others of their alloc took all that there is for them.
+    pub budget: u64,
+}
+
+impl TextCounts {
+    pub fn add(&mut self, more: TextCounts) {
+        self.length += more.length;
+        self.characters += more.characters;
+        self.budget += more.budget;
+    }
+    pub fn take(&mut self) -> TextCounts {
+        std::mem::take(self)
+    }
+    fn fit(&mut self, text: String) -> String {
+        match label_value(&text) {
+            std::borrow::Cow::Borrowed(_) => text,
+            std::borrow::Cow::Owned(fitting) => {
+                let why = if text.len() > LONGEST_LABEL_VALUE { &mut self.length } else { &mut self.characters };
+                *why += 1;
+                fitting
+            }
+        }
+    }
+}
+
+/// As it may be shown. What fits already stays as it is, and is not counted.
+pub fn fit(naming: Naming, counts: &mut TextCounts) -> Naming {
+    let Naming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
+        naming;
+    let mut fit = |text: String| counts.fit(text);
+    let [native, name, task, namespace] = [native, name, task, namespace].map(&mut fit);
+    let [workload, group, driver, user, image] = [workload, group, driver, user, image].map(|text| text.map(&mut fit));
+    let labels = labels.into_iter().map(|(name, value)| (name, fit(value))).collect();
+    Naming {
+        source,
+        native,
+        name,
+        task,
+        workload,
+        group,
+        namespace,
+        driver,
+        user,
+        image,
+        labels: within_budget(labels, counts),
+        created_at,
+    }
+}
+
+fn within_budget(mut labels: Vec<(String, String)>, counts: &mut TextCounts) -> Vec<(String, String)> {
+    let mut bytes = 0;
+    let before = labels.len();
+    labels.retain(|(name, value)| {
+        bytes += name.len() + value.len();
+        bytes <= MOST_OF_LABELS
+    });
+    counts.budget += (before - labels.len()) as u64;
+    labels
+}
+
+/// Whether another cgroup may be shown beside those whose paths have so many bytes.
+pub fn has_room(paths: usize, max_allocs: usize) -> bool {
+    paths < max_allocs.saturating_mul(PATHS_OF_EACH)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn each_text_is_cut_or_cleaned_once_and_counted() {
+        let long = "A".repeat(100_000);
+        let some = |text: &str| Some(text.to_owned());
+        let naming = Naming {
+            user: some(&long),
+            image: some("a\u{1b}[2J"),
+            driver: some("docker"),
+            labels: vec![("team".to_owned(), "\u{202e}".to_owned())],
+            ..Naming::of("1000\u{1b}/a.service")
+        };
+        let mut counts = TextCounts::default();
+        let fitting = fit(naming, &mut counts);
+        assert_eq!(counts, TextCounts { length: 1, characters: 5, budget: 0 });
+        assert_eq!(fitting.user.as_ref().map(String::len), Some(LONGEST_LABEL_VALUE));
+        assert!(fitting.image.as_deref().is_some_and(|image| image.starts_with("a?[2J~")), "{fitting:?}");
+        assert!(fitting.native.starts_with("1000?/a.service~") && fitting.labels[0].1.starts_with("?~"), "{fitting:?}");
+        assert_eq!(fit(fitting.clone(), &mut counts), fitting);
+        assert_eq!(counts.take(), TextCounts { length: 1, characters: 5, budget: 0 }, "once");
+    }
+
+    #[test]
+    fn labels_have_a_budget_and_those_above_it_are_left_out_and_counted() {
+        let labels = (0..100).map(|n| (format!("label-{n}"), "x".repeat(300))).collect();
+        let mut counts = TextCounts::default();
+        let fitting = fit(Naming { labels, ..Naming::of("web") }, &mut counts);
+        assert_eq!((fitting.labels.len(), counts.budget), (39, 61));
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_grows_and_nothing_steers_a_terminal(texts in proptest::collection::vec(".{0,300}", 7)) {
+            let some = |n: usize| Some(texts[n].clone());
+            let naming = Naming {
+                workload: some(1), group: some(2), driver: some(3), user: some(4), image: some(5),
+                namespace: texts[6].clone(), ..Naming::of(&texts[0])
+            };
+            let fitting = fit(naming, &mut TextCounts::default());
+            let all = [fitting.workload, fitting.group, fitting.driver, fitting.user, fitting.image];
+            let all = all.into_iter().flatten().chain([fitting.native, fitting.name, fitting.task, fitting.namespace]);
+            for text in all {
+                prop_assert!(text.len() <= LONGEST_LABEL_VALUE && !text.chars().any(crate::model::text::steers_a_terminal));
+            }
+        }
+    }
+}
