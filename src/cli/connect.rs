@@ -12,6 +12,7 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::answer;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
@@ -290,8 +291,10 @@ impl Agent {
         let answer = self.get_raw(target, &[])?;
         self.read(&answer)
     }
+    /// As it came: [`Session::json`](super::Session::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
-        self.get(target)
+        let answer = self.get_raw(target, &[])?;
+        serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, CliError> {
@@ -348,10 +351,12 @@ impl Agent {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &Response) -> Result<T, CliError> {
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
-                .hint("is the agent of another version?")
-        })
+        answer::read(&answer.body).map_err(|error| self.odd(&error))
+    }
+
+    fn odd(&self, error: &serde_json::Error) -> CliError {
+        CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
+            .hint("is the agent of another version?")
     }
 }
 
