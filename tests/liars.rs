@@ -226,7 +226,7 @@ fn attacked() {
             );
         }
         // A token is for root's processes and the caller's own alone, also where somebody named the address.
-        let token = world.dir.path().join("open/token");
+        let token = world.dir.path().join("token");
         crate::common::write_secret(&token, "0123456789abcdef0123456789abcdef\n");
         for name in ["127.0.0.1", "localhost"] {
             let (address, token) = (format!("http://{name}:9740"), token.to_str().expect("UTF-8"));

@@ -202,7 +202,8 @@ fn every_documented_recipe_for_a_token_or_key_uses_umask_077() {
     let files = pages.iter().flat_map(|directory| std::fs::read_dir(directory).expect("it is there").flatten());
     let mut recipes = 0;
     for path in files.map(|entry| entry.path()).chain([root.join("README.md")]).filter(|path| path.is_file()) {
-        let text = std::fs::read_to_string(&path).expect("UTF-8");
+        // Pictures are no recipes.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
         let lines: Vec<&str> = text.lines().collect();
         let is_secret = |line: &str| {
             ["openssl rand", "-keyout", "openssl gen", "ssh-keygen"].iter().any(|word| line.contains(word))

@@ -10,7 +10,7 @@ use super::error::{ApiError, Code};
 use super::pieces::Following;
 use super::target::{Query, RequestTarget};
 use super::unsent::{Turn, Unsent};
-use crate::exporters::prometheus::{Begun, BrokenOff, Telling};
+use crate::exporters::prometheus::{BrokenOff, Telling, TellingBegun};
 use crate::model::answer::Detail;
 
 /// Where a request came from.
@@ -112,10 +112,19 @@ impl Reply {
     pub(super) async fn json_in_turn(turn: Turn, stream: Telling) -> Result<Reply, BrokenOff> {
         const JSON: &str = "application/json";
         let reply = match stream.begun().await? {
-            Begun::Whole(body) => Reply::new(JSON, body),
-            Begun::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
+            TellingBegun::Whole(body) => Reply::new(JSON, body),
+            TellingBegun::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
         };
         Ok(Reply { turn: Some(turn), ..reply })
+    }
+    /// Counted until it is written. Errors: there is no room for it.
+    pub(super) fn counted(mut self, unsent: &Arc<Unsent>) -> Result<Reply, ApiError> {
+        let turn = self.turn.take();
+        match self.source.take() {
+            Some(source) => self.source = Some(unsent.hold_stream(source, turn)?),
+            None => self.body = unsent.hold(self.body, turn)?,
+        }
+        Ok(self)
     }
     pub fn text(body: impl Into<String>) -> Reply {
         Reply::new("text/plain; charset=utf-8", body.into())

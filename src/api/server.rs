@@ -341,7 +341,7 @@ async fn reply(
     let names = origin.may_act() || door.config.public != Public::None;
     let headers = parts.headers;
     let request = Request { origin, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
-    unsent.charge((route.handler)(context, &request).await?)
+    (route.handler)(context, &request).await?.counted(&unsent)
 }
 
 fn check_host(

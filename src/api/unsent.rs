@@ -17,7 +17,6 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::error::{ApiError, Code};
-use super::http::Reply;
 use super::pieces::Following;
 use crate::exporters::prometheus::BrokenOff;
 use crate::runner::drivers::BoxFuture;
@@ -94,17 +93,23 @@ impl Unsent {
         Ok(turn)
     }
 
-    /// The answer, counted until it is written. Errors: there is no room for it.
-    pub(super) fn charge(self: &Arc<Self>, mut reply: Reply) -> Result<Reply, ApiError> {
-        let turn = reply.turn.take();
-        if let Some(source) = reply.source.take() {
-            let reserved = self.reserve(source.buffered())?;
-            reply.source = Some(Box::new(Charged { source, turn, _reserved: reserved }));
-        } else if reply.body.len() > SMALL || turn.is_some() {
-            let shared = self.share(&reply.body)?;
-            reply.body = Bytes::from_owner(Held { _shared: Some(shared), _turn: turn, bytes: reply.body });
+    /// A body, counted until it is written. Errors: there is no room for it.
+    pub(super) fn hold(self: &Arc<Self>, bytes: Bytes, turn: Option<Turn>) -> Result<Bytes, ApiError> {
+        if bytes.len() <= SMALL && turn.is_none() {
+            return Ok(bytes);
         }
-        Ok(reply)
+        let shared = Some(self.share(&bytes)?);
+        Ok(Bytes::from_owner(Held { _shared: shared, _turn: turn, bytes }))
+    }
+
+    /// The same of an answer that goes on, with what it keeps in memory.
+    pub(super) fn hold_stream(
+        self: &Arc<Self>,
+        source: Box<dyn Following>,
+        turn: Option<Turn>,
+    ) -> Result<Box<dyn Following>, ApiError> {
+        let reserved = self.reserve(source.buffered())?;
+        Ok(Box::new(Charged { source, turn, _reserved: reserved }))
     }
 }
 
@@ -194,25 +199,25 @@ mod tests {
     fn unsent(most: usize) -> Arc<Unsent> {
         Arc::new(Unsent { most, ..Unsent::default() })
     }
-    fn reply(bytes: usize) -> Reply {
-        Reply::new("text/plain", vec![0; bytes])
+    fn hold(unsent: &Arc<Unsent>, bytes: usize) -> Result<Bytes, ApiError> {
+        unsent.hold(vec![0; bytes].into(), None)
     }
 
     #[tokio::test]
     async fn answers_count_until_their_last_copy_is_gone_and_small_ones_never() {
         let unsent = unsent(100_000);
-        let first = unsent.charge(reply(90_000)).unwrap();
-        assert_eq!(first.body.len(), 90_000);
-        let last = unsent.charge(reply(200_000)).unwrap();
-        let error = unsent.charge(reply(20_000)).err().expect("it is too much");
+        let first = hold(&unsent, 90_000).unwrap();
+        assert_eq!(first.len(), 90_000);
+        let last = hold(&unsent, 200_000).unwrap();
+        let error = hold(&unsent, 20_000).err().expect("it is too much");
         assert_eq!((error.status(), error.refusal), (503, Some(AccessRefusal::UnsentAnswers)));
         assert!(unsent.has_room().is_err());
-        assert!(unsent.charge(reply(SMALL)).is_ok());
+        assert!(hold(&unsent, SMALL).is_ok());
         drop(first);
         assert!(unsent.has_room().is_err());
-        let (copy, Reply { body, .. }) = (last.body.clone(), last);
-        drop(body);
-        assert!(unsent.charge(reply(20_000)).is_err(), "the connection still has a copy");
+        let copy = last.clone();
+        drop(last);
+        assert!(hold(&unsent, 20_000).is_err(), "the connection still has a copy");
         drop(copy);
         assert_eq!(unsent.bytes.load(Ordering::Relaxed), 0);
     }
@@ -231,7 +236,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_turn_lasts_until_its_answer_is_written_and_no_longer_than_a_minute() {
         let unsent = unsent(100_000);
-        let large = |turn| unsent.charge(Reply { turn: Some(turn), ..reply(10) }).unwrap();
+        let large = |turn| unsent.hold(vec![0; 10].into(), Some(turn)).unwrap();
         let first = large(unsent.turn().await.unwrap());
         let _second = large(unsent.turn().await.unwrap());
         assert_eq!(unsent.turn().await.err().map(|error| error.status()), Some(503), "after a while");

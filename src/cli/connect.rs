@@ -222,8 +222,9 @@ fn read_private(path: &Path) -> io::Result<String> {
         return denied(why.to_string());
     }
     let file = File::open(path)?;
-    let mode = file.metadata()?.mode() & 0o7777;
-    if mode & 0o077 != 0 {
+    let found = file.metadata()?;
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 && !found.is_dir() {
         return denied(format!("other users may read or write it (mode {mode:04o}): chmod 600 {}", path.display()));
     }
     let text = untrusted::read_all(file, LARGEST_TOKEN_FILE)?;

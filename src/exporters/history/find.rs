@@ -97,7 +97,7 @@ mod tests {
 
     use super::super::place::Config;
     use super::*;
-    use crate::exporters::prometheus::Begun;
+    use crate::exporters::prometheus::TellingBegun;
     use crate::store::lines::LineLog;
 
     fn line(id: &str, ended_at: u64, status: &str) -> Vec<u8> {
@@ -114,7 +114,7 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let json = runtime.block_on(async {
             match history.find(sought, Detail::Public, Timestamp(1_500)).begun().await {
-                Ok(Begun::Whole(json)) => json,
+                Ok(TellingBegun::Whole(json)) => json,
                 other => panic!("{other:?}"),
             }
         });

@@ -32,7 +32,7 @@ pub struct Telling {
 
 /// An answer whose beginning is there.
 #[derive(Debug)]
-pub enum Begun {
+pub enum TellingBegun {
     /// It is no longer than a page.
     Whole(Bytes),
     Pieces(Telling),
@@ -105,11 +105,11 @@ impl Telling {
     /// Waits until there is more than a page, or all.
     ///
     /// Errors: its writer failed before that.
-    pub async fn begun(mut self) -> Result<Begun, BrokenOff> {
-        let Some(first) = self.next().await? else { return Ok(Begun::Whole(Bytes::new())) };
-        let Some(second) = self.next().await? else { return Ok(Begun::Whole(first)) };
+    pub async fn begun(mut self) -> Result<TellingBegun, BrokenOff> {
+        let Some(first) = self.next().await? else { return Ok(TellingBegun::Whole(Bytes::new())) };
+        let Some(second) = self.next().await? else { return Ok(TellingBegun::Whole(first)) };
         self.ahead = vec![second, first];
-        Ok(Begun::Pieces(self))
+        Ok(TellingBegun::Pieces(self))
     }
 
     /// The next piece; `None`: it was the last. Errors: its writer failed.
@@ -253,8 +253,8 @@ mod tests {
             let text = expected.clone();
             let stream = Telling::of_writer(move |out| text.chunks(1_000).try_for_each(|line| out.write_all(line)));
             let (is_whole, all) = match stream.begun().await.unwrap() {
-                Begun::Whole(all) => (true, all.to_vec()),
-                Begun::Pieces(stream) => (false, read(stream).await.unwrap()),
+                TellingBegun::Whole(all) => (true, all.to_vec()),
+                TellingBegun::Pieces(stream) => (false, read(stream).await.unwrap()),
             };
             assert_eq!((is_whole, all), (bytes <= PIECE, expected), "{bytes}");
         }
@@ -265,7 +265,7 @@ mod tests {
             })
         };
         assert!(fails(9).begun().await.is_err());
-        let Ok(Begun::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
+        let Ok(TellingBegun::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
         assert!(read(stream).await.is_err());
     }
 
@@ -277,7 +277,7 @@ mod tests {
             told.send((written, out.is_unread())).unwrap();
             Ok(())
         });
-        let Ok(Begun::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
+        let Ok(TellingBegun::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
         drop(stream);
         let (written, is_unread) = count.await.unwrap();
         assert!(is_unread && written < 10, "{written}");
