@@ -5,6 +5,7 @@
 
 mod observed;
 mod otlp;
+mod paths;
 mod setting;
 mod settings;
 mod signals;
@@ -34,6 +35,7 @@ use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
 
+pub use paths::{PathError, check_places, check_push};
 use setting::Kind;
 pub use setting::Setting;
 pub use settings::SETTINGS;

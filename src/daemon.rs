@@ -44,7 +44,7 @@ use crate::board::Board;
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::facts::Facts;
 use crate::collectors::{self, FdBudget, KernelEnds, Sampling, capability};
-use crate::config::Config;
+use crate::config::{self, Config};
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
@@ -134,6 +134,10 @@ impl Daemon {
 
     async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
+        config::check_places(&config)?;
+        if let Some(error) = config::check_push(&config).into_iter().next() {
+            return Err(error.into());
+        }
         let metrics = Arc::new(Metrics::new());
         let gate = api::Gate::open(&config.api, &metrics)?;
         let speaks_tls = gate.speaks_tls();

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use crate::common::{
     Agent, AgentOptions, Cli, Exposition, Prometheus, Response, allostat, exchange, is_root, patience, tcp, test_dir,
-    wait_for,
+    wait_for, write_secret,
 };
 use base64::Engine as _;
 use base64::prelude::BASE64_STANDARD;
@@ -41,7 +41,7 @@ impl Site {
         let (dir, authority) = (test_dir(), Authority::new("ours"));
         authority.sign_named("agent.example").write(dir.path(), "agent");
         std::fs::write(dir.path().join("ca.pem"), authority.pem()).expect("a file");
-        std::fs::write(dir.path().join("tokens"), format!("# operators\n{TOKEN}\n")).expect("a file");
+        write_secret(&dir.path().join("tokens"), &format!("# operators\n{TOKEN}\n"));
         write_web(dir.path(), web);
         let here = dir.path().display();
         let config = format!(
@@ -296,7 +296,7 @@ fn who_shows_a_token_or_a_certificate_that_may_act_acts_and_nobody_else() {
 fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_else() {
     let dir = test_dir();
     let tokens = dir.path().join("tokens").display().to_string();
-    std::fs::write(&tokens, format!("{TOKEN}\n")).expect("a file");
+    write_secret(Path::new(&tokens), &format!("{TOKEN}\n"));
     let config = format!("agent {{\n  token_file = \"{tokens}\"\n}}\ndrivers {{\n  enabled = [\"mock\"]\n}}\n");
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let ask = |token: &str| {
@@ -310,26 +310,82 @@ fn on_this_host_a_token_is_enough_over_plain_http_and_the_cli_sends_it_nowhere_e
     // A token more, and one less, without a restart.
     std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
     wait_for("the new token", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
-    // Files that let nobody in: one that others may write, one that waits for a writer, none at all. And the right one again.
+    // Files that let nobody in: one that others may read or write, one that waits for a writer, none at all. And the right one again.
     use std::os::unix::fs::PermissionsExt;
     let mode = |bits| std::fs::set_permissions(&tokens, std::fs::Permissions::from_mode(bits)).expect("our own");
     let refused =
         |what: &str| wait_for(what, limit(), || (ask("another-token-of-32-characters-x") != 200).then_some(()));
-    mode(0o666);
-    refused("a file of everybody's");
+    for bits in [0o666, 0o644, 0o640, 0o604] {
+        mode(bits);
+        refused("a file that is not its owner's alone");
+        let said = agent.cli(&["status", "--address", &format!("http://{}", agent.address), "--token-file", &tokens]);
+        assert!(said.code == Some(77) && said.stderr.contains("chmod 600"), "{bits:o}: {said:?}");
+        mode(0o600);
+        wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
+    }
+    mode(0o644);
+    refused("a file that other users may read");
     std::fs::remove_file(&tokens).expect("our own");
     let fifo = rustix::fs::FileType::Fifo;
     rustix::fs::mknodat(rustix::fs::CWD, &tokens, fifo, rustix::fs::Mode::from_raw_mode(0o600), 0).expect("a FIFO");
     refused("a FIFO");
     std::fs::remove_file(&tokens).expect("our own");
     refused("no file");
-    std::fs::write(&tokens, "another-token-of-32-characters-x\n").expect("a file");
+    write_secret(Path::new(&tokens), "another-token-of-32-characters-x\n");
     wait_for("the token again", limit(), || (ask("another-token-of-32-characters-x") == 200).then_some(()));
     assert_eq!(ask(TOKEN), 401);
     let elsewhere =
         crate::common::alone(dir.path(), &["status", "--address", "http://192.0.2.1:1", "--token-file", &tokens]);
     assert!(elsewhere.stderr.contains("as plain text") && elsewhere.stderr.contains("https://"), "{elsewhere:?}");
     agent.stop();
+}
+
+/// Neither an agent nor `check` takes a token or a key that other users may read, wherever it is named.
+#[test]
+fn a_token_or_key_that_other_users_may_read_is_refused_by_agent_and_check() {
+    use std::os::unix::fs::PermissionsExt;
+    let (dir, authority) = (test_dir(), Authority::new("ours"));
+    authority.sign_named("agent.example").write(dir.path(), "agent");
+    write_secret(&dir.path().join("tokens"), TOKEN);
+    write_web(dir.path(), "");
+    let (here, read) =
+        (dir.path().display(), |name: &str| std::fs::read_to_string(dir.path().join(name)).expect("ours"));
+    let key = read("agent.key");
+    let inline =
+        format!("tls_server_config:\n  cert_file: agent.pem\n  key: |\n    {}\n", key.trim().replace('\n', "\n    "));
+    write_secret(&dir.path().join("inline.yml"), &inline);
+    for (name, config) in [
+        ("tokens", format!("agent {{\n  token_file = \"{here}/tokens\"\n}}\n")),
+        ("agent.key", format!("agent {{\n  web_config_file = \"{here}/web.yml\"\n}}\n")),
+        ("inline.yml", format!("agent {{\n  web_config_file = \"{here}/inline.yml\"\n}}\n")),
+        (
+            "agent.key",
+            format!(
+                "otlp {{\n  endpoint = \"https://127.0.0.1:1\"\n  client_certificate = \"{here}/agent.pem\"\n  client_key = \
+                 \"{here}/agent.key\"\n}}\n"
+            ),
+        ),
+    ] {
+        let file = dir.path().join("agent.hcl");
+        std::fs::write(&file, &config).expect("a file");
+        let file = file.to_str().expect("UTF-8");
+        let data = dir.path().join("data");
+        let check = || crate::common::alone(dir.path(), &["check", file]);
+        let start = || {
+            let data = data.to_str().expect("UTF-8");
+            crate::common::alone(dir.path(), &["agent", "--listen", "none", "--config", file, "--data-dir", data])
+        };
+        check().ok();
+        for bits in [0o644, 0o640, 0o604] {
+            let path = dir.path().join(name);
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(bits)).expect("our own");
+            let checked = check();
+            assert!(checked.code == Some(65) && checked.stderr.contains("chmod 600"), "{config}: {checked:?}");
+            let started = start();
+            assert!(matches!(started.code, Some(65 | 73)) && started.stderr.contains("chmod 600"), "{started:?}");
+            std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).expect("our own");
+        }
+    }
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod endpoints;
 mod failing_disk;
 mod full_disk;
 mod gpu;
+mod hostile;
 mod newcomer;
 mod otlp;
 mod outputs;

@@ -171,7 +171,7 @@ fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_w
 fn a_file_to_reach_an_agent_with_that_cannot_be_read_is_what_is_told() {
     let dir = test_dir();
     let path = |name: &str| dir.path().join(name).display().to_string();
-    std::fs::write(path("empty"), "# none yet\n").expect("a file");
+    crate::common::write_secret(Path::new(&path("empty")), "# none yet\n");
     let told = |args: &[&str], code: i32, told: &[&str]| {
         let said = alone(dir.path(), args);
         fails(&said, code, told);

@@ -119,3 +119,63 @@ fn where_nothing_is_told_health_names_no_task_either() {
     agent.terminate();
     agent.assert_nothing_left();
 }
+
+/// Connections that request large answers and read nothing cost a bounded amount of memory; other requests and the socket are served.
+#[test]
+fn unread_answers_are_bounded_and_counted_and_other_requests_are_served() {
+    const ENDS: u64 = 6_000;
+    let mut agent = Agent::to_start(AgentOptions::default());
+    let history = agent.data_dir().join("history");
+    std::fs::create_dir_all(&history).expect("the test's own directory");
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+    let now = u64::try_from(now.as_nanos()).expect("before 2554");
+    let line = |n: u64| {
+        format!(
+            "{{\"ended_at\":{},\"alloc\":{{\"id\":\"docker:c{n}\",\"job\":\"j\",\"source\":\"docker\",\"status\":\"complete\",\"name\":\"{}\",\
+             \"tasks\":{{}}}},\"stats\":{{}}}}\n",
+            now - n,
+            "x".repeat(3_000)
+        )
+    };
+    for file in 0..20 {
+        let text: String = (file * ENDS / 20..(file + 1) * ENDS / 20).map(line).collect();
+        std::fs::write(history.join(format!("{:08}.jsonl", file + 1)), text).expect("the test's own directory");
+    }
+    agent.start_again();
+    let address = agent.address;
+    let whole = |answer: Response| answer.json()["ended"].as_array().map_or(0, Vec::len);
+    let all = tcp(address, "GET", "/v1/history?limit=10000", &[], b"").expect("an answer");
+    assert!(whole(all) > 5_000, "an answer of 16 MiB comes in pieces, whole");
+
+    let ask = || {
+        let mut stream = std::net::TcpStream::connect(address).expect("it listens");
+        let head = format!("GET /v1/history?limit=10000 HTTP/1.1\r\nhost: {address}\r\n\r\n");
+        std::io::Write::write_all(&mut stream, head.as_bytes()).expect("it listens");
+        stream
+    };
+    let unread: Vec<_> = (0..100).map(|_| ask()).collect();
+    wait_for("some to be refused", Duration::from_secs(60) * patience(), || {
+        let body = agent.request("GET", "/metrics?name[]=allostat_http_requests_refused_total", "");
+        let body = crate::common::Exposition::parse(body.text());
+        let refused = body.one("allostat_http_requests_refused_total", &[("reason", "unsent_answers")])?.u64();
+        (refused > 50).then_some(())
+    });
+    let on_socket = agent.request("GET", "/v1/history?limit=10000", "");
+    assert!(whole(on_socket) > 5_000, "the socket has turns of its own");
+    assert_eq!(ask_for(&agent, "/healthz"), 200);
+    assert_eq!(ask_for(&agent, "/metrics"), 200);
+    let status = std::fs::read_to_string(format!("/proc/{}/status", agent.pid())).expect("it runs");
+    let peak =
+        status.lines().find_map(|line| line.strip_prefix("VmHWM:")?.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    let peak = peak.expect("the kernel tells it") / 1024;
+    assert!(peak < 200, "100 answers of 16 MiB that are not read took {peak} MiB");
+    drop(unread);
+    wait_for("readers to be answered again", Duration::from_secs(60) * patience(), || {
+        (ask_for(&agent, "/v1/history") == 200).then_some(())
+    });
+    agent.stop();
+}
+
+fn ask_for(agent: &Agent, path: &str) -> u16 {
+    tcp(agent.address, "GET", path, &[], b"").expect("an answer").status
+}

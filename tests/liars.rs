@@ -225,6 +225,18 @@ fn attacked() {
                 metrics.stderr
             );
         }
+        // A token is for root's processes and the caller's own alone, also where somebody named the address.
+        let token = world.dir.path().join("token");
+        crate::common::write_secret(&token, "0123456789abcdef0123456789abcdef\n");
+        for name in ["127.0.0.1", "localhost"] {
+            let (address, token) = (format!("http://{name}:9740"), token.to_str().expect("UTF-8"));
+            let args = ["status", "--address", &address, "--token-file", token];
+            is_refused(
+                &root.runs(&args),
+                &args,
+                if deaf { &["did not answer"] } else { &["is not believed", "no token was sent"] },
+            );
+        }
         hears_nothing(&heard, &at);
         if !deaf {
             // His own commands believe him, and so does who names him.

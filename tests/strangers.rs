@@ -539,3 +539,50 @@ fn an_agent_of_root_begins_in_no_directory_that_another_user_has_power_over() {
     let agent = Agent::with(AgentOptions { data_dir: Some(made("sticky/data", 0, 0o711)), ..AgentOptions::default() });
     agent.stop();
 }
+
+/// A path in the settings that leads through another user's directory or link is refused, and what it leads to stays as it is.
+#[test]
+fn paths_in_another_users_hands_are_refused_and_what_they_lead_to_stays_as_it_is() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let dir = test_dir();
+    let (his, target) = (dir.path().join("his"), dir.path().join("target"));
+    for path in [&his, &target] {
+        fs::create_dir(path).expect("our own directory");
+        fs::set_permissions(path, Permissions::from_mode(0o750)).expect("our own directory");
+    }
+    fs::write(target.join("file"), "0123456789abcdef0123456789abcdef").expect("our own directory");
+    fs::set_permissions(target.join("file"), Permissions::from_mode(0o600)).expect("our own file");
+    let link = |name: &str, to: &Path| {
+        let link = dir.path().join(name);
+        std::os::unix::fs::symlink(to, &link).expect("our own directory");
+        std::os::unix::fs::lchown(&link, Some(NOBODY), Some(NOBODY)).expect("root may");
+        link
+    };
+    let (to_directory, to_file) = (link("link", &target), link("token", &target.join("file")));
+    chown(&his, Some(NOBODY), Some(NOBODY)).expect("root may");
+    let ours = dir.path().join("data");
+    let config = dir.path().join("agent.hcl");
+    let set = |key: &str, path: &Path| format!("agent {{\n  {key} = \"{}\"\n}}\n", path.display());
+    let library = format!("devices {{\n  nvidia_library = \"{}\"\n}}\n", to_directory.join("file").display());
+    for (data, text) in [
+        (&to_directory, String::new()),
+        (&to_directory.join("deep/data"), String::new()),
+        (&his.join("data"), String::new()),
+        (&ours, set("socket", &his.join("agent.sock"))),
+        (&ours, set("socket", &to_directory.join("agent.sock"))),
+        (&ours, set("token_file", &to_file)),
+        (&ours, set("web_config_file", &to_file)),
+        (&ours, library),
+    ] {
+        fs::write(&config, &text).expect("our own directory");
+        let (data, file) = (data.to_str().expect("UTF-8"), config.to_str().expect("UTF-8"));
+        let said = alone(dir.path(), &["agent", "--listen", "none", "--config", file, "--data-dir", data]);
+        assert!(matches!(said.code, Some(65 | 73)), "{data} {text}: {said:?}");
+        assert!(said.stderr.contains("belongs to another user (uid 65534)"), "{data} {text}: {}", said.stderr);
+        assert_eq!((mode(&target), mode(&target.join("file"))), (0o750, 0o600), "{data} {text}");
+        assert_eq!(fs::read_dir(&target).expect("our own directory").count(), 1, "nothing was made there");
+        assert_eq!(fs::read_dir(&his).expect("root may").count(), 0, "nothing was made there");
+    }
+}

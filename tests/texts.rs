@@ -193,3 +193,26 @@ fn the_page_of_commands_names_every_command_endpoint_setting_and_exit_code() {
         assert!(page.contains(&format!("| {code} | {} |", meaning.trim())), "{line}");
     }
 }
+
+/// A recipe of the documentation makes no secret that other users of the host may read.
+#[test]
+fn every_documented_recipe_for_a_token_or_key_uses_umask_077() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let pages = ["docs", "deploy", "examples"].map(|directory| root.join(directory));
+    let files = pages.iter().flat_map(|directory| std::fs::read_dir(directory).expect("it is there").flatten());
+    let mut recipes = 0;
+    for path in files.map(|entry| entry.path()).chain([root.join("README.md")]).filter(|path| path.is_file()) {
+        // Pictures are no recipes.
+        let Ok(text) = std::fs::read_to_string(&path) else { continue };
+        let lines: Vec<&str> = text.lines().collect();
+        let is_secret = |line: &str| {
+            ["openssl rand", "-keyout", "openssl gen", "ssh-keygen"].iter().any(|word| line.contains(word))
+        };
+        for (at, line) in lines.iter().enumerate().filter(|(_, line)| is_secret(line)) {
+            recipes += 1;
+            let above = &lines[at.saturating_sub(3)..=at];
+            assert!(above.iter().any(|line| line.contains("umask 077")), "{}:{}: {line}", path.display(), at + 1);
+        }
+    }
+    assert!(recipes >= 2, "the recipes are not found any more");
+}

@@ -2,6 +2,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use super::http::Origin;
+use super::unsent::Unsent;
 use super::{Config, Context, Gate};
 
 /// Concurrency: any thread; opened once.
@@ -9,16 +11,22 @@ pub struct Door {
     pub config: Config,
     pub(super) gate: Gate,
     context: OnceLock<Arc<Context>>,
+    readers: Arc<Unsent>,
+    operators: Arc<Unsent>,
 }
 
 impl Door {
     /// Closed: `/healthz` answers, everything else says that the agent is not ready.
     pub fn new(config: Config, gate: Gate) -> Arc<Door> {
-        Arc::new(Door { config, gate, context: OnceLock::new() })
+        Arc::new(Door { config, gate, context: OnceLock::new(), readers: Arc::default(), operators: Arc::default() })
     }
     /// What ran before is restored: from now on everything is answered.
     pub fn open(&self, context: Arc<Context>) {
         let _ = self.context.set(context);
+    }
+    /// What its answers count in.
+    pub(super) fn unsent(&self, origin: Origin) -> &Arc<Unsent> {
+        if origin.may_act() { &self.operators } else { &self.readers }
     }
     pub(super) fn context(&self) -> Option<&Arc<Context>> {
         self.context.get()

@@ -54,6 +54,8 @@ words! {
         /// The sampler has missed ticks.
         Unhealthy = "unhealthy",
         TooManyConnections = "too_many_connections",
+        /// Readers do not take the answers that are there.
+        UnsentAnswers = "unsent_answers",
         TooManyRequests = "too_many_requests",
     }
 }
@@ -73,7 +75,7 @@ impl Code {
             Code::InvalidJob => 422,
             Code::TooManyRequests => 429,
             Code::Failed => 500,
-            Code::NotReady | Code::Unhealthy | Code::TooManyConnections => 503,
+            Code::NotReady | Code::Unhealthy | Code::TooManyConnections | Code::UnsentAnswers => 503,
         }
     }
 }

@@ -24,11 +24,10 @@ pub(super) static HISTORY: Route = Route {
             let Some(history) = context.history.clone() else {
                 return Err(ApiError::new(Code::Conflict, "what has ended is not kept: history.keep is 0s"));
             };
-            let found = history.find(sought, request.origin.detail(), now).await.map_err(|error| {
-                tracing::error!(error = error.to_string(), "history of ends cannot be read");
-                ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why")
-            })?;
-            Ok(Reply::new("application/json", found))
+            let turn = request.turn().await?;
+            let found = history.find(sought, request.origin.detail(), now);
+            let unread = |_| ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why");
+            Reply::json_in_turn(turn, found).await.map_err(unread)
         })
     },
 };

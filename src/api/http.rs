@@ -1,11 +1,16 @@
 //! What a handler gets and gives: a request and a reply without the wire.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 use hyper::HeaderMap;
+use tokio::sync::Semaphore;
 
 use super::error::{ApiError, Code};
 use super::pieces::Following;
 use super::target::{Query, RequestTarget};
+use super::unsent::{Turn, Unsent};
+use crate::exporters::prometheus::{BrokenOff, Telling, TellingBegun};
 use crate::model::answer::Detail;
 
 /// Where a request came from.
@@ -53,6 +58,7 @@ pub struct Request {
     pub headers: HeaderMap,
     /// Empty unless the route takes a body.
     pub body: Bytes,
+    pub(super) unsent: Arc<Unsent>,
 }
 
 impl Request {
@@ -65,6 +71,10 @@ impl Request {
     }
     pub fn header(&self, name: &str) -> Option<&str> {
         self.headers.get(name).and_then(|v| v.to_str().ok())
+    }
+    /// To write an answer that may be large, in pieces. Errors: two other answers take long.
+    pub(super) async fn turn(&self) -> Result<Turn, ApiError> {
+        self.unsent.turn().await
     }
     /// All lines of a list header as one.
     pub fn list_header(&self, name: &str) -> Option<String> {
@@ -81,17 +91,40 @@ pub struct Reply {
     pub body: Bytes,
     /// Instead of the body: what comes, piece by piece.
     pub source: Option<Box<dyn Following>>,
+    /// Held until the answer is written.
+    pub(super) turn: Option<Turn>,
     /// Runs once the answer was written whole.
     pub when_written: Option<Box<dyn FnOnce() + Send>>,
 }
 
 impl Reply {
     pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
-        Reply { status: 200, content_type, headers: Vec::new(), body: body.into(), source: None, when_written: None }
+        let (headers, body) = (Vec::new(), body.into());
+        Reply { status: 200, content_type, headers, body, source: None, turn: None, when_written: None }
     }
     /// An answer that goes on until its source ends or its reader goes.
     pub fn following(content_type: &'static str, source: Box<dyn Following>) -> Reply {
         Reply { source: Some(source), ..Reply::new(content_type, Bytes::new()) }
+    }
+    /// JSON that is written while it is read, whole where it is short.
+    ///
+    /// Errors: its writer failed before anything was sent.
+    pub(super) async fn json_in_turn(turn: Turn, stream: Telling) -> Result<Reply, BrokenOff> {
+        const JSON: &str = "application/json";
+        let reply = match stream.begun().await? {
+            TellingBegun::Whole(body) => Reply::new(JSON, body),
+            TellingBegun::Pieces(stream) => Reply::following(JSON, Box::new(stream)),
+        };
+        Ok(Reply { turn: Some(turn), ..reply })
+    }
+    /// Counted until it is written. Errors: there is no room for it.
+    pub(super) fn counted(mut self, unsent: &Arc<Unsent>) -> Result<Reply, ApiError> {
+        let turn = self.turn.take();
+        match self.source.take() {
+            Some(source) => self.source = Some(unsent.hold_stream(source, turn)?),
+            None => self.body = unsent.hold(self.body, turn)?,
+        }
+        Ok(self)
     }
     pub fn text(body: impl Into<String>) -> Reply {
         Reply::new("text/plain; charset=utf-8", body.into())
@@ -110,8 +143,12 @@ impl Reply {
     }
 }
 
+/// So many bodies are encoded at once: each may be megabytes before it is counted.
+static ENCODERS: Semaphore = Semaphore::const_new(4);
+
 /// Encoding a large body takes milliseconds, which other connections must not wait for.
 pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, ApiError> {
+    let _turn = ENCODERS.acquire().await;
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why"))
 }

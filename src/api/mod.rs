@@ -34,6 +34,7 @@ mod target;
 mod tasks;
 #[cfg(test)]
 mod tests;
+mod unsent;
 mod web;
 
 use std::net::{Ipv4Addr, SocketAddr};

@@ -18,11 +18,18 @@ use crate::runner::drivers::BoxFuture;
 pub trait Following: Send {
     /// `None`: the end. Errors: what was sent is not the whole, which the peer learns from a connection that breaks off.
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>>;
+    /// So many bytes it keeps for a reader that does not read.
+    fn buffered(&self) -> usize {
+        0
+    }
 }
 
 impl Following for Telling {
     fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
         Box::pin(Telling::next(self))
+    }
+    fn buffered(&self) -> usize {
+        Telling::BUFFERED
     }
 }
 

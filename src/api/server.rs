@@ -15,6 +15,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio_rustls::TlsAcceptor;
 
+use super::access::Access;
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
 use super::host_header::{self, OurNames};
@@ -332,10 +333,15 @@ async fn reply(
     let Some(context) = door.context() else {
         return health::closed(route);
     };
+    let unsent = Arc::clone(door.unsent(origin));
+    if matches!(route.access, Access::Metrics | Access::Read) {
+        unsent.has_room()?;
+    }
     progress.received();
     let names = origin.may_act() || door.config.public != Public::None;
-    let request = Request { origin, names, target, params, headers: parts.headers, body };
-    (route.handler)(context, &request).await
+    let headers = parts.headers;
+    let request = Request { origin, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
+    (route.handler)(context, &request).await?.counted(&unsent)
 }
 
 fn check_host(

@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::access::Access;
-use super::http::{Reply, encoded};
+use super::error::{ApiError, Code};
+use super::http::Reply;
 use super::{Method, Route};
 use crate::exporters::json as views;
+use crate::exporters::prometheus::Telling;
 
 pub(super) static ALL: Route = Route {
     method: Method::Get,
@@ -16,8 +18,14 @@ pub(super) static ALL: Route = Route {
         Box::pin(async {
             request.query().only(&[])?;
             let (context, detail) = (Arc::clone(context), request.origin.detail());
-            encoded(move || Reply::json(&views::stats_of_all(&context.snapshots.newest(), detail, context.clock.now())))
-                .await
+            let turn = request.turn().await?;
+            let stream = Telling::of_writer(move |out| {
+                let snapshot = context.snapshots.newest();
+                let all = views::stats_of_all(&snapshot, detail, context.clock.now());
+                Ok(serde_json::to_writer(out, &all)?)
+            });
+            let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
+            Reply::json_in_turn(turn, stream).await.map_err(failed)
         })
     },
 };

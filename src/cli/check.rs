@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::exit::{CliError, CliResult, Exit};
-use super::output::Style;
+use super::output::{Style, printable};
 use crate::api;
 use crate::config::{self, Config};
 use crate::jobspec::diagnostic::{Problems, SourceText};
@@ -59,7 +59,7 @@ impl Check {
                         session.remark(&format!("{warning}\n"));
                     }
                     let ok = session.paint.paint(Style::Green, "ok");
-                    writeln!(session.out, "{name}: {ok} ({kind})")?;
+                    writeln!(session.out, "{}: {ok} ({kind})", printable(&name))?;
                 }
                 Err(problems) => {
                     session.remark(&format!("{problems}\n"));
@@ -113,6 +113,7 @@ fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<D
         Ok(more) => warnings.extend(more),
         Err(errors) => refusals.extend(errors.iter().map(|error| chain(error))),
     }
+    refusals.extend(config::check_push(&config).iter().map(|error| chain(error)));
     match refusals.is_empty() {
         true if sets_nothing => Ok(("a configuration that sets nothing", warnings)),
         true => Ok(("configuration", warnings)),

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,15 +12,19 @@ use bytes::Bytes;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use super::answer;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
 use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
 use crate::host::peer::Trust;
+use crate::host::{access, untrusted};
 use crate::telemetry::chain;
 
 /// How long an agent may take to restore what ran before.
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
+/// As much as an agent reads of one, in bytes.
+const LARGEST_TOKEN_FILE: usize = 256 << 10;
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
@@ -123,6 +128,9 @@ impl From<NoAgent> for CliError {
             (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
             // Who answered is there, and what is wrong is said.
             _ if none.failures.iter().any(HttpError::not_secured) => error,
+            (_, true, _) if stranger => error.hint(
+                "no token was sent: over http:// one goes to root's processes and your own alone; use https://, or the Unix socket",
+            ),
             (_, true, _) => error.hint("is the address right (--address, ALLOSTAT_ADDR), and the agent running?"),
             _ if stranger => error.hint(
                 "anybody can listen there; if you know that it is an agent, and whose, name it with --address or ALLOSTAT_ADDR",
@@ -146,6 +154,11 @@ impl Where {
             let token = match self.token(&address) {
                 Ok(token) => token,
                 Err(error) => return Err(NoAgent { failures, purpose, named: true, unusable: Some(error) }),
+            };
+            // Any user may listen on a port of this host while the agent is down.
+            let trust = match (&address, &token) {
+                (Address::Tcp(_), Some(_)) => Trust::Ours,
+                _ => trust,
             };
             match try_one(&AgentDoor { address, trust, token }) {
                 Ok(agent) => return Ok(agent),
@@ -192,7 +205,7 @@ impl Where {
 
 /// The first line that is neither empty nor a remark.
 fn read_token(path: &Path) -> Result<String, CliError> {
-    let text = std::fs::read_to_string(path).map_err(|error| unreadable("--token-file", path, &error))?;
+    let text = read_private(path).map_err(|error| unreadable("--token-file", path, &error))?;
     let mut lines = text.lines().map(str::trim);
     let token = lines.find(|line| !line.is_empty() && !line.starts_with('#'));
     let token = token.filter(|token| token.bytes().all(|byte| byte.is_ascii_graphic()));
@@ -200,6 +213,22 @@ fn read_token(path: &Path) -> Result<String, CliError> {
         let message = format!("--token-file {}: there is no token in it: a line of visible ASCII", path.display());
         CliError::new(Exit::InvalidFile, message)
     })
+}
+
+/// A file or a pipe (`<(pass show token)`) that its owner alone may read: the agent refuses any other too.
+fn read_private(path: &Path) -> io::Result<String> {
+    let denied = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if let Some(why) = access::exposed(path)? {
+        return denied(why.to_string());
+    }
+    let file = File::open(path)?;
+    let found = file.metadata()?;
+    let mode = found.mode() & 0o7777;
+    if mode & 0o077 != 0 && !found.is_dir() {
+        return denied(format!("other users may read or write it (mode {mode:04o}): chmod 600 {}", path.display()));
+    }
+    let text = untrusted::read_all(file, LARGEST_TOKEN_FILE)?;
+    String::from_utf8(text).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
 /// Of a file that was given to reach the agent with.
@@ -263,8 +292,10 @@ impl Agent {
         let answer = self.get_raw(target, &[])?;
         self.read(&answer)
     }
+    /// As it came: [`Session::json`](super::Session::json) shows it so that it steers nothing.
     pub fn get_json(&mut self, target: &str) -> Result<Value, CliError> {
-        self.get(target)
+        let answer = self.get_raw(target, &[])?;
+        serde_json::from_slice(&answer.body).map_err(|error| self.odd(&error))
     }
     /// The answer as it is; one that is an error is an error here.
     pub fn get_raw(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, CliError> {
@@ -321,10 +352,12 @@ impl Agent {
     }
 
     fn read<T: DeserializeOwned>(&self, answer: &Response) -> Result<T, CliError> {
-        serde_json::from_slice(&answer.body).map_err(|error| {
-            CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
-                .hint("is the agent of another version?")
-        })
+        answer::read(&answer.body).map_err(|error| self.odd(&error))
+    }
+
+    fn odd(&self, error: &serde_json::Error) -> CliError {
+        CliError::failed(format!("{} answered what this version does not understand: {error}", self.address()))
+            .hint("is the agent of another version?")
     }
 }
 

@@ -6,6 +6,7 @@ use super::exit::{CliError, CliResult, Exit};
 use crate::config::{ConfigError, Sources};
 use crate::daemon;
 use crate::exporters::Format;
+use crate::model::text::terminal_lines;
 use crate::telemetry::chain;
 
 /// Print the exposition
@@ -43,7 +44,7 @@ impl Metrics {
                 daemon::one_pass(&config, format).map_err(|e| CliError::failed(chain(&e)))?
             }
         };
-        session.out.write_all(text.as_bytes())?;
+        session.out.write_all(terminal_lines(&text).as_bytes())?;
         Ok(Exit::Done)
     }
 }

@@ -2,6 +2,7 @@
 //! API gives.
 
 mod agent;
+mod answer;
 mod catalogue;
 mod check;
 mod connect;
@@ -36,6 +37,7 @@ mod top;
 mod width;
 mod workload;
 
+use std::borrow::Cow;
 use std::io;
 use std::process::ExitCode;
 
@@ -43,6 +45,7 @@ use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config;
+use crate::model::text::terminal_lines;
 use connect::Purpose;
 pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
 pub use output::say;
@@ -133,11 +136,11 @@ impl Session<'_> {
     /// JSON as it came, one value per line.
     pub fn json(&mut self, value: &impl serde::Serialize) -> Result<(), CliError> {
         let text = serde_json::to_string_pretty(value).map_err(|e| CliError::failed(e.to_string()))?;
-        Ok(writeln!(self.out, "{text}")?)
+        Ok(writeln!(self.out, "{}", answer::shown(&text))?)
     }
     /// A remark beside the output: standard error, so that a pipe gets only what was asked for.
     pub fn remark(&self, text: &str) {
-        say(text);
+        output::remark(text);
     }
 }
 
@@ -209,6 +212,11 @@ fn shown(error: &clap::Error) -> ExitCode {
             output::tell(&command().render_help().to_string());
             Ok(())
         }
+        // An argument that the user did not write.
+        _ if steers(&error.render().to_string()) => {
+            output::remark(error.render().to_string().trim_end());
+            Ok(())
+        }
         _ => error.print().and_then(|()| output::flush()),
     };
     match printed {
@@ -219,10 +227,14 @@ fn shown(error: &clap::Error) -> ExitCode {
     }
 }
 
+fn steers(text: &str) -> bool {
+    matches!(terminal_lines(text), Cow::Owned(_))
+}
+
 /// Says it, and gives its exit code. Much of it is what somebody else wrote: an agent's words, names of files.
 fn told(error: &CliError) -> ExitCode {
-    let text = output::printable_lines(&error.to_string());
-    say(&format!("{} {text}", Paint::for_stderr().paint(Style::Red, "error:")));
+    let (paint, text) = (Paint::for_stderr(), error.to_string());
+    say(&format!("{} {}", paint.paint(Style::Red, "error:"), terminal_lines(&text)));
     error.exit.into()
 }
 

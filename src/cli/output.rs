@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
 use super::width::{columns_of, shortened};
-use crate::model::text::steers_a_terminal;
+use crate::model::text::{terminal, terminal_lines};
 
 /// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
 /// it, and who only shows looks at [`Out::is_gone`].
@@ -70,6 +70,11 @@ impl io::Write for Out<'_> {
         let flushed = self.inner.flush();
         self.keep(flushed, ())
     }
+}
+
+/// A line on standard error, of a text that may be hostile.
+pub fn remark(text: &str) {
+    say(&terminal_lines(text));
 }
 
 /// A line on standard error.
@@ -151,13 +156,13 @@ pub struct TableCell {
 
 impl<T: Into<String>> From<T> for TableCell {
     fn from(text: T) -> TableCell {
-        TableCell { text: text.into(), style: Style::Plain }
+        TableCell::styled(text, Style::Plain)
     }
 }
 
 impl TableCell {
     pub fn styled(text: impl Into<String>, style: Style) -> TableCell {
-        TableCell { text: text.into(), style }
+        TableCell { text: printable(&text.into()), style }
     }
 }
 
@@ -243,14 +248,9 @@ pub fn state_style(state: &str) -> Style {
     }
 }
 
-/// Text of others (messages, names, log lines) must not steer the terminal.
+/// One line of a text that is not ours, as [`terminal`] gives it.
 pub fn printable(text: &str) -> String {
-    text.chars().map(|c| if steers_a_terminal(c) { '\u{fffd}' } else { c }).collect()
-}
-
-/// The same of text that has lines.
-pub fn printable_lines(text: &str) -> String {
-    text.chars().map(|c| if steers_a_terminal(c) && c != '\n' && c != '\t' { '\u{fffd}' } else { c }).collect()
+    terminal(text).into_owned()
 }
 
 #[cfg(test)]
@@ -292,9 +292,9 @@ mod tests {
     fn a_name_can_neither_steer_the_terminal_nor_turn_its_direction_around() {
         assert_eq!(
             printable("a\u{202e}b\u{2066}c\u{200f}d\x1b[2Je\n"),
-            "a\u{fffd}b\u{fffd}c\u{fffd}d\u{fffd}[2Je\u{fffd}"
+            "a\\u{202e}b\\u{2066}c\\u{200f}d\\u{1b}[2Je\\n"
         );
-        assert_eq!(printable_lines("a\u{202a}\n\tb\u{2069}"), "a\u{fffd}\n\tb\u{fffd}");
+        assert_eq!(terminal_lines("a\u{202a}\n\tb\u{2069}"), "a\\u{202a}\n\tb\\u{2069}");
         assert_eq!(printable("שלום مرحبا"), "שלום مرحبا", "what is written from right to left stays");
     }
 

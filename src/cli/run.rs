@@ -58,7 +58,7 @@ impl Run {
             FollowEnd::Interrupted => {
                 session.remark(&format!(
                     "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
-                    submitted.allocs.first().map_or("ALLOC", |id| &id[..8.min(id.len())])
+                    submitted.allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
                 ));
                 Ok(Exit::Done)
             }

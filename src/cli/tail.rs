@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use super::answer;
 use super::connect::Agent;
 use super::exit::{CliError, Exit};
 use super::sse::{Block, Parser};
@@ -80,10 +81,10 @@ impl Tail {
         let next = match block.event.as_str() {
             _ if block.data.is_empty() => None,
             "missed" => {
-                let data: serde_json::Value = serde_json::from_str(&block.data).map_err(|e| odd(&e))?;
+                let data: serde_json::Value = answer::read(block.data.as_bytes()).map_err(|e| odd(&e))?;
                 Some(Next::Missed(data["missed"].as_u64().ok_or_else(|| odd(&block.data))?))
             }
-            _ => Some(Next::Event(serde_json::from_str(&block.data).map_err(|e| odd(&e))?)),
+            _ => Some(Next::Event(answer::read(block.data.as_bytes()).map_err(|e| odd(&e))?)),
         };
         if let Some(id) = &block.id {
             self.place = id.parse().map_err(|e| odd(&e))?;

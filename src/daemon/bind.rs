@@ -2,11 +2,12 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use rustix::fs::Mode;
+use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use rustix::process::Gid;
 use tokio::net::{TcpListener, UnixListener};
@@ -66,16 +67,33 @@ fn listen(path: &Path, group: Option<u32>) -> io::Result<UnixListener> {
     clear(path)?;
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
-    // Nobody can connect before `listen`, so there is no moment with other permissions.
     let owner = Mode::RUSR | Mode::WUSR;
-    rustix::fs::chmod(path, owner)?;
-    if let Some(gid) = group {
-        rustix::fs::chown(path, None, Some(Gid::from_raw(gid)))?;
-        rustix::fs::chmod(path, owner | Mode::RGRP | Mode::WGRP)?;
-    }
+    // The file gets it when it is made, less the umask. Source: unix_bind_bsd in the kernel's net/unix/af_unix.c.
+    rustix::fs::fchmod(&socket, owner)?;
+    rustix::net::bind(&socket, &SocketAddrUnix::new(path)?)?;
+    // No client can connect before `listen`.
+    set_mode(path, owner, group)?;
     rustix::net::listen(&socket, BACKLOG)?;
     UnixListener::from_std(socket.into())
+}
+
+/// Through a descriptor of the socket itself: what another user puts in its place meanwhile keeps its mode and group.
+fn set_mode(path: &Path, owner: Mode, group: Option<u32>) -> io::Result<()> {
+    let file = rustix::fs::open(path, OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    if !FileType::from_raw_mode(stat.st_mode).is_socket() || stat.st_uid != rustix::process::geteuid().as_raw() {
+        return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced while it was made"));
+    }
+    let mode = match group {
+        None => owner,
+        Some(gid) => {
+            rustix::fs::chownat(&file, "", None, Some(Gid::from_raw(gid)), AtFlags::EMPTY_PATH)?;
+            owner | Mode::RGRP | Mode::WGRP
+        }
+    };
+    // fchmod(2) takes no descriptor of a path.
+    let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
+    Ok(rustix::fs::chmod(by_descriptor, mode)?)
 }
 
 fn clear(path: &Path) -> io::Result<()> {
@@ -121,6 +139,25 @@ mod tests {
         std::fs::write(&file, "mine").unwrap();
         assert!(unix(&file, None).is_err());
         assert_eq!(std::fs::read_to_string(&file).unwrap(), "mine");
+    }
+
+    #[test]
+    fn set_mode_changes_the_socket_and_nothing_that_was_put_in_its_place() {
+        let dir = tempfile::tempdir().unwrap();
+        let (file, path) = (dir.path().join("file"), dir.path().join("a.sock"));
+        std::fs::write(&file, "").unwrap();
+        std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+        std::os::unix::fs::symlink(&file, &path).unwrap();
+        set_mode(&path, Mode::RUSR | Mode::WUSR, Some(0)).unwrap_err();
+        std::fs::remove_file(&path).unwrap();
+        std::fs::hard_link(&file, &path).unwrap();
+        set_mode(&path, Mode::RUSR | Mode::WUSR, Some(0)).unwrap_err();
+        assert_eq!(file.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        std::fs::remove_file(&path).unwrap();
+        let gid = rustix::process::getegid().as_raw();
+        let _socket = std::os::unix::net::UnixListener::bind(&path).unwrap();
+        set_mode(&path, Mode::RUSR | Mode::WUSR, Some(gid)).unwrap();
+        assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o660);
     }
 
     #[tokio::test]

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::api::AccessError;
+use crate::config::PathError;
 use crate::host::process::GroupError;
 use crate::host::roots::ReadError;
 use crate::runner::RestoreError;
@@ -21,6 +22,9 @@ pub enum DaemonError {
     /// Nobody was let in, since it is not clear who may be.
     #[error(transparent)]
     Access(#[from] AccessError),
+    /// A path in the settings is in another user's hands.
+    #[error(transparent)]
+    Path(#[from] PathError),
     #[error("the group of the socket cannot be {name:?}")]
     SocketGroup { name: String, source: GroupError },
     #[error(transparent)]
@@ -81,6 +85,9 @@ impl DaemonError {
             ),
             DaemonError::Access(_) => Some("`allostat check` reads that file as the agent does".to_owned()),
             DaemonError::SocketGroup { .. } => Some("`getent group` lists the groups of this host".to_owned()),
+            DaemonError::Path(_) => Some(
+                "that path, each directory and each link on the way to it must belong to root or to this user".to_owned(),
+            ),
             DaemonError::Socket { .. }
             | DaemonError::DataDir(_)
             | DaemonError::Restore(_)

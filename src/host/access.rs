@@ -124,23 +124,57 @@ pub enum Exposed {
     Open { path: PathBuf, mode: u32 },
 }
 
-/// The first of them on the way to a file, itself included. `None`: nobody else has power over it. What every user may write is looked
-/// at for root alone, who has more to lose. Concurrency: a path without links.
-pub fn exposed(file: &Path) -> io::Result<Option<Exposed>> {
-    let us = rustix::process::geteuid().as_raw();
-    let mut way: Vec<&Path> = file.ancestors().collect();
-    way.reverse();
-    for path in way {
-        let stat = rustix::fs::lstat(path)?;
+/// The first of them on the way to `path`, itself and each link included. `None`: no other user has power over it, or it does
+/// not exist yet. A directory that every user may write counts for root alone, who has more to lose; `path` itself may be one.
+///
+/// Once this is `None`, the way cannot be changed by another user, so that `path` can be opened by its name.
+/// Errors: those of lstat(2) and readlink(2); a loop of links.
+pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
+    let mut left: Vec<PathBuf> = parts(&std::path::absolute(path)?);
+    let (mut at, mut links) = (PathBuf::from("/"), 0);
+    while let Some(part) = left.pop() {
+        let next = at.join(&part);
+        let stat = match rustix::fs::lstat(&next) {
+            Ok(stat) => stat,
+            Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
+            Err(e) => return Err(e.into()),
+        };
+        if let Some(uid) = stranger(stat.st_uid) {
+            return Ok(Some(Exposed::Owned { path: next, uid }));
+        }
+        if FileType::from_raw_mode(stat.st_mode).is_symlink() {
+            links += 1;
+            if links > MOST_LINKS {
+                return Err(Errno::LOOP.into());
+            }
+            left.extend(parts(&std::fs::read_link(&next)?));
+            continue;
+        }
         let mode = stat.st_mode & 0o7777;
-        if stat.st_uid != 0 && stat.st_uid != us && !is_of_nobody_here(stat.st_uid) {
-            return Ok(Some(Exposed::Owned { path: path.to_owned(), uid: stat.st_uid }));
+        if rustix::process::geteuid().is_root() && !left.is_empty() && mode & 0o1002 == 0o002 {
+            return Ok(Some(Exposed::Open { path: next, mode }));
         }
-        if us == 0 && path != file && mode & 0o1002 == 0o002 {
-            return Ok(Some(Exposed::Open { path: path.to_owned(), mode }));
-        }
+        // `..` leads to where a directory is, not to where its name is written: no link is in `at`.
+        at = match part.as_os_str() == ".." {
+            true => at.parent().unwrap_or(&at).to_owned(),
+            false => next,
+        };
     }
     Ok(None)
+}
+
+/// As many as the kernel follows. Source: path_resolution(7).
+const MOST_LINKS: usize = 40;
+
+/// The last one first.
+fn parts(path: &Path) -> Vec<PathBuf> {
+    path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
+}
+
+/// The number of a user who is neither root nor us.
+fn stranger(uid: u32) -> Option<u32> {
+    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_of_nobody_here(uid);
+    (!is_ours).then_some(uid)
 }
 
 /// In a user namespace all that is outside of it has one owner, the overflow user, who is nobody there.
@@ -228,6 +262,38 @@ mod tests {
         // Closed by hand, the mask counts.
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
         assert_eq!(passers(&opened).unwrap(), BTreeSet::new());
+    }
+
+    #[test]
+    fn exposed_follows_each_link_and_names_the_first_of_another_user() {
+        use std::os::unix::fs::{chown, lchown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let path = |name: &str| dir.path().join(name);
+        std::fs::create_dir_all(path("ours/deep")).unwrap();
+        std::fs::create_dir(path("his")).unwrap();
+        std::fs::write(path("ours/file"), "").unwrap();
+        symlink("../ours", path("his/link")).unwrap();
+        symlink(path("ours"), path("alias")).unwrap();
+        symlink("his/link/deep/../file", path("far")).unwrap();
+        symlink("loop", path("loop")).unwrap();
+        for safe in ["ours/file", "alias/file", "far", "ours/none/deeper", "his/link/file"] {
+            assert_eq!(exposed(&path(safe)).unwrap(), None, "{safe}");
+        }
+        assert!(exposed(&path("loop")).is_err());
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        std::fs::set_permissions(path("ours"), PermissionsExt::from_mode(0o777)).unwrap();
+        assert_eq!(exposed(&path("ours")).unwrap(), None, "what is in it is what counts");
+        let open = Exposed::Open { path: path("ours"), mode: 0o777 };
+        assert_eq!(exposed(&path("alias/file")).unwrap(), Some(open));
+        std::fs::set_permissions(path("ours"), PermissionsExt::from_mode(0o755)).unwrap();
+        lchown(path("alias"), Some(12_345), None).unwrap();
+        chown(path("his"), Some(12_345), None).unwrap();
+        for (way, of) in [("alias/file", "alias"), ("far", "his"), ("his/new", "his")] {
+            let expected = Exposed::Owned { path: path(of), uid: 12_345 };
+            assert_eq!(exposed(&path(way)).unwrap(), Some(expected), "{way}");
+        }
     }
 
     #[test]

@@ -3,9 +3,9 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use super::access::{self, Exposed};
 use super::roots::Roots;
 use crate::kernel::proc::net_tcp;
 
@@ -24,9 +24,13 @@ impl Trust {
     }
 }
 
-/// Whose name it is; of a link, whose link.
-pub fn owner(path: &Path) -> io::Result<u32> {
-    Ok(path.symlink_metadata()?.uid())
+/// The user besides root and us who has power over a path: a link or a directory of his may lead to another socket of root's.
+pub fn exposed(path: &Path) -> io::Result<Option<u32>> {
+    Ok(match access::exposed(path)? {
+        Some(Exposed::Owned { uid, .. }) => Some(uid),
+        // The owner of the listener is checked in any case.
+        Some(Exposed::Open { .. }) | None => None,
+    })
 }
 
 /// Who has accepted this very connection. `None`: nobody yet, so that nothing can be told.

@@ -4,7 +4,7 @@
 //! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
 //! label_path   a path as a label: the same, at most 512 bytes
 //! log_text     a field of a log line: one line of at most 1 kB
-//! terminal     whatever a command prints, except what a task wrote
+//! terminal     whatever a command prints, except what `logs` shows; terminal_lines: the same of a text that has lines
 //! ```
 
 use std::borrow::Cow;
@@ -65,12 +65,21 @@ pub fn log_text(text: &str) -> String {
 
 /// Characters that would steer a terminal are written as Rust writes them: `\u{1b}`.
 pub fn terminal(text: &str) -> Cow<'_, str> {
-    if !text.chars().any(steers_a_terminal) {
+    escaped(text, steers_a_terminal)
+}
+
+/// The same, but for ends of lines and tabs.
+pub fn terminal_lines(text: &str) -> Cow<'_, str> {
+    escaped(text, |c| steers_a_terminal(c) && c != '\n' && c != '\t')
+}
+
+fn escaped(text: &str, steers: fn(char) -> bool) -> Cow<'_, str> {
+    if !text.chars().any(steers) {
         return Cow::Borrowed(text);
     }
     let mut shown = String::with_capacity(text.len() + 16);
     for c in text.chars() {
-        if steers_a_terminal(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
+        if steers(c) { shown.extend(c.escape_default()) } else { shown.push(c) }
     }
     Cow::Owned(shown)
 }

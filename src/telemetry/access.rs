@@ -14,7 +14,7 @@ pub static REQUESTS_REFUSED: MetricDesc = MetricDesc::counter(
     Unit::None,
     "Requests and connections over TCP that were not let in. wrong_host: the Host header names another; socket_only: for who acts, or \
      more than telemetry.public tells; no_credentials, wrong_password (or user), wrong_token: with 401; token_in_clear: a token over \
-     plain HTTP from elsewhere; page: a browser's page wanted to act; rate_limit, too_many_connections: too much at once; plain_http: \
+     plain HTTP from elsewhere; page: a browser's page wanted to act; rate_limit, too_many_connections, unsent_answers: too much at once; plain_http: \
      on a port that speaks TLS; no_certificate, certificate_expired, certificate_untrusted, certificate_name, certificate_invalid, \
      tls: the handshake failed.",
     &["reason"],
@@ -45,6 +45,8 @@ words! {
         Page = "page",
         RateLimit = "rate_limit",
         TooManyConnections = "too_many_connections",
+        /// Answers that no reader takes use up the memory for them.
+        UnsentAnswers = "unsent_answers",
         PlainHttp = "plain_http",
         NoCertificate = "no_certificate",
         CertificateExpired = "certificate_expired",

@@ -89,7 +89,7 @@ impl Shown {
     pub fn write(&self, dir: &Path, name: &str) -> (PathBuf, PathBuf) {
         let (certificate, key) = (dir.join(format!("{name}.pem")), dir.join(format!("{name}.key")));
         std::fs::write(&certificate, pem("CERTIFICATE", &self.certificate)).expect("a certificate");
-        std::fs::write(&key, pem("PRIVATE KEY", &self.key.serialize_der())).expect("a certificate");
+        crate::common::write_secret(&key, &pem("PRIVATE KEY", &self.key.serialize_der()));
         (certificate, key)
     }
     /// For a server. `asks`: for a certificate of this authority.

@@ -44,7 +44,7 @@ pub use monotone::{Random, counters, none_fell};
 pub use ports::free_address;
 pub use programs::{
     allostat, can_have_network, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir,
-    workload,
+    workload, write_secret,
 };
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};

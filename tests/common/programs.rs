@@ -61,6 +61,13 @@ fn parts() -> Option<PathBuf> {
 }
 
 /// A directory for this test's files: short (a Unix socket's path holds 107 bytes), removed on drop.
+/// A file that its owner alone reads, as an agent wants tokens and keys.
+pub fn write_secret(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).expect("a file can be written");
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
+}
+
 pub fn test_dir() -> tempfile::TempDir {
     let base = from_env("ALLOSTAT_TEST_DIR").unwrap_or_else(std::env::temp_dir);
     tempfile::Builder::new()

@@ -167,7 +167,7 @@ fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokens");
     let read = |text: &str| {
-        std::fs::write(&path, text).unwrap();
+        write_secret(&path, text);
         Tokens::read(&path, &mut Files::default())
     };
     let tokens = read("# alice\n 0123456789abcdef \r\n\nfedcba9876543210\n").unwrap_or_else(|error| panic!("{error}"));
@@ -194,7 +194,7 @@ fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
 fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokens");
-    std::fs::write(&path, "0123456789abcdef\n").unwrap();
+    write_secret(&path, "0123456789abcdef\n");
     let config = Config { token_file: Some(path), ..Config::default() };
     let gate = Gate::open(&config, &Arc::default()).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
@@ -226,6 +226,12 @@ fn certificates_that_nobody_verifies_are_not_taken_for_such_that_act() {
     Gate::open(&Config { acting_certificates: Vec::new(), ..config }, &Arc::default()).unwrap();
 }
 
+fn write_secret(path: &Path, text: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    std::fs::write(path, text).unwrap();
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).unwrap();
+}
+
 /// A web configuration with a certificate of its own, and `more` of `tls_server_config`.
 fn secured(dir: &Path, more: &str) -> PathBuf {
     let pair = rcgen::generate_simple_self_signed(vec!["agent.example".to_owned()]).unwrap();
@@ -234,7 +240,7 @@ fn secured(dir: &Path, more: &str) -> PathBuf {
         format!("-----BEGIN {what}-----\n{text}\n-----END {what}-----\n")
     };
     std::fs::write(dir.join("a.pem"), pem("CERTIFICATE", pair.cert.der())).unwrap();
-    std::fs::write(dir.join("a.key"), pem("PRIVATE KEY", &pair.signing_key.serialize_der())).unwrap();
+    write_secret(&dir.join("a.key"), &pem("PRIVATE KEY", &pair.signing_key.serialize_der()));
     let path = dir.join("web.yml");
     std::fs::write(&path, format!("tls_server_config:\n  cert_file: a.pem\n  key_file: a.key\n{more}")).unwrap();
     path

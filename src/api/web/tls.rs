@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::path::Path;
 use std::sync::Arc;
 
 use rustls::client::danger::HandshakeSignatureValid;
@@ -45,7 +46,7 @@ impl Secured {
         let wrong = |pem: &Placed<Pem>, field: &str, message: String| problem_of(source, pem, field, message);
         let chain_of =
             certificates(&tls.certificate, files).map_err(|why| wrong(&tls.certificate, CERTIFICATE, why))?;
-        let key = bytes(&tls.key, files).map_err(|why| wrong(&tls.key, KEY, why))?;
+        let key = secret(&tls.key, source, files).map_err(|why| wrong(&tls.key, KEY, why))?;
         let key = PrivateKeyDer::from_pem_slice(&key)
             .map_err(|error| wrong(&tls.key, KEY, format!("no private key can be read there: {error}")))?;
         let provider = Arc::new(CryptoProvider {
@@ -95,6 +96,19 @@ fn bytes(pem: &Placed<Pem>, files: &mut Files) -> Result<Vec<u8>, String> {
         Pem::Inline(text) => Ok(text.clone().into_bytes()),
         Pem::File(path) => files.read(path).map_err(|error| format!("cannot read {}: {error}", path.display())),
     }
+}
+
+/// A key inside the configuration makes a secret of that file.
+fn secret(pem: &Placed<Pem>, source: &SourceText, files: &mut Files) -> Result<Vec<u8>, String> {
+    let path = match &pem.value {
+        Pem::Inline(_) => Path::new(source.file()),
+        Pem::File(path) => path,
+    };
+    let bytes = files.read_secret(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    Ok(match &pem.value {
+        Pem::Inline(text) => text.clone().into_bytes(),
+        Pem::File(_) => bytes,
+    })
 }
 
 /// At least one.

@@ -21,7 +21,7 @@ impl Tokens {
     /// A line that begins with `#` is a remark. Errors: with the line, and never with what stands there.
     pub(super) fn read(path: &Path, files: &mut Files) -> Result<Tokens, AccessError> {
         let read = |source| AccessError::Read { path: path.to_owned(), source };
-        let bytes = files.read(path).map_err(read)?;
+        let bytes = files.read_secret(path).map_err(read)?;
         let wrong = |line: usize, message: String| AccessError::Token { path: path.to_owned(), line, message };
         let key = random_key()?;
         let mut sums = Vec::new();

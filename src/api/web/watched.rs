@@ -1,12 +1,12 @@
 //! What is read from files, and read anew when one of them has changed: at the next knock, not by a timer.
 
-use std::fs::OpenOptions;
 use std::io;
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
+use crate::host::untrusted;
 use crate::jobspec;
 use crate::telemetry::access::AccessFile;
 use crate::telemetry::{Metrics, chain, lock};
@@ -41,23 +41,15 @@ fn stamp(path: &Path) -> Option<Stamp> {
 pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
 impl Files {
-    /// At most 256 KiB and one byte. Errors: it is no regular file, or others may write it: who gets in is not theirs to say.
+    /// At most 256 KiB and one byte. Errors: as [`untrusted::open_own`]'s: no other user decides who gets in.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.push((path.to_owned(), stamp(path)));
-        // Whoever opens a FIFO waits for somebody who writes to it.
-        let at_once = rustix::fs::OFlags::NONBLOCK.bits().cast_signed();
-        let file = OpenOptions::new().read(true).custom_flags(at_once).open(path)?;
-        let found = file.metadata()?;
-        if !found.is_file() {
-            return Err(io::Error::other("it is no regular file"));
-        }
-        if found.mode() & 0o022 != 0 {
-            return Err(io::Error::other("others than its owner may write it: chmod go-w"));
-        }
-        if found.uid() != 0 && found.uid() != rustix::process::geteuid().as_raw() {
-            return Err(io::Error::other("it belongs to neither root nor the user of the agent"));
-        }
-        jobspec::bytes_of(file)
+        jobspec::bytes_of(untrusted::open_own(path)?)
+    }
+    /// The same of tokens and keys. Errors: as [`untrusted::open_secret`]'s.
+    pub(super) fn read_secret(&mut self, path: &Path) -> io::Result<Vec<u8>> {
+        self.0.push((path.to_owned(), stamp(path)));
+        jobspec::bytes_of(untrusted::open_secret(path)?)
     }
     fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)

@@ -495,6 +495,6 @@ mod tests {
         ended.tasks[0].source = "do\u{1b}[2Jcker".to_owned();
         let row = tracker.frame(&ended, &BTreeMap::new()).rows.remove(0);
         assert_eq!((row.cpu_cores, row.memory, row.cpu_seconds), (None, None, Some(0.9)));
-        assert_eq!(row.source, "do\u{fffd}[2Jcker");
+        assert_eq!(row.source, "do\\u{1b}[2Jcker");
     }
 }

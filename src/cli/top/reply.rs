@@ -9,6 +9,7 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{Error, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
+use crate::cli::answer;
 use crate::cli::exit::CliError;
 use crate::cli::shape::{DeviceReport, ExitRow};
 use crate::model::units::Timestamp;
@@ -102,7 +103,7 @@ impl TaskTable {
             CliError::failed(format!("/v1/tasks answered what this version does not understand: {what}"))
                 .hint("is the agent of another version?")
         };
-        let news: TaskTable<RowNews> = serde_json::from_slice(body).map_err(|error| odd(&error))?;
+        let news: TaskTable<RowNews> = answer::read(body).map_err(|error| odd(&error))?;
         let before = before.filter(|before| news.since == Some(before.taken_at));
         let rows = before.map_or(&[][..], |before| &before.tasks);
         let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();

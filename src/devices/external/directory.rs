@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde_json::{Map, Value};
 
 use super::External;
+use crate::host::access::{self, Exposed};
 use crate::host::untrusted;
 
 /// A larger configuration of a plugin is refused.
@@ -32,6 +33,8 @@ pub enum RefusedPlugin {
     Writable { path: PathBuf },
     #[error("{path} belongs to user {uid}, who is neither root nor the agent's")]
     Owner { path: PathBuf, uid: u32 },
+    #[error("{path} is not run: {why}")]
+    Exposed { path: PathBuf, why: Exposed },
     #[error("{path} is called as one of our own plugins")]
     Named { path: PathBuf },
     #[error("{path} is no JSON object")]
@@ -92,6 +95,11 @@ fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
 /// Only its owner can have written it, who is root or ourselves.
 fn trusted(path: &Path) -> Result<Metadata, RefusedPlugin> {
     let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
+    match access::exposed(path) {
+        Ok(None) => {}
+        Ok(Some(why)) => return Err(RefusedPlugin::Exposed { path: path.to_owned(), why }),
+        Err(source) => return Err(RefusedPlugin::Read { path: path.to_owned(), source }),
+    }
     let path = path.to_owned();
     match metadata.uid() {
         uid if uid != 0 && uid != rustix::process::geteuid().as_raw() => Err(RefusedPlugin::Owner { path, uid }),

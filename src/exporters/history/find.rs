@@ -1,13 +1,13 @@
 //! What somebody asks for, out of the files.
 
 use std::collections::HashSet;
-use std::io;
+use std::io::{self, Write};
 use std::ops::ControlFlow;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::place::History;
 use super::record::{self, Brief, Called, Sought};
+use crate::exporters::prometheus::{PieceWriter, Telling};
 use crate::model::answer::Detail;
 use crate::model::units::{Nanos, Timestamp};
 use crate::store::lines;
@@ -16,58 +16,57 @@ use crate::store::lines;
 const LONGEST: usize = 16 << 20;
 
 /// What is found, written as it is read: thousands of records as trees of values would take a gigabyte.
-struct Page {
-    json: Vec<u8>,
+struct Page<'w> {
+    out: &'w mut PieceWriter,
+    bytes: usize,
     count: usize,
 }
 
-impl Page {
-    fn add(&mut self, record: &[u8]) {
+impl Page<'_> {
+    fn add(&mut self, record: &[u8]) -> io::Result<()> {
         if self.count > 0 {
-            self.json.push(b',');
+            self.out.write_all(b",")?;
         }
-        self.json.extend_from_slice(record);
         self.count += 1;
+        self.bytes += record.len();
+        self.out.write_all(record)
     }
 }
 
 impl History {
-    /// `{"ended": [..], "has_more": ..}`, the newest record first. An id as a whole comes before others that begin with it. Called off,
-    /// it ends soon.
-    ///
-    /// Errors: the directory cannot be read.
-    pub async fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> io::Result<Vec<u8>> {
-        let _turn = self.turns.acquire().await.map_err(io::Error::other)?;
-        let unwanted = Arc::new(AtomicBool::new(false));
-        let _guard = CalledOff(Arc::clone(&unwanted));
+    /// `{"ended": [..], "has_more": ..}`, the newest record first. An id as a whole comes before others that begin with it. It ends soon
+    /// where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
+    pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> Telling {
         let history = Arc::clone(self);
-        let work = move || {
-            let by = |called| history.pages(&sought, called, detail, now, &unwanted);
-            match by(Called::Exactly)? {
-                Page { count: 0, .. } if sought.id.is_some() => by(Called::Beginning),
-                page => Ok(page),
+        Telling::of_writer(move |out| {
+            out.write_all(br#"{"ended":["#)?;
+            let mut page = Page { out, bytes: 0, count: 0 };
+            let mut has_more = history.pages(&sought, Called::Exactly, detail, now, &mut page)?;
+            if page.count == 0 && sought.id.is_some() {
+                has_more = history.pages(&sought, Called::Beginning, detail, now, &mut page)?;
             }
-        };
-        tokio::task::spawn_blocking(work).await.map_err(io::Error::other)?.map(|page| page.json)
+            write!(page.out, "],\"has_more\":{has_more}}}")
+        })
     }
 
+    /// Whether there are more.
     fn pages(
         &self,
         sought: &Sought,
         called: Called,
         detail: Detail,
         now: Timestamp,
-        unwanted: &AtomicBool,
-    ) -> io::Result<Page> {
-        let mut page = Page { json: br#"{"ended":["#.to_vec(), count: 0 };
+        page: &mut Page<'_>,
+    ) -> io::Result<bool> {
         let mut has_more = false;
+        let mut written = Ok(());
         // Of all, sought or not: the last record of an end counts, also where it alone is not what is sought.
         let mut known: HashSet<(String, Timestamp)> = HashSet::new();
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
         let since = sought.since.map_or(oldest, |since| since.max(oldest));
         let sought = Sought { since: Some(since), ..sought.clone() };
         lines::newest_first(&self.dir, Some(since.as_system()), |line| {
-            if unwanted.load(Ordering::Relaxed) {
+            if page.out.is_unread() {
                 return ControlFlow::Break(());
             }
             // What a newer agent wrote is passed over, and what a disk has spoiled.
@@ -76,27 +75,17 @@ impl History {
             if !known.insert((brief.alloc.id.into_owned(), brief.ended_at)) || !is_sought {
                 return ControlFlow::Continue(());
             }
-            has_more = page.count == sought.limit || page.json.len() > LONGEST;
+            has_more = page.count == sought.limit || page.bytes > LONGEST;
             if has_more {
                 return ControlFlow::Break(());
             }
-            match detail {
+            written = match detail {
                 Detail::Full => page.add(line),
-                Detail::Public => record::public(line).iter().for_each(|record| page.add(record)),
-            }
-            ControlFlow::Continue(())
+                Detail::Public => record::public(line).map_or(Ok(()), |record| page.add(&record)),
+            };
+            if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         })?;
-        page.json.extend_from_slice(format!("],\"has_more\":{has_more}}}").as_bytes());
-        Ok(page)
-    }
-}
-
-/// Dropped with the future that waits for the work.
-struct CalledOff(Arc<AtomicBool>);
-
-impl Drop for CalledOff {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
+        written.map(|()| has_more)
     }
 }
 
@@ -108,6 +97,7 @@ mod tests {
 
     use super::super::place::Config;
     use super::*;
+    use crate::exporters::prometheus::TellingBegun;
     use crate::store::lines::LineLog;
 
     fn line(id: &str, ended_at: u64, status: &str) -> Vec<u8> {
@@ -122,7 +112,12 @@ mod tests {
             History::new(&Config { keep: Duration::from_nanos(1_000), ..Config::default() }, dir.path()).unwrap();
         LineLog::new(&history.dir, history.limits).append(lines).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-        let json = runtime.block_on(history.find(sought, Detail::Public, Timestamp(1_500))).unwrap();
+        let json = runtime.block_on(async {
+            match history.find(sought, Detail::Public, Timestamp(1_500)).begun().await {
+                Ok(TellingBegun::Whole(json)) => json,
+                other => panic!("{other:?}"),
+            }
+        });
         let all: Value = serde_json::from_slice(&json).unwrap();
         let each = all["ended"].as_array().unwrap().iter().map(|end| {
             let word = |key: &str| end["alloc"][key].as_str().unwrap();

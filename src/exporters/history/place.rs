@@ -4,12 +4,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::Semaphore;
-
 use crate::store::lines::LineLimits;
 
-/// So many read at once; others wait.
-const READERS: usize = 2;
 /// In the data directory.
 const HISTORY_DIR: &str = "history";
 
@@ -32,8 +28,6 @@ impl Default for Config {
 pub struct History {
     pub(super) dir: PathBuf,
     pub(super) limits: LineLimits,
-    /// Of who reads: to unpack and look through months takes a second of a core.
-    pub(super) turns: Semaphore,
 }
 
 impl History {
@@ -41,6 +35,6 @@ impl History {
     pub fn new(config: &Config, data_dir: &Path) -> Option<Arc<History>> {
         let limits = LineLimits { bytes: config.max_bytes, age: config.keep };
         let dir = data_dir.join(HISTORY_DIR);
-        (!config.keep.is_zero()).then(|| Arc::new(History { dir, limits, turns: Semaphore::new(READERS) }))
+        (!config.keep.is_zero()).then(|| Arc::new(History { dir, limits }))
     }
 }

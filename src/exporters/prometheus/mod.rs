@@ -24,7 +24,7 @@ use crate::model::metric::MetricDesc;
 pub use bodies::{Bodies, compressed};
 pub use encode::{Encoder, KeptLabels, write};
 pub use page::Sink;
-pub use telling::{BrokenOff, Telling};
+pub use telling::{BrokenOff, PieceWriter, Telling, TellingBegun};
 
 pub use crate::model::answer::{Encoding, Format};
 

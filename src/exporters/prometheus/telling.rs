@@ -6,6 +6,7 @@
 //! ```
 //! A reader that goes stops nothing but its own writer, which writes to the end for nobody: some milliseconds.
 
+use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,16 @@ const WAITING: usize = 2;
 #[derive(Debug)]
 pub struct Telling {
     pieces: mpsc::Receiver<Step>,
+    /// Those that were taken and not given out yet, the last one first.
+    ahead: Vec<Bytes>,
+}
+
+/// An answer whose beginning is there.
+#[derive(Debug)]
+pub enum TellingBegun {
+    /// It is no longer than a page.
+    Whole(Bytes),
+    Pieces(Telling),
 }
 
 #[derive(Debug)]
@@ -68,16 +79,79 @@ impl Telling {
             let _ = sender.blocking_send(Step::End);
             done(began.elapsed().saturating_sub(waited));
         });
-        Telling { pieces }
+        Telling { pieces, ahead: Vec::new() }
+    }
+
+    /// So many bytes stand in memory for a reader that does not read.
+    pub const BUFFERED: usize = (WAITING + 2) * PIECE;
+
+    /// The same of what is written as to a file. An error, and a reader that goes, end it early.
+    ///
+    /// Panics outside a tokio runtime.
+    pub fn of_writer(write: impl FnOnce(&mut PieceWriter) -> io::Result<()> + Send + 'static) -> Telling {
+        let (sender, pieces) = mpsc::channel(WAITING);
+        tokio::task::spawn_blocking(move || {
+            let mut out = PieceWriter { sender, page: Vec::new() };
+            match write(&mut out).and_then(|()| out.flush()) {
+                Ok(()) => drop(out.sender.blocking_send(Step::End)),
+                Err(_) if out.is_unread() => {}
+                // Without an end its reader knows that it is not the whole.
+                Err(error) => tracing::error!(error = error.to_string(), "an answer cannot be written to its end"),
+            }
+        });
+        Telling { pieces, ahead: Vec::new() }
+    }
+
+    /// Waits until there is more than a page, or all.
+    ///
+    /// Errors: its writer failed before that.
+    pub async fn begun(mut self) -> Result<TellingBegun, BrokenOff> {
+        let Some(first) = self.next().await? else { return Ok(TellingBegun::Whole(Bytes::new())) };
+        let Some(second) = self.next().await? else { return Ok(TellingBegun::Whole(first)) };
+        self.ahead = vec![second, first];
+        Ok(TellingBegun::Pieces(self))
     }
 
     /// The next piece; `None`: it was the last. Errors: its writer failed.
     pub async fn next(&mut self) -> Result<Option<Bytes>, BrokenOff> {
+        if let Some(bytes) = self.ahead.pop() {
+            return Ok(Some(bytes));
+        }
         match self.pieces.recv().await {
             Some(Step::Piece(bytes)) => Ok(Some(bytes)),
             Some(Step::End) => Ok(None),
             None => Err(BrokenOff),
         }
+    }
+}
+
+/// Takes an answer, and passes it on page by page; waits where its reader is slow.
+#[derive(Debug)]
+pub struct PieceWriter {
+    sender: mpsc::Sender<Step>,
+    page: Vec<u8>,
+}
+
+impl PieceWriter {
+    /// Its reader is gone.
+    pub fn is_unread(&self) -> bool {
+        self.sender.is_closed()
+    }
+}
+
+impl Write for PieceWriter {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PIECE - self.page.len());
+        self.page.extend_from_slice(&bytes[..taken]);
+        if self.page.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        let page = std::mem::take(&mut self.page);
+        let sent = page.is_empty() || self.sender.blocking_send(Step::Piece(page.into())).is_ok();
+        if sent { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     }
 }
 
@@ -170,6 +244,43 @@ mod tests {
         while stream.next().await.unwrap().is_some() {}
         let (took, whole) = (took.await.unwrap(), began.elapsed());
         assert!(took + slept / 2 < whole, "the writer's {took:?} hold the reader's {slept:?}, of {whole:?}");
+    }
+
+    #[tokio::test]
+    async fn what_is_written_as_to_a_file_comes_whole_where_it_is_short_and_in_pieces_where_it_is_long() {
+        for bytes in [0, 1, PIECE - 1, PIECE, PIECE + 1, 9 * PIECE + 7] {
+            let expected: Vec<u8> = (0..=250_u8).cycle().take(bytes).collect();
+            let text = expected.clone();
+            let stream = Telling::of_writer(move |out| text.chunks(1_000).try_for_each(|line| out.write_all(line)));
+            let (is_whole, all) = match stream.begun().await.unwrap() {
+                TellingBegun::Whole(all) => (true, all.to_vec()),
+                TellingBegun::Pieces(stream) => (false, read(stream).await.unwrap()),
+            };
+            assert_eq!((is_whole, all), (bytes <= PIECE, expected), "{bytes}");
+        }
+        let fails = |after: usize| {
+            Telling::of_writer(move |out| {
+                out.write_all(&vec![0; after])?;
+                Err(io::ErrorKind::NotFound.into())
+            })
+        };
+        assert!(fails(9).begun().await.is_err());
+        let Ok(TellingBegun::Pieces(stream)) = fails(3 * PIECE).begun().await else { panic!("it began") };
+        assert!(read(stream).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_writer_whose_reader_is_gone_ends_early() {
+        let (told, count) = tokio::sync::oneshot::channel();
+        let stream = Telling::of_writer(move |out| {
+            let written = (0..1_000).take_while(|_| out.write_all(&[0; PIECE]).is_ok()).count();
+            told.send((written, out.is_unread())).unwrap();
+            Ok(())
+        });
+        let Ok(TellingBegun::Pieces(stream)) = stream.begun().await else { panic!("it is long") };
+        drop(stream);
+        let (written, is_unread) = count.await.unwrap();
+        assert!(is_unread && written < 10, "{written}");
     }
 
     #[tokio::test]

@@ -15,7 +15,11 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Address, HttpError};
+use crate::host::untrusted;
 use crate::telemetry::chain;
+
+/// Of a file of certificates, in bytes: all authorities of a system are a quarter of it.
+const LARGEST: usize = 1 << 20;
 
 /// Where the certificates of a client lie, as PEM.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,7 +33,9 @@ pub struct TlsFiles {
 #[derive(Debug, thiserror::Error)]
 enum TlsFilesError {
     #[error("cannot read {path}")]
-    Read { path: PathBuf, source: pem::Error },
+    Read { path: PathBuf, source: io::Error },
+    #[error("{path} is no PEM")]
+    Pem { path: PathBuf, source: pem::Error },
     #[error("there is no certificate in {path}")]
     Empty { path: PathBuf },
     #[error("the system has no certificates of authorities: {message}")]
@@ -51,8 +57,10 @@ impl TlsFiles {
         let mut config = match &self.client {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
-                let private = PrivateKeyDer::from_pem_file(key)
-                    .map_err(|source| TlsFilesError::Read { path: key.clone(), source })?;
+                let read = |source| TlsFilesError::Read { path: key.clone(), source };
+                let bytes = untrusted::read_all(untrusted::open_secret(key).map_err(read)?, LARGEST).map_err(read)?;
+                let private = PrivateKeyDer::from_pem_slice(&bytes)
+                    .map_err(|source| TlsFilesError::Pem { path: key.clone(), source })?;
                 config.with_client_auth_cert(certificates(certificate)?, private).map_err(|source| {
                     TlsFilesError::Client { certificate: certificate.clone(), key: key.clone(), source }
                 })?
@@ -81,8 +89,10 @@ impl TlsFiles {
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesError> {
-    let read = |source| TlsFilesError::Read { path: path.to_owned(), source };
-    let all = CertificateDer::pem_file_iter(path).map_err(read)?.collect::<Result<Vec<_>, _>>().map_err(read)?;
+    let bytes =
+        untrusted::read(path, LARGEST).map_err(|source| TlsFilesError::Read { path: path.to_owned(), source })?;
+    let all = CertificateDer::pem_slice_iter(&bytes).collect::<Result<Vec<_>, _>>();
+    let all = all.map_err(|source| TlsFilesError::Pem { path: path.to_owned(), source })?;
     if all.is_empty() { Err(TlsFilesError::Empty { path: path.to_owned() }) } else { Ok(all) }
 }
 

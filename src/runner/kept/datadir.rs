@@ -94,6 +94,7 @@ impl DataDir {
     ///
     /// Errors: it cannot be made or written; another agent has it.
     pub fn open(root: &Path) -> Result<DataDir, DataDirError> {
+        trusted(root)?;
         if root.metadata().is_ok_and(|meta| !meta.is_dir()) {
             return Err(DataDirError::File { path: root.to_owned() });
         }

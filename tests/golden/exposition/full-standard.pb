@@ -446,7 +446,7 @@ allostat_collector_skipped_ticks_total kind 0 unit "": Sampling ticks left out b
   {} 0 created -
 allostat_events_missed_total kind 0 unit "": Events that readers of /v1/events were told they had missed: no longer kept when they came to read on.
   {} 0 created -
-allostat_http_requests_refused_total kind 0 unit "": Requests and connections over TCP that were not let in. wrong_host: the Host header names another; socket_only: for who acts, or more than telemetry.public tells; no_credentials, wrong_password (or user), wrong_token: with 401; token_in_clear: a token over plain HTTP from elsewhere; page: a browser's page wanted to act; rate_limit, too_many_connections: too much at once; plain_http: on a port that speaks TLS; no_certificate, certificate_expired, certificate_untrusted, certificate_name, certificate_invalid, tls: the handshake failed.
+allostat_http_requests_refused_total kind 0 unit "": Requests and connections over TCP that were not let in. wrong_host: the Host header names another; socket_only: for who acts, or more than telemetry.public tells; no_credentials, wrong_password (or user), wrong_token: with 401; token_in_clear: a token over plain HTTP from elsewhere; page: a browser's page wanted to act; rate_limit, too_many_connections, unsent_answers: too much at once; plain_http: on a port that speaks TLS; no_certificate, certificate_expired, certificate_untrusted, certificate_name, certificate_invalid, tls: the handshake failed.
   {reason="certificate_expired"} 0 created -
   {reason="certificate_invalid"} 0 created -
   {reason="certificate_name"} 0 created -
@@ -460,6 +460,7 @@ allostat_http_requests_refused_total kind 0 unit "": Requests and connections ov
   {reason="tls"} 0 created -
   {reason="token_in_clear"} 0 created -
   {reason="too_many_connections"} 0 created -
+  {reason="unsent_answers"} 0 created -
   {reason="wrong_host"} 0 created -
   {reason="wrong_password"} 0 created -
   {reason="wrong_token"} 0 created -
@@ -644,7 +645,7 @@ allostat_series kind 1 unit "": Series of each family in this very body, less th
   {family="allostat_clock_steps_total"} 1
   {family="allostat_collector_skipped_ticks_total"} 1
   {family="allostat_events_missed_total"} 1
-  {family="allostat_http_requests_refused_total"} 16
+  {family="allostat_http_requests_refused_total"} 17
   {family="allostat_log_lines_suppressed_total"} 1
   {family="allostat_series_dropped_total"} 3
   {family="allostat_state_db_write_duration_seconds"} 14

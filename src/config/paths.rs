@@ -1,0 +1,129 @@
+//! The paths in settings: no user but root and the agent's own may have power over what lies there.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Config;
+use crate::host::access;
+use crate::host::untrusted::{open_own, open_secret};
+use crate::telemetry::otlp::Signal;
+
+/// What is at a path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Holds {
+    /// A directory or a socket that the agent makes, or reads in.
+    Place,
+    /// A file that no other user may write.
+    Setting,
+    /// A file that no other user may read either.
+    Secret,
+}
+
+/// A path that is not used, and why.
+#[derive(Debug, thiserror::Error)]
+#[error("{setting}: {} is not safe to use", path.display())]
+pub struct PathError {
+    pub setting: &'static str,
+    pub path: PathBuf,
+    pub source: io::Error,
+}
+
+/// Those that the agent makes things in, or reads.
+pub fn check_places(config: &Config) -> Result<(), PathError> {
+    // In the data directory it is as safe as that, which the agent closes first.
+    let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, Holds::Place));
+    let library = config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, Holds::Setting));
+    let all = [
+        ("agent.data_dir", config.data_dir.as_path(), Holds::Place),
+        ("observe.root", config.observe.root.as_path(), Holds::Place),
+    ];
+    all.into_iter().chain(socket).chain(library).try_for_each(check)
+}
+
+/// Keys and certificates of pushes.
+pub fn check_push(config: &Config) -> Vec<PathError> {
+    let mut found = Vec::new();
+    for (_, destination) in config.otlp.all() {
+        for signal in Signal::ALL.into_iter().filter(|signal| destination.target(*signal).is_some()) {
+            let of = destination.of(signal);
+            let all = [
+                ("otlp.certificate", &of.certificate, Holds::Setting),
+                ("otlp.client_certificate", &of.client_certificate, Holds::Setting),
+                ("otlp.client_key", &of.client_key, Holds::Secret),
+            ];
+            for (setting, path, holds) in all {
+                let error = path.as_deref().and_then(|path| check((setting, path, holds)).err());
+                // Of all signals, once.
+                found.extend(error.filter(|error| found.iter().all(|known: &PathError| known.path != error.path)));
+            }
+        }
+    }
+    found
+}
+
+/// A path that does not exist yet is fine.
+fn check((setting, path, holds): (&'static str, &Path, Holds)) -> Result<(), PathError> {
+    let checked = match holds {
+        Holds::Place => {
+            access::exposed(path).and_then(|exposed| exposed.map_or(Ok(()), |why| Err(io::Error::other(why))))
+        }
+        Holds::Setting => open_own(path).map(drop),
+        Holds::Secret => open_secret(path).map(drop),
+    };
+    match checked {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+            Err(PathError { setting, path: path.to_owned(), source: error })
+        }
+        _ => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, lchown, symlink};
+
+    use super::*;
+
+    #[test]
+    fn each_place_behind_a_link_of_another_user_is_refused_and_named() {
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let (real, his) = (dir.path().join("real"), dir.path().join("his"));
+        std::fs::create_dir(&real).unwrap();
+        symlink(&real, &his).unwrap();
+        let base = Config::new(real.join("data"));
+        check_places(&base).unwrap();
+        lchown(&his, Some(12_345), None).unwrap();
+        std::fs::write(real.join("lib.so"), "").unwrap();
+        let with = |change: &dyn Fn(&mut Config)| {
+            let mut config = base.clone();
+            change(&mut config);
+            check_places(&config).map_err(|error| error.setting)
+        };
+        assert_eq!(with(&|c| c.data_dir = his.join("data")), Err("agent.data_dir"));
+        assert_eq!(with(&|c| c.api.socket = Some(his.join("agent.sock"))), Err("agent.socket"));
+        assert_eq!(with(&|c| c.observe.root = his.clone()), Err("observe.root"));
+        assert_eq!(with(&|c| c.devices.gpus.library = Some(his.join("lib.so"))), Err("devices.nvidia_library"));
+        assert_eq!(with(&|c| c.devices.gpus.library = Some(real.join("lib.so"))), Ok(()));
+    }
+
+    #[test]
+    fn a_key_of_a_push_that_others_may_read_is_refused_once_for_all_signals() {
+        let dir = tempfile::tempdir().unwrap();
+        let (certificate, key) = (dir.path().join("a.pem"), dir.path().join("a.key"));
+        let mut config = Config::new(dir.path().join("data"));
+        config.otlp.client_certificate = Some(certificate.clone());
+        config.otlp.client_key = Some(key.clone());
+        std::fs::write(&certificate, "").unwrap();
+        std::fs::write(&key, "").unwrap();
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o640)).unwrap();
+        assert!(check_push(&config).is_empty(), "nothing is pushed");
+        super::super::read_text("t", "otlp {\n  endpoint = \"https://collector:4318\"\n}\n", &mut config);
+        let problems = check_push(&config);
+        assert!(problems.len() == 1 && problems[0].setting == "otlp.client_key", "{problems:?}");
+        std::fs::set_permissions(&key, PermissionsExt::from_mode(0o600)).unwrap();
+        assert!(check_push(&config).is_empty());
+    }
+}

@@ -1,0 +1,267 @@
+//! A server that is no agent, or is in hostile hands, against every command: no text of it steers the terminal.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+
+use crate::common::{Cli, allostat, patience, test_dir};
+
+/// Sets the title, clears the screen, turns the text around; the same with one-byte controls; a line that is not one.
+const EVIL: &str = "x\u{1b}]0;owned\u{7}\u{1b}[2J\u{202e}y\u{9b}31m\u{2066}z\r\u{2028}w";
+
+/// Every command that a user may name, each way of it that shows other things. `None`: it asks no agent.
+const COMMANDS: &[(&str, Option<&[&str]>)] = &[
+    ("demo", None),
+    ("agent", None),
+    ("catalogue", None),
+    ("check", None),
+    ("device-plugin", None),
+    ("run", Some(&["run JOB", "run --detach JOB"])),
+    ("plan", Some(&["plan JOB", "plan --json JOB"])),
+    ("top", Some(&["top --once", "top --json"])),
+    ("status", Some(&["status", "status --json", "status ab"])),
+    ("stats", Some(&["stats", "stats ab", "stats --json ab"])),
+    ("events", Some(&["events", "events --json", "events ab"])),
+    ("history", Some(&["history", "history --json", "history ab"])),
+    ("logs", Some(&["logs ab"])),
+    ("stop", Some(&["stop --detach ab", "stop ab", "stop --job j"])),
+    ("restart", Some(&["restart ab", "restart --job j"])),
+    ("signal", Some(&["signal ab SIGHUP"])),
+    ("gc", Some(&["gc --all"])),
+    ("node", Some(&["node", "node --json"])),
+    ("devices", Some(&["devices", "devices --json"])),
+    ("metrics", Some(&["metrics"])),
+];
+
+/// What a server answers to a method and a path: status, kind and body.
+type Answers = fn(&str, &str) -> (u16, &'static str, String);
+
+const JSON: &str = "application/json";
+
+fn alloc() -> Value {
+    let exit = json!({ "outcome": "error", "status": { "not_started": EVIL }, "finished_at": 2, "usage": {} });
+    let event = event();
+    json!({
+        "id": EVIL, "source": "managed", "job": "j", "group": EVIL, "name": EVIL, "status": EVIL, "description": EVIL,
+        "desired": EVIL, "created_at": 1, "finished_at": 2, "may_run": [EVIL], "measured": EVIL, "cgroup": EVIL, "type": EVIL,
+        "tasks": { EVIL: {
+            "state": "dead", "failed": true, "restarts": 1, "attempt": 1, "driver": EVIL, "devices": [EVIL], "last_exit": exit,
+            "exits": [exit], "events": [event]
+        } }
+    })
+}
+
+/// As the list has it: `--job` acts on what runs.
+fn running() -> Value {
+    let mut alloc = alloc();
+    alloc["tasks"][EVIL]["state"] = json!("running");
+    alloc
+}
+
+fn event() -> Value {
+    json!({
+        "seq": 1, "task_seq": 1, "time": 1, "kind": "Started", "workload": EVIL, "alloc_id": EVIL, "task": EVIL, "message": EVIL,
+        "details": { EVIL: EVIL }
+    })
+}
+
+fn stats() -> Value {
+    json!({
+        "id": EVIL, "final": false, "aggregation": EVIL, "usage": {}, "tasks": { EVIL: { "usage": {}, "devices": { EVIL: {} } } },
+        "devices": { EVIL: { "name": EVIL } }
+    })
+}
+
+fn node() -> Value {
+    let named = json!({ "name": EVIL, "state": "degraded", "message": EVIL, "healthy": false, "health": EVIL });
+    json!({
+        "hostname": EVIL, "kernel": EVIL, "cpus": 1, "cgroup_mode": EVIL, "taken_at": 1, "allocs": { EVIL: 1 }, "tasks": { EVIL: 1 },
+        "capabilities": [{ "feature": EVIL, "available": false, "reason": EVIL }], "drivers": [named], "fingerprinters": [named],
+        "attributes": { EVIL: EVIL }, "hooks": { "task": [EVIL], "alloc": [EVIL] }, "quarantined": [EVIL],
+        "orphans": [{ "alloc_id": EVIL, "task": EVIL, "fate": EVIL, "why": EVIL }],
+        "strays": [{ "pid": 1, "watched_by": EVIL, "alloc_id": EVIL, "task": EVIL }]
+    })
+}
+
+fn submitted() -> Value {
+    let warning = json!({
+        "severity": "warning", "file": EVIL, "line": 1, "column": 1, "width": 1, "field": EVIL, "message": EVIL, "suggestion": EVIL,
+        "source_line": EVIL
+    });
+    json!({
+        "job": EVIL, "type": "batch", "allocs": ["ab"], "replaces": [EVIL], "unchanged": [EVIL], "warnings": [warning],
+        "groups": [{ "name": EVIL, "count": 1, "tasks": [{ "name": EVIL, "driver": EVIL }] }]
+    })
+}
+
+/// As an agent answers, with text of its own wherever there is text.
+fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
+    let (path, query) = path.split_once('?').unwrap_or((path, ""));
+    let verdict = json!([{ "id": EVIL, "why": EVIL }]);
+    let answer = match (method, path) {
+        (_, "/metrics") => return (200, "text/plain", format!("# HELP a {EVIL}\na{{b=\"{EVIL}\"}} 1\n")),
+        (_, "/v1/events") if query.contains("follow") => {
+            return (200, "text/event-stream", format!("id: 1\nevent: started\ndata: {}\n\n", event()));
+        }
+        (_, "/v1/events") => json!({ "events": [event()], "next": 1, "missed": 1 }),
+        (_, "/v1/allocs") => json!({ "allocs": [running()], "supervisors": { "another_agent": 1, "nobody": 1 } }),
+        (_, "/v1/history") => {
+            json!({ "ended": [{ "ended_at": 2, "alloc": alloc(), "stats": stats() }], "has_more": true })
+        }
+        (_, "/v1/stats") => json!({ "allocs": [stats()] }),
+        (_, "/v1/tasks") => json!({
+            "taken_at": 1, "host": { "hostname": EVIL }, "fields": [EVIL], "devices": 1,
+            "tasks": [{ "alloc_id": EVIL, "task": EVIL, "job": EVIL, "source": EVIL, "state": "running", "usage": [1] }]
+        }),
+        (_, "/v1/node") => node(),
+        (_, "/v1/devices") => json!({
+            "devices": [{ "id": EVIL, "name": EVIL, "why": EVIL, "up": true, "tasks": [{ "alloc_id": EVIL, "task": EVIL }] }],
+            "plugins": [{ "name": EVIL, "up": false, "reason": EVIL, "message": EVIL }]
+        }),
+        ("POST", "/v1/jobs") => submitted(),
+        ("POST", "/v1/gc") => json!({ "removed": verdict, "kept": verdict, "live": [EVIL], "left": verdict }),
+        ("POST", _) => json!({ "id": EVIL, "tasks": [EVIL], "had_ended": true, "unsaved": EVIL }),
+        _ if path.ends_with("/stats") => stats(),
+        _ if path.contains("/logs/") => return (200, "text/plain", EVIL.to_owned()),
+        _ => alloc(),
+    };
+    (200, JSON, answer.to_string())
+}
+
+/// Each request is refused, in words of its own.
+fn refuses(_: &str, _: &str) -> (u16, &'static str, String) {
+    let problems = json!([EVIL, { EVIL: EVIL }]);
+    (409, JSON, json!({ "code": EVIL, "message": EVIL, "field": EVIL, "problems": problems }).to_string())
+}
+
+/// JSON of another shape, which its reader cites.
+fn confuses(_: &str, _: &str) -> (u16, &'static str, String) {
+    (200, JSON, json!({ "allocs": EVIL, "events": EVIL, "id": { EVIL: 1 }, "final": EVIL, "tasks": EVIL }).to_string())
+}
+
+/// No JSON at all.
+fn babbles(_: &str, _: &str) -> (u16, &'static str, String) {
+    (500, EVIL_KIND, EVIL.repeat(100))
+}
+
+/// As much of it as a header may hold.
+const EVIL_KIND: &str = "text/\u{9b}31m\u{202e}";
+
+fn serve(answers: Answers) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let address = listener.local_addr().expect("it is bound");
+    // Ends with the test.
+    std::thread::spawn(move || {
+        for stream in listener.incoming().flatten() {
+            std::thread::spawn(move || answer_all(stream, answers));
+        }
+    });
+    address
+}
+
+/// One connection, request by request. `None`: it is over.
+fn answer_all(stream: TcpStream, answers: Answers) -> Option<()> {
+    let mut out = stream.try_clone().ok()?;
+    let mut requests = BufReader::new(stream);
+    loop {
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            if requests.read_until(b'\n', &mut head).ok()? == 0 {
+                return None;
+            }
+        }
+        let head = String::from_utf8(head).ok()?;
+        let length = head.lines().find_map(|line| line.to_lowercase().strip_prefix("content-length: ")?.parse().ok());
+        requests.by_ref().take(length.unwrap_or(0)).read_to_end(&mut Vec::new()).ok()?;
+        let mut words = head.split(' ');
+        let (status, kind, body) = answers(words.next()?, words.next()?);
+        let place = "x-allostat-next-offset: 9\r\nx-allostat-size: 9\r\nx-allostat-place: 1.9";
+        let length = body.len();
+        let head = format!(
+            "HTTP/1.1 {status} {EVIL_KIND}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n{place}\r\n\r\n"
+        );
+        out.write_all((head + &body).as_bytes()).ok()?;
+    }
+}
+
+/// One command. What follows for ever is ended after a while: by then it has shown what it shows.
+fn run(address: SocketAddr, command: &str, job: &Path) -> Cli {
+    let args = command.split(' ').map(|word| if word == "JOB" { job.display().to_string() } else { word.to_owned() });
+    let mut child = Command::new(allostat());
+    child.args(args).env("ALLOSTAT_ADDR", format!("http://{address}")).env("TERM", "xterm");
+    let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let mut child = child.expect("the binary under test must start");
+    let until = Instant::now() + Duration::from_secs(20) * patience();
+    while child.try_wait().expect("our own child").is_none() {
+        assert!(Instant::now() < until || child.kill().is_err(), "{command} does not end");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    child.wait_with_output().expect("our own child").into()
+}
+
+fn steers(text: &str) -> Option<char> {
+    let mut bad = text.chars().filter(|c| *c != '\n' && *c != '\t');
+    bad.find(|c| c.is_control() || matches!(u32::from(*c), 0x61c | 0x200e..=0x200f | 0x2028..=0x202e | 0x2066..=0x2069))
+}
+
+#[test]
+fn every_command_is_tried_on_a_hostile_server() {
+    let help = Command::new(allostat()).arg("--help").output().expect("the binary under test must start");
+    let help = String::from_utf8(help.stdout).expect("UTF-8");
+    let commands = help.split("\nCommands:\n").nth(1).and_then(|rest| rest.split("\n\n").next()).expect("a list");
+    let names: Vec<&str> = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split(' ').next()).collect();
+    let names: Vec<&str> = names.into_iter().filter(|name| !name.is_empty()).collect();
+    let mut tried: Vec<&str> = COMMANDS.iter().map(|(name, _)| *name).collect();
+    let mut known = names.clone();
+    tried.sort_unstable();
+    known.sort_unstable();
+    assert_eq!(tried, known, "each command is in this test");
+}
+
+#[test]
+fn nothing_that_a_hostile_server_answers_steers_the_terminal() {
+    let dir = test_dir();
+    let job = dir.path().join("job.hcl");
+    let text = "job \"j\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"mock\"\n config {\n run_for = \"1s\"\n }\n }\n }\n}\n";
+    std::fs::write(&job, text).expect("our own directory");
+    let servers: [(&str, Answers); 4] =
+        [("lies", lies), ("refuses", refuses), ("confuses", confuses), ("babbles", babbles)];
+    for (server, answers) in servers {
+        let address = serve(answers);
+        for command in COMMANDS.iter().filter_map(|(_, ways)| *ways).flatten() {
+            let said = run(address, command, &job);
+            let shows_log = command.starts_with("logs") && server == "lies";
+            let shown = if shows_log { said.stderr.clone() } else { format!("{}{}", said.stdout, said.stderr) };
+            assert_eq!(steers(&shown), None, "{server}: {command}: {shown:?}");
+            if server == "lies" {
+                let is_shown = ["\\u{1b}", "\\u001b"].iter().any(|escape| shown.contains(escape));
+                assert!(shows_log || is_shown, "its text was not shown: {command}: {said:?}");
+            }
+        }
+    }
+}
+
+#[test]
+fn an_argument_with_escape_characters_steers_no_terminal() {
+    let dir = test_dir();
+    let file = dir.path().join("a\u{1b}[2J\u{202e}.hcl");
+    std::fs::write(&file, "job").expect("our own directory");
+    let file = file.to_str().expect("UTF-8");
+    let args: [&[&str]; 6] = [
+        &["check", file],
+        &["run", file],
+        &["status", "--sort", EVIL],
+        &[EVIL],
+        &["history", "--since", EVIL],
+        &["status", "--address", "http://127.0.0.1:1", EVIL],
+    ];
+    for args in args {
+        let said = Cli::from(Command::new(allostat()).args(args).output().expect("the binary under test must start"));
+        let shown = format!("{}{}", said.stdout, said.stderr);
+        assert!(said.code != Some(0) && steers(&shown).is_none(), "{args:?}: {shown:?}");
+    }
+}
