@@ -6,13 +6,16 @@
 //! component    a name of somebody else's, as one component of a path
 //! Directory    opens what is beneath it, by such components alone
 //! environment  chosen variables of a process, up to 1 MiB
+//! chooser      who may choose the names in a directory
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -125,6 +128,21 @@ impl Directory {
     }
 }
 
+/// Where many users may write in a directory: nobody's uid.
+const MANY: u32 = 65_534;
+
+/// The user who may choose the names in this directory. `None`: root, the agent's user and `owner` alone; `owner` is that of a directory
+/// above which nobody can be told apart, such as the root of a mount in a user namespace.
+pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
+    let (uid, gid, mode) = (directory.uid(), directory.gid(), directory.mode());
+    let is_known_group = gid == 0 || gid == rustix::process::getegid().as_raw();
+    if mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_known_group) {
+        return Some(MANY);
+    }
+    let known = [0, owner, rustix::process::geteuid().as_raw()];
+    Some(uid).filter(|uid| !known.contains(uid))
+}
+
 /// Of an environment (`NAME=value`, each ended by 0) the variables in `wanted` that are not empty, in the first
 /// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. A value of more than 4 KiB is left out.
 ///
@@ -205,6 +223,20 @@ mod tests {
         assert_eq!(directory.read(&["one", "a.xml"], 9).unwrap(), b"a");
         for odd in [&["..", "secret"][..], &["/etc/passwd"], &["one/../../secret"], &["a\0"], &[""], &[]] {
             assert_eq!(directory.read(odd, 9).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{odd:?}");
+        }
+    }
+
+    #[test]
+    fn names_are_chosen_by_who_may_write_in_their_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |mode: u32, owner| {
+            std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            chooser(&dir.path().metadata().unwrap(), owner)
+        };
+        assert_eq!((of(0o755, 0), of(0o775, 0), of(0o777, 0)), (None, None, Some(MANY)));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234)).unwrap();
+            assert_eq!((of(0o755, 0), of(0o755, 1234), of(0o775, 1234)), (Some(1234), None, Some(MANY)));
         }
     }
 

@@ -208,7 +208,13 @@ impl ObservedAllocs {
         self.by_source.take();
         let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
         let naming = printable(naming);
-        let id = self.free_id(naming.source.unwrap_or(source), &naming, &path);
+        let cgroup = match own {
+            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            OwnCgroup::None | OwnCgroup::Nowhere => None,
+        };
+        let its_own = cgroup.as_ref().filter(|_| own == OwnCgroup::Parent);
+        let id = self.free_id(naming.source.unwrap_or(source), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -236,11 +242,6 @@ impl ObservedAllocs {
         held.labels = labels;
         let naming = Naming { created_at: naming.created_at.or(since), ..naming };
         held.call(at, naming.source.unwrap_or(source), &naming, rule);
-        let cgroup = match own {
-            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None | OwnCgroup::Nowhere => None,
-        };
         let (measured, at_path) = match own {
             OwnCgroup::Nowhere => (Measured::Process, None),
             OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
@@ -391,13 +392,14 @@ impl ObservedAllocs {
         })
     }
 
-    /// Its name, unless another cgroup that is there has it for a task of the same name.
-    fn free_id(&self, source: AllocSource, naming: &Naming, path: &str) -> AllocId {
+    /// Its name, unless another cgroup that is there has it: for a task of the same name, or as the own cgroup of an alloc.
+    fn free_id(&self, source: AllocSource, naming: &Naming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let wanted = AllocId::new(ObservedAllocs::id_of(source, &naming.native));
         let is_taken = |held: &Held| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.any(|(known, task)| known.name.as_str() == naming.task && task.reader.is_some());
-            same_name || (held.native != naming.native && held.ended_at.is_none())
+            let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
+            same_name || (is_another && held.ended_at.is_none())
         };
         match self.allocs.get(&wanted) {
             Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
@@ -622,6 +624,17 @@ mod tests {
         assert!(first != second && second.as_str().starts_with("docker:web~"), "{first} {second}");
         assert_eq!(allocs.by_source()[&AllocSource::Docker], 2);
         assert!(allocs.forget(&[first, second]).is_empty(), "what runs is not forgotten");
+    }
+
+    /// A process may say that it is of any job.
+    #[test]
+    fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
+        let mut allocs = ObservedAllocs::default();
+        let step = |path: &str, step: &str| NewTask { own: OwnCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
+        let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
+        assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));
+        assert!(ids[2].as_str().starts_with("docker:42~"), "{ids:?}");
     }
 
     #[test]
