@@ -185,14 +185,63 @@ fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
     let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
     let path = vec!["x".repeat(250); 5].join("/");
     scene.others.make(&path);
+    let mut child = start("read go");
+    scene.others.place(&path, child.id());
+    drop(child.stdin.take());
+    child.wait().expect("it can be waited for");
     scene.others.remove(&path);
     let told = wait_for("the kernel's word", long(), || {
         let found = scene.ends.take().into_iter().find(|ended| ended.path.is_empty());
         found.filter(|ended| ended.inode > 1)
     });
-    assert_eq!(told.notes, EndNotes::default());
+    assert_eq!(told.notes.count, 1);
     // One that is left again is told of under its name.
     assert!(!scene.live("short", "exit 0").is_empty());
+}
+
+/// Nobody takes records meanwhile, as where whoever takes them is busy.
+#[test]
+fn cgroups_in_which_nothing_ran_take_no_room_from_those_in_which_something_did() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    scene.others.make("flood");
+    for directory in scene.others.directories("flood") {
+        for _ in 0..5_000 {
+            fs::create_dir(directory.join("x")).expect("root may make it");
+            fs::remove_dir(directory.join("x")).expect("root may remove it");
+        }
+    }
+    assert!(!scene.live("task", "exit 3").is_empty());
+    assert_eq!(scene.ends.lost(), 0);
+}
+
+/// Lives of a user's, more than there is room for.
+#[test]
+fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
+    const USER: u32 = 12_345;
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(mut scene) = Scene::new() else { skip_test!("no-kernel-pass") };
+    scene.others.make("user");
+    let mut lives = 0;
+    while scene.ends.lost() == 0 {
+        assert!(lives < 20_000, "the ring is never full");
+        lives += 1;
+        scene.others.make("user/x");
+        for directory in scene.others.directories("user/x") {
+            std::os::unix::fs::chown(&directory, Some(USER), Some(USER)).expect("root may give it");
+        }
+        let mut child = start("read go");
+        scene.others.place("user/x", child.id());
+        drop(child.stdin.take());
+        child.wait().expect("it can be waited for");
+        scene.others.remove("user/x");
+    }
+    assert!(!scene.live("task", "exit 3").is_empty());
+    assert_eq!(scene.ends.lost(), 0);
 }
 
 /// Somebody works somewhere, so that there is CPU time which no processor has handed on.

@@ -31,6 +31,8 @@ use crate::telemetry::chain;
 
 /// Records of some thousand cgroups: whoever takes them is woken at once.
 const RING: u32 = 1 << 20;
+/// What ends in users' cgroups may fill half of it: the rest is for root's.
+const SHARE: i32 = 1 << 19;
 /// Of so many cgroups it is noted how their processes ended; of those in which nothing ended for longest it is forgotten.
 const NOTED: u32 = 16_384;
 /// The controllers of v1 in whose hierarchies a cgroup of somebody's is looked for, as the kernel numbers them.
@@ -117,7 +119,7 @@ impl KernelEnds {
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
         let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, NOTED)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
-        let removed = plan.removed(place.descriptor(), notes.descriptor(), ring.descriptor(), &known)?;
+        let removed = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
         let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
         let plan = Arc::new(plan);

@@ -8,6 +8,7 @@
 //! Directory    opens what is beneath it, by such components alone
 //! environment  chosen variables of a process, up to 1 MiB, within a deadline
 //! memory       the beginning of its command line or its environment, likewise
+//! chooser      who may choose the names in a directory
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
 
@@ -15,8 +16,10 @@ mod late;
 
 use std::collections::BTreeMap;
 use std::fs::File;
+use std::fs::Metadata;
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
@@ -191,6 +194,21 @@ pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     late::within_deadline(process, move || read_start(&file, limit))
 }
 
+/// Where many users may write in a directory: nobody's uid.
+const MANY: u32 = 65_534;
+
+/// The user who may choose the names in this directory. `None`: root, the agent's user and `owner` alone; `owner` is that of a directory
+/// above which nobody can be told apart, such as the root of a mount in a user namespace.
+pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
+    let (uid, gid, mode) = (directory.uid(), directory.gid(), directory.mode());
+    let is_known_group = gid == 0 || gid == rustix::process::getegid().as_raw();
+    if mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_known_group) {
+        return Some(MANY);
+    }
+    let known = [0, owner, rustix::process::geteuid().as_raw()];
+    Some(uid).filter(|uid| !known.contains(uid))
+}
+
 /// Of an environment (`NAME=value`, each ended by 0) the variables in `wanted` that are not empty, in the first
 /// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. Of a longer variable the first 4 KiB are taken.
 ///
@@ -302,6 +320,20 @@ mod tests {
             assert!(why.contains("link belongs to another user (uid 12345)"), "{why}");
             chown(&path, Some(12_345), None).unwrap();
             assert!(open_own(&path).is_err());
+        }
+    }
+
+    #[test]
+    fn names_are_chosen_by_who_may_write_in_their_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let of = |mode: u32, owner| {
+            std::fs::set_permissions(dir.path(), std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+            chooser(&dir.path().metadata().unwrap(), owner)
+        };
+        assert_eq!((of(0o755, 0), of(0o775, 0), of(0o777, 0)), (None, None, Some(MANY)));
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::fs::chown(dir.path(), Some(1234), Some(1234)).unwrap();
+            assert_eq!((of(0o755, 0), of(0o755, 1234), of(0o775, 1234)), (Some(1234), None, Some(MANY)));
         }
     }
 

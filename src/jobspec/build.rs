@@ -372,4 +372,3 @@ fn memory_max(fields: &Fields<'_>) -> Option<At<u64>> {
     fields.error(&node.span, "memory_max", message.to_owned(), Some(advice.to_owned()));
     None
 }
-

@@ -69,9 +69,7 @@ static CASES: &[Case] = &[
     case("proc/meminfo", "MemTotal: 9 kB\nMemFree: 8 kB\nSwapTotal: 0 kB\n", |b| shown(meminfo::parse(b))),
     case("proc/mountinfo", MOUNTS, |b| shown(mountinfo::cgroups(b))),
     case("proc/mountinfo", MOUNTS, |b| shown(mountinfo::filesystems(b))),
-    case("proc/mountinfo", MOUNTS, |b| {
-        (format!("{:?}", mountinfo::source_of(b, Path::new("/data/x"))), None)
-    }),
+    case("proc/mountinfo", MOUNTS, |b| (format!("{:?}", mountinfo::source_of(b, Path::new("/data/x"))), None)),
     Case {
         module: "proc/net_dev",
         good: "Inter-| Receive\n face |bytes\n lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\neth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
@@ -107,11 +105,12 @@ fn odd_row() -> impl Strategy<Value = Vec<u8>> {
     prop_oneof![
         seen.prop_map(|row| row.as_bytes().to_vec()),
         "odd[a-z_ =.()-]{0,30}".prop_map(String::into_bytes),
-        prop::collection::vec(any::<u8>().prop_filter("one row", |b| *b != b'\n' && *b != b':'), 0..20)
-            .prop_map(|mut row| {
+        prop::collection::vec(any::<u8>().prop_filter("one row", |b| *b != b'\n' && *b != b':'), 0..20).prop_map(
+            |mut row| {
                 row.insert(0, b'~');
                 row
-            }),
+            }
+        ),
     ]
 }
 

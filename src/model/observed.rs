@@ -132,6 +132,18 @@ pub enum Elsewhere {
 /// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup; nobody starts a group
 /// of processes again, or has its logs.
 pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> Option<String> {
+    // In a directory of a user's: `1000/web`, which his own runtime knows.
+    let is_of_runtime = !matches!(
+        source,
+        AllocSource::Managed
+            | AllocSource::Cgroup
+            | AllocSource::Process
+            | AllocSource::Systemd
+            | AllocSource::Kubernetes
+    );
+    if let Some((user, own)) = native.split_once('/').filter(|(user, _)| is_of_runtime && user.parse::<u32>().is_ok()) {
+        return Some(format!("{} (as the user with UID {user})", command_elsewhere(source, own, wish)?));
+    }
     // One whose name nobody has told is known by its UID: it is to be looked for first.
     let pod = |words: &dyn Fn(&str, &str) -> String| match native.split_once('/') {
         Some((namespace, pod)) => words(namespace, pod),
@@ -265,6 +277,8 @@ mod tests {
         assert_eq!(of(AllocSource::Docker, "web", Elsewhere::Stop), "docker stop web");
         assert_eq!(of(AllocSource::Systemd, "a.service", Elsewhere::Logs), "journalctl --unit=a.service");
         assert_eq!(of(AllocSource::Systemd, "1000/a.service", Elsewhere::Stop), "systemctl --user stop a.service");
+        let of_user = of(AllocSource::Docker, "1000/web", Elsewhere::Stop);
+        assert_eq!(of_user, "docker stop web (as the user with UID 1000)");
         assert_eq!(of(AllocSource::Process, "nginx/42", Elsewhere::Stop), "kill -- -42");
         assert_eq!(of(AllocSource::Kubernetes, "shop/web-1", Elsewhere::Logs), "kubectl --namespace shop logs web-1");
         let unnamed = of(AllocSource::Kubernetes, "7f3e", Elsewhere::Stop);

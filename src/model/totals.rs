@@ -11,6 +11,7 @@ use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
 use super::observed::BegunAfter;
 use super::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason, padded};
+use super::text::label_value;
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 
@@ -174,6 +175,19 @@ pub struct Totals {
 }
 
 impl Totals {
+    /// Whether a job of this name was submitted, and has not retired.
+    pub fn has(&self, job: &JobId) -> bool {
+        let tasks = self.workloads.range((job.clone(), TaskName::from(""))..);
+        tasks.map(|((of, _), _)| of).next() == Some(job)
+    }
+    /// A name beside those of jobs: what somebody else calls like a job of ours is shown as `<name>~observed`.
+    pub fn name_beside(&self, workload: &JobId) -> JobId {
+        let names = std::iter::successors(Some(workload.clone()), |name| {
+            Some(JobId::new(&*label_value(&format!("{name}~observed"))))
+        });
+        // A longer one is cut, and told apart by a digest.
+        names.take(16).find(|name| !self.has(name)).unwrap_or_else(|| JobId::new("~observed"))
+    }
     pub fn task_mut(&mut self, job: &JobId, task: &TaskName) -> &mut TaskTotals {
         Arc::make_mut(self.workloads.entry((job.clone(), task.clone())).or_default())
     }
@@ -199,6 +213,23 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::model::usage::Field;
+
+    #[test]
+    fn a_name_beside_those_of_jobs_is_none_of_theirs() {
+        let mut totals = Totals::default();
+        let beside = |totals: &Totals, name: &str| totals.name_beside(&JobId::from(name)).to_string();
+        assert_eq!(beside(&totals, "svc"), "svc");
+        for (job, shown) in
+            [("svc", "svc~observed"), ("svc~observed", "svc~observed~observed"), ("sv", "svc~observed~observed")]
+        {
+            totals.submitted(&JobId::from(job), &TaskName::from("t"), Timestamp(1));
+            assert_eq!(beside(&totals, "svc"), shown);
+        }
+        assert_eq!(beside(&totals, "svd"), "svd");
+        let long = "x".repeat(200);
+        totals.submitted(&JobId::from(long.as_str()), &TaskName::from("t"), Timestamp(1));
+        assert_eq!((beside(&totals, &long).len(), beside(&totals, &long) == long), (200, false));
+    }
 
     #[test]
     fn merging_totals_adds_every_field() {

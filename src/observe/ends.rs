@@ -11,8 +11,9 @@
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-use super::identity::{CgroupParts, CgroupVerdict, EndBy, Recognised, is_number};
+use super::identity::{EndBy, Recognised, is_number};
 use super::table::ExitFacts;
+use super::tree::WhoseLife;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
@@ -135,14 +136,15 @@ pub(super) struct BriefLife<T> {
     until: Instant,
 }
 
-/// Whose a cgroup was, by its path alone.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum WhoseLife {
-    /// A task, or inside of one; with the path of the task.
-    Task(String, Box<Recognised>),
-    Plain,
-    /// A sum, or a helper.
-    Nobody,
+/// A cgroup that was removed from one hierarchy.
+#[derive(Debug)]
+pub(super) struct Removed<'a> {
+    pub(super) path: &'a str,
+    pub(super) whose: WhoseLife,
+    pub(super) home: usize,
+    pub(super) notes: &'a EndNotes,
+    /// Its row tells the CPU time of its whole life.
+    pub(super) is_whole: bool,
 }
 
 /// Concurrency: whoever owns it.
@@ -179,8 +181,9 @@ impl<T> Ends<T> {
     }
 
     /// A cgroup that nobody had looked at was removed. `said`: by its row, of the task's own cgroup.
-    pub(super) fn gather(&mut self, path: &str, home: usize, notes: &EndNotes, is_whole: bool, said: T, now: Wait) {
-        let (task, found) = match whose(path) {
+    pub(super) fn gather(&mut self, removed: Removed<'_>, said: T, now: Wait) {
+        let Removed { path, whose, home, notes, is_whole } = removed;
+        let (task, found) = match whose {
             WhoseLife::Nobody => return,
             WhoseLife::Plain => (path.to_owned(), None),
             WhoseLife::Task(task, found) => (task, Some(*found)),
@@ -280,26 +283,9 @@ pub(super) struct Wait {
     pub(super) most: Duration,
 }
 
-pub(super) fn whose(path: &str) -> WhoseLife {
-    let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
-    let mut found = WhoseLife::Plain;
-    for depth in 1..=parts.len() {
-        let at = || format!("/{}", parts[..depth].join("/"));
-        match super::recognise(&CgroupParts::new(&parts[..depth])) {
-            Some(CgroupVerdict::Task(task)) if task.is_closed => return WhoseLife::Task(at(), task),
-            Some(CgroupVerdict::Task(task)) => found = WhoseLife::Task(at(), task),
-            Some(CgroupVerdict::Helper) => return WhoseLife::Nobody,
-            Some(CgroupVerdict::Group) => found = WhoseLife::Nobody,
-            // Beside the tasks of a group; or a part of what is above it.
-            None if found == WhoseLife::Nobody => found = WhoseLife::Plain,
-            None => {}
-        }
-    }
-    found
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::tree::CgroupTree;
     use super::*;
 
     const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
@@ -312,6 +298,12 @@ mod tests {
     fn wait(now: Instant) -> Wait {
         Wait { now, settled: Duration::from_millis(20), most: Duration::from_secs(2) }
     }
+    fn whose(path: &str) -> WhoseLife {
+        CgroupTree::new("/allostat").whose(path)
+    }
+    fn of<'a>(path: &'a str, home: usize, notes: &'a EndNotes, is_whole: bool) -> Removed<'a> {
+        Removed { path, whose: whose(path), home, notes, is_whole }
+    }
     fn container() -> String {
         format!("/docker/{}", "0123456789abcdef".repeat(4))
     }
@@ -321,7 +313,7 @@ mod tests {
         let (mut ends, now) = (Ends::default(), Instant::now());
         for home in [3, 7, 9] {
             assert!(!ends.is_another("/a/b", home));
-            ends.gather("/a/b", home, &ended(CODE_3, 50), home == 9, home, wait(now));
+            ends.gather(of("/a/b", home, &ended(CODE_3, 50), home == 9), home, wait(now));
         }
         assert!(ends.is_another("/a/b", 3) && ends.was_above("/a") && !ends.was_above("/a/b"));
         let later = now + Duration::from_millis(30);
@@ -335,9 +327,9 @@ mod tests {
         // What comes late is no life of its own, and the same again is.
         ends.begin("/a/b", life.notes.clone());
         assert!(ends.over("/a/b", now).is_some() && ends.over("/a/b", now).is_none(), "once");
-        ends.gather("/a/b", 1, &ended(CODE_3, 50), false, 1, wait(now));
+        ends.gather(of("/a/b", 1, &ended(CODE_3, 50), false), 1, wait(now));
         assert!(ends.next().is_none());
-        ends.gather("/a/b", 3, &ended(CODE_3, 90), false, 3, wait(now));
+        ends.gather(of("/a/b", 3, &ended(CODE_3, 90), false), 3, wait(now));
         assert!(ends.next().is_some());
         ends.forget(now + REMEMBERED, |_| false);
         assert!(ends.over.is_empty() && ends.above.is_empty());
@@ -346,7 +338,7 @@ mod tests {
     #[test]
     fn what_a_hierarchy_tells_of_after_it_told_of_what_is_shown_is_a_later_life() {
         let (mut ends, now) = (Ends::default(), Instant::now());
-        ends.gather("/a", 3, &ended(CODE_3, 50), false, 3, wait(now));
+        ends.gather(of("/a", 3, &ended(CODE_3, 50), false), 3, wait(now));
         let life = ends.finish("/a").expect("it was gathered");
         let home = |said: &usize| *said;
         assert!(!ends.is_after("/a", &life, home), "nothing was told of what is shown");
@@ -399,8 +391,8 @@ mod tests {
     #[test]
     fn what_ends_inside_of_a_container_is_the_containers() {
         let (mut ends, now, task) = (Ends::default(), Instant::now(), container());
-        ends.gather(&format!("{task}/inner"), 9, &ended(KILLED, 50), true, "inner", wait(now));
-        ends.gather(&task, 9, &NONE, false, "task", wait(now));
+        ends.gather(of(&format!("{task}/inner"), 9, &ended(KILLED, 50), true), "inner", wait(now));
+        ends.gather(of(&task, 9, &NONE, false), "task", wait(now));
         let life = ends.finish(&task).unwrap();
         assert!(life.notes.has_run() && !life.notes.has_run_itself() && life.found.is_some());
         assert_eq!((&life.told[..], life.notes.is_whole), (&["task"][..], false), "only its own row counts");

@@ -15,14 +15,25 @@ use crate::model::units::Timestamp;
 
 /// A path below the root of a hierarchy, cut into its parts. The root has none.
 #[derive(Debug, Clone, Copy)]
-pub struct CgroupParts<'a>(&'a [&'a str]);
+pub struct CgroupParts<'a> {
+    parts: &'a [&'a str],
+    user: Option<u32>,
+}
 
 impl<'a> CgroupParts<'a> {
     pub fn new(parts: &'a [&'a str]) -> CgroupParts<'a> {
-        CgroupParts(parts)
+        CgroupParts { parts, user: None }
+    }
+    /// `user`: to whom a directory above it is delegated. `None`: root alone could choose this path.
+    pub fn chosen_by(self, user: Option<u32>) -> CgroupParts<'a> {
+        CgroupParts { user, ..self }
+    }
+    /// The user who could choose this path. `None`: root alone.
+    pub fn user(self) -> Option<u32> {
+        self.user
     }
     pub fn name(self) -> &'a str {
-        self.0.last().copied().unwrap_or("")
+        self.parts.last().copied().unwrap_or("")
     }
     /// The name of the one above; of a cgroup in the root `""`.
     pub fn parent(self) -> &'a str {
@@ -30,10 +41,10 @@ impl<'a> CgroupParts<'a> {
     }
     /// The names of those above, the nearest first.
     pub fn above(self) -> impl Iterator<Item = &'a str> {
-        self.0.iter().rev().skip(1).copied()
+        self.parts.iter().rev().skip(1).copied()
     }
     pub fn depth(self) -> usize {
-        self.0.len()
+        self.parts.len()
     }
 }
 
@@ -59,6 +70,8 @@ pub struct Recognised {
     pub ends_by: EndBy,
     /// What the path alone tells of names.
     pub naming: Naming,
+    /// The user to whom the subtree is delegated in which it is. `None`: root alone could make it there.
+    pub user: Option<u32>,
 }
 
 /// Whose end is that of all.
@@ -128,6 +141,14 @@ impl Naming {
             created_at: None,
         }
     }
+    /// The same under the namespace of a user: what he names is never taken for somebody else's.
+    #[must_use]
+    pub fn of_user(self, user: u32) -> Naming {
+        let namespace = format!("{user}/");
+        let within = |name: String| if name.starts_with(&namespace) { name } else { format!("{namespace}{name}") };
+        let (native, workload) = (within(self.native), self.workload.map(within));
+        Naming { native, workload, user: Some(user.to_string()), ..self }
+    }
     /// What this label says, where its source tells it.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
@@ -139,14 +160,15 @@ impl Recognised {
     pub fn container(source: AllocSource, id: &str) -> Recognised {
         let naming = Naming { driver: Some(source.as_str().to_owned()), ..Naming::of(short_id(id)) };
         let ends_by = EndBy::FirstProcess;
-        Recognised { source, container: Some(id.to_owned()), own: OwnCgroup::Task, is_closed: true, ends_by, naming }
+        let (container, own) = (Some(id.to_owned()), OwnCgroup::Task);
+        Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }
     }
     /// A machine or a container that is known by its name.
     pub fn named(source: AllocSource, name: &str) -> Recognised {
         let naming =
             Naming { workload: Some(name.to_owned()), driver: Some(source.as_str().to_owned()), ..Naming::of(name) };
         let ends_by = EndBy::FirstProcess;
-        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming }
+        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming, user: None }
     }
     /// A cgroup of which nobody says whose it is.
     pub fn plain(path: &str) -> Recognised {
@@ -154,7 +176,12 @@ impl Recognised {
         let workload = if above.is_empty() { "/" } else { above };
         let naming = Naming { task: task.to_owned(), workload: Some(workload.to_owned()), ..Naming::of(path) };
         let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
-        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming }
+        Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
+    }
+    /// In a subtree that this user was given.
+    #[must_use]
+    pub fn of_user(self, user: u32) -> Recognised {
+        Recognised { naming: self.naming.of_user(user), user: Some(user), ..self }
     }
 }
 

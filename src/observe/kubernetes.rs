@@ -44,7 +44,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let naming = Naming { task: short_id(id).to_owned(), driver: driver.map(str::to_owned), ..Naming::of(&uid) };
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
     let (own, ends_by) = (OwnCgroup::Parent, EndBy::FirstProcess);
-    Some(Recognised { source, container, own, is_closed: true, ends_by, naming }.into())
+    Some(Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }.into())
 }
 
 /// The uid of a pod whose cgroup is called that. `above`: the names of those above it, the nearest first.

@@ -168,8 +168,15 @@ pub static ALL: [&ObservedSource; 9] = [
 ];
 
 /// What a cgroup is. `None`: nobody says; then it is a plain cgroup, where nothing is below it.
+///
+/// In a subtree that is delegated to a user it has his names, whatever it is called, and no name hides it.
 pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    ALL.iter().find_map(|source| (source.recognise)(at)).or_else(|| docker::recognise_by_name(at))
+    let is_shown = |verdict: &CgroupVerdict| at.user().is_none() || *verdict != CgroupVerdict::Helper;
+    let verdict = ALL.iter().find_map(|source| (source.recognise)(at).filter(is_shown));
+    Some(match (verdict.or_else(|| docker::recognise_by_name(at))?, at.user()) {
+        (CgroupVerdict::Task(found), Some(user)) => found.of_user(user).into(),
+        (verdict, _) => verdict,
+    })
 }
 
 #[cfg(test)]

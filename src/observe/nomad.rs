@@ -30,7 +30,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let naming = Naming { task: task.to_owned(), ..Naming::of(alloc) };
     let source = AllocSource::Nomad;
     let (own, ends_by) = (OwnCgroup::None, EndBy::FirstProcess);
-    Some(Recognised { source, container: None, own, is_closed: true, ends_by, naming }.into())
+    Some(Recognised { source, container: None, own, is_closed: true, ends_by, naming, user: None }.into())
 }
 
 struct Environment(Roots);

@@ -13,15 +13,17 @@ mod follow;
 mod groups;
 mod parents;
 mod removed;
+mod shares;
 mod sums;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::os::fd::AsFd;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use self::parents::Parents;
+use self::shares::Shares;
 use super::ends::{BriefLife, Ends};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
@@ -50,7 +52,7 @@ const ANSWER: Duration = END_IS_AWAITED;
 const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// What has no name yet is read this often.
 const UNNAMED: Duration = Duration::from_millis(50);
-/// Cgroups without processes are looked at again.
+/// Cgroups without processes whose hierarchy does not tell of the first one are looked at again.
 const BEAT: Duration = Duration::from_secs(1);
 /// What nobody tells of is looked for.
 const SWEEP: Duration = Duration::from_secs(10);
@@ -176,6 +178,11 @@ struct Work {
     fresh: HashMap<String, Instant>,
     /// Plain cgroups without processes, and whether something had run there when they were looked at last.
     empty: BTreeMap<String, bool>,
+    /// Of those, the ones that have a process by now, or had one.
+    woken: HashSet<String>,
+    /// Up to which of them it was looked, and how often at all of them.
+    looked: (String, usize),
+    shares: Shares,
     unnamed: HashMap<String, Unnamed>,
     /// Over before the life before them, under the same path, had its name. In their order.
     queued: HashMap<String, VecDeque<BriefLife<EndedCgroup>>>,
@@ -225,6 +232,7 @@ impl Work {
         let mut all_parents = Parents::new(&parts.sampling, &parts.config);
         // Of our own tasks, which are together below it.
         all_parents.begin(&format!("{}/", parts.ours.as_str()), OwnCgroup::Task);
+        let shares = Shares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
         Work {
             scanner: Scanner::new(&parts.sampling, parts.ours.as_str()),
@@ -237,6 +245,9 @@ impl Work {
             is_short: Arc::default(),
             fresh: HashMap::new(),
             empty: BTreeMap::new(),
+            woken: HashSet::new(),
+            looked: (String::new(), 0),
+            shares,
             unnamed: HashMap::new(),
             queued: HashMap::new(),
             called: HashMap::new(),
@@ -275,7 +286,7 @@ impl Work {
 
     fn turn(&mut self) {
         self.wait();
-        let ScanNews { removed, made, told, changed } = self.scanner.news();
+        let ScanNews { removed, made, told } = self.scanner.news();
         let now = self.parts.clock.instant();
         // What they used last comes before they are gone.
         self.hear_of_ends(now);
@@ -296,9 +307,11 @@ impl Work {
             self.fresh.insert(path, now + SETTLED);
         }
         self.note_unseen(&removed);
-        let comes = told.iter().any(|path| self.empty.contains_key(path));
         for path in told {
             self.read(&path);
+            if self.empty.contains_key(&path) {
+                self.woken.insert(path);
+            }
         }
         for reply in self.inquiries.replies() {
             match reply {
@@ -315,18 +328,22 @@ impl Work {
             }
         }
         let is_time = |at: Instant| at <= now;
-        let mut changed = changed || comes || self.fresh.values().copied().any(is_time);
+        let mut touched: BTreeSet<String> = removed.into_iter().collect();
+        touched.extend(self.fresh.iter().filter(|(_, at)| is_time(**at)).map(|(path, _)| path.clone()));
+        let mut is_all = false;
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
             self.look_at_processes();
             self.ask_again(now);
             self.count();
             self.kept.commit();
-            changed |= !self.empty.is_empty() || self.aside.values().any(|why| *why == LIMIT);
+            self.look_at_the_empty();
+            is_all |= self.has_room(None) && self.aside.values().any(|why| *why == LIMIT);
         }
         if is_time(self.next_sweep) {
             self.next_sweep = now + SWEEP;
-            changed |= self.scanner.sweep();
+            self.scanner.sweep();
+            is_all = true;
             self.look_for_the_dead();
             self.lives.forget(|path| self.scanner.inode(path));
             self.forget_names(now);
@@ -341,8 +358,11 @@ impl Work {
             self.next_usage = now + USAGE_KEPT_EACH;
             self.keep_usage();
         }
-        if changed {
+        touched.extend(self.woken.iter().cloned());
+        if is_all {
             self.follow();
+        } else if !touched.is_empty() {
+            self.follow_only(&touched);
         }
         self.deadlines(now);
         self.show();
@@ -361,18 +381,24 @@ impl Work {
         self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
-    fn has_room(&self) -> bool {
+    /// For one more task, in a subtree that is delegated to this user.
+    fn has_room(&self, user: Option<u32>) -> bool {
         let most = self.parts.config.max_allocs;
         !self.is_short.load(Ordering::Relaxed)
             && self.allocs.running() + self.unnamed.len() < most
             && texts::has_room(self.allocs.path_bytes(), most)
+            && !self.shares.is_full(user)
+    }
+    /// Recognised as this, or a plain cgroup.
+    fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
+        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
     }
 
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
         self.lives.is_there(&path, |path| self.scanner.inode(path));
         let plain = found.is_none();
-        let found = found.unwrap_or_else(|| Recognised::plain(&path));
-        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
+        let found = self.or_plain(found, &path);
+        let is_named = is_named_by_path(&found);
         if !self.is_wanted(&found, is_named) {
             self.aside.insert(path, UNWANTED);
             return;
@@ -387,7 +413,7 @@ impl Work {
             return;
         }
         // Whoever gets a name may turn out not to be wanted.
-        if !self.has_room() && (is_named || !self.parts.config.chooses()) {
+        if !self.has_room(found.user) && (is_named || !self.parts.config.chooses()) {
             self.aside.insert(path, LIMIT);
             return;
         }
@@ -424,6 +450,7 @@ impl Work {
             self.nameless.add(&path, now);
         }
         self.keep_told_end(&path);
+        self.shares.begins(unnamed.found.user);
         self.unnamed.insert(path.clone(), unnamed);
         // Its workload's sum must not be without it until its names are known again. What its path tells is known.
         if known.is_some() || !is_asked {
@@ -448,15 +475,16 @@ impl Work {
         let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
             return;
         };
-        let is_told = self.is_told(path, found.source);
+        let is_told = self.is_told(path, &found);
         let naming = naming.or_else(|| self.called_before(path)).unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
-        if !config.wants(found.source, &naming) {
-            self.set_aside(path, if is_told { UNWANTED } else { UNTOLD }, is_gone);
-            return;
-        }
-        if self.allocs.running() >= config.max_allocs || !texts::has_room(self.allocs.path_bytes(), config.max_allocs) {
-            self.set_aside(path, LIMIT, is_gone);
+        let is_wanted = config.wants(found.source, &naming);
+        let is_full =
+            self.allocs.running() >= config.max_allocs || !texts::has_room(self.allocs.path_bytes(), config.max_allocs);
+        if !is_wanted || is_full {
+            self.shares.ends(found.user);
+            let why = if is_told { UNWANTED } else { UNTOLD };
+            self.set_aside(path, if is_wanted { LIMIT } else { why }, is_gone);
             return;
         }
         if naming.source == Some(AllocSource::Nomad) {
@@ -493,6 +521,7 @@ impl Work {
             return;
         }
         let Some(found) = self.known.remove(path) else { return };
+        self.shares.ends(found.user);
         self.parents.end(path, found.own);
         if self.lives.ends(path, self.scanner.inode(path)) {
             self.kept.ends(path);
@@ -590,6 +619,14 @@ impl Work {
         });
         self.count();
     }
+}
+
+/// Nobody is asked for its name: no runtime has one, or it is a user's, of which only a runtime of his could know. That of the user who the
+/// agent runs as is asked.
+fn is_named_by_path(found: &Recognised) -> bool {
+    let own = rustix::process::geteuid();
+    source(found.source).is_none_or(|source| source.runtime.is_none())
+        || found.user.is_some_and(|user| own.is_root() || user != own.as_raw())
 }
 
 fn source(word: AllocSource) -> Option<&'static ObservedSource> {

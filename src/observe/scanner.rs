@@ -21,6 +21,7 @@ use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::Sampling;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::host::inotify::{DirWatch, Notice};
+use crate::host::untrusted;
 use crate::model::raw_name;
 
 /// The v1 hierarchies in which everybody who runs things has cgroups.
@@ -30,7 +31,8 @@ pub struct Scanner {
     sampling: Arc<Sampling>,
     /// Positions in the layout.
     walked: Vec<usize>,
-    ours: String,
+    /// To whom the root of each belongs: within a user namespace nobody may be able to tell.
+    owners: Vec<u32>,
     tree: CgroupTree,
     /// `None`: the system has none to give.
     watch: Option<DirWatch>,
@@ -59,8 +61,6 @@ pub struct ScanNews {
     pub made: Vec<String>,
     /// Tasks that have told of a change: their last process may be gone.
     pub told: Vec<String>,
-    /// One of them is gone from everywhere.
-    pub changed: bool,
 }
 
 impl Scanner {
@@ -68,14 +68,17 @@ impl Scanner {
     pub fn new(sampling: &Arc<Sampling>, ours: &str) -> Scanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
         let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
-        let walked = hierarchies.filter(|(_, h)| is_walked(h)).map(|(at, _)| at).take(MOST_HIERARCHIES).collect();
+        let walked: Vec<usize> =
+            hierarchies.filter(|(_, h)| is_walked(h)).map(|(at, _)| at).take(MOST_HIERARCHIES).collect();
+        let root = |at: &usize| sampling.layout.hierarchies()[*at].mount.metadata().map_or(0, |root| root.uid());
+        let owners = walked.iter().map(root).collect();
         let watch = DirWatch::new().inspect_err(|error| {
             tracing::warn!(%error, "cgroups cannot be watched: what others start is found each 10 s");
         });
         Scanner {
             sampling: Arc::clone(sampling),
             walked,
-            ours: ours.to_owned(),
+            owners,
             tree: CgroupTree::new(ours),
             is_blind: watch.is_err(),
             population: None,
@@ -99,7 +102,7 @@ impl Scanner {
 
     /// Looks at everything anew.
     pub fn scan(&mut self) {
-        self.tree = CgroupTree::new(&self.ours);
+        self.tree.clear();
         self.settled.clear();
         for place in 0..self.walked.len() {
             self.enter(place, "");
@@ -133,7 +136,7 @@ impl Scanner {
             Notice::Removed { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
                 let path = format!("{above}/{name}");
-                news.changed |= self.tree.remove(place, &path);
+                self.tree.remove(place, &path);
                 self.settled.remove(&path);
                 let gone = (place, path);
                 self.unwatched.remove(&gone);
@@ -156,18 +159,18 @@ impl Scanner {
         }
     }
 
-    /// Where nothing is told, and nothing was seen: looks for itself. Gives whether something has changed.
-    pub fn sweep(&mut self) -> bool {
+    /// Where nothing is told, and nothing was seen: looks for itself.
+    pub fn sweep(&mut self) {
+        self.tree.forget_given();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays blind.
             self.is_blind = self.watch.is_none();
-            self.scan();
-            return true;
+            return self.scan();
         }
         let population = self.sampling.kernel_pass().and_then(|pass| pass.population(&self.walked));
         let earlier = std::mem::replace(&mut self.population, population);
         if population.is_some() && population == earlier {
-            return false;
+            return;
         }
         let grown: Vec<(usize, String)> = self
             .settled
@@ -180,7 +183,6 @@ impl Scanner {
             self.settled.remove(path);
             self.enter(*place, path);
         }
-        !grown.is_empty()
     }
 
     /// It is a task from now on: it tells when it is empty, where it can. `plain`: a plain cgroup, into which nobody looks any more.
@@ -209,16 +211,29 @@ impl Scanner {
 
     /// Whether it has a process. `None`: it is not there, or does not let us look.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
-        let ask = |place: usize| {
-            let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
-            match file.read(&mut [0]) {
-                Ok(n) => Some(n > 0),
-                // A threaded cgroup lists no processes.
-                Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
-                Err(_) => None,
-            }
-        };
+        let ask = |place: usize| self.has_processes_in(place, path);
         (0..self.walked.len()).filter_map(ask).reduce(|a, b| a || b)
+    }
+    fn has_processes_in(&self, place: usize, path: &str) -> Option<bool> {
+        let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
+        match file.read(&mut [0]) {
+            Ok(n) => Some(n > 0),
+            // A threaded cgroup lists no processes.
+            Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
+            Err(_) => None,
+        }
+    }
+    /// Whether an empty one has a process by now, by one of the hierarchies that do not tell of it by themselves: another one at each turn.
+    /// `is_own`: what it has used is its own, and is looked at in turn with them, since its processes may have gone again.
+    pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
+        let tells = |place: &usize| {
+            self.told_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
+        };
+        let silent: Vec<usize> = self.tree.places(path).filter(|place| !tells(place)).collect();
+        match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
+            Some(place) => self.has_processes_in(*place, path) == Some(true),
+            None => !silent.is_empty() && self.has_run(path),
+        }
     }
 
     /// Whether it, or something that was below it, has ever used CPU time.
@@ -259,15 +274,32 @@ impl Scanner {
     /// Comes to know a cgroup and what is below it, and gives all of it. `""`: the root.
     fn enter(&mut self, place: usize, path: &str) -> Vec<String> {
         let (mut left, mut known) = (vec![path.to_owned()], Vec::new());
+        if let Some((above, _)) = path.rsplit_once('/') {
+            self.note_chooser(place, above);
+        }
         while let Some(path) = left.pop() {
             if path.is_empty() || self.tree.add(place, &path) {
                 // First: what is made from now on is told, what was made before is seen.
                 self.watch_directory(place, &path);
                 left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
+                self.note_chooser(place, &path);
             }
             known.push(path);
         }
         known
+    }
+
+    /// Whether a user chooses the names in it, after they were read: he may have been given it just before.
+    fn note_chooser(&mut self, place: usize, path: &str) {
+        if path.is_empty() || self.tree.chooser_below(path).is_some() {
+            return;
+        }
+        let (Some(directory), Some(owner)) = (self.directory(place, path), self.owners.get(place)) else { return };
+        // Gone again: what was in it is gone too.
+        let metadata = directory.symlink_metadata().ok();
+        if let Some(user) = metadata.and_then(|metadata| untrusted::chooser(&metadata, *owner)) {
+            self.tree.give(path, user);
+        }
     }
 
     fn watch_directory(&mut self, place: usize, path: &str) {

@@ -3,7 +3,10 @@
 //! ```text
 //! /slurm/uid_<uid>/job_<job>/step_<step>/task_<rank>                                   v1; slurm_<node> with several daemons
 //! /system.slice/slurmstepd.scope/job_<job>/step_<step>/user/task_<rank>                v2; <node>_slurmstepd.scope too
+//! /system.slice/slurmstepd.scope/s<SLUID>/step_<step>/user/task_<rank>                 since 26.05
 //! ```
+//! A SLUID is `s` and 13 digits of Crockford's base 32; which job that is, the environment of a step tells.
+//!
 //! Names of jobs, their users and accounts are told by the environment that Slurm gives to its steps. A job's workload is its account.
 
 use super::ObservedSource;
@@ -26,37 +29,66 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     below.reverse();
     below.push(at.name());
     let uid = below.first().and_then(|name| name.strip_prefix("uid_")).filter(|uid| is_number(uid));
-    let numbered = |name: &&str| name.strip_prefix("job_").filter(|job| is_number(job)).map(str::to_owned);
+    let numbered = |name: &str| name.strip_prefix("job_").filter(|job| is_number(job)).map(str::to_owned);
+    let job = |name: &&str| numbered(name).or_else(|| is_sluid(name).then(|| (*name).to_owned()));
     let (job, step) = match below.get(usize::from(uid.is_some())..)? {
         [] => return Some(CgroupVerdict::Group),
-        [job] => return numbered(job).map(|_| CgroupVerdict::Group),
-        [job, step] => (numbered(job)?, step.strip_prefix("step_")?),
+        [name] => return job(name).map(|_| CgroupVerdict::Group),
+        [name, step] => (job(name)?, step.strip_prefix("step_")?),
         _ => return None,
     };
     let naming = Naming { task: step.to_owned(), user: uid.map(str::to_owned), ..Naming::of(&job) };
     let source = AllocSource::Slurm;
     let ends_by = if step == "extern" { EndBy::Nobody } else { EndBy::Ranks("task_") };
-    Some(Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming }.into())
+    Some(
+        Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming, user: None }
+            .into(),
+    )
 }
 
 fn is_root(name: &str) -> bool {
     name == "slurm" || name.starts_with("slurm_") || name.ends_with("slurmstepd.scope")
 }
 
+fn is_sluid(name: &str) -> bool {
+    const DIGITS: &str = "0123456789ABCDEFGHJKMNPQRSTVWXYZ";
+    name.strip_prefix('s').is_some_and(|digits| digits.len() == 13 && digits.chars().all(|c| DIGITS.contains(c)))
+}
+
+/// Its path does not tell which job it is of: that is waited for, though no process says so at first.
+pub fn is_told_late(found: &Recognised) -> bool {
+    found.source == AllocSource::Slurm && is_sluid(&found.naming.native)
+}
+
 struct Environment(Roots);
 
 impl Runtime for Environment {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
-        const JOB: [&str; 5] =
-            ["SLURM_JOB_NAME", "SLURM_JOB_USER", "SLURM_JOB_ACCOUNT", "SLURM_JOB_PARTITION", "SLURM_JOB_ID"];
-        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
+        const JOB: [&str; 6] = [
+            "SLURM_JOB_NAME",
+            "SLURM_JOB_USER",
+            "SLURM_JOB_ACCOUNT",
+            "SLURM_JOB_PARTITION",
+            "SLURM_JOB_ID",
+            "SLURM_JOB_SLUID",
+        ];
         let known = &inquiry.found.naming;
+        let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
+        let is_late = is_told_late(&inquiry.found);
+        if is_late && !said.contains_key("SLURM_JOB_ID") {
+            // The processes of `extern` say nothing of the job; those of its other steps do.
+            let jobs: Vec<_> = inquiry.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
+            said = facts::environment(&self.0, &jobs, &JOB);
+        }
+        let (job, sluid) = (said.remove("SLURM_JOB_ID")?, said.remove("SLURM_JOB_SLUID"));
         // Handed on by another job's step.
-        if said.remove("SLURM_JOB_ID")? != known.native {
+        let is_of_another = if is_late { sluid.is_some_and(|it| it != known.native) } else { job != known.native };
+        if is_of_another || !is_number(&job) {
             return None;
         }
         Some(Naming {
-            name: said.remove("SLURM_JOB_NAME").unwrap_or_else(|| known.name.clone()),
+            native: job.clone(),
+            name: said.remove("SLURM_JOB_NAME").unwrap_or(job),
             user: said.remove("SLURM_JOB_USER").or_else(|| known.user.clone()),
             workload: said.remove("SLURM_JOB_ACCOUNT"),
             namespace: said.remove("SLURM_JOB_PARTITION").unwrap_or_default(),

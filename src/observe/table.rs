@@ -219,7 +219,13 @@ impl ObservedAllocs {
         // An id has a digest of the whole name.
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
-        let id = self.free_id(AllocId::new(wanted), &naming, &path);
+        let cgroup = match own {
+            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
+            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
+            OwnCgroup::None | OwnCgroup::Nowhere => None,
+        };
+        let its_own = cgroup.as_ref().filter(|_| own == OwnCgroup::Parent);
+        let id = self.free_id(AllocId::new(wanted), &naming, &path, its_own);
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
@@ -247,11 +253,6 @@ impl ObservedAllocs {
         held.labels = labels;
         let naming = Naming { created_at: naming.created_at.or(since), ..naming };
         held.call(at, naming.source.unwrap_or(source), &naming, rule);
-        let cgroup = match own {
-            OwnCgroup::Task => Some(CgroupPath::from(path.as_str())),
-            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| CgroupPath::from(above)),
-            OwnCgroup::None | OwnCgroup::Nowhere => None,
-        };
         let (measured, at_path) = match own {
             OwnCgroup::Nowhere => (Measured::Process, None),
             OwnCgroup::Task | OwnCgroup::Parent | OwnCgroup::None => {
@@ -412,14 +413,15 @@ impl ObservedAllocs {
         })
     }
 
-    /// Its name, unless another cgroup that is there has it for a task of the same name.
-    fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str) -> AllocId {
+    /// Its name, unless another cgroup that is there has it: for a task of the same name, or as the own cgroup of an alloc.
+    fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &Held| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
             let same_name = tasks.find(|(known, _)| known.name.as_str() == naming.task);
             let is_full = same_name.is_none() && held.tasks.len() >= MOST_TASKS;
             let runs = same_name.is_some_and(|(_, task)| task.reader.is_some());
-            runs || is_full || (held.native != naming.native && held.ended_at.is_none())
+            let is_another = held.native != naming.native || (own.is_some() && held.identity.cgroup.as_ref() != own);
+            runs || is_full || (is_another && held.ended_at.is_none())
         };
         match self.allocs.get(&wanted) {
             Some(held) if is_taken(held) => AllocId::new(format!("{wanted}~{:016x}", digest(path))),
@@ -631,6 +633,17 @@ mod tests {
         assert!(first != second && second.as_str().starts_with("docker:web~"), "{first} {second}");
         assert_eq!(allocs.by_source()[&AllocSource::Docker], 2);
         assert!(allocs.forget(&[first, second]).is_empty(), "what runs is not forgotten");
+    }
+
+    /// A process may say that it is of any job.
+    #[test]
+    fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
+        let mut allocs = ObservedAllocs::default();
+        let step = |path: &str, step: &str| NewTask { own: OwnCgroup::Parent, ..task(path, "42", step, reader(1, 1)) };
+        let ids = [("/job_42/step_0", "0"), ("/job_42/step_1", "1"), ("/s7Q2MMXBYH4E00/step_2", "2")];
+        let ids = ids.map(|(path, name)| allocs.begin(step(path, name)).0);
+        assert_eq!((ids[0].as_str(), &ids[1]), ("docker:42", &ids[0]));
+        assert!(ids[2].as_str().starts_with("docker:42~"), "{ids:?}");
     }
 
     #[test]

@@ -3,10 +3,14 @@
 //!
 //! One cgroup is one task, and those above it are none. A container is a task whatever it runs inside; a unit of systemd is one
 //! unless somebody else's tasks live inside of it; a plain cgroup is one where nothing is below it.
+//!
+//! A path is believed as far as root alone could choose it: below a directory that belongs to a user, and below the cgroup of his systemd,
+//! everything is his, under his namespace.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::identity::{CgroupParts, CgroupVerdict, Recognised};
+use super::systemd;
 
 /// Hierarchies, one bit each.
 type Places = u8;
@@ -19,12 +23,16 @@ pub struct CgroupTree {
     root: CgroupNode,
     /// The parent of the agent's own tasks.
     ours: String,
+    /// The topmost directories that belong to users, and whether they were there when it was looked last.
+    given: HashMap<String, (u32, bool)>,
 }
 
 #[derive(Debug, Default)]
 struct CgroupNode {
     places: Places,
     what: What,
+    /// Who could choose its path, if not root alone.
+    user: Option<u32>,
     below: BTreeMap<String, CgroupNode>,
 }
 
@@ -61,26 +69,79 @@ pub enum TaskOf<'a> {
     Plain,
 }
 
+/// Whose a cgroup is or was, by its path.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum WhoseLife {
+    /// A task, or inside of one; with the path of the task.
+    Task(String, Box<Recognised>),
+    Plain,
+    /// A sum, or a helper.
+    Nobody,
+}
+
 impl CgroupTree {
     /// `ours`: the cgroup below which the agent's own tasks live.
     pub fn new(ours: &str) -> CgroupTree {
-        CgroupTree { root: CgroupNode::default(), ours: ours.trim_end_matches('/').to_owned() }
+        let ours = ours.trim_end_matches('/').to_owned();
+        CgroupTree { root: CgroupNode::default(), ours, given: HashMap::new() }
+    }
+
+    /// From now on no cgroup is known. To whom directories belong is remembered.
+    pub fn clear(&mut self) {
+        self.root = CgroupNode::default();
+    }
+
+    /// This directory belongs to a user: he chooses what is below it.
+    pub fn give(&mut self, path: &str, user: u32) {
+        if self.chooser_below(path).is_none() {
+            self.given.insert(path.to_owned(), (user, true));
+        }
+    }
+    /// Who may choose names in this directory. `None`: root alone, by what is known.
+    pub fn chooser_below(&self, path: &str) -> Option<u32> {
+        self.chooser(&format!("{path}/."))
+    }
+    /// Who could choose this path. `None`: root alone, by what is known.
+    pub fn chooser(&self, path: &str) -> Option<u32> {
+        let above = path.match_indices('/').skip(1).map(|(end, _)| &path[..end]);
+        above.into_iter().find_map(|above| self.handed_to(above))
+    }
+    /// To whom this directory is delegated, beside those above it.
+    fn handed_to(&self, path: &str) -> Option<u32> {
+        let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
+        by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
+    }
+    /// Forgets to whom directories belonged that were gone at the last call too.
+    pub fn forget_given(&mut self) {
+        let mut given = std::mem::take(&mut self.given);
+        given.retain(|path, (_, was_there)| std::mem::replace(was_there, self.has(path)) || self.has(path));
+        self.given = given;
     }
 
     /// There is such a cgroup in this hierarchy; those above it are known. Gives whether what is below it is to be looked at.
     pub fn add(&mut self, hierarchy: usize, path: &str) -> bool {
         let parts: Vec<&str> = parts(path).collect();
-        let mut node = &mut self.root;
+        let (mut root, mut at) = (std::mem::take(&mut self.root), String::new());
+        let is_open = self.add_below(&mut root, hierarchy, path, &parts, &mut at);
+        self.root = root;
+        is_open
+    }
+    fn add_below(&self, root: &mut CgroupNode, hierarchy: usize, path: &str, parts: &[&str], at: &mut String) -> bool {
+        let (mut node, mut user) = (root, None);
         for depth in 1..=parts.len() {
             let name = parts[depth - 1];
             if !node.below.contains_key(name) {
                 let what = if path == self.ours && depth == parts.len() {
                     What::Ours
                 } else {
-                    super::recognise(&CgroupParts::new(&parts[..depth])).map_or(What::Unknown, What::Said)
+                    let whose = CgroupParts::new(&parts[..depth]).chosen_by(user);
+                    super::recognise(&whose).map_or(What::Unknown, What::Said)
                 };
-                node.below.insert(name.to_owned(), CgroupNode { what, ..CgroupNode::default() });
+                node.below.insert(name.to_owned(), CgroupNode { what, user, ..CgroupNode::default() });
             }
+            at.push('/');
+            at.push_str(name);
+            user = user.or_else(|| self.handed_to(at));
             node = node.below.get_mut(name).expect("it must be there by now");
             if !node.what.is_open() && depth < parts.len() {
                 return false;
@@ -105,16 +166,30 @@ impl CgroupTree {
         self.root.see_tasks(&mut String::new(), &mut see);
     }
 
-    /// It is there, in some hierarchy.
-    pub fn has(&self, path: &str) -> bool {
-        let mut node = &self.root;
-        for part in parts(path) {
-            match node.below.get(part) {
-                Some(below) => node = below,
-                None => return false,
+    /// What a path is by now. `None`: no task.
+    pub fn task_at(&self, path: &str) -> Option<TaskOf<'_>> {
+        let (mut node, mut parts) = (&self.root, parts(path).peekable());
+        while let Some(part) = parts.next() {
+            node = node.below.get(part)?;
+            if parts.peek().is_some() && (node.is_left_alone() || node.task().is_some()) {
+                return None;
             }
         }
-        true
+        node.task()
+    }
+
+    /// It is there, in some hierarchy.
+    pub fn has(&self, path: &str) -> bool {
+        self.node(path).is_some()
+    }
+    fn node(&self, path: &str) -> Option<&CgroupNode> {
+        parts(path).try_fold(&self.root, |node, part| node.below.get(part))
+    }
+
+    /// The hierarchies in which it is.
+    pub fn places(&self, path: &str) -> impl Iterator<Item = usize> + use<> {
+        let places = self.node(path).map_or(0, |node| node.places);
+        (0..MOST_HIERARCHIES).filter(move |at| places & place(*at) != 0)
     }
 
     /// How many cgroups are known.
@@ -129,18 +204,32 @@ impl CgroupTree {
     }
 
     /// What one path alone is: whose task it is part of, with the task's own path. `None`: of no task that its path tells of.
-    pub fn identify(path: &str) -> Option<(String, Recognised)> {
+    pub fn identify(&self, path: &str) -> Option<(String, Recognised)> {
+        match self.whose(path) {
+            WhoseLife::Task(task, found) => Some((task, *found)),
+            WhoseLife::Plain | WhoseLife::Nobody => None,
+        }
+    }
+
+    /// Whose a cgroup of this path is or was.
+    pub(super) fn whose(&self, path: &str) -> WhoseLife {
         let parts: Vec<&str> = parts(path).collect();
-        let mut found = None;
+        let (mut found, mut at, mut user) = (WhoseLife::Plain, String::new(), None);
         for depth in 1..=parts.len() {
-            let at = || format!("/{}", parts[..depth].join("/"));
-            match super::recognise(&CgroupParts::new(&parts[..depth])) {
-                Some(CgroupVerdict::Task(task)) if task.is_closed => return Some((at(), *task)),
-                Some(CgroupVerdict::Task(task)) => found = Some((at(), *task)),
-                Some(CgroupVerdict::Helper) => return None,
-                Some(CgroupVerdict::Group) => found = None,
+            at.push('/');
+            at.push_str(parts[depth - 1]);
+            match super::recognise(&CgroupParts::new(&parts[..depth]).chosen_by(user)) {
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return WhoseLife::Task(at, task),
+                Some(CgroupVerdict::Task(task)) => found = WhoseLife::Task(at.clone(), task),
+                Some(CgroupVerdict::Helper) => return WhoseLife::Nobody,
+                // A user may have put processes into what is called a slice.
+                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = WhoseLife::Plain,
+                Some(CgroupVerdict::Group) => found = WhoseLife::Nobody,
+                // Beside the tasks of a group; or a part of what is above it.
+                None if found == WhoseLife::Nobody => found = WhoseLife::Plain,
                 None => {}
             }
+            user = user.or_else(|| self.handed_to(&at));
         }
         found
     }
@@ -152,16 +241,31 @@ impl CgroupNode {
             let length = path.len();
             path.push('/');
             path.push_str(name);
-            match &node.what {
-                What::Ours | What::Said(CgroupVerdict::Helper) => {}
-                What::Said(CgroupVerdict::Task(task)) if task.is_closed || !node.holds_whole() => {
-                    see(path, TaskOf::Recognised(task));
-                }
-                What::Unknown if node.below.is_empty() => see(path, TaskOf::Plain),
-                What::Said(CgroupVerdict::Task(_) | CgroupVerdict::Group) | What::Unknown => node.see_tasks(path, see),
+            match node.task() {
+                Some(task) => see(path, task),
+                None if node.is_left_alone() => {}
+                None => node.see_tasks(path, see),
             }
             path.truncate(length);
         }
+    }
+
+    /// It is a task, if none of those above it is.
+    fn task(&self) -> Option<TaskOf<'_>> {
+        match &self.what {
+            What::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
+                Some(TaskOf::Recognised(task))
+            }
+            What::Unknown if self.below.is_empty() => Some(TaskOf::Plain),
+            // Nobody puts processes into a slice, except a user who means to hide them.
+            What::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => Some(TaskOf::Plain),
+            What::Ours | What::Said(_) | What::Unknown => None,
+        }
+    }
+
+    /// It is no task, and nothing below it is.
+    fn is_left_alone(&self) -> bool {
+        matches!(self.what, What::Ours | What::Said(CgroupVerdict::Helper))
     }
 
     /// Somebody's task, or ours, is below it.
@@ -297,6 +401,7 @@ mod tests {
                     tree.remove(hierarchy, &path);
                 }
                 let tasks = tasks(&tree);
+                prop_assert_eq!(tree.task_at(&path).is_some(), tasks.contains(&path));
                 for (at, task) in tasks.iter().enumerate() {
                     prop_assert!(!task.starts_with("/allostat/") && task != "/allostat");
                     for other in &tasks[at + 1..] {

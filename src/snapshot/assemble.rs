@@ -15,11 +15,12 @@ use super::{Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapsho
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
-use crate::model::alloc::AllocStatus;
+use crate::model::alloc::{AllocIdentity, AllocStatus};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::ObservedAlloc;
 use crate::model::task::TaskStatus;
+use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 
@@ -98,6 +99,8 @@ pub struct Assembler {
     retention: Retention,
     keep: Duration,
     last: Arc<Snapshot>,
+    /// Of our own jobs, by which what others run is named.
+    ours: Arc<Totals>,
     /// The board's version of which the failed allocs are.
     looked: Option<u64>,
 }
@@ -127,6 +130,7 @@ impl Assembler {
             keep: config.retention.most,
             retention: Retention::new(config.retention),
             last: Arc::new(empty),
+            ours: Arc::default(),
             looked: None,
         }
     }
@@ -221,6 +225,7 @@ impl Assembler {
 
     /// Brings `entries` in line with the board: reads first, and builds then.
     fn follow(&mut self, board: &BoardView, readings: &mut dyn Readings, everything: bool, moment: Moment) {
+        self.rename(board);
         let mut entries = std::mem::take(&mut self.entries);
         let is_same = |(entry, alloc): &(&Entry, &Arc<Published>)| {
             Arc::ptr_eq(&entry.published, alloc) || entry.published.identity.id == alloc.identity.id
@@ -265,12 +270,27 @@ impl Assembler {
         self.entries = entries;
     }
 
+    /// A job of ours has come, or retired: what others run and call alike has another name.
+    fn rename(&mut self, board: &BoardView) {
+        if Arc::ptr_eq(&self.ours, &board.totals) {
+            return;
+        }
+        self.ours = Arc::clone(&board.totals);
+        for entry in self.entries.iter_mut().filter(|entry| entry.published.observed.is_some()) {
+            let identity = shown_identity(&self.ours, &entry.published, Some(&entry.view.identity));
+            if !Arc::ptr_eq(&identity, &entry.view.identity) {
+                entry.view = Arc::new(AllocView { identity, ..AllocView::clone(&entry.view) });
+            }
+        }
+    }
+
     fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
         let is_new = self.last.version > 0;
-        let folded = is_new && !self.overflow.admits(published.identity.workload.as_ref(), moment.now);
+        let identity = shown_identity(&self.ours, published, None);
+        let folded = is_new && !self.overflow.admits(identity.workload.as_ref(), moment.now);
         let entry = self.build(published, said, None, slots, moment, folded);
         if folded {
             self.overflow.folded(aggregate::extent(&entry.view).series);
@@ -316,7 +336,8 @@ impl Assembler {
         moment: Moment,
         folded: bool,
     ) -> Entry {
-        let (identity, status) = (&published.identity, published.status.as_ref());
+        let earlier_identity = earlier.as_ref().map(|earlier| &earlier.identity);
+        let (identity, status) = (&shown_identity(&self.ours, published, earlier_identity), published.status.as_ref());
         let steady_at = self.last.steady_at;
         let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
         let sought = sought(status.map(|status| &**status));
@@ -454,6 +475,15 @@ impl Assembler {
         }
         counts
     }
+}
+
+/// As it is shown: nothing that others run has the name of a job of ours. `earlier`: as it was shown before.
+fn shown_identity(ours: &Totals, published: &Published, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
+    let identity = &published.identity;
+    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
+    let Some(workload) = alike else { return Arc::clone(identity) };
+    let shown = AllocIdentity { workload: Some(ours.name_beside(workload)), ..AllocIdentity::clone(identity) };
+    earlier.filter(|earlier| ***earlier == shown).map_or_else(|| Arc::new(shown), Arc::clone)
 }
 
 impl<'a> Asked<'a> {

@@ -163,31 +163,23 @@ impl Workloads {
         self.together()
     }
 
-    /// Where ours and somebody else's are called alike they are shown as one: no two series may have the same labels.
+    /// What others run is never shown under a name of ours: two series with the same labels would be one sum.
     fn together(&self) -> Vec<Arc<WorkloadView>> {
-        let twin = |view: &WorkloadView, by| {
-            let at = *self.index.get(&(view.workload.clone(), view.task.clone(), by))?;
-            self.views.get(at)
-        };
-        let others = self.views.iter().filter(|view| view.observed);
-        let shared = others.filter_map(|view| Some((view, twin(view, RunBy::Us)?)));
-        let shared: HashMap<*const WorkloadView, &WorkloadView> = shared
-            .flat_map(|(others, ours)| [(Arc::as_ptr(others), &**ours), (Arc::as_ptr(ours), &**others)])
-            .collect();
-        if shared.is_empty() {
-            return self.views.clone();
-        }
-        let shown = self.views.iter().filter_map(|view| match shared.get(&Arc::as_ptr(view)) {
-            None => Some(Arc::clone(view)),
-            Some(_) if view.observed => None,
-            Some(others) => {
-                let (mut usage, mut ended) = (view.usage.clone(), TaskTotals::clone(&view.ended));
-                usage.add_counters(&others.usage);
-                ended.merge(&others.ended);
-                Some(Arc::new(WorkloadView { usage, ended: Arc::new(ended), ..WorkloadView::clone(view) }))
+        let is_clear = |view: &Arc<WorkloadView>| !view.observed || !self.totals.has(&view.workload);
+        let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
+        for view in alike {
+            let workload = self.totals.name_beside(&view.workload);
+            let is_it = |other: &&mut Arc<WorkloadView>| other.workload == workload && other.task == view.task;
+            // Somebody else may be called so as well.
+            match shown.iter_mut().find(is_it).map(Arc::make_mut) {
+                Some(other) => {
+                    other.usage.add_counters(&view.usage);
+                    Arc::make_mut(&mut other.ended).merge(&view.ended);
+                }
+                None => shown.push(Arc::new(WorkloadView { workload, ..WorkloadView::clone(&view) })),
             }
-        });
-        shown.collect()
+        }
+        shown
     }
 
     /// The sums of the whole node: retired workloads and all that are there.
@@ -221,4 +213,36 @@ pub(super) fn never_fall(node: &mut NodeSums, earlier: &NodeSums) {
         *now = now.map(|now| now.max(before.unwrap_or(0)));
     }
     node.allocs = node.allocs.max(earlier.allocs);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::units::Timestamp;
+    use crate::model::usage::Field;
+
+    /// A process in any container may say that it is of a job called so.
+    #[test]
+    fn what_others_run_adds_nothing_to_a_job_of_ours_that_is_called_alike() {
+        let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
+        let (mut ours, mut others) = (Totals::default(), Totals::default());
+        others.add(&"svc".into(), &"t".into(), &used(7));
+        others.add(&"svc~observed".into(), &"t".into(), &used(9));
+        let mut workloads = Workloads::default();
+        let mut shown = |ours: &Totals| -> Vec<(String, Option<u64>)> {
+            let _ = workloads.take_totals(&Arc::new(ours.clone()), &Arc::new(others.clone()));
+            let views = workloads.views(std::iter::empty(), std::iter::empty());
+            let mut all: Vec<_> =
+                views.iter().map(|view| (view.workload.to_string(), view.usage.cpu_usage_ns())).collect();
+            all.sort_unstable();
+            all
+        };
+        let of = |name: &str, ns| (name.to_owned(), ns);
+        assert_eq!(shown(&ours), [of("svc", Some(7)), of("svc~observed", Some(9))]);
+        // Another task of it: the whole name is taken.
+        ours.submitted(&"svc".into(), &"other".into(), Timestamp(1));
+        assert_eq!(shown(&ours), [of("svc", None), of("svc~observed", Some(16))]);
+        ours.add(&"svc".into(), &"t".into(), &used(1));
+        assert_eq!(shown(&ours), [of("svc", None), of("svc", Some(1)), of("svc~observed", Some(16))]);
+    }
 }

@@ -293,6 +293,7 @@ fn allocs_of_nomad_are_as_its_status_shows_them() {
 fn jobs_of_slurm_are_as_squeue_shows_them() {
     assert_as_recorded(include_str!("recorded/slurm-v1.txt"));
     assert_as_recorded(include_str!("recorded/slurm-v2.txt"));
+    assert_as_recorded(include_str!("recorded/slurm-sluid-v2.txt"));
 }
 
 #[test]

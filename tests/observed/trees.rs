@@ -3,12 +3,17 @@
 use allostat::model::alloc::AllocSource::{
     Containerd, Docker, Kubernetes, Libvirt, Lxc, Nomad, Podman, Slurm, Systemd,
 };
-use allostat::observe::identity::OwnCgroup;
+use allostat::observe::identity::{OwnCgroup, Recognised};
 use allostat::observe::tree::{CgroupTree, TaskOf};
 
 const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
 const SHORT: &str = "3f2a9c0b1d4e";
 const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
+
+/// Where no directory belongs to a user.
+fn identify(path: &str) -> Option<(String, Recognised)> {
+    CgroupTree::new("/allostat").identify(path)
+}
 
 /// `{id}` is a container's, `{uuid}` a pod's or an alloc's, `{uuid_}` the same as systemd's slices have it.
 fn path(pattern: &str) -> String {
@@ -18,11 +23,12 @@ fn path(pattern: &str) -> String {
 /// Each path with what it is: source, alloc, task, workload.
 #[test]
 fn each_runtimes_cgroups_are_recognised() {
+    let own = |name: &str| format!("1000/{name}");
     let expected = [
         // Docker.
         ("/system.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
         ("/docker/{id}", Docker, SHORT, SHORT, ""),
-        ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, SHORT, SHORT, ""),
+        ("/user.slice/user-1000.slice/user@1000.service/user.slice/docker-{id}.scope", Docker, &own(SHORT), SHORT, ""),
         // Docker below a parent that somebody chose: `--cgroup-parent`, `cgroup_parent`, Amazon ECS.
         ("/ecs/0123456789abcdef0123456789abcdef/{id}", Docker, SHORT, SHORT, ""),
         ("/custom/{id}", Docker, SHORT, SHORT, ""),
@@ -33,7 +39,7 @@ fn each_runtimes_cgroups_are_recognised() {
         // Podman.
         ("/machine.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
         ("/libpod_parent/libpod-{id}", Podman, SHORT, SHORT, ""),
-        ("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{id}.scope", Podman, SHORT, SHORT, ""),
+        ("/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-{id}.scope", Podman, &own(SHORT), SHORT, ""),
         ("/system.slice/web.service/libpod-payload-{id}", Podman, "web.service", "web.service", "web.service"),
         // containerd.
         ("/default/redis", Containerd, "redis", "redis", ""),
@@ -78,6 +84,8 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/slurm_node7/uid_1000/job_42/step_extern", Slurm, "42", "extern", ""),
         ("/system.slice/slurmstepd.scope/job_7/step_0", Slurm, "7", "0", ""),
         ("/system.slice/node7_slurmstepd.scope/job_7/step_interactive", Slurm, "7", "interactive", ""),
+        ("/system.slice/slurmstepd.scope/s7Q2MMXBYH4E00/step_0", Slurm, "s7Q2MMXBYH4E00", "0", ""),
+        ("/slurm/uid_1000/s7Q2MMXBYH4E00/step_batch", Slurm, "s7Q2MMXBYH4E00", "batch", ""),
         // LXC, libvirt.
         ("/lxc.payload.web", Lxc, "web", "web", "web"),
         ("/lxc.payload/web", Lxc, "web", "web", "web"),
@@ -109,7 +117,7 @@ fn each_runtimes_cgroups_are_recognised() {
             Systemd,
             "1000/a.service",
             "a.service",
-            "app.slice",
+            "1000/app.slice",
         ),
         (
             "/machine.slice/systemd-nspawn@web.service",
@@ -121,7 +129,7 @@ fn each_runtimes_cgroups_are_recognised() {
     ];
     for (pattern, source, alloc, task, workload) in expected {
         let at = path(pattern);
-        let (whole, found) = CgroupTree::identify(&at).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let (whole, found) = identify(&at).unwrap_or_else(|| panic!("{pattern} is nobody's"));
         let naming = &found.naming;
         let seen =
             (found.source, naming.native.as_str(), naming.task.as_str(), naming.workload.as_deref().unwrap_or(""));
@@ -143,10 +151,20 @@ fn what_is_inside_of_a_task_is_the_task() {
             "/machine.slice/machine-qemu\\x2d1\\x2da.scope",
         ),
         ("/lxc.payload.web/init.scope", "/lxc.payload.web"),
+        (
+            "/machine.slice/systemd-nspawn@web.service/payload/system.slice/docker-{id}.scope",
+            "/machine.slice/systemd-nspawn@web.service",
+        ),
+        ("/machine.slice/machine-web.scope/payload/system.slice/nginx.service", "/machine.slice/machine-web.scope"),
+        ("/system.slice/own.service/system.slice/nginx.service", "/system.slice/own.service"),
+        (
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service/b.service",
+            "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service",
+        ),
         ("/system.slice/own.service/worker/7", "/system.slice/own.service"),
     ];
     for (pattern, whole) in inside {
-        assert_eq!(CgroupTree::identify(&path(pattern)).map(|(at, _)| at), Some(path(whole)), "{pattern}");
+        assert_eq!(identify(&path(pattern)).map(|(at, _)| at), Some(path(whole)), "{pattern}");
     }
 }
 
@@ -165,6 +183,9 @@ fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
         "/machine.slice/libpod-conmon-{id}.scope",
         "/libpod_parent/conmon",
         "/system.slice/web.service/runtime",
+        "/system.slice/slurmstepd.scope/s7Q2MMXBYH4E00",
+        "/system.slice/slurmstepd.scope/s7Q2MMXBYH4E0/step_0",
+        "/system.slice/slurmstepd.scope/s7Q2MMXBYH4EIL/step_0",
         "/lxc.monitor.web",
         "/slurm/uid_1000/job_42",
         "/slurm/uid_1000",
@@ -180,7 +201,7 @@ fn groups_helpers_and_what_only_looks_like_a_runtimes_are_nobodys() {
         "/.service",
         "/a/b/c",
     ] {
-        let found = CgroupTree::identify(&path(pattern));
+        let found = identify(&path(pattern));
         assert!(found.as_ref().is_none_or(|(at, _)| *at != path(pattern)), "{pattern}: {found:?}");
     }
 }
@@ -273,9 +294,59 @@ fn a_host_of_amazon_ecs_has_each_container_once_and_what_we_run_ourselves_is_not
 
 #[test]
 fn the_alloc_of_a_pod_and_of_a_job_is_the_cgroup_above_its_tasks() {
-    let own = |pattern: &str| CgroupTree::identify(&path(pattern)).unwrap().1.own;
+    let own = |pattern: &str| identify(&path(pattern)).unwrap().1.own;
     assert_eq!(own("/kubepods/pod{uuid}/{id}"), OwnCgroup::Parent);
     assert_eq!(own("/slurm/uid_1/job_2/step_0"), OwnCgroup::Parent);
     assert_eq!(own("/nomad/{uuid}.web"), OwnCgroup::None);
     assert_eq!(own("/docker/{id}"), OwnCgroup::Task);
+}
+
+/// Every name that a runtime gives, in a directory of a user's: his own, under his namespace, and none that hides what runs there.
+#[test]
+fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
+    let mut tree = CgroupTree::new("/allostat");
+    tree.give("/jobs/u", 1001);
+    for (pattern, alloc, workload) in [
+        ("/jobs/u/docker-{id}.scope", &*format!("1001/{SHORT}"), None),
+        ("/jobs/u/{id}", &format!("1001/{SHORT}"), None),
+        ("/jobs/u/libpod-{id}.scope", &format!("1001/{SHORT}"), None),
+        ("/jobs/u/cri-containerd-{id}.scope", &format!("1001/{SHORT}"), None),
+        ("/jobs/u/kubepods/pod{uuid}/{id}", &format!("1001/{UUID}"), None),
+        ("/jobs/u/nomad.slice/{uuid}.t.scope", &format!("1001/{UUID}"), None),
+        ("/jobs/u/slurmstepd.scope/job_7/step_0", "1001/7", None),
+        ("/jobs/u/lxc.payload.web", "1001/web", Some("1001/web")),
+        ("/jobs/u/machine-qemu\\x2d1\\x2d\\x2ftmp\\x2fz.scope", "1001//tmp/z", Some("1001//tmp/z")),
+        ("/jobs/u/system.slice/nginx.service", "1001/nginx.service", Some("1001/system.slice")),
+        ("/jobs/u/user@0.service/system.slice/nginx.service", "1001/nginx.service", Some("1001/system.slice")),
+    ] {
+        let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} is nobody's"));
+        let naming = &found.naming;
+        let seen = (&*at, found.user, &*naming.native, naming.workload.as_deref(), naming.user.as_deref());
+        assert_eq!(seen, (&*path(pattern), Some(1001), alloc, workload, Some("1001")), "{pattern}");
+    }
+    let hidden = ["lxc.monitor.x", "crio-conmon-z", "libpod-conmon-z", "hide.slice", "a/runtime", "lxc.monitor/x"];
+    for name in hidden {
+        tree.add(0, &format!("/jobs/u/{name}"));
+    }
+    let mut shown = Vec::new();
+    tree.each_task(|path, whose| shown.push((path.to_owned(), whose == TaskOf::Plain)));
+    assert_eq!(shown.len(), hidden.len(), "{shown:?}");
+    assert!(shown.iter().all(|(_, is_plain)| *is_plain), "{shown:?}");
+    // What root alone can name is what it was.
+    assert_eq!(tree.identify(&path("/jobs/docker-{id}.scope")).unwrap().1.naming.native, SHORT);
+    assert_eq!(tree.identify(&path("/jobs/u")), None);
+}
+
+/// The directory of a unit is its user's as soon as systemd gives it to him, and what he made there stays his after it is gone.
+#[test]
+fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
+    let mut tree = CgroupTree::new("/allostat");
+    tree.add(0, "/system.slice/a.service");
+    tree.give("/system.slice/a.service", 1001);
+    tree.remove(0, "/system.slice/a.service");
+    let user = |tree: &CgroupTree| tree.chooser("/system.slice/a.service/nomad.slice/x");
+    tree.forget_given();
+    assert_eq!(user(&tree), Some(1001));
+    tree.forget_given();
+    assert_eq!(user(&tree), None);
 }

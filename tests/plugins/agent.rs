@@ -196,14 +196,15 @@ fn children_of_a_plugin_do_not_outlive_the_agent() {
         // By its arguments it is told apart from all others; the plugin says nothing, which its patience allows for a while.
         let marker = format!("{}/child", dir.path().display());
         script(&place.join("parent"), &format!("sh -c 'while :; do sleep 1; done' '{marker}' &\nwait"));
-        let config = format!(
-            "devices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n",
-            place.display().to_string()
-        );
+        let config = format!("devices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n", place.display().to_string());
         let env = vec![("TMPDIR".to_owned(), dir.path().display().to_string())];
         let mut agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
         wait("the child of the plugin", || started_with(&marker).len() == 1);
-        if is_killed { agent.kill() } else { agent.terminate() }
+        if is_killed {
+            agent.kill()
+        } else {
+            agent.terminate()
+        }
         wait("the child to have ended", || started_with(&marker).is_empty());
     }
 }

@@ -253,7 +253,9 @@ fn is_whole(roots: &Roots, name: &str) -> bool {
 fn was_used(disk: &Disk<'_>) -> bool {
     let discards = disk.discarded.map_or(0, |done| done.operations);
     let flushes = disk.flushed.map_or(0, |done| done.operations);
-    [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight.unwrap_or_default()].iter().any(|n| *n > 0)
+    [disk.read.operations, disk.written.operations, discards, flushes, disk.in_flight.unwrap_or_default()]
+        .iter()
+        .any(|n| *n > 0)
 }
 
 fn bytes(sectors: u64) -> Option<Value> {

@@ -12,10 +12,10 @@ use std::hash::{BuildHasher, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::answer::Answer;
 use super::delta::{Delta, Notes};
 use super::outbox::Outbox;
 use super::parts::points;
-use super::answer::Answer;
 use super::send::Sender;
 use super::{batch, packed};
 

@@ -221,8 +221,7 @@ fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4
         threshold: thresholds.map(|(name, of)| asking.number(name, |gpu| gpu.temperature_threshold(of))),
         clock_max_hertz: clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.max_clock_info(of)))),
         power_limit_milliwatts: asking.number("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit),
-        retired_pages: causes
-            .map(|(name, of)| asking.ask(name, |gpu| lists::retired_pages(gpu, &of))),
+        retired_pages: causes.map(|(name, of)| asking.ask(name, |gpu| lists::retired_pages(gpu, &of))),
         pcie_link_generation: asking.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
         pcie_link_width: asking.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
         ecc_errors: read_ecc(asking),

@@ -3,7 +3,11 @@
 //! ```text
 //! sched_process_exit   the last thread of a process: how it ended is noted for each of its cgroups ──┐
 //! cgroup_rmdir         a cgroup was removed: one record of it, with the notes ◄──────────────────────┘
+//! ```
+//! Of a cgroup in which nothing ran there is no record: whoever only makes and removes them takes no room from those that did something. Those in
+//! directories of users take half of the room at most, so that root's find some.
 //!
+//! ```text
 //! record   hierarchy │ when │ notes │ whole │ its row, as the walk writes it │ its path
 //! ```
 //! The kernel removes one cgroup at a time, and writes the path that the second one is given to a place that all share: so does the program.
@@ -17,7 +21,7 @@
 use super::blocks::{MemoryAccess, address_of, element, follow, number, pointer, pointer_to, read_number};
 use super::btf::{Btf, BtfError};
 use super::exits::{self, CGROUP, EndNotes, ProcessEnd, find_notes};
-use super::insn::{AssembleError, BpfProgram, Helper, Reg, Width};
+use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 use super::walk::{RowPlan, RowValue};
 use crate::model::raw_name;
 
@@ -25,6 +29,17 @@ pub const REMOVED: &std::ffi::CStr = c"cgroup_rmdir";
 
 /// The kernel's own bound.
 const LONGEST_PATH: i32 = 1024;
+
+/// Where something ran, one of these is not 0.
+const USED: [RowValue; 6] = [
+    RowValue::MemoryWatermark,
+    RowValue::CpuUsage,
+    RowValue::CpuacctUsage,
+    RowValue::PidsPeak,
+    RowValue::CfsPeriods,
+    // Its CPU time may be with those that were below it.
+    RowValue::Dying,
+];
 
 /// Words of a record before its row.
 const HIERARCHY: usize = 0;
@@ -111,6 +126,14 @@ impl Pending {
     }
 }
 
+/// Errors: this kernel has the owner of a cgroup's directory elsewhere.
+fn owner(btf: &Btf<'_>) -> Result<[u32; 3], BtfError> {
+    let directory = pointer_to(btf, "cgroup", "kn", "kernfs_node")?;
+    let set = pointer_to(btf, "kernfs_node", "iattr", "kernfs_iattrs")?;
+    let uid = btf.member("kernfs_iattrs", "ia_uid")?;
+    if uid.size == 4 { Ok([directory, set, uid.offset]) } else { Err(BtfError::Foreign("ia_uid".to_owned())) }
+}
+
 /// A cgroup that was removed from one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndRecord {
@@ -131,6 +154,8 @@ pub struct EndRecord {
 pub struct EndPlan {
     pub rows: RowPlan,
     pending: Option<Pending>,
+    /// From a cgroup to its directory, what was set of that, and its owner. `None`: this kernel has it elsewhere.
+    owner: Option<[u32; 3]>,
     root: u32,
     hierarchy: u32,
 }
@@ -146,7 +171,8 @@ impl EndPlan {
         let pending = Pending::of(btf).map_err(|error| refused.push((RowValue::CpuUsage, error))).ok();
         let root = pointer_to(btf, "cgroup", "root", "cgroup_root")?;
         let hierarchy = number(btf, "cgroup_root", "hierarchy_id")?.offset;
-        Ok((EndPlan { rows, pending, root, hierarchy }, refused))
+        let owner = owner(btf).inspect_err(|error| tracing::debug!(%error, "ends have no owners")).ok();
+        Ok((EndPlan { rows, pending, owner, root, hierarchy }, refused))
     }
 
     /// Bytes of the place in which a record is made: a count of those for which there was no room comes first.
@@ -156,12 +182,55 @@ impl EndPlan {
         BEFORE + self.rows.row_bytes() + 2 * LONGEST_PATH.unsigned_abs()
     }
 
-    /// What stands at `cgroup_rmdir`. `place`, `notes`, `ring`: maps; `hierarchies`: of these records are made.
-    pub fn removed(&self, place: i32, notes: i32, ring: i32, hierarchies: &[u32]) -> Result<Vec<u64>, AssembleError> {
+    fn used_at(&self) -> impl Iterator<Item = (Width, i16)> {
+        USED.iter().filter_map(|value| self.rows.number_at(*value))
+    }
+
+    /// Goes on if something ran in the cgroup whose row is at `R8`, behind its notes.
+    fn only_if_used(&self, p: &mut BpfProgram, count: i16, out: JumpTo) {
+        let used = p.label();
+        p.load(Width::W8, Reg::R1, Reg::R8, count);
+        p.if_not_zero(Reg::R1, used);
+        for (width, at) in self.used_at() {
+            p.load(width, Reg::R1, Reg::R8, at);
+            p.if_not_zero(Reg::R1, used);
+        }
+        p.go(out);
+        p.place(used);
+    }
+
+    /// Leaves to `full` if the cgroup at `R6` is in a user's directory, and more than `share` bytes wait in the ring.
+    fn only_in_its_share(&self, p: &mut BpfProgram, (ring, share): (i32, i32), full: JumpTo) {
+        let Some([directory, set, uid]) = self.owner else { return };
+        let fits = p.label();
+        p.copy(Reg::R9, Reg::R6);
+        for offset in [directory, set] {
+            follow(p, offset);
+            p.if_zero(Reg::R9, fits);
+        }
+        read_number(p, Reg::R9, uid, 4, Reg::R1);
+        p.if_zero(Reg::R1, fits);
+        p.set_map(Reg::R1, ring);
+        p.set(Reg::R2, 0);
+        p.call(Helper::RingQuery);
+        p.set(Reg::R1, share);
+        p.if_more(Reg::R0, Reg::R1, full);
+        p.place(fits);
+    }
+
+    /// What stands at `cgroup_rmdir`. `place`, `notes`, `ring`: maps; of the ring the bytes that users may fill; `hierarchies`: of these records
+    /// are made.
+    pub fn removed(
+        &self,
+        place: i32,
+        notes: i32,
+        (ring, share): (i32, i32),
+        hierarchies: &[u32],
+    ) -> Result<Vec<u64>, AssembleError> {
         let word = |n: usize| i16::try_from(8 * n).unwrap_or(i16::MAX);
         let before = word(HEAD);
         let mut p = BpfProgram::default();
-        let (out, wanted) = (p.label(), p.label());
+        let (out, wanted, full) = (p.label(), p.label(), p.label());
         p.load(Width::W8, Reg::R6, Reg::R1, 0);
         p.load(Width::W8, Reg::R2, Reg::R1, 8);
         p.store(Width::W8, Reg::R10, PATH, Reg::R2);
@@ -198,10 +267,17 @@ impl EndPlan {
         address_of(&mut p, Reg::R2, CGROUP);
         p.call(Helper::MapDelete);
         p.place(none);
+        // What this hierarchy does not have would be that of the last record.
+        p.set(Reg::R1, 0);
+        for (width, at) in self.used_at() {
+            p.store(width, Reg::R8, at, Reg::R1);
+        }
         self.rows.row(&mut p, MemoryAccess::Checked, out)?;
         if let Some(pending) = &self.pending {
             pending.add(&self.rows, &mut p);
         }
+        self.only_if_used(&mut p, word(NOTES) + exits::COUNT - before, out);
+        self.only_in_its_share(&mut p, (ring, share), full);
         let row = i32::try_from(self.rows.row_bytes()).unwrap_or(i32::MAX);
         p.copy(Reg::R1, Reg::R8);
         p.add(Reg::R1, row);
@@ -218,6 +294,7 @@ impl EndPlan {
         p.set(Reg::R4, 0);
         p.call(Helper::RingOutput);
         p.if_zero(Reg::R0, out);
+        p.place(full);
         p.load(Width::W8, Reg::R1, Reg::R8, -before - 8);
         p.add(Reg::R1, 1);
         p.store(Width::W8, Reg::R8, -before - 8, Reg::R1);

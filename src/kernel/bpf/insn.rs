@@ -35,6 +35,8 @@ pub enum Helper {
     SinceBoot = 125,
     /// 5.8: copies into a ring; 0 if there was room.
     RingOutput = 130,
+    /// 5.8: of a ring how many bytes wait, and more.
+    RingQuery = 134,
     /// 5.19.
     MapLookupPerCpu = 195,
 }

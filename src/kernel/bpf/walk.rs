@@ -421,6 +421,16 @@ impl RowPlan {
         let column = self.columns[value as usize].as_ref().filter(|column| column.size == 8)?;
         i16::try_from(column.at).ok()
     }
+    /// Where it is in a row, and how wide.
+    pub(super) fn number_at(&self, value: RowValue) -> Option<(Width, i16)> {
+        let column = self.columns[value as usize].as_ref()?;
+        let width = match column.size {
+            8 => Width::W8,
+            4 => Width::W4,
+            _ => return None,
+        };
+        Some((width, i16::try_from(column.at).ok()?))
+    }
     pub(super) fn processors(&self) -> &[u64] {
         &self.processors
     }

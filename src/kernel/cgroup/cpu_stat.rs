@@ -44,7 +44,8 @@ pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
         ("burst_usec", &mut stat.burst_ns),
     ];
     let error = pairs("cpu.stat", bytes, wanted);
-    for time in [&mut stat.usage_ns, &mut stat.user_ns, &mut stat.system_ns, &mut stat.throttled_ns, &mut stat.burst_ns] {
+    for time in [&mut stat.usage_ns, &mut stat.user_ns, &mut stat.system_ns, &mut stat.throttled_ns, &mut stat.burst_ns]
+    {
         *time = time.map(|micros| micros.saturating_mul(1_000));
     }
     (stat, error)

@@ -385,7 +385,8 @@ mod tests {
 
     #[test]
     fn a_read_only_bind_with_a_shorter_path_does_not_stand_for_its_file_system() {
-        let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 7:0 / /very/long/path rw,relatime - ext4 /dev/loop0 rw\n\
+        let text =
+            b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 7:0 / /very/long/path rw,relatime - ext4 /dev/loop0 rw\n\
             31 27 7:0 / /ro ro,relatime - ext4 /dev/loop0 rw\n32 27 8:2 / /cd ro - ext4 /dev/sda2 ro\n";
         let (found, _) = filesystems(text);
         assert_eq!(

@@ -2,11 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Ending, UNTOLD, UNWANTED, Work, source};
-use crate::model::alloc::AllocSource;
+use super::{Ending, UNTOLD, UNWANTED, Work, is_named_by_path, source};
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
-use crate::observe::tree::CgroupTree;
+use crate::observe::slurm;
 
 /// Docker waits up to a minute before it starts a container again.
 const CALLED: Duration = Duration::from_secs(120);
@@ -14,7 +13,7 @@ const MOST_CALLED: usize = 10_000;
 
 impl Work {
     pub(super) fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
-        let Some(source) = source(found.source) else { return false };
+        let Some(source) = source(found.source).filter(|_| !is_named_by_path(found)) else { return false };
         let directories = self.scanner.directories(path);
         self.inquiries.ask(source, Inquiry { path: path.to_owned(), found: found.clone(), directories, about })
     }
@@ -25,7 +24,8 @@ impl Work {
         };
         for path in self.nameless.due(now, is_there) {
             // One that waits for its name was asked about as it was found.
-            let found = self.recognised(&path).filter(|_| !self.unnamed.contains_key(&path));
+            let waits = |found: &Recognised| self.unnamed.contains_key(&path) && !slurm::is_told_late(found);
+            let found = self.recognised(&path).filter(|found| !waits(found));
             if found.is_some_and(|found| !self.ask(&path, &found, About::Name)) {
                 self.nameless.was_not_asked(&path, now);
             }
@@ -33,7 +33,7 @@ impl Work {
     }
 
     fn recognised(&self, path: &str) -> Option<Recognised> {
-        self.known.get(path).cloned().or_else(|| CgroupTree::identify(path).map(|(_, found)| found))
+        self.known.get(path).cloned().or_else(|| Some(self.scanner.tree().identify(path)?.1))
     }
 
     /// `is_named`: its path tells its name.
@@ -43,11 +43,13 @@ impl Work {
     }
 
     /// Nothing more will be said of it than is known by now.
-    pub(super) fn is_told(&self, path: &str, of: AllocSource) -> bool {
-        self.called.contains_key(path) || source(of).is_none_or(|source| source.runtime.is_none())
+    pub(super) fn is_told(&self, path: &str, found: &Recognised) -> bool {
+        self.called.contains_key(path) || is_named_by_path(found)
     }
 
     pub(super) fn named(&mut self, path: &str, naming: Option<Naming>, now: Instant) {
+        let user = self.scanner.tree().chooser(path);
+        let naming = naming.map(|naming| user.into_iter().fold(naming, Naming::of_user));
         match &naming {
             Some(naming) => {
                 self.nameless.forget(path);
@@ -56,6 +58,9 @@ impl Work {
                 }
             }
             None => self.nameless.add(path, now),
+        }
+        if naming.is_none() && self.unnamed.get(path).is_some_and(|unnamed| slurm::is_told_late(&unnamed.found)) {
+            return;
         }
         if self.unnamed.contains_key(path) {
             self.admit(path, naming);

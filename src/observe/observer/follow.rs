@@ -1,10 +1,15 @@
 //! What is remembered of tasks beside the cgroups that there are.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
+use std::ops::Bound;
 use std::time::Instant;
 
 use super::{LIMIT, SETTLED, Work};
+use crate::model::id::CgroupPath;
 use crate::observe::tree::TaskOf;
+
+/// Of cgroups without processes so many are looked at in a second, the others in the next ones.
+const LOOKED_AT: usize = 1_000;
 
 impl Work {
     /// Brings what is known in line with the cgroups that there are. Something comes or goes all the time where thousands are: what is known, and
@@ -28,6 +33,46 @@ impl Work {
             self.forget_the_gone();
         }
         self.fresh.retain(|_, until| *until > now);
+        self.woken.clear();
+        for (path, found) in open {
+            self.found(path, found, now);
+        }
+    }
+
+    /// The same where something has come or gone at these paths alone. Whether another one is a task depends on what is below it, and what is
+    /// inside of a unit on whether that is a task: then all of them are looked at.
+    pub(super) fn follow_only(&mut self, touched: &BTreeSet<String>) {
+        let now = self.parts.clock.instant();
+        let above = touched.iter().flat_map(|path| CgroupPath::above(path));
+        let paths: BTreeSet<&str> = touched.iter().map(String::as_str).chain(above).collect();
+        let (mut open, mut gone, mut is_of_units) = (Vec::new(), Vec::new(), false);
+        for path in paths {
+            let is_above = !touched.contains(path);
+            match self.scanner.tree().task_at(path) {
+                Some(_) if self.is_settled(path, now) => {}
+                Some(TaskOf::Recognised(found)) => {
+                    is_of_units |= is_above;
+                    open.push((path.to_owned(), Some(found.clone())));
+                }
+                Some(TaskOf::Plain) => open.push((path.to_owned(), None)),
+                None if self.remembers(path) > 0 => {
+                    is_of_units |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
+                    gone.push(path.to_owned());
+                }
+                None => {}
+            }
+        }
+        if is_of_units {
+            return self.follow();
+        }
+        for path in gone {
+            self.gone(&path);
+            self.aside.remove(&path);
+            self.empty.remove(&path);
+            self.leaving.remove(&path);
+        }
+        self.fresh.retain(|_, until| *until > now);
+        self.woken.clear();
         for (path, found) in open {
             self.found(path, found, now);
         }
@@ -66,10 +111,34 @@ impl Work {
 
     /// Nothing is to be done about it now.
     fn is_settled(&self, path: &str, now: Instant) -> bool {
-        self.known.contains_key(path)
-            || self.unnamed.contains_key(path)
-            || self.aside.get(path).is_some_and(|why| *why != LIMIT || !self.has_room())
-            || self.fresh.get(path).is_some_and(|until| *until > now)
+        if self.known.contains_key(path) || self.unnamed.contains_key(path) {
+            return true;
+        }
+        if let Some(why) = self.aside.get(path) {
+            return *why != LIMIT || !self.has_room(self.scanner.tree().chooser(path));
+        }
+        match self.fresh.get(path) {
+            Some(until) => *until > now,
+            None => self.empty.contains_key(path) && !self.woken.contains(path),
+        }
+    }
+
+    /// Where no hierarchy tells of the first process: which of those that had none have one by now, or had one. Each is looked at in one
+    /// hierarchy, at its next turn in another one.
+    pub(super) fn look_at_the_empty(&mut self) {
+        let (last, turn) = &self.looked;
+        let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
+        let looked: Vec<&String> = self.empty.range::<str, _>(after).map(|(path, _)| path).take(LOOKED_AT).collect();
+        let is_woken = |path: &&&String| {
+            let is_own = self.lives.made_at(path).is_some() && !self.ends.was_above(path);
+            self.scanner.has_woken(*turn, path, is_own)
+        };
+        let woken: Vec<String> = looked.iter().filter(is_woken).map(|path| (*path).clone()).collect();
+        self.looked = match looked.last().filter(|_| looked.len() == LOOKED_AT) {
+            Some(last) => ((*last).clone(), *turn),
+            None => (String::new(), turn.wrapping_add(1)),
+        };
+        self.woken.extend(woken);
     }
 
     /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,

@@ -4,14 +4,15 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, source};
+use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, is_named_by_path};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::Version;
 use crate::model::units::{Nanos, Timestamp};
-use crate::observe::ends::{BriefLife, Wait, WhoseLife, whose};
-use crate::observe::identity::{EndBy, Recognised};
+use crate::observe::ends::{BriefLife, Removed, Wait};
+use crate::observe::identity::EndBy;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
+use crate::observe::tree::WhoseLife;
 use crate::telemetry::observed::EndMissed;
 
 /// So many lives under one path wait for its name.
@@ -44,9 +45,10 @@ impl Work {
             return;
         }
         // Of a container or a unit what is inside is a part; of a plain cgroup what is below is somebody else.
-        let part_of = match whose(&path) {
-            WhoseLife::Task(task, found) if task != path && self.reader_of(&path).is_none() => {
-                Some((task, found.ends_by))
+        let whose = self.scanner.tree().whose(&path);
+        let part_of = match &whose {
+            WhoseLife::Task(task, found) if *task != path && self.reader_of(&path).is_none() => {
+                Some((task.clone(), found.ends_by))
             }
             WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
         };
@@ -66,7 +68,7 @@ impl Work {
                 }
                 let (home, notes, is_whole) = (ended.home, ended.notes, self.is_whole(&ended));
                 let wait = Wait { now, settled: SETTLED, most: ANSWER };
-                self.ends.gather(&path, home, &notes, is_whole, ended, wait);
+                self.ends.gather(Removed { path: &path, whose, home, notes: &notes, is_whole }, ended, wait);
             }
         }
     }
@@ -130,12 +132,12 @@ impl Work {
         if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
             return;
         }
-        let found = found.unwrap_or_else(|| Recognised::plain(path));
-        let is_named = source(found.source).is_none_or(|source| source.runtime.is_none());
+        let found = self.or_plain(found, path);
+        let is_named = is_named_by_path(&found);
         if !self.is_wanted(&found, is_named) {
             return;
         }
-        if !self.has_room() && (is_named || !self.parts.config.chooses()) {
+        if !self.has_room(found.user) && (is_named || !self.parts.config.chooses()) {
             self.parts.metrics.others.missed(EndMissed::Limit, 1);
             return;
         }
@@ -147,6 +149,7 @@ impl Work {
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + LATE_ANSWER, is_gone: true };
         let is_called = self.called_before(path).is_some();
         let is_asked = !is_called && self.ask(path, &unnamed.found, About::Name);
+        self.shares.begins(unnamed.found.user);
         self.unnamed.insert(path.to_owned(), unnamed);
         if !is_asked {
             self.admit(path, None);
@@ -192,7 +195,7 @@ impl Work {
     /// What is known of how one ended, beside what its runtime says; and whether the kernel told of its whole life.
     pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
-        let by = match whose(path) {
+        let by = match self.scanner.tree().whose(path) {
             WhoseLife::Task(task, found) if task == path => found.ends_by,
             WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => EndBy::LastProcess,
         };

@@ -259,7 +259,8 @@ impl Alloc {
     /// What a task of it waits before its kill signal, when it is restarted with all others: what is left of its group's delay, and
     /// its own.
     pub fn recall_delay(&self, at: usize) -> Nanos {
-        let waited = self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
+        let waited =
+            self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
         let left = Nanos::from_duration(self.group().shutdown_delay).saturating_sub(waited);
         left.saturating_add(Nanos::from_duration(self.task(at).shutdown_delay))
     }

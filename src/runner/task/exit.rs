@@ -46,8 +46,7 @@ impl Owner {
         let ending = self.alloc.edit(self.at, |edit| {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
             let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
-            let killed =
-                killed || edit.restart().is_some_and(|restart| restart.is_due(finished_at));
+            let killed = killed || edit.restart().is_some_and(|restart| restart.is_due(finished_at));
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             exit.lost_output = end.lost_output;

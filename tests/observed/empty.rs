@@ -1,0 +1,44 @@
+//! Cgroups without processes: what they cost, and that the first process is found.
+
+use std::mem::MaybeUninit;
+use std::time::Instant;
+
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
+
+use crate::common::is_root;
+use crate::observed::live::Scene;
+
+/// The kernel tells of each file that is opened. An empty cgroup may be looked at once a second, whatever happens to others.
+#[test]
+fn an_empty_cgroup_is_not_read_because_another_one_comes_or_goes() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    scene.others.make("empty");
+    let another = |n: u32| {
+        let child = scene.run(format!("another-{n}"), "exec sleep 1000");
+        scene.wait(&format!("another-{n}"), "the other one", |alloc| alloc["status"] == "running");
+        scene.end(format!("another-{n}"), child);
+        scene.wait(&format!("another-{n}"), "its end", |alloc| alloc["status"] != "running");
+    };
+    // By now it has been found.
+    another(0);
+    let kernel = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).unwrap();
+    for directory in scene.others.directories("empty") {
+        inotify::add_watch(&kernel, directory.join("cgroup.procs"), WatchFlags::OPEN).unwrap();
+    }
+    let begun = Instant::now();
+    (1..20).for_each(another);
+    let seconds = begun.elapsed().as_secs();
+    let mut buffer = [MaybeUninit::uninit(); 4096];
+    let mut reader = inotify::Reader::new(&kernel, &mut buffer);
+    let mut opened = 0;
+    while reader.next().is_ok() {
+        opened += 1;
+    }
+    assert!(opened <= seconds + 2, "opened {opened} times in {seconds} s");
+    let late = scene.run("empty", "exec sleep 1000");
+    scene.wait("empty", "what is not empty any more", |alloc| alloc["status"] == "running");
+    scene.end("empty", late);
+}

@@ -1,0 +1,122 @@
+//! A user with cgroups of his own calls them like those of others: they are his, under his namespace, and change nothing of anybody's.
+
+use std::os::unix::fs::chown;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+
+use crate::common::{Agent, AgentOptions, Cgroups, is_root, wait_for};
+use crate::observed::live::long;
+
+const USER: u32 = 12_345;
+const ID: &str = "3f2a9c0b1d4e5f60718293a4b5c6d7e8f90123456789abcdef0123456789abcd";
+const UUID: &str = "8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f";
+
+/// A user who was given a directory in each hierarchy.
+struct User {
+    others: Cgroups,
+}
+
+impl User {
+    fn new() -> User {
+        let others = Cgroups::new();
+        others.make("given");
+        for directory in others.directories("given") {
+            chown(directory, Some(USER), Some(USER)).unwrap();
+        }
+        User { others }
+    }
+    /// Makes cgroups himself, as far as he may.
+    fn make(&self, name: &str) {
+        let directories = self.others.directories("given").into_iter().map(|given| given.join(name));
+        let made = Command::new("mkdir").arg("-p").args(directories).uid(USER).gid(USER).status().unwrap();
+        assert!(made.success());
+    }
+    fn run(&self, name: &str, env: &[(&str, &str)], script: &str) -> Child {
+        self.make(name);
+        let mut command = Command::new("sh");
+        command.args(["-c", &format!("read go; {script}")]).stdin(Stdio::piped()).envs(env.iter().copied());
+        let mut child = command.uid(USER).gid(USER).spawn().unwrap();
+        self.others.place(format!("given/{name}"), child.id());
+        drop(child.stdin.take());
+        child
+    }
+}
+
+fn agent(user: &User, more: &[(&str, &str)]) -> Agent {
+    let include = format!("*{USER}/*,cgroup:{}/*", user.others.parent);
+    let known = [("ALLOSTAT_OBSERVE", "true"), ("ALLOSTAT_OBSERVE_INCLUDE", &*include)];
+    let env = known.iter().chain(more).map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+    Agent::with(AgentOptions { env, ..AgentOptions::default() })
+}
+
+fn running(agent: &Agent) -> Vec<serde_json::Value> {
+    let all = agent.json("/v1/allocs")["allocs"].as_array().unwrap().clone();
+    all.into_iter().filter(|alloc| alloc["status"] == "running" && alloc["source"] != "managed").collect()
+}
+
+#[test]
+fn what_a_user_calls_like_the_tasks_of_others_is_shown_as_his() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (user, idle) = (User::new(), "exec sleep 1000");
+    let agent = agent(&user, &[]);
+    let nomad = [("NOMAD_ALLOC_ID", UUID), ("NOMAD_JOB_ID", "svc"), ("NOMAD_GROUP_NAME", "g")];
+    let mut children = vec![
+        user.run(&format!("docker-{ID}.scope"), &[], idle),
+        user.run(&format!("nomad.slice/{UUID}.t.scope"), &nomad, idle),
+        user.run("slurmstepd.scope/job_7/step_0", &[("SLURM_JOB_ID", "7"), ("SLURM_JOB_ACCOUNT", "svc")], idle),
+        user.run("system.slice/nginx.service", &[], idle),
+        user.run("lxc.monitor.x", &[], idle),
+        user.run("crio-conmon-z", &[], idle),
+        user.run("hide.slice", &[], idle),
+    ];
+    let given = format!("cgroup:{}/given", user.others.parent);
+    let mut wanted = [
+        format!("docker:{USER}/{}", &ID[..12]),
+        format!("nomad:{USER}/{UUID}"),
+        format!("slurm:{USER}/7"),
+        format!("systemd:{USER}/nginx.service"),
+        format!("{given}/lxc.monitor.x"),
+        format!("{given}/crio-conmon-z"),
+        format!("{given}/hide.slice"),
+    ];
+    wanted.sort_unstable();
+    let all = wait_for("all of them", long(), || {
+        let mut all = running(&agent);
+        all.sort_by_key(|alloc| alloc["id"].as_str().map(str::to_owned));
+        (all.len() == wanted.len()).then_some(all)
+    });
+    assert_eq!(all.iter().map(|alloc| alloc["id"].as_str().unwrap()).collect::<Vec<_>>(), wanted);
+    let is_his = |job: &str| job.starts_with(&format!("{USER}/")) || job.starts_with(&user.others.parent);
+    let jobs: Vec<_> = all.iter().filter_map(|alloc| alloc["job"].as_str()).collect();
+    assert!(jobs.iter().all(|job| is_his(job)), "{jobs:?}");
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
+
+/// Sleeping cgroups of a user's, more than all places that there are.
+#[test]
+fn the_cgroups_of_one_user_leave_places_to_those_of_root() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let user = User::new();
+    // A quarter is his.
+    let agent = agent(&user, &[("ALLOSTAT_OBSERVE_MAX_ALLOCS", "12")]);
+    let mut children: Vec<Child> = (0..20).map(|n| user.run(&format!("c{n}"), &[], "exec sleep 1000")).collect();
+    let left_out = || agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
+    wait_for("what is over his share", long(), || (left_out() == 17.0).then_some(()));
+    for n in 0..8 {
+        children.push(user.others.sleeper(format!("root-{n}")));
+    }
+    let of_root = || running(&agent).iter().filter(|alloc| alloc["id"].as_str().unwrap().contains("/root-")).count();
+    wait_for("all of root's", long(), || (of_root() == 8).then_some(()));
+    assert_eq!((running(&agent).len(), left_out()), (11, 17.0));
+    for child in &mut children {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+}
