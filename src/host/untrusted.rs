@@ -5,7 +5,7 @@
 //! read         a file at a path of our own: regular, up to a limit; read_start: no more than its beginning
 //! open_own     a file of root or the agent's user, that no other user may write or replace; open_secret: nor read
 //! component    a name of somebody else's, as one component of a path
-//! Directory    opens what is beneath it, by such components alone
+//! RuntimeDirectory  opens what is beneath it, by such components alone
 //! environment  chosen variables of a process, up to 1 MiB, within a deadline
 //! memory       the beginning of its command line or its environment, likewise
 //! chooser      who may choose the names in a directory
@@ -120,16 +120,16 @@ pub fn component(name: &str) -> Option<&str> {
 
 /// A directory under which files of another program are. Nothing beneath it leads out of it: no link is followed.
 #[derive(Debug)]
-pub struct Directory {
+pub struct RuntimeDirectory {
     path: PathBuf,
     descriptor: OwnedFd,
 }
 
-impl Directory {
+impl RuntimeDirectory {
     /// Errors: those of open(2).
-    pub fn open(path: &Path) -> io::Result<Directory> {
+    pub fn open(path: &Path) -> io::Result<RuntimeDirectory> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        Ok(Directory { path: path.to_owned(), descriptor: rustix::fs::open(path, flags, Mode::empty())? })
+        Ok(RuntimeDirectory { path: path.to_owned(), descriptor: rustix::fs::open(path, flags, Mode::empty())? })
     }
 
     pub fn path(&self) -> &Path {
@@ -286,8 +286,8 @@ mod tests {
         std::fs::write(below.join("one/a.xml"), "a").unwrap();
         symlink("../../secret", below.join("one/up.xml")).unwrap();
         symlink("one", below.join("link")).unwrap();
-        let directory = Directory::open(&below).unwrap();
-        for open in [Directory::beneath, Directory::step_by_step] {
+        let directory = RuntimeDirectory::open(&below).unwrap();
+        for open in [RuntimeDirectory::beneath, RuntimeDirectory::step_by_step] {
             assert!(open(&directory, &["one", "a.xml"]).is_ok());
             assert!(open(&directory, &["one", "up.xml"]).is_err(), "a link");
             assert!(open(&directory, &["link", "a.xml"]).is_err(), "a link on the way");

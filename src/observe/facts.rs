@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::{Path, PathBuf};
 
 use crate::host::roots::Roots;
-use crate::host::untrusted::{self, Directory};
+use crate::host::untrusted::{self, RuntimeDirectory};
 use crate::model::units::Timestamp;
 
 pub use bounded_json::{parse, parse_all};
@@ -16,7 +16,7 @@ pub const LARGEST: usize = 4 << 20;
 
 /// A file of a runtime beneath a directory of its own.
 pub fn json(directory: &Path, components: &[&str]) -> Option<serde_json::Value> {
-    let text = Directory::open(directory).and_then(|directory| directory.read(components, LARGEST));
+    let text = RuntimeDirectory::open(directory).and_then(|directory| directory.read(components, LARGEST));
     match text {
         Ok(text) => parse(&text),
         Err(error) => {

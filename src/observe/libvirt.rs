@@ -11,7 +11,7 @@ use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, Recognised, is_number, unescape};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
-use crate::host::untrusted::Directory;
+use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 
 pub static LIBVIRT: ObservedSource = ObservedSource {
@@ -66,7 +66,7 @@ impl Runtime for StatusFiles {
         let cgroup = inquiry.path.rsplit_once('/').map_or(&*inquiry.path, |(_, name)| name);
         // Of an old libvirt the path has the whole name.
         let Machine { numbered: Some((kind, number)), name } = Machine::of(cgroup)? else { return Some(known.clone()) };
-        let directory = Directory::open(&self.0.file(format!("/run/libvirt/{kind}"))).ok()?;
+        let directory = RuntimeDirectory::open(&self.0.file(format!("/run/libvirt/{kind}"))).ok()?;
         let is_it = |name: &str| has_number(&directory, name, &number);
         let whole =
             if is_it(&name) { name } else { whole_names(&directory, &name).into_iter().find(|name| is_it(name))? };
@@ -75,7 +75,7 @@ impl Runtime for StatusFiles {
 }
 
 /// Those that may have become this one.
-fn whole_names(directory: &Directory, name: &str) -> Vec<String> {
+fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
     let kept = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let entries = std::fs::read_dir(directory.path()).into_iter().flatten().flatten();
     let names = entries.filter_map(|entry| Some(entry.file_name().to_str()?.strip_suffix(".xml")?.to_owned()));
@@ -83,7 +83,7 @@ fn whole_names(directory: &Directory, name: &str) -> Vec<String> {
 }
 
 /// The status of a machine that runs, under this number.
-fn has_number(directory: &Directory, name: &str, number: &str) -> bool {
+fn has_number(directory: &RuntimeDirectory, name: &str, number: &str) -> bool {
     let text = directory.read(&[&format!("{name}.xml")], LARGEST_STATUS).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);
     let domain = text.split_once("<domain ").and_then(|(_, rest)| rest.split_once('>'));

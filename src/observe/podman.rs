@@ -13,7 +13,7 @@ use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
 use super::naming::{EndAnswer, Inquiry, Runtime, RuntimePlaces};
 use super::table::ExitFacts;
-use crate::host::untrusted::Directory;
+use crate::host::untrusted::RuntimeDirectory;
 use crate::model::alloc::AllocSource;
 use crate::model::task::ExitStatus;
 use crate::model::units::Timestamp;
@@ -54,7 +54,7 @@ struct Libpod {
 impl Libpod {
     /// Its exit code, where a file of its own has that.
     fn written(&self, id: &str) -> Option<u8> {
-        let exits = Directory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
+        let exits = RuntimeDirectory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
         std::str::from_utf8(&exits.read(&[id], 64).ok()?).ok()?.trim().parse().ok()
     }
 }

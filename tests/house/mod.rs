@@ -4,6 +4,7 @@
 //! whatever it needs.
 
 mod circles;
+mod doors;
 mod drawing;
 mod gate;
 mod hygiene;

@@ -21,6 +21,7 @@ use super::settings::{Compression, Config, DEFAULT, Temporality};
 use super::{deliver, lifecycle, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::host::clock::{Clock, SystemClock};
+use crate::host::untrusted;
 use crate::runner::events::Log;
 use crate::snapshot::Snapshots;
 use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
@@ -257,7 +258,7 @@ impl Batches {
 
 /// Source: machine-id(5).
 fn host_id() -> Option<String> {
-    let id = std::fs::read_to_string("/etc/machine-id").ok()?;
+    let id = untrusted::read_to_string(Path::new("/etc/machine-id"), 64).ok()?;
     Some(id.trim().to_owned()).filter(|id| !id.is_empty())
 }
 
