@@ -4,7 +4,7 @@
 //! taken: averages cannot be added or compared. Units: ns (the kernel prints µs; more than 584 years saturate).
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, lines, trim, words};
+use crate::kernel::text::{digits, lines, trim, unknown, words};
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Pressure {
@@ -14,19 +14,22 @@ pub struct Pressure {
 
 pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Pressure> {
     let mut pressure = Pressure::default();
-    let mut error = None;
+    let (mut error, mut any) = (None, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        let kind = parts.next();
+        let slot = match parts.next() {
+            Some(b"some") => &mut pressure.some_ns,
+            Some(b"full") => &mut pressure.full_ns,
+            _ => continue,
+        };
+        any = true;
         let total = parts.filter_map(|w| w.strip_prefix(b"total=")).next().and_then(digits);
-        match (kind, total) {
-            (Some(b"some"), Some(n)) => pressure.some_ns = Some(n.saturating_mul(1_000)),
-            (Some(b"full"), Some(n)) => pressure.full_ns = Some(n.saturating_mul(1_000)),
-            _ => {
-                error.get_or_insert_with(|| ParseError::new(file, number, "some or full with a total", trim(line)));
-            }
+        *slot = total.map(|n| n.saturating_mul(1_000));
+        if slot.is_none() {
+            error.get_or_insert_with(|| ParseError::new(file, number, "some or full with a total", trim(line)));
         }
     }
+    let error = error.or_else(|| unknown(file, bytes, any, "some or full with a total"));
     (pressure, error)
 }
 

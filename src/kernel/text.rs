@@ -34,26 +34,41 @@ pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|b| *b == b' ' || *b == b'\t').filter(|w| !w.is_empty())
 }
 
+/// A device number: `8:16`.
+pub fn is_device(word: &[u8]) -> bool {
+    let mut parts = word.splitn(2, |b| *b == b':');
+    parts.next().and_then(digits).and(parts.next().and_then(digits)).is_some()
+}
+
 /// A file that holds one number and a line end.
 pub fn single(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
     let text = trim(bytes);
     digits(text).ok_or_else(|| ParseError::new(file, 1, "a number", text))
 }
 
-/// Calls `each` with every `key number` line of a flat keyed file; gives the first line that is none. The others count all
-/// the same.
-pub fn pairs<'a>(file: &'static str, bytes: &'a [u8], mut each: impl FnMut(&'a [u8], u64)) -> Option<ParseError> {
-    let mut error = None;
+/// Fills the values of the `key number` lines of a flat keyed file; gives the first of these keys without a number, or the first line
+/// where there is no `key number` at all. Lines of other keys cost nothing.
+pub fn pairs(file: &'static str, bytes: &[u8], wanted: &mut [(&str, &mut Option<u64>)]) -> Option<ParseError> {
+    const EXPECTED: &str = "a key and a number";
+    let (mut error, mut any) = (None, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        match (parts.next(), parts.next().and_then(digits), parts.next()) {
-            (Some(key), Some(value), None) => each(key, value),
-            _ => {
-                error.get_or_insert_with(|| ParseError::new(file, number, "a key and a number", trim(line)));
-            }
+        let key = parts.next();
+        let value = parts.next().and_then(digits).filter(|_| parts.next().is_none());
+        any |= value.is_some();
+        let Some((_, slot)) = wanted.iter_mut().find(|(name, _)| Some(name.as_bytes()) == key) else { continue };
+        **slot = value;
+        if value.is_none() {
+            error.get_or_insert_with(|| ParseError::new(file, number, EXPECTED, trim(line)));
         }
     }
-    error
+    error.or_else(|| unknown(file, bytes, any, EXPECTED))
+}
+
+/// The first line of a file in which no row is known: it is something else. `any`: one is.
+pub fn unknown(file: &'static str, bytes: &[u8], any: bool, expected: &'static str) -> Option<ParseError> {
+    let (number, line) = lines(bytes).next().filter(|_| !any)?;
+    Some(ParseError::new(file, number, expected, trim(line)))
 }
 
 #[cfg(test)]
@@ -76,15 +91,16 @@ mod tests {
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
             let _ = single("f", &bytes);
-            let _ = pairs("f", &bytes, |_, _| {});
+            let _ = pairs("f", &bytes, &mut [("a", &mut None)]);
         }
     }
 
     #[test]
     fn a_bad_line_is_named_and_costs_no_other_line() {
-        let mut seen = Vec::new();
-        let error = pairs("memory.stat", b"anon 1\nfile x\nshmem 3\n", |k, v| seen.push((k.to_vec(), v))).unwrap();
-        assert_eq!(seen, [(b"anon".to_vec(), 1), (b"shmem".to_vec(), 3)]);
+        let (mut anon, mut file, mut shmem) = (None, None, None);
+        let wanted = &mut [("anon", &mut anon), ("file", &mut file), ("shmem", &mut shmem)];
+        let error = pairs("memory.stat", b"anon 1\nfile x\nshmem 3\n", wanted).unwrap();
+        assert_eq!((anon, file, shmem), (Some(1), None, Some(3)));
         assert_eq!(error.to_string(), r#"memory.stat, line 2: expected a key and a number, found "file x""#);
     }
 

@@ -3,7 +3,7 @@
 //! Source: v1 only; lines like `8:0 Read 4096`, then `Total 4096`.
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, lines, trim, words};
+use crate::kernel::text::{digits, is_device, lines, trim, unknown, words};
 
 /// Of all devices together; what a bad line would have told is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -16,32 +16,28 @@ pub struct Blkio {
 
 pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
     let mut sums = Blkio { read: Some(0), write: Some(0), discard: Some(0) };
-    let (mut devices, mut discards) = (false, false);
+    let (mut devices, mut discards, mut total) = (false, false, false);
     let mut error = None;
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        let (device, operation, value) = (parts.next(), parts.next(), parts.next());
-        if device == Some(b"Total") {
+        // What has no device number is none of a device.
+        let device = parts.next();
+        if !device.is_some_and(is_device) {
+            total |= device == Some(b"Total");
             continue;
         }
         devices = true;
-        let value = value.and_then(digits);
-        let slot = match (operation, value) {
-            (Some(b"Read"), _) => &mut sums.read,
-            (Some(b"Write"), _) => &mut sums.write,
-            (Some(b"Discard"), _) => {
+        let slot = match parts.next() {
+            Some(b"Read") => &mut sums.read,
+            Some(b"Write") => &mut sums.write,
+            Some(b"Discard") => {
                 discards = true;
                 &mut sums.discard
             }
             // Sync, Async and each device's Total count the same bytes once more.
-            (Some(_), Some(_)) => continue,
-            _ => {
-                error.get_or_insert_with(|| {
-                    ParseError::new(file, number, "a device, an operation and a number", trim(line))
-                });
-                return (Blkio::default(), error);
-            }
+            _ => continue,
         };
+        let value = parts.next().and_then(digits);
         if value.is_none() {
             error.get_or_insert_with(|| {
                 ParseError::new(file, number, "a device, an operation and a number", trim(line))
@@ -52,12 +48,15 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
     if devices && !discards {
         sums.discard = None;
     }
-    (sums, error)
+    match unknown(file, bytes, devices || total, "a device, an operation and a number") {
+        None => (sums, error),
+        error => (Blkio::default(), error),
+    }
 }
 
 /// Whether it has a line of any device.
 pub fn names_a_device(bytes: &[u8]) -> bool {
-    lines(bytes).any(|(_, line)| words(line).next().is_some_and(|first| first != b"Total"))
+    lines(bytes).any(|(_, line)| words(line).next().is_some_and(is_device))
 }
 
 #[cfg(test)]
@@ -81,8 +80,8 @@ mod tests {
 
     #[test]
     fn a_truncated_line_is_named() {
-        let (sums, error) = parse("blkio", b"8:0 Read 1\n8:0 Wri");
-        assert_eq!(sums.read, None, "nobody knows what the line was about");
+        let (sums, error) = parse("blkio", b"8:0 Read 1\n8:0 Write");
+        assert_eq!((sums.read, sums.write), (Some(1), None));
         assert_eq!(error.unwrap().line, 2);
         let (sums, error) = parse("blkio", b"8:0 Read 1\n8:0 Write 2x\n");
         assert_eq!((sums.read, sums.write, error.is_some()), (Some(1), None, true));

@@ -20,31 +20,33 @@ pub struct CpuStat {
 
 pub fn v1(bytes: &[u8]) -> Parsed<CpuStat> {
     let mut stat = CpuStat::default();
-    let error = pairs("cpu.stat", bytes, |key, n| match key {
-        b"nr_periods" => stat.periods = Some(n),
-        b"nr_throttled" => stat.throttled_periods = Some(n),
-        b"throttled_time" => stat.throttled_ns = Some(n),
-        b"nr_bursts" => stat.bursts = Some(n),
-        b"burst_time" => stat.burst_ns = Some(n),
-        _ => {}
-    });
+    let wanted = &mut [
+        ("nr_periods", &mut stat.periods),
+        ("nr_throttled", &mut stat.throttled_periods),
+        ("throttled_time", &mut stat.throttled_ns),
+        ("nr_bursts", &mut stat.bursts),
+        ("burst_time", &mut stat.burst_ns),
+    ];
+    let error = pairs("cpu.stat", bytes, wanted);
     (stat, error)
 }
 
 pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
     let mut stat = CpuStat::default();
-    let ns = |micros: u64| Some(micros.saturating_mul(1_000));
-    let error = pairs("cpu.stat", bytes, |key, n| match key {
-        b"usage_usec" => stat.usage_ns = ns(n),
-        b"user_usec" => stat.user_ns = ns(n),
-        b"system_usec" => stat.system_ns = ns(n),
-        b"nr_periods" => stat.periods = Some(n),
-        b"nr_throttled" => stat.throttled_periods = Some(n),
-        b"throttled_usec" => stat.throttled_ns = ns(n),
-        b"nr_bursts" => stat.bursts = Some(n),
-        b"burst_usec" => stat.burst_ns = ns(n),
-        _ => {}
-    });
+    let wanted = &mut [
+        ("usage_usec", &mut stat.usage_ns),
+        ("user_usec", &mut stat.user_ns),
+        ("system_usec", &mut stat.system_ns),
+        ("nr_periods", &mut stat.periods),
+        ("nr_throttled", &mut stat.throttled_periods),
+        ("throttled_usec", &mut stat.throttled_ns),
+        ("nr_bursts", &mut stat.bursts),
+        ("burst_usec", &mut stat.burst_ns),
+    ];
+    let error = pairs("cpu.stat", bytes, wanted);
+    for time in [&mut stat.usage_ns, &mut stat.user_ns, &mut stat.system_ns, &mut stat.throttled_ns, &mut stat.burst_ns] {
+        *time = time.map(|micros| micros.saturating_mul(1_000));
+    }
     (stat, error)
 }
 

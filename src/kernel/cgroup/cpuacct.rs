@@ -14,11 +14,8 @@ pub struct CpuacctStat {
 
 pub fn stat(bytes: &[u8]) -> Parsed<CpuacctStat> {
     let mut stat = CpuacctStat::default();
-    let error = pairs("cpuacct.stat", bytes, |key, n| match key {
-        b"user" => stat.user_ticks = Some(n),
-        b"system" => stat.system_ticks = Some(n),
-        _ => {}
-    });
+    let wanted = &mut [("user", &mut stat.user_ticks), ("system", &mut stat.system_ticks)];
+    let error = pairs("cpuacct.stat", bytes, wanted);
     (stat, error)
 }
 

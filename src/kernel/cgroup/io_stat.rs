@@ -1,12 +1,12 @@
 //! `io.stat`: bytes and operations of a cgroup, summed over devices.
 //!
-//! Source: v2 only; one line per device that it has used: `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`.
+//! Source: v2 only, `blkcg_print_one_stat` in block/blk-cgroup.c; one line per device that it has used: `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`.
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, lines, trim, words};
+use crate::kernel::text::{digits, is_device, lines, unknown, words};
 
-/// Of all devices together. An empty file is 0: nothing was read or written. After a line that cannot be read, what that
-/// line would have told is absent, because a sum without it would be wrong.
+/// Of all devices together. An empty file is 0: nothing was read or written. Where a device's number cannot be read its sum is
+/// absent, because a sum without it would be wrong; so are all where there is no row of a device but others.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Io {
     pub read_bytes: Option<u64>,
@@ -23,14 +23,15 @@ impl Io {
 
 pub fn parse(bytes: &[u8]) -> Parsed<Io> {
     let mut io = Io::ZERO;
-    let mut error = None;
+    let (mut error, mut devices, mut others) = (None, false, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        let device = parts.next().is_some_and(|d| d.contains(&b':'));
-        if !device {
-            error.get_or_insert_with(|| ParseError::new("io.stat", number, "a device and its counts", trim(line)));
-            return (Io::default(), error);
+        // A row without a device number is a path of another row's device (NVMe multipath), or a device that the kernel has no name for.
+        if !parts.next().is_some_and(is_device) {
+            others |= parts.any(|part| part.contains(&b'='));
+            continue;
         }
+        devices = true;
         for part in parts {
             let mut pair = part.splitn(2, |b| *b == b'=');
             let (key, value) = (pair.next(), pair.next().and_then(digits));
@@ -49,6 +50,9 @@ pub fn parse(bytes: &[u8]) -> Parsed<Io> {
             *slot = slot.zip(value).map(|(sum, n)| sum.saturating_add(n));
         }
     }
+    if !devices && lines(bytes).next().is_some() {
+        return (Io::default(), unknown("io.stat", bytes, others, "a device and its counts"));
+    }
     (io, error)
 }
 
@@ -64,6 +68,14 @@ mod tests {
         assert_eq!((io.read_bytes, io.written_bytes, io.discarded_bytes), (Some(11), Some(2), Some(5)));
         assert_eq!((io.reads, io.writes), (Some(4), Some(4)));
         assert_eq!(parse(b""), (Io::ZERO, None));
+    }
+
+    #[test]
+    fn a_row_without_a_device_number_costs_only_itself() {
+        let (io, error) = parse(b"(unknown) rbytes=9\n8:0 rbytes=1 wbytes=2\nnvme0c0n1 rbytes=7 wbytes=7\n");
+        assert_eq!((io.read_bytes, io.written_bytes, error), (Some(1), Some(2), None));
+        assert_eq!(parse(b"(unknown) rbytes=9\n"), (Io::default(), None));
+        assert!(parse(b"garbage\n").1.is_some());
     }
 
     #[test]

@@ -16,13 +16,13 @@ pub struct MemoryEvents {
 
 pub fn parse(bytes: &[u8]) -> Parsed<MemoryEvents> {
     let mut events = MemoryEvents::default();
-    let error = pairs("memory.events", bytes, |key, n| match key {
-        b"high" => events.high = Some(n),
-        b"max" => events.max = Some(n),
-        b"oom_kill" => events.oom_kill = Some(n),
-        b"oom_group_kill" => events.oom_group_kill = Some(n),
-        _ => {}
-    });
+    let wanted = &mut [
+        ("high", &mut events.high),
+        ("max", &mut events.max),
+        ("oom_kill", &mut events.oom_kill),
+        ("oom_group_kill", &mut events.oom_group_kill),
+    ];
+    let error = pairs("memory.events", bytes, wanted);
     (events, error)
 }
 

@@ -4,7 +4,7 @@
 //! Source: v1 the `total_` lines (the whole subtree), v2 all lines (always the whole subtree). Units: bytes and events.
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, trim};
+use crate::kernel::text::{digits, trim, unknown};
 
 /// Absent: the kernel has no such line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -74,25 +74,18 @@ fn parse(
     wanted: impl for<'a> Fn(&'a mut MemoryStat, &[u8]) -> Option<&'a mut Option<u64>>,
 ) -> Parsed<MemoryStat> {
     let mut stat = MemoryStat::default();
-    let mut error = None;
+    let (mut error, mut any) = (None, false);
     for (index, line) in bytes.split(|b| *b == b'\n').enumerate() {
         let space = line.iter().position(|b| *b == b' ');
-        let parts = space.and_then(|at| line.get(..at).zip(line.get(at + 1..)));
-        let good = match parts {
-            Some((key, value)) => match wanted(&mut stat, key) {
-                Some(slot) => {
-                    *slot = digits(value);
-                    slot.is_some()
-                }
-                // What nobody wants is not parsed; its end tells well enough whether it is a number.
-                None => value.last().is_some_and(u8::is_ascii_digit),
-            },
-            None => line.is_empty(),
-        };
-        if !good {
+        let (key, value) = space.and_then(|at| line.get(..at).zip(line.get(at + 1..))).unwrap_or((line, &[]));
+        let Some(slot) = wanted(&mut stat, key) else { continue };
+        any = true;
+        *slot = digits(value);
+        if slot.is_none() {
             error.get_or_insert_with(|| ParseError::new("memory.stat", index + 1, "a key and a number", trim(line)));
         }
     }
+    let error = error.or_else(|| unknown("memory.stat", bytes, any, "a key and a number"));
     (stat, error)
 }
 
@@ -118,7 +111,7 @@ mod tests {
         let (stat, error) = v2(b"anon 1x\nfile 2\nshme");
         assert_eq!((stat.anon, stat.file), (None, Some(2)));
         assert_eq!(error.unwrap().to_string(), r#"memory.stat, line 1: expected a key and a number, found "anon 1x""#);
-        let (_, error) = v2(b"anon 1\nshme");
+        let (_, error) = v2(b"anon 1\nshmem");
         assert_eq!(error.unwrap().line, 2, "a truncated line is an error");
     }
 

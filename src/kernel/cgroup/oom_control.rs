@@ -8,11 +8,7 @@ use crate::kernel::text::pairs;
 /// The number of kills; `None` on older kernels.
 pub fn oom_kills(bytes: &[u8]) -> Parsed<Option<u64>> {
     let mut kills = None;
-    let error = pairs("memory.oom_control", bytes, |key, n| {
-        if key == b"oom_kill" {
-            kills = Some(n);
-        }
-    });
+    let error = pairs("memory.oom_control", bytes, &mut [("oom_kill", &mut kills)]);
     (kills, error)
 }
 

@@ -7,11 +7,7 @@ use crate::kernel::text::pairs;
 
 pub fn limit_hits(bytes: &[u8]) -> Parsed<Option<u64>> {
     let mut hits = None;
-    let error = pairs("pids.events", bytes, |key, n| {
-        if key == b"max" {
-            hits = Some(n);
-        }
-    });
+    let error = pairs("pids.events", bytes, &mut [("max", &mut hits)]);
     (hits, error)
 }
 

@@ -12,7 +12,8 @@ pub struct Disk<'a> {
     /// Since 4.18.
     pub discarded: Option<Done>,
     pub flushed: Option<Flushed>,
-    pub in_flight: u64,
+    /// Absent when: the kernel has counted it down below 0, as some drivers make it.
+    pub in_flight: Option<u64>,
     /// In which anything was under way.
     pub busy_ms: u64,
     /// Of all operations together: of two at a time each second counts twice.
@@ -41,6 +42,8 @@ pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
     for (number, line) in lines(bytes) {
         match disk(line) {
             Some(disk) => disks.push(disk),
+            // Without a device number in front it is no row of a disk.
+            None if words(line).take(2).all(|word| digits(word).is_none()) => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("diskstats", number, "a disk and its numbers", trim(line)));
             }
@@ -61,8 +64,8 @@ fn disk(line: &[u8]) -> Option<Disk<'_>> {
     };
     let (read, written) = (done()?, done()?);
     let mut number = || words.next().and_then(digits);
-    let (in_flight, busy_ms, queue_ms) = (number()?, number()?, number()?);
-    let rest: Vec<u64> = words.map(digits).collect::<Option<_>>()?;
+    let (in_flight, busy_ms, queue_ms) = (number(), number()?, number()?);
+    let rest: Vec<u64> = words.map_while(digits).collect();
     let discarded = match rest[..] {
         [operations, _merged, sectors, ms, ..] => Some(Done { operations, sectors, ms }),
         _ => None,
@@ -89,7 +92,7 @@ mod tests {
         let (disks, error) = parse(text.as_bytes());
         assert_eq!(error, None);
         let first = &disks[0];
-        assert_eq!((first.name, first.in_flight, first.busy_ms, first.queue_ms), ("sda", 9, 10, 11));
+        assert_eq!((first.name, first.in_flight, first.busy_ms, first.queue_ms), ("sda", Some(9), 10, 11));
         assert_eq!(first.read, Done { operations: 1, sectors: 3, ms: 4 });
         assert_eq!(first.written, Done { operations: 5, sectors: 7, ms: 8 });
         let discarded = Some(Done { operations: 12, sectors: 14, ms: 15 });
@@ -107,7 +110,9 @@ mod tests {
             error.unwrap().to_string(),
             r#"diskstats, line 1: expected a disk and its numbers, found "8 1 sda1 1 2 3 4""#
         );
-        assert!(parse(format!("{OLD} 12 x\n").as_bytes()).0.is_empty());
+        let (disks, error) = parse(b"8 0 sda 1 2 3 4 5 6 7 8 -3 10 11 12 13 14 15 x\n");
+        assert_eq!((disks[0].in_flight, disks[0].busy_ms, error), (None, 10, None));
+        assert_eq!((disks[0].discarded.map(|done| done.ms), disks[0].flushed), (Some(15), None));
     }
 
     #[test]
@@ -121,7 +126,7 @@ mod tests {
             let text = format!("259 0 nvme0n1 {n} 0 {n} {n} {n} 0 {n} {n} {n} {n} {n}\n");
             let all = Done { operations: n, sectors: n, ms: n };
             let (disks, _) = parse(text.as_bytes());
-            prop_assert_eq!((disks[0].read, disks[0].written, disks[0].in_flight), (all, all, n));
+            prop_assert_eq!((disks[0].read, disks[0].written, disks[0].in_flight), (all, all, Some(n)));
         }
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {

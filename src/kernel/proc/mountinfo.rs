@@ -47,12 +47,18 @@ fn all(bytes: &[u8]) -> (Vec<MountInfo>, Option<ParseError>) {
     for (number, line) in text::lines(bytes) {
         match std::str::from_utf8(line).ok().and_then(|l| MountInfo::from_line(l).ok()) {
             Some(mount) => mounts.push(mount),
+            None if is_unknown(line) => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
             }
         }
     }
     (mounts, error)
+}
+
+/// Without the number of a mount in front it is no row of one.
+fn is_unknown(line: &[u8]) -> bool {
+    text::words(line).next().and_then(text::digits).is_none()
 }
 
 /// What is mounted where `path` lies: a device, or what else the file system is called by. `path`: absolute, without links.
@@ -122,7 +128,7 @@ pub struct Filesystem {
 /// Each mount is counted once: here, or as one of `shown`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filesystems {
-    /// One for each superblock, its shortest mount point; in order of length, so that those of the host come first.
+    /// One for each superblock, its shortest mount point, of those that can be written if there are any; in order of length, so that those of the host come first.
     pub shown: Vec<Filesystem>,
     /// The kernel's own, memory, images that are always full, layers over others.
     pub no_storage: usize,
@@ -162,6 +168,8 @@ struct Line<'a> {
     parent: &'a [u8],
     superblock: &'a str,
     mount_point: &'a [u8],
+    /// Whether this mount is read-only; its file system may be written all the same.
+    is_readonly: bool,
     fs_type: &'a str,
     source: &'a [u8],
     super_options: &'a [u8],
@@ -174,12 +182,13 @@ impl<'a> Line<'a> {
         let (id, parent) = (words.next()?, words.next()?);
         text::digits(id).and(text::digits(parent))?;
         let superblock = std::str::from_utf8(words.next()?).ok().filter(|numbers| numbers.contains(':'))?;
-        let (_root, mount_point, _options) = (words.next()?, words.next()?, words.next()?);
+        let (_root, mount_point, options) = (words.next()?, words.next()?, words.next()?);
         words.by_ref().find(|word| *word == b"-")?;
         let fs_type = std::str::from_utf8(words.next()?).ok().filter(|name| !name.is_empty())?;
         let (source, super_options) = (words.next()?, words.next()?);
         mount_point.first().filter(|b| **b == b'/')?;
-        Some(Line { id, parent, superblock, mount_point, fs_type, source, super_options })
+        let is_readonly = options.split(|b| *b == b',').any(|option| option == b"ro");
+        Some(Line { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
     }
 
     /// As [`is_hidden`].
@@ -211,6 +220,7 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     for (number, line) in text::lines(bytes) {
         match Line::parse(line) {
             Some(mount) => all.push(mount),
+            None if is_unknown(line) => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("mountinfo", number, "a mount", line));
             }
@@ -229,7 +239,8 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
         }
     }
     for (superblock, mut mounts) in by_superblock {
-        mounts.sort_by_key(|(_, mount)| order(mount.mount_point));
+        // statvfs of a read-only bind is read-only, though its file system can be written.
+        mounts.sort_by_key(|(_, mount)| (mount.is_readonly, order(mount.mount_point)));
         // Only of those that come before the one that is shown: with thousands of mounts each question goes over all.
         let seen = mounts.iter().position(|(at, mount)| !mount.is_hidden(all.get(at + 1..).unwrap_or_default()));
         found.hidden += seen.unwrap_or(mounts.len());
@@ -370,6 +381,18 @@ mod tests {
         ];
         assert_eq!(shown(&found), expected);
         assert_eq!((found.no_storage, found.repeated, found.hidden, found.on_demand), (6, 3, 0, 0));
+    }
+
+    #[test]
+    fn a_read_only_bind_with_a_shorter_path_does_not_stand_for_its_file_system() {
+        let text = b"27 1 8:1 / / rw - ext4 /dev/sda1 rw\n30 27 7:0 / /very/long/path rw,relatime - ext4 /dev/loop0 rw\n\
+            31 27 7:0 / /ro ro,relatime - ext4 /dev/loop0 rw\n32 27 8:2 / /cd ro - ext4 /dev/sda2 ro\n";
+        let (found, _) = filesystems(text);
+        assert_eq!(
+            shown(&found),
+            ["8:1 / ext4 /dev/sda1", "8:2 /cd ext4 /dev/sda2", "7:0 /very/long/path ext4 /dev/loop0"]
+        );
+        assert_eq!(found.repeated, 1);
     }
 
     #[test]

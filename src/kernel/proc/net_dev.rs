@@ -27,6 +27,8 @@ pub fn parse(bytes: &[u8]) -> Parsed<Vec<Interface>> {
     for (number, line) in lines(bytes).filter(|(number, _)| *number > 2) {
         match interface(line) {
             Some(interface) => interfaces.push(interface),
+            // Without a name in front of a colon it is no row of an interface.
+            None if !line.contains(&b':') => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("net/dev", number, "a name and 16 numbers", trim(line)));
             }
