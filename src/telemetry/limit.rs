@@ -2,6 +2,7 @@
 //! Pure: time comes in.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::hash::Hash;
 use std::time::{Duration, Instant};
 
@@ -73,9 +74,106 @@ impl<K: Eq + Hash + Clone> Limiter<K> {
     }
 }
 
+/// One line that comes again and again: it passes at once, again after a minute, and then ever more rarely.
+#[derive(Debug)]
+pub struct Repeats<K> {
+    /// Bounded; what finds no place here passes.
+    keys: HashMap<K, Repeat>,
+    /// Counts to be logged.
+    counts: Vec<Suppressed<K>>,
+}
+
+#[derive(Debug)]
+struct Repeat {
+    seen: Instant,
+    passed: Instant,
+    wait: Duration,
+    suppressed: u64,
+}
+
+impl<K> Default for Repeats<K> {
+    fn default() -> Repeats<K> {
+        Repeats { keys: HashMap::new(), counts: Vec::new() }
+    }
+}
+
+impl<K: Eq + Hash + Clone> Repeats<K> {
+    const KEYS: usize = 4096;
+    const FIRST_WAIT: Duration = Duration::from_secs(60);
+    const LONGEST_WAIT: Duration = Duration::from_secs(3600);
+    /// A line that did not come for so long is a new one.
+    const FORGET: Duration = Duration::from_secs(600);
+
+    /// Whether the line may pass.
+    pub fn pass(&mut self, key: &K, now: Instant) -> bool {
+        let is_full = self.keys.len() >= Self::KEYS;
+        match self.keys.entry(key.clone()) {
+            Entry::Vacant(entry) => {
+                if !is_full {
+                    entry.insert(Repeat { seen: now, passed: now, wait: Self::FIRST_WAIT, suppressed: 0 });
+                }
+                true
+            }
+            Entry::Occupied(mut entry) => {
+                let repeat = entry.get_mut();
+                repeat.seen = now;
+                if now.saturating_duration_since(repeat.passed) < repeat.wait {
+                    repeat.suppressed += 1;
+                    return false;
+                }
+                (repeat.passed, repeat.wait) = (now, (repeat.wait * 2).min(Self::LONGEST_WAIT));
+                let lines = std::mem::take(&mut repeat.suppressed);
+                self.counts.push(Suppressed { key: key.clone(), lines });
+                true
+            }
+        }
+    }
+
+    /// What was held back before the lines that have passed since, and of those that came no more.
+    pub fn drain(&mut self, now: Instant) -> Vec<Suppressed<K>> {
+        let mut counts = std::mem::take(&mut self.counts);
+        self.keys.retain(|key, repeat| {
+            let is_over = now.saturating_duration_since(repeat.seen) >= Self::FORGET;
+            if is_over {
+                counts.push(Suppressed { key: key.clone(), lines: repeat.suppressed });
+            }
+            !is_over
+        });
+        counts.retain(|held| held.lines > 0);
+        counts
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_fault_of_each_second_passes_once_then_rarely_and_with_a_count() {
+        let start = Instant::now();
+        let mut repeats = Repeats::default();
+        let (mut passed, mut told) = (Vec::new(), 0);
+        for second in 0..86_400 {
+            let now = start + Duration::from_secs(second);
+            if repeats.pass(&"a", now) {
+                passed.push(second);
+            }
+            told += repeats.drain(now).iter().map(|held| held.lines).sum::<u64>();
+        }
+        assert_eq!(passed[..5], [0, 60, 180, 420, 900]);
+        assert!(passed.len() < 32, "{passed:?}");
+        let end = start + Duration::from_secs(86_400) + Repeats::<&str>::FORGET;
+        told += repeats.drain(end).iter().map(|held| held.lines).sum::<u64>();
+        assert_eq!(passed.len() as u64 + told, 86_400, "each line was logged or counted");
+        assert!(repeats.pass(&"a", end) && repeats.pass(&"b", end), "one that comes back later is a new one");
+    }
+
+    #[test]
+    fn the_number_of_repeating_lines_is_bounded() {
+        let mut repeats = Repeats::default();
+        (0..9_000).for_each(|key| assert!(repeats.pass(&key, Instant::now())));
+        assert_eq!(repeats.keys.len(), Repeats::<i32>::KEYS);
+    }
 
     const WINDOW: Duration = Duration::from_secs(10);
 

@@ -1,19 +1,22 @@
 //! Logs: one line per event, fields instead of prose, on standard error. `tracing` is the one way to log.
 
-use std::fmt;
+use std::collections::hash_map::DefaultHasher;
+use std::fmt::{self, Write as _};
+use std::hash::{Hash as _, Hasher};
 use std::io::IsTerminal;
 use std::str::FromStr;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use tracing::callsite::Identifier;
+use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
 use tracing_subscriber::layer::{Context, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::limit::Limiter;
+use super::limit::{Limiter, Repeats};
 use super::line::OneLine;
 use super::metrics::Metrics;
 use super::panics::{self, lock};
@@ -83,7 +86,7 @@ pub fn init(level: LogLevel) -> Result<(), LoggingError> {
     let lines = lines.log_internal_errors(false);
     tracing_subscriber::registry()
         .with(level.filter())
-        .with(RepeatLimit { lines: Arc::clone(repeats()) })
+        .with(RepeatLimit { lines: Arc::clone(held_back()) })
         .with(lines)
         .try_init()
         .map_err(|_| LoggingError::Twice)?;
@@ -98,16 +101,70 @@ struct Place {
     name: &'static str,
 }
 
-type Repeats = Mutex<Limiter<Place>>;
-
-fn repeats() -> &'static Arc<Repeats> {
-    static REPEATS: OnceLock<Arc<Repeats>> = OnceLock::new();
-    REPEATS.get_or_init(|| Arc::new(Mutex::new(Limiter::new(BURST, WINDOW))))
+/// Which warnings and errors are held back.
+struct HeldBack {
+    /// A place, and the text of its line without numbers: one fault, as often as it comes.
+    faults: Repeats<(Place, u64)>,
+    places: Limiter<Place>,
+    /// Since the last tick.
+    lines: u64,
 }
 
-/// Holds back warnings and errors of a place that logs too many of them.
+impl HeldBack {
+    fn new(burst: u32) -> HeldBack {
+        HeldBack { faults: Repeats::default(), places: Limiter::new(burst, WINDOW), lines: 0 }
+    }
+    fn pass(&mut self, place: Place, fault: u64, now: Instant) -> bool {
+        let key = (place, fault);
+        let passes = self.faults.pass(&key, now) && self.places.pass(&key.0, now);
+        self.lines += u64::from(!passes);
+        passes
+    }
+}
+
+fn held_back() -> &'static Arc<Mutex<HeldBack>> {
+    static HELD_BACK: OnceLock<Arc<Mutex<HeldBack>>> = OnceLock::new();
+    HELD_BACK.get_or_init(|| Arc::new(Mutex::new(HeldBack::new(BURST))))
+}
+
+/// The text of a line. Numbers are left out, and digits of errors: a fault whose duration grows is the same fault.
+#[derive(Default)]
+struct Fault {
+    hash: DefaultHasher,
+    is_error: bool,
+}
+
+impl Fault {
+    fn of(event: &Event<'_>) -> u64 {
+        let mut fault = Fault::default();
+        event.record(&mut fault);
+        fault.hash.finish()
+    }
+}
+
+impl fmt::Write for Fault {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        text.bytes().filter(|b| !self.is_error || !b.is_ascii_digit()).for_each(|b| b.hash(&mut self.hash));
+        Ok(())
+    }
+}
+
+impl Visit for Fault {
+    fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
+        self.is_error = matches!(field.name(), "error" | "reason" | "why" | "problem");
+        field.name().hash(&mut self.hash);
+        let _ = write!(self, "{value:?}");
+    }
+    fn record_f64(&mut self, _: &Field, _: f64) {}
+    fn record_i64(&mut self, _: &Field, _: i64) {}
+    fn record_u64(&mut self, _: &Field, _: u64) {}
+    fn record_i128(&mut self, _: &Field, _: i128) {}
+    fn record_u128(&mut self, _: &Field, _: u128) {}
+}
+
+/// Holds back a warning or error that comes again and again, and those of a place that logs too many of them.
 struct RepeatLimit {
-    lines: Arc<Repeats>,
+    lines: Arc<Mutex<HeldBack>>,
 }
 
 impl<S: Subscriber> Layer<S> for RepeatLimit {
@@ -117,17 +174,20 @@ impl<S: Subscriber> Layer<S> for RepeatLimit {
             return true;
         }
         let place = Place { callsite: metadata.callsite(), name: metadata.name() };
-        lock(&self.lines).pass(&place, Instant::now())
+        lock(&self.lines).pass(place, Fault::of(event), Instant::now())
     }
 }
 
 /// Says what was held back since the last time. Called by the sampler, once per tick.
 pub fn tell_suppressed(metrics: &Metrics) {
-    let told = lock(repeats()).drain(Instant::now());
-    for held in told {
-        metrics.lines_suppressed(held.lines);
-        // `name` is `event src/file.rs:12`.
-        tracing::warn!(lines = held.lines, place = held.key.name, "lines of one place were held back");
+    let (now, mut held_back) = (Instant::now(), lock(held_back()));
+    let (faults, places) = (held_back.faults.drain(now), held_back.places.drain(now));
+    metrics.lines_suppressed(std::mem::take(&mut held_back.lines));
+    drop(held_back);
+    // `name` is `event src/file.rs:12`.
+    let faults = faults.into_iter().map(|held| (held.lines, held.key.0.name));
+    for (lines, place) in faults.chain(places.into_iter().map(|held| (held.lines, held.key.name))) {
+        tracing::warn!(lines, place, "lines of one place were held back");
     }
 }
 
@@ -162,7 +222,7 @@ mod tests {
     fn logged(burst: u32, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writer = kept.clone();
-        let limit = RepeatLimit { lines: Arc::new(Mutex::new(Limiter::new(burst, WINDOW))) };
+        let limit = RepeatLimit { lines: Arc::new(Mutex::new(HeldBack::new(burst))) };
         let writer = OneLine(move || writer.clone());
         let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(limit).with(lines), work);
@@ -173,13 +233,26 @@ mod tests {
     fn a_place_that_warns_without_end_is_held_back_and_information_is_not() {
         let text = logged(3, || {
             for n in 0..50 {
-                tracing::warn!(n, "a fault");
+                tracing::warn!(task = format!("task-{n}"), "a fault");
                 tracing::info!(n, "progress");
             }
         });
         assert_eq!(text.matches("a fault").count(), 3);
         assert_eq!(text.matches("progress").count(), 50);
         assert_eq!(text.lines().count(), 53, "one line per event");
+    }
+
+    #[test]
+    fn a_fault_that_comes_again_is_logged_once_whatever_its_numbers_and_another_one_at_once() {
+        let text = logged(20, || {
+            for n in 0..50_u64 {
+                for collector in ["cpu", "disk"] {
+                    tracing::warn!(collector, so_far = n, error = %format!("no answer for {n} s"), "a collector failed");
+                }
+            }
+        });
+        assert_eq!(text.lines().count(), 2, "{text}");
+        assert!(text.contains("cpu") && text.contains("disk"));
     }
 
     #[test]
