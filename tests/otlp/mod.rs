@@ -19,7 +19,7 @@ use std::time::{Duration, SystemTime};
 use crate::common::{Agent, AgentOptions, how_many, patience, wait_for};
 use opentelemetry_proto::tonic::collector::metrics::v1::{ExportMetricsPartialSuccess, ExportMetricsServiceResponse};
 use prost::Message;
-use receiver::{Reaction, Receiver, Request, plain};
+use receiver::{PROTOBUF, Reaction, Receiver, Request, plain};
 
 fn agent(receiver: &Receiver, more: &[(&str, &str)]) -> Agent {
     Agent::with(AgentOptions { env: receiver.env(more), ..AgentOptions::default() })
@@ -171,7 +171,7 @@ fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
         let partial =
             ExportMetricsPartialSuccess { rejected_data_points: 3, error_message: "three are odd".to_owned() };
         let answer = ExportMetricsServiceResponse { partial_success: (n < 2).then_some(partial) };
-        Reaction::Answer(200, Vec::new(), answer.encode_to_vec())
+        Reaction::Answer(200, vec![(PROTOBUF.0, PROTOBUF.1.to_owned())], answer.encode_to_vec())
     });
     let agent = agent(&receiver, &[("OTEL_METRIC_EXPORT_INTERVAL", "60000")]);
     let [enqueued, exported, rejected, dropped, _] = wait_for("all but one point", limit(), || {
@@ -185,6 +185,34 @@ fn one_bad_point_is_refused_alone_and_a_partial_success_is_never_sent_again() {
     assert_eq!(taken as u64, enqueued - 1, "each other point came once");
     assert_eq!(exported, enqueued - rejected);
     assert!(!parts.iter().any(|part| part.points().iter().any(is_bad)));
+    agent.stop();
+}
+
+/// A portal, a proxy's page, another service at this address: none of them has the points, whatever the status.
+#[test]
+fn a_page_with_status_200_is_no_success_and_the_batch_stays_durable() {
+    let is_up = Arc::new(AtomicBool::new(false));
+    let up = Arc::clone(&is_up);
+    let receiver = Receiver::start(move |n, _| match up.load(Ordering::SeqCst) {
+        true => plain(200),
+        false => {
+            let page = format!("<!doctype html><title>Log in, {n}</title>").into_bytes();
+            Reaction::Answer(200, vec![("content-type", "text/html; charset=utf-8".to_owned())], page)
+        }
+    });
+    let mut agent = agent(&receiver, &[]);
+    let log = wait_for("it to be asked again", limit(), || (receiver.seen().len() > 2).then(|| agent.log()));
+    let lines: Vec<&str> = log.lines().filter(|line| line.contains("they wait")).collect();
+    assert!(lines.len() == 1 && lines[0].contains("text/html"), "once: {lines:?}");
+    let [_, exported, rejected, _, queued] = wait_for("the books", limit(), || ledger(&agent));
+    assert!(exported == 0 && rejected == 0 && queued > 0, "{exported} exported, {rejected} rejected");
+    let first = receiver.seen()[0].0.body.clone();
+    agent.kill();
+    is_up.store(true, Ordering::SeqCst);
+    let before = receiver.seen().len();
+    agent.start_again();
+    wait_for("it to be taken", limit(), || ledger(&agent).filter(|counts| counts[1] > 0));
+    assert!(receiver.seen()[before].0.body == first, "the batch that was answered with a page comes again");
     agent.stop();
 }
 

@@ -26,6 +26,8 @@ pub enum Reaction {
     Slowly,
 }
 
+pub const PROTOBUF: (&str, &str) = ("content-type", "application/x-protobuf");
+
 pub fn plain(status: u16) -> Reaction {
     Reaction::Answer(status, Vec::new(), Vec::new())
 }

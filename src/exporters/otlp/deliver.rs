@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use super::delta::{Delta, Notes};
 use super::outbox::Outbox;
 use super::parts::points;
-use super::send::{Answer, Sender};
+use super::answer::Answer;
+use super::send::Sender;
 use super::{batch, packed};
 
 /// The first wait is up to this long, each one after it up to twice the one before.
@@ -37,6 +38,14 @@ struct Way {
     bad: Option<u32>,
 }
 
+/// Why a parcel waits, and for how long if the collector names a time.
+struct Later {
+    after: Option<Duration>,
+    /// As it is counted: of one that keeps on answering the same the text may differ each time.
+    code: String,
+    message: String,
+}
+
 /// Until the outbox is closed.
 pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<Delta>) {
     let (destination, signal) = (outbox.destination(), outbox.signal().as_str());
@@ -54,10 +63,10 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
                 tries = 0;
                 outbox.settle(current.id, current.rejected);
             }
-            Some((after, message)) => {
-                if tries == 0 || told != message {
+            Some(Later { after, code, message }) => {
+                if tries == 0 || told != code {
                     tracing::warn!(destination, signal, reason = message, "collector did not take points: they wait");
-                    told = message;
+                    told = code;
                 }
                 let wait = wait(tries, after);
                 tries = tries.saturating_add(1);
@@ -68,13 +77,13 @@ pub(super) fn run(outbox: &Arc<Outbox>, sender: &mut Sender, mut delta: Option<D
     }
 }
 
-/// Sends what is left of a parcel. `None`: all of it has landed; else when to go on, and why.
+/// Sends what is left of a parcel. `None`: all of it has landed.
 fn go_on(
     outbox: &Outbox,
     sender: &mut Sender,
     delta: &mut Option<Delta>,
     (way, is_retry): (&mut Way, bool),
-) -> Option<(Option<Duration>, String)> {
+) -> Option<Later> {
     let mut is_retry = is_retry;
     while let Some((count, bytes)) = way.rest.last() {
         let count = *count;
@@ -102,10 +111,10 @@ fn go_on(
         };
         let asked = Instant::now();
         let (code, answer) = sender.send(&told);
-        outbox.asked(code, is_retry, asked.elapsed());
+        outbox.asked(code.clone(), is_retry, asked.elapsed());
         is_retry = false;
         match answer {
-            Answer::Later { after, message } => return Some((after, message)),
+            Answer::Later { after, message } => return Some(Later { after, code, message }),
             Answer::Taken { rejected, message } => {
                 if rejected > 0 || !message.is_empty() {
                     tracing::warn!(

@@ -7,6 +7,7 @@
 //! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
 //! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
 
+mod answer;
 mod batch;
 mod collect;
 mod deliver;
