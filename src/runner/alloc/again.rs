@@ -6,6 +6,7 @@
 //! Between the request and the last arrow the alloc's record says `again`: the next agent goes on with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::Alloc;
 use super::cell::TaskCell;
@@ -13,6 +14,7 @@ use super::edit::Edit;
 use super::show::Save;
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
+use crate::model::units::Nanos;
 use crate::runner::decide::coordinator::Order;
 use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::kept::record::Restart;
@@ -38,13 +40,14 @@ pub enum Refusal {
 
 impl Alloc {
     /// Asks for a new attempt in place of the one that runs; its owner is told by [`Alloc::nudge`]. Asking for what is
-    /// under way already changes nothing.
+    /// under way already changes nothing. `delay`: before its own.
     ///
     /// Errors: what the task is doing instead of running.
-    pub fn restart(&self, at: usize, reason: &str) -> Result<(), TaskState> {
+    pub fn restart(&self, at: usize, reason: &str, delay: Duration) -> Result<(), TaskState> {
+        let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
         self.edit(at, |edit| match step(edit.state(), Cue::Restart) {
             (state, Some(Action::SendKillSignal)) => {
-                *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), signalled_at: None });
+                *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), delay, signalled_at: None });
                 edit.enter_state(state);
                 edit.event(EventKind::RestartSignaled, "restarting in its place", &[("reason", reason.to_owned())]);
                 Ok(())
@@ -103,6 +106,7 @@ impl Alloc {
         let mut batch = Batch::default();
         let asked = inner.record.again;
         inner.record.again = true;
+        inner.record.again_asked_at.get_or_insert_with(|| self.ctx.line.now());
         inner.record.failed_setup = None;
         let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
@@ -145,7 +149,7 @@ impl Alloc {
         if !hopeless && !inner.cells.iter().zip(&self.orders).all(waits) {
             return;
         }
-        inner.record.again = false;
+        (inner.record.again, inner.record.again_asked_at) = (false, None);
         let mut batch = Batch::default();
         self.put_alloc(&inner, &mut batch);
         // An agent that dies before it is written finds them all waiting, and comes here again.
@@ -166,7 +170,8 @@ impl Edit<'_> {
     pub fn recall_if_again(&mut self) {
         if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), Cue::Recall);
-            *self.restart() = Some(Restart { whole: true, asked_at: self.steady(), signalled_at: None });
+            let (asked_at, delay) = (self.steady(), Nanos::ZERO);
+            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None });
             self.enter_state(state);
         }
     }

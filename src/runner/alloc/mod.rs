@@ -32,7 +32,7 @@ use super::decide::wish::{Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
 use super::hooks::Hooks;
-use super::kept::record::{self, AllocRecord, Backoff, Kill, TaskRecord};
+use super::kept::record::{self, AllocRecord, Backoff, Kill, Restart, TaskRecord};
 use super::kept::samples::Whose;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
@@ -251,6 +251,17 @@ impl Alloc {
     /// That somebody asked for a task's end.
     pub fn kill(&self, at: usize) -> Option<Kill> {
         self.lock().cells[at].record.kill
+    }
+    /// The requested restart of a task whose attempt has not ended yet.
+    pub fn restart_asked(&self, at: usize) -> Option<Restart> {
+        self.lock().cells[at].record.restart
+    }
+    /// What a task of it waits before its kill signal, when it is restarted with all others: what is left of its group's delay, and
+    /// its own.
+    pub fn recall_delay(&self, at: usize) -> Nanos {
+        let waited = self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
+        let left = Nanos::from_duration(self.group().shutdown_delay).saturating_sub(waited);
+        left.saturating_add(Nanos::from_duration(self.task(at).shutdown_delay))
     }
     /// Its wait for its next attempt. Of an agent that had the wall clock alone it is what its status says.
     pub fn backoff(&self, at: usize) -> Option<Backoff> {

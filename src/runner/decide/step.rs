@@ -99,7 +99,7 @@ pub enum Action {
     Launch,
     /// Wake up after the delay, for a restart.
     WaitToRestart { delay: Nanos, reason: RestartReason },
-    /// The kill signal to the main process (after the task's delay), and a timer for its grace.
+    /// The kill signal to the main process (after its delay), and a timer for its grace.
     SendKillSignal,
     /// A timer for the grace alone: there is no process yet.
     AwaitLaunch,
@@ -139,6 +139,7 @@ pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
         }
         (Killing | Restarting | Recalled, GraceOver) => (state, Some(ForceKill)),
 
+        (Restarting | Recalled, DelayOver) => (state, Some(SendKillSignal)),
         (Running, Restart) => (Restarting, Some(SendKillSignal)),
         (Restarting, Exited(_)) => {
             (Backoff, Some(WaitToRestart { delay: Nanos::ZERO, reason: RestartReason::Requested }))
@@ -154,8 +155,8 @@ pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
         | (Running, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | GraceOver)
         | (Backoff, Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | DelayOver | GraceOver | Restart)
         | (Killing, Start | Restored | Lost | BackoffOver | Kill | Restart | Recall)
-        | (Restarting, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | DelayOver | Restart)
-        | (Recalled, Start | Restored | Lost | BackoffOver | DelayOver | Restart | Recall)
+        | (Restarting, Start | Restored | Lost | Started | StartFailed(_) | BackoffOver | Restart)
+        | (Recalled, Start | Restored | Lost | BackoffOver | Restart | Recall)
         | (
             Dead,
             Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | BackoffOver | Kill | DelayOver | GraceOver

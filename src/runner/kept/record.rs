@@ -53,6 +53,9 @@ pub struct AllocRecord {
     /// All its tasks are to begin anew, and some are not ready for it yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
+    /// When that was requested.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_asked_at: Option<Steady>,
     /// It cannot be set up: why. Its tasks fail without ever having started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
@@ -117,9 +120,24 @@ pub struct Restart {
     /// Its whole alloc begins anew: the next attempt waits for its turn.
     pub whole: bool,
     pub asked_at: Steady,
+    /// From then to its kill signal: the task's `shutdown_delay`, and what is left of its group's where all that runs is restarted.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub delay: Nanos,
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_zero(delay: &Nanos) -> bool {
+    *delay == Nanos::ZERO
+}
+
+impl Restart {
+    /// Its kill signal is due, so that what ends from then on has obeyed it.
+    pub fn is_due(self, at: Steady) -> bool {
+        self.signalled_at.is_some() || self.asked_at.plus(self.delay) <= at
+    }
 }
 
 /// A task's wait for its next attempt.

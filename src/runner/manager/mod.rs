@@ -329,6 +329,7 @@ impl Manager {
             cgroup,
             finished: None,
             stop_asked_at: None,
+            again_asked_at: None,
             expired: false,
             again: false,
             failed_setup: None,

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::owner::Created;
 use super::{Handle, Manager, RunnerError};
@@ -106,14 +107,16 @@ impl Manager {
                 let at = Self::task_of(&alloc, name)?;
                 self.may_begin(&alloc)?;
                 let refused = |state| RunnerError::NotRunning { task: alloc.task(at).name.clone(), state };
-                alloc.restart(at, REASON).map_err(refused)?;
+                alloc.restart(at, REASON, Duration::ZERO).map_err(refused)?;
                 self.record_restarts(&alloc, &[at]).await;
                 Ok(vec![alloc.task(at).name.clone()])
             }
             Restarted::Running => {
                 self.may_begin(&alloc)?;
+                // Nothing of the group goes on: so its own delay holds too.
+                let delay = alloc.group().shutdown_delay;
                 let restarted: Vec<usize> =
-                    (0..alloc.group().tasks.len()).filter(|at| alloc.restart(*at, REASON).is_ok()).collect();
+                    (0..alloc.group().tasks.len()).filter(|at| alloc.restart(*at, REASON, delay).is_ok()).collect();
                 if restarted.is_empty() {
                     return Err(RunnerError::NothingRunning(id.clone()));
                 }

@@ -93,10 +93,9 @@ impl Owner {
         self.attempt = Some(attempt);
         self.timer = None;
         self.run_beside(Phase::Poststart);
-        match (action, self.alloc.kill(self.at)) {
-            (Some(Action::SendKillSignal), Some(kill)) => self.await_delay(kill.asked_at, true).await,
-            (Some(Action::SendKillSignal), None) => self.signal_recorded().await,
-            (_, _) => self.settle = Some(Instant::now() + SETTLE),
+        match action {
+            Some(Action::SendKillSignal) => self.await_delay(true).await,
+            _ => self.settle = Some(Instant::now() + SETTLE),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Owner {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
             let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
             let killed =
-                killed || edit.restart().is_some_and(|r| r.signalled_at.is_some() || r.asked_at <= finished_at);
+                killed || edit.restart().is_some_and(|restart| restart.is_due(finished_at));
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             exit.lost_output = end.lost_output;
@@ -122,7 +122,7 @@ impl Owner {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
-        (self.timer, self.give_up_at, self.beside) = (None, None, None);
+        (self.timer, self.give_up_at, self.beside, self.restart_asked) = (None, None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let (now, steady) = (edit.now, edit.steady());
             if !killed {

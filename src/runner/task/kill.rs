@@ -9,7 +9,7 @@ use super::exit::exit_of;
 use super::{Answer, Owner, late};
 use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Failure};
-use crate::model::units::{Nanos, Steady};
+use crate::model::units::Nanos;
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::coordinator::Cause;
@@ -67,7 +67,7 @@ impl Owner {
             }
             Some(Action::SendKillSignal) => {
                 self.alloc.edit(self.at, |edit| edit.enter_state(state));
-                self.await_delay(asked_at, first).await;
+                self.await_delay(first).await;
             }
             Some(Action::AwaitLaunch) => {
                 let grace = self.alloc.task(self.at).kill_timeout;
@@ -96,30 +96,33 @@ impl Owner {
                 if told || self.attempt.is_none() {
                     self.alloc.save_aside(self.at);
                 } else {
-                    self.signal_recorded().await;
+                    self.await_delay(true).await;
                 }
             }
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::AwaitTurn) | None => {}
         }
     }
 
-    /// A restart was asked for, and is on record: its attempt is told. No `shutdown_delay`: nobody takes it for gone.
+    /// A restart was requested, and is on record: its delay begins, once.
     pub(super) fn restart(&mut self) {
-        let told = self.alloc.signalled_at(self.at).is_some();
-        if self.state().restarts() && !told && self.attempt.is_some() {
-            self.send_kill_signal();
+        let asked = self.alloc.restart_asked(self.at).filter(|restart| restart.signalled_at.is_none());
+        let Some(asked_at) = asked.map(|restart| restart.asked_at) else { return };
+        if self.state().restarts() && self.attempt.is_some() && self.restart_asked != Some(asked_at) {
+            self.announce_delay();
+            self.prepare();
         }
     }
 
     /// Its whole alloc begins anew: it ends, and waits for its turn.
     pub(super) async fn recall(&mut self) {
+        let delay = self.alloc.recall_delay(self.at);
         let action = self.alloc.edit(self.at, |edit| {
             let signalled_at = edit.restart().and_then(|r| r.signalled_at);
             let (state, action) = step(edit.state(), Cue::Recall);
             match action {
                 Some(Action::AwaitTurn) => edit.turn_back(state),
                 Some(_) => {
-                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.steady(), signalled_at });
+                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at });
                     edit.enter_state(state);
                 }
                 None => {}
@@ -131,7 +134,8 @@ impl Owner {
                 self.timer = None;
                 self.persist_and_show().await;
             }
-            Some(Action::SendKillSignal) => self.signal_recorded().await,
+            Some(Action::SendKillSignal) => self.await_delay(true).await,
+            Some(Action::AwaitEnd) if self.alloc.signalled_at(self.at).is_none() => self.await_delay(true).await,
             Some(Action::AwaitLaunch) => {
                 self.alloc.save_aside(self.at);
                 let grace = self.alloc.task(self.at).kill_timeout;
@@ -142,17 +146,40 @@ impl Owner {
         }
     }
 
-    /// The task's `shutdown_delay`, then its signal.
-    pub(super) async fn await_delay(&mut self, asked_at: Steady, first: bool) {
-        let delay = self.alloc.task(self.at).shutdown_delay;
-        let left = Nanos::from_duration(delay).saturating_sub(self.steady().since(asked_at)).as_duration();
-        if first && !left.is_zero() {
+    /// Its delay, then its signal. `first`: the delay begins, with an event.
+    pub(super) async fn await_delay(&mut self, first: bool) {
+        if first {
+            self.announce_delay();
+        }
+        self.record_wish().await;
+        self.prepare();
+    }
+
+    /// From the wish to its kill signal, and what is left of that. A restart of all has its group's delay in it; one that is
+    /// overtaken by a stop waits as for that.
+    fn delay(&self) -> (Duration, Duration) {
+        let task = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
+        let (asked_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_asked(self.at)) {
+            (Some(kill), _) => (kill.asked_at, task),
+            (None, Some(restart)) => (restart.asked_at, restart.delay),
+            (None, None) => return (Duration::ZERO, Duration::ZERO),
+        };
+        (delay.as_duration(), delay.saturating_sub(self.steady().since(asked_at)).as_duration())
+    }
+
+    fn announce_delay(&mut self) {
+        self.restart_asked = self.alloc.restart_asked(self.at).map(|restart| restart.asked_at);
+        let (delay, left) = self.delay();
+        if !left.is_zero() {
             self.alloc.edit(self.at, |edit| {
                 let details = [("delay_ns", delay.as_nanos().to_string())];
                 edit.event(EventKind::ShutdownDelay, format!("waiting {delay:?} before its kill signal"), &details);
             });
         }
-        self.record_wish().await;
+    }
+
+    /// The hooks before its kill signal, beside its delay.
+    pub(super) fn prepare(&mut self) {
         if !self.run_beside(Phase::Prekill) {
             self.prepared();
         }
@@ -168,19 +195,14 @@ impl Owner {
         }
     }
 
-    /// Its kill signal, without a delay before it.
-    pub(super) async fn signal_recorded(&mut self) {
-        self.record_wish().await;
-        self.send_kill_signal();
-    }
-
     /// What comes before its kill signal is done: what is left of its delay, then the signal.
     pub(super) fn prepared(&mut self) {
-        let Some(kill) = self.alloc.kill(self.at).filter(|_| self.state() == State::Killing) else { return };
-        let delay = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
-        match delay.saturating_sub(self.steady().since(kill.asked_at)).as_duration() {
-            Duration::ZERO => self.send_kill_signal(),
-            left => self.timer = Some((Instant::now() + left, Cue::DelayOver)),
+        if self.attempt.is_none() || !(self.state() == State::Killing || self.state().restarts()) {
+            return;
+        }
+        match self.delay() {
+            (_, Duration::ZERO) => self.send_kill_signal(),
+            (_, left) => self.timer = Some((Instant::now() + left, Cue::DelayOver)),
         }
     }
 

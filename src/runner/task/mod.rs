@@ -70,6 +70,8 @@ struct Owner {
     /// When its start is recorded.
     settle: Option<Instant>,
     kill_asked: Option<Instant>,
+    /// When the restart was requested whose delay has begun.
+    restart_asked: Option<Steady>,
 }
 
 /// What an owner waits for.
@@ -112,6 +114,7 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
         timer: None,
         settle: None,
         kill_asked: None,
+        restart_asked: None,
     };
     // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
     Box::pin(owner.enter(entry)).await;
@@ -224,7 +227,8 @@ impl Owner {
                     self.note_obeyed(&end);
                     self.exited(*end).await;
                 } else if self.state().restarts() {
-                    self.send_kill_signal();
+                    self.restart_asked = self.alloc.restart_asked(self.at).map(|restart| restart.asked_at);
+                    self.prepare();
                 }
             }
             Beginning::Lost(reason) => self.lost(&reason).await,

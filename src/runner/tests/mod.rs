@@ -22,6 +22,7 @@ mod seam;
 mod shown;
 mod signal;
 mod sought;
+mod stops;
 mod submit;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,130 @@
+//! Each word of a stop for each way to stop a task: the table of `docs/job-files.md`.
+
+use serde_json::json;
+
+use super::coordinate::{SIDECAR, ends, group, leading};
+use super::*;
+use crate::runner::{Restarted, Wait};
+
+const GROUP: u64 = 2;
+const TASK: u64 = 3;
+const TIMEOUT: u64 = 4;
+/// When the task beside it ends, or its time is over.
+const LATER: u64 = 20;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Way {
+    Stop,
+    Newer,
+    Running,
+    Task,
+    All,
+    Expired,
+    Leader,
+    Sibling,
+    Sidecar,
+}
+
+const WAYS: [(Way, &str); 9] = [
+    (Way::Stop, "`stop`"),
+    (Way::Newer, "`run` of a newer version of its job"),
+    (Way::Running, "`restart ALLOC`"),
+    (Way::Task, "`restart ALLOC TASK`"),
+    (Way::All, "`restart ALLOC --all`"),
+    (Way::Expired, "`max_run_duration` is over"),
+    (Way::Leader, "its leader has ended"),
+    (Way::Sibling, "a task beside it has failed"),
+    (Way::Sidecar, "only sidecars are left"),
+];
+
+fn job_of(way: Way) -> Job {
+    let later = Duration::from_secs(LATER);
+    let ms = LATER * 1_000;
+    let deaf = json!({ "deaf": 1 });
+    let mut job = match way {
+        Way::Leader => leading(group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 0))]), "b"),
+        Way::Sibling => group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 1))]),
+        Way::Sidecar => group(JobKind::Batch, &[("a", SIDECAR, deaf), ("b", None, ends(ms, 0))]),
+        Way::Expired => group(JobKind::Batch, &[("a", None, deaf)]),
+        Way::Stop | Way::Newer | Way::Running | Way::Task | Way::All => group(JobKind::Service, &[("a", None, deaf)]),
+    };
+    let group = &mut job.groups[0];
+    group.shutdown_delay = Duration::from_secs(GROUP);
+    group.max_run_duration = (way == Way::Expired).then_some(later);
+    let task = &mut group.tasks[0];
+    task.shutdown_delay = Duration::from_secs(TASK);
+    task.kill_signal = Some("SIGUSR1".to_owned());
+    task.kill_timeout = Duration::from_secs(TIMEOUT);
+    job
+}
+
+/// From the wish to the first signal, and from that to the end by force; the agent is another one in between if `away`.
+async fn ended_by(way: Way, away: bool) -> (Duration, Duration) {
+    let host = Host::new();
+    let mut agent = host.start().await;
+    let id = submit(&agent, job_of(way)).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let process = host.world.of(&"a".into());
+    let mut asked = tokio::time::Instant::now();
+    match way {
+        Way::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
+        Way::Newer => {
+            let mut newer = job_of(way);
+            newer.meta.insert("version".to_owned(), "2".to_owned());
+            submit(&agent, newer).await;
+        }
+        Way::Running => drop(agent.restart(&id, Restarted::Running).await.unwrap()),
+        Way::Task => drop(agent.restart(&id, Restarted::Task("a")).await.unwrap()),
+        Way::All => drop(agent.restart(&id, Restarted::All).await.unwrap()),
+        Way::Expired | Way::Leader | Way::Sibling | Way::Sidecar => asked += Duration::from_secs(LATER),
+    }
+    if away {
+        tokio::time::sleep(asked + Duration::from_secs(1) - tokio::time::Instant::now()).await;
+        agent = host.restart(agent).await;
+    }
+    let has = |signal: &str| process.signals.lock().unwrap().iter().any(|sent| sent == signal);
+    until("its signal", || has("SIGUSR1")).await;
+    let signalled = tokio::time::Instant::now();
+    until("force", || has("force")).await;
+    assert_eq!(*process.signals.lock().unwrap(), ["SIGUSR1", "force"], "{way:?}");
+    drop(agent);
+    (signalled - asked, signalled.elapsed())
+}
+
+fn says(holds: bool) -> &'static str {
+    if holds { "yes" } else { "no" }
+}
+
+#[tokio::test(start_paused = true)]
+async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
+    let docs = include_str!("../../../docs/job-files.md");
+    for (way, text) in WAYS {
+        for away in [false, true] {
+            let (delay, timeout) = ended_by(way, away).await;
+            // By the second: a wait looks each few milliseconds, and a start takes some.
+            let whole = |time: Duration| (time + Duration::from_millis(500)).as_secs();
+            let with_group = whole(delay) > TASK;
+            assert_eq!(whole(delay), TASK + if with_group { GROUP } else { 0 }, "{way:?}, {away}");
+            let row = format!("| {text} | {} | yes | yes | {} |", says(with_group), says(whole(timeout) == TIMEOUT));
+            assert!(docs.contains(&row), "{row}");
+        }
+    }
+}
+
+/// The signal comes once, when the stop's delay is over.
+#[tokio::test(start_paused = true)]
+async fn a_stop_during_the_delay_of_a_restart_waits_for_its_own_and_nothing_begins() {
+    for what in [Restarted::Running, Restarted::All] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let id = submit(&agent, job_of(Way::Stop)).await;
+        until_state(&agent, &id, TaskState::Running).await;
+        agent.restart(&id, what).await.unwrap();
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let process = host.world.of(&"a".into());
+        assert!(process.signals.lock().unwrap().is_empty(), "{what:?}");
+        agent.stop(&id, Wait::UntilEnded).await.unwrap();
+        assert_eq!(*process.signals.lock().unwrap(), ["SIGUSR1", "force"]);
+        assert_eq!((host.world.started(), host.world.living()), (1, 0));
+    }
+}
