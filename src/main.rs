@@ -1,9 +1,10 @@
-//! Parses, calls, exits. Supervisors, who forks them, the keeper of their scope and what reads GPUs are this same binary: they are told apart before anything else
-//! is set up, so that they stay as small as they can be.
+//! Parses, calls, exits. Supervisors, their spawner, the keeper of their scope, guards of plugins and the GPU helper are this same binary: the
+//! word is read before anything else is set up, so that they stay as small as they can be.
 
 use std::process::ExitCode;
 
 use allostat::devices::nvidia;
+use allostat::host::process;
 use allostat::{cli, supervisor};
 
 fn main() -> ExitCode {
@@ -14,6 +15,8 @@ fn main() -> ExitCode {
         supervisor::serve()
     } else if word.as_ref().is_some_and(|word| word == supervisor::KEEP) {
         supervisor::keep()
+    } else if word.as_ref().is_some_and(|word| word == process::GUARD) {
+        process::guard()
     } else if word.is_some_and(|word| word == nvidia::HELPER) {
         nvidia::serve_agent()
     } else {

@@ -21,6 +21,7 @@ use tokio::sync::Notify;
 use crate::host::roots::Roots;
 use crate::model::device::{DeviceGroup, DeviceProcess, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
+use crate::model::text::log_text;
 use crate::model::words;
 use crate::telemetry::lock;
 
@@ -72,8 +73,9 @@ pub struct PluginError {
 }
 
 impl PluginError {
+    /// Much of a message is a plugin's own words: it is one line of a log.
     pub fn new(fault: PluginFault, message: impl Into<String>) -> PluginError {
-        PluginError { fault, message: message.into() }
+        PluginError { fault, message: log_text(&message.into()) }
     }
     /// What it needs is not there: it is looked for again, seldom, and not counted.
     pub fn is_missing(&self) -> bool {

@@ -31,7 +31,7 @@ use crate::model::id::{BootId, ProcessId};
 pub use child::Child;
 pub use given::{Given, are_given};
 pub use group::{GroupError, group};
-pub use held::{HeldProgram, spawn_held, without_ours};
+pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
 pub use known::{KnownEnd, end_as};
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};

@@ -184,3 +184,26 @@ fn after_fifty_kills_of_agent_and_plugin_each_device_is_held_by_who_had_it_and_n
     agent.cli(&["stop", "--all"]).ok();
     agent.stop();
 }
+
+/// What a plugin has started, in its process group, ends with it: when the agent is asked to end, and when it is killed.
+#[test]
+fn children_of_a_plugin_do_not_outlive_the_agent() {
+    for is_killed in [false, true] {
+        let dir = test_dir();
+        let place = dir.path().join("plugins");
+        fs::create_dir(&place).expect("our own directory");
+        fs::set_permissions(&place, fs::Permissions::from_mode(0o755)).expect("our own directory");
+        // By its arguments it is told apart from all others; the plugin says nothing, which its patience allows for a while.
+        let marker = format!("{}/child", dir.path().display());
+        script(&place.join("parent"), &format!("sh -c 'while :; do sleep 1; done' '{marker}' &\nwait"));
+        let config = format!(
+            "devices {{\n nvidia = false\n plugin_dir = {:?}\n}}\n",
+            place.display().to_string()
+        );
+        let env = vec![("TMPDIR".to_owned(), dir.path().display().to_string())];
+        let mut agent = Agent::with(AgentOptions { config, env, ..AgentOptions::default() });
+        wait("the child of the plugin", || started_with(&marker).len() == 1);
+        if is_killed { agent.kill() } else { agent.terminate() }
+        wait("the child to have ended", || started_with(&marker).is_empty());
+    }
+}

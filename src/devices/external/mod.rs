@@ -7,7 +7,7 @@
 //!                                        stats ────────  report ──► PluginReports::reading
 //!                                        health         each call has a deadline, only the open streams have none
 //!   reserve, from other threads ── calls ─► Reserve
-//!   the end: Shutdown, a grace, SIGKILL of the process group
+//!   the end: Shutdown, a grace, SIGKILL of the process group; where the agent is killed a guard in that group does it
 //! ```
 //! A report that cannot be ends the run, and names its field: whoever runs us keeps the last good one and begins anew after a pause.
 

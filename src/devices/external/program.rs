@@ -58,7 +58,7 @@ impl Program {
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut started = spawn_held(&mut command)?;
         let (stdout, stderr) = (started.stdout.take(), started.stderr.take());
-        let held = HeldProgram::of(started)?;
+        let held = HeldProgram::of(started)?.guarded()?;
         let (stdout, stderr) = match heard(stdout).and_then(|stdout| Ok((stdout, heard(stderr)?))) {
             Ok(both) => both,
             Err(error) => {

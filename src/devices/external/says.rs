@@ -9,6 +9,7 @@ use serde_json::Value;
 use tokio::io::{AsyncRead, AsyncReadExt as _};
 use tracing::{debug, error, info, warn};
 
+use crate::model::text::log_text;
 use crate::telemetry::limit::Limiter;
 use crate::telemetry::lock;
 
@@ -101,7 +102,7 @@ impl Voice {
             return;
         }
         let told = Told::parse(line);
-        let text = told.as_ref().map_or_else(|| line.to_owned(), Told::text);
+        let text = log_text(&told.as_ref().map_or_else(|| line.to_owned(), Told::text));
         if self.may() {
             self.log(told.as_ref().map_or("debug", |told| told.level.as_str()), &text);
         }
@@ -168,6 +169,9 @@ mod tests {
         voice.say("", Said::Error);
         voice.say("x", Said::Output);
         assert_eq!(voice.last(), Some((BURST + 4).to_string()));
+        voice.say(&format!("\u{1b}[2J{}", "x".repeat(60_000)), Said::Error);
+        let last = voice.last().unwrap();
+        assert!(last.len() < 1_100 && !last.contains('\u{1b}'), "{last}");
     }
 
     #[test]

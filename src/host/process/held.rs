@@ -3,12 +3,12 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::Command;
+use std::process::{ChildStdin, Command, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
-    Pid, PidfdFlags, Signal, getpid, getppid, kill_process_group, pidfd_open, set_parent_process_death_signal,
+    Pid, PidfdFlags, Signal, getpgrp, getpid, getppid, kill_process_group, pidfd_open, set_parent_process_death_signal,
 };
 
 use super::{Child, to_pid};
@@ -16,11 +16,50 @@ use super::{Child, to_pid};
 /// What SIGKILL does not end within so long hangs in the kernel: it is left to a thread that waits for it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
+/// The word by which this binary is the guard of a process group.
+pub const GUARD: &str = "guard-group";
+/// This very binary, even if its file was replaced meanwhile.
+const OURSELVES: &str = "/proc/self/exe";
+
 /// Runs, and ends with [`HeldProgram::end`].
 #[derive(Debug)]
 pub struct HeldProgram {
     child: Child,
     pidfd: OwnedFd,
+    guard: Option<Guard>,
+}
+
+/// A process in the program's group that kills the whole group as soon as the agent is gone. As long as it lives the kernel does not
+/// reuse the group's number.
+#[derive(Debug)]
+struct Guard {
+    child: Child,
+    /// Closed by the kernel, however the agent ends.
+    _hold: Option<ChildStdin>,
+}
+
+impl Guard {
+    fn of(group: u32) -> io::Result<Guard> {
+        let id = i32::try_from(group).map_err(io::Error::other)?;
+        let mut command = Command::new(OURSELVES);
+        command.arg0("allostat").args([GUARD, &group.to_string()]).env_clear().process_group(id);
+        let mut started = command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        let hold = started.stdin.take();
+        Ok(Guard { child: Child::from(started), _hold: hold })
+    }
+}
+
+/// Waits until its standard input is closed, then kills its process group, itself included.
+///
+/// Errors: it is not in the group of its argument.
+pub fn guard() -> Result<(), String> {
+    let own = getpgrp();
+    let named = std::env::args().nth(2).and_then(|group| group.parse().ok()).and_then(to_pid);
+    if named != Some(own) {
+        return Err("this is run by an agent, for itself".to_owned());
+    }
+    let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
+    kill_process_group(own, Signal::KILL).map_err(|e| e.to_string())
 }
 
 impl HeldProgram {
@@ -29,10 +68,26 @@ impl HeldProgram {
         let mut child = Child::from(started);
         let followed = to_pid(child.id()).ok_or_else(|| io::ErrorKind::NotFound.into());
         match followed.and_then(|pid: Pid| Ok(pidfd_open(pid, PidfdFlags::empty())?)) {
-            Ok(pidfd) => Ok(HeldProgram { child, pidfd }),
+            Ok(pidfd) => Ok(HeldProgram { child, pidfd, guard: None }),
             Err(error) => {
                 child.kill()?;
                 child.wait()?;
+                Err(error)
+            }
+        }
+    }
+
+    /// From now on its process group ends with the agent, even where that is killed. A process that leaves the group is not covered.
+    ///
+    /// Errors: it cannot be guarded, and was killed.
+    pub fn guarded(mut self) -> io::Result<HeldProgram> {
+        match Guard::of(self.child.id()) {
+            Ok(guard) => {
+                self.guard = Some(guard);
+                Ok(self)
+            }
+            Err(error) => {
+                self.end(Duration::ZERO, ());
                 Err(error)
             }
         }
@@ -47,6 +102,9 @@ impl HeldProgram {
         // Not reaped yet: the number of its group is nobody else's. Where it has ended, what it started goes.
         if let Some(group) = to_pid(self.child.id()) {
             let _ = kill_process_group(group, Signal::KILL);
+        }
+        if let Some(mut guard) = self.guard.take() {
+            let _ = guard.child.wait();
         }
         if !by_itself && !self.ends_within(KILLED_WITHIN) {
             std::thread::spawn(move || (self.child.wait(), with));
