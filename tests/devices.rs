@@ -657,10 +657,81 @@ fn device_counters(metrics: &crate::common::Exposition) -> std::collections::BTr
     of.map(|s| (format!("{}{:?}", s.name, s.labels), s.f64())).collect()
 }
 
+/// What a library before R510 has in place of its newer functions.
+const SINCE_R510: [&str; 4] = [
+    "nvmlDeviceGetMemoryInfo_v2",
+    "nvmlDeviceGetComputeRunningProcesses_v3",
+    "nvmlDeviceGetGraphicsRunningProcesses_v3",
+    "nvmlDeviceGetMPSComputeRunningProcesses_v3",
+];
+
+/// Memory and who uses a GPU are told by an older library too, and where the newer call answers 999, as under WSL.
+#[test]
+fn an_old_library_tells_memory_and_processes_in_its_own_words() {
+    let unknown = |scenario: Scenario| {
+        SINCE_R510.iter().fold(scenario, |all, function| all.fault(Fault::answers(function, codes::UNKNOWN)))
+    };
+    for (without, scenario) in [(&SINCE_R510[..], two()), (&[], unknown(two()))] {
+        let directory = crate::common::test_dir();
+        let gpus = fake_nvml::install_without(directory.path(), &scenario, without).expect("the fake NVML is built");
+        let agent = Agent::with(options(gpus.library()));
+        let host = Host { agent, gpus, _directory: directory };
+        host.edit(|scenario| scenario.devices[1].compute = vec![Process::new(1, 3 << 30)]);
+        host.wait_for("processes", GPU_1, &[], Some(1.0));
+        for told in ["memory_used_bytes", "memory_free_bytes", "memory_total_bytes"] {
+            assert!(host.of(told, GPU_1, &[]).is_some_and(|bytes| bytes > 0.0), "{told}");
+        }
+        assert_eq!(host.of("memory_reserved_bytes", GPU_1, &[]), None, "it is counted as used there");
+        host.wait("its memory to be told apart", || host.of("unowned_memory_bytes", GPU_1, &[]).is_some());
+        let attributes = host.agent.cli(&["devices", "--json"]).ok();
+        assert!(attributes.contains("\"memory\""), "{attributes}");
+        assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
+        host.agent.stop();
+    }
+}
+
+/// The library says how many items there are, and room is made for so many.
+#[test]
+fn a_count_of_a_library_that_cannot_be_costs_its_value_and_no_memory() {
+    let lists = [
+        "nvmlDeviceGetComputeRunningProcesses_v3",
+        "nvmlDeviceGetGraphicsRunningProcesses_v3",
+        "nvmlDeviceGetProcessUtilization",
+        "nvmlDeviceGetRetiredPages",
+        "nvmlDeviceGetCount_v2",
+    ];
+    let host = Host::with(&two());
+    host.up(GPU_0, true);
+    host.edit(|scenario| {
+        scenario.devices[1].compute = vec![Process::new(1, 3 << 30)];
+        for function in lists {
+            let fault = Fault::claims(function, u32::MAX);
+            scenario.faults.push(if function.ends_with("Count_v2") { fault } else { fault.on(0) });
+        }
+    });
+    host.wait("the fault to be told", || host.faults("failed") > 0);
+    host.wait_for("processes", GPU_0, &[], None);
+    host.wait_for("processes", GPU_1, &[], Some(1.0));
+    assert!(host.of("memory_used_bytes", GPU_0, &[]).is_some());
+    for helper in helpers(host.agent.pid()) {
+        let status = std::fs::read_to_string(format!("/proc/{helper}/status")).expect("it runs");
+        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a peak");
+        let kib: u64 = peak.trim().trim_end_matches(" kB").parse().expect("a number");
+        assert!(kib < 64 << 10, "{kib} KiB");
+    }
+    host.agent.stop();
+}
+
 #[test]
 fn an_old_library_without_some_functions_tells_the_rest() {
     let directory = crate::common::test_dir();
-    let without = ["nvmlDeviceGetMemoryInfo_v2", "nvmlDeviceGetComputeRunningProcesses_v3", "nvmlDeviceGetFieldValues"];
+    let both = SINCE_R510.iter().flat_map(|newer| match newer.rsplit_once("_v") {
+        Some((name, "2")) => [(*newer).to_owned(), name.to_owned()],
+        Some((name, _)) => [(*newer).to_owned(), format!("{name}_v2")],
+        None => unreachable!("each has a version"),
+    });
+    let without: Vec<String> = both.chain(["nvmlDeviceGetFieldValues".to_owned()]).collect();
+    let without: Vec<&str> = without.iter().map(String::as_str).collect();
     let gpus = fake_nvml::install_without(directory.path(), &two(), &without).expect("the fake NVML is built");
     let agent = Agent::with(options(gpus.library()));
     let host = Host { agent, gpus, _directory: directory };

@@ -34,6 +34,8 @@ pub enum Effect {
     Hangs,
     /// A list is so much longer at each call than at the one before.
     Grows(u32),
+    /// A list reports this count, and has no items.
+    Claims(u32),
     /// Ends the process that called.
     Aborts,
 }
@@ -57,6 +59,10 @@ impl Fault {
     #[must_use]
     pub fn grows(function: &str, by: u32) -> Fault {
         Fault::new(Some(function), Effect::Grows(by))
+    }
+    #[must_use]
+    pub fn claims(function: &str, count: u32) -> Fault {
+        Fault::new(Some(function), Effect::Claims(count))
     }
     #[must_use]
     pub fn aborts(function: &str) -> Fault {

@@ -65,6 +65,8 @@ pub(crate) struct Found {
     place: Option<Place>,
     /// By how much a list is longer.
     pub(crate) grown: u32,
+    /// The count that a list reports, whatever it has.
+    pub(crate) claimed: Option<u32>,
 }
 
 static STATE: LazyLock<Mutex<State>> = LazyLock::new(|| Mutex::new(State::new()));
@@ -85,10 +87,10 @@ fn arrive_and_suffer(function: &str, target: Target) -> Result<Found, Code> {
     let mut now = state();
     let due = now.arrive(function, target)?;
     if due.is_empty() {
-        return now.find(function, target, 0);
+        return now.find(function, target, (0, None));
     }
     drop(now);
-    let mut grown = 0;
+    let (mut grown, mut claimed) = (0, None);
     for (fault, number) in due {
         match fault.does {
             Effect::Answers(code) => return Err(code),
@@ -97,10 +99,11 @@ fn arrive_and_suffer(function: &str, target: Target) -> Result<Found, Code> {
             Effect::Grows(by) => {
                 grown = by.saturating_mul(u32::try_from(number - fault.after).unwrap_or(u32::MAX));
             }
+            Effect::Claims(count) => claimed = Some(count),
             Effect::Aborts => std::process::abort(),
         }
     }
-    state().find(function, target, grown)
+    state().find(function, target, (grown, claimed))
 }
 
 /// Until somebody takes the fault out of the scenario, or the process ends.
@@ -195,9 +198,9 @@ impl State {
         }
     }
 
-    fn find(&self, function: &str, target: Target, grown: u32) -> Result<Found, Code> {
+    fn find(&self, function: &str, target: Target, (grown, claimed): (u32, Option<u32>)) -> Result<Found, Code> {
         let place = self.place(target)?;
-        let found = Found { scenario: Arc::clone(&self.scenario), place, grown };
+        let found = Found { scenario: Arc::clone(&self.scenario), place, grown, claimed };
         match place.map(|place| &self.scenario.devices[place.device]) {
             Some(device) if device.lost => Err(codes::GPU_IS_LOST),
             Some(device) if device.refuses.contains(function) => Err(codes::NOT_SUPPORTED),

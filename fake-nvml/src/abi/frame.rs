@@ -57,6 +57,8 @@ macro_rules! export {
         pub unsafe extern "C" fn $name(device: Handle, $($argument: $type,)* count: *mut c_uint, items: *mut $out) -> Code {
             let answer: fn(&crate::state::Found $(, $type)*) -> Result<Vec<$out>, crate::codes::Code> = $answer;
             crate::state::call(stringify!($name), crate::abi::frame::handle(device), |found| {
+                // SAFETY: the caller gives a place for the count, or null.
+                unsafe { crate::abi::frame::claim(count, found.claimed)? }
                 // SAFETY: the caller says in `count` how many items have a place, or gives null.
                 unsafe { crate::abi::frame::write_list(count, items, &answer(found $(, $argument)*)?) }
             })
@@ -99,6 +101,17 @@ pub(super) unsafe fn write_text(buffer: *mut c_char, length: c_uint, text: &str)
         buffer.add(text.len()).write(0);
     }
     Ok(())
+}
+
+/// As a fault wants it: so many, and no room for them.
+///
+/// # Safety
+/// `count` is null or a place for a value.
+pub(super) unsafe fn claim(count: *mut c_uint, claimed: Option<c_uint>) -> Result<(), Code> {
+    let Some(claimed) = claimed else { return Ok(()) };
+    // SAFETY: the caller promises it.
+    unsafe { write(count, claimed) }?;
+    Err(codes::INSUFFICIENT_SIZE)
 }
 
 /// How many there are is said in any case.

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_uint, c_ulonglong};
 
-use super::frame::{exports, handle, write_list};
+use super::frame::{claim, exports, handle, write_list};
 use super::types::{AccountingStats, Handle, ProcessInfo, UtilizationSample};
 use crate::codes::{self, Code};
 use crate::scenario::{Accounting, Device, Instance, Process, ProcessSample};
@@ -119,6 +119,8 @@ pub unsafe extern "C" fn nvmlDeviceGetProcessUtilization(
     seen: c_ulonglong,
 ) -> Code {
     call("nvmlDeviceGetProcessUtilization", handle(device), |at| {
+        // SAFETY: the caller gives a place for the count, or null.
+        unsafe { claim(count, at.claimed)? }
         let device = at.whole()?;
         if device.mig.as_ref().is_some_and(|mig| mig.enabled) {
             return Err(codes::NOT_SUPPORTED);

@@ -77,7 +77,7 @@ pub unsafe extern "C" fn nvmlSystemGetProcessName(pid: c_uint, buffer: *mut c_ch
 pub unsafe extern "C" fn nvmlDeviceGetCount_v2(out: *mut c_uint) -> Code {
     call("nvmlDeviceGetCount_v2", Target::Library, |found| {
         // SAFETY: the caller gives a place for one value, or null.
-        unsafe { write(out, c_uint::try_from(found.scenario.devices.len()).unwrap_or(c_uint::MAX)) }
+        unsafe { write(out, found.claimed.unwrap_or(c_uint::try_from(found.scenario.devices.len()).unwrap_or(c_uint::MAX))) }
     })
 }
 

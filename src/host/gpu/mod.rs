@@ -11,6 +11,7 @@
 mod activity;
 mod events;
 mod fabric;
+mod lists;
 mod number;
 mod read;
 
@@ -100,7 +101,7 @@ impl Library {
         let count = self.0.device_count().map_err(|e| GpuError::of("nvmlDeviceGetCount_v2", &e))?;
         let driver = self.0.sys_driver_version().unwrap_or_default();
         let mut all = Vec::new();
-        for index in 0..count {
+        for index in 0..count.min(lists::MOST_GPUS) {
             let Ok(gpu) = self.0.device_by_index(index) else {
                 all.push((index, None));
                 continue;
@@ -140,7 +141,7 @@ impl Library {
         let capability = gpu.cuda_compute_capability().ok();
         let cuda = self.0.sys_cuda_driver_version().ok();
         let all = [
-            ("memory", gpu.memory_info().ok().map(|memory| number(memory.total >> 20, Unit::MiB))),
+            ("memory", lists::memory(gpu).ok().map(|memory| number(memory.total >> 20, Unit::MiB))),
             ("power", gpu.enforced_power_limit().ok().map(|mw| number(u64::from(mw) / 1000, Unit::Watt))),
             ("bar1", gpu.bar1_memory_info().ok().map(|bar1| number(bar1.total >> 20, Unit::MiB))),
             ("driver_version", Some(text(driver))),
@@ -174,13 +175,13 @@ fn instances<'l>(gpu: &nvml_wrapper::Device<'l>) -> Vec<nvml_wrapper::Device<'l>
         return Vec::new();
     }
     // As many as there could be; where none is, there may be one behind it.
-    let most = gpu.mig_device_count().unwrap_or(0);
+    let most = gpu.mig_device_count().unwrap_or(0).min(lists::MOST_INSTANCES);
     (0..most).filter_map(|n| gpu.mig_device_by_index(n).ok()).collect()
 }
 
 fn part(instance: &nvml_wrapper::Device<'_>, whole: &DeviceId, driver: &str) -> FoundGpu {
     let name = instance.name().unwrap_or_else(|_| "MIG".to_owned());
-    let memory = instance.memory_info().ok().map(|memory| Attribute::Number {
+    let memory = lists::memory(instance).ok().map(|memory| Attribute::Number {
         value: Number::from(memory.total >> 20),
         unit: Some(UnitName::Known(Unit::MiB)),
     });

@@ -10,12 +10,11 @@ use nvml_wrapper::enum_wrappers::device::{
     Clock, EccCounter, MemoryError, RetirementCause, TemperatureSensor, TemperatureThreshold,
 };
 use nvml_wrapper::enum_wrappers::nv_link::ErrorCounter;
-use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
-use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 use nvml_wrapper::structs::device::FieldId;
 
 use super::activity::Activity;
+use super::lists::{self, Use};
 use super::number::{hertz, sane, share_of, whole};
 use super::{GpuError, fabric};
 use crate::model::device::{DeviceProcess, DeviceUsage};
@@ -223,7 +222,7 @@ fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4
         clock_max_hertz: clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.max_clock_info(of)))),
         power_limit_milliwatts: asking.number("nvmlDeviceGetEnforcedPowerLimit", Device::enforced_power_limit),
         retired_pages: causes
-            .map(|(name, of)| asking.ask(name, |gpu| gpu.retired_pages(of)).map(|pages| pages.len() as u64)),
+            .map(|(name, of)| asking.ask(name, |gpu| lists::retired_pages(gpu, &of))),
         pcie_link_generation: asking.number("nvmlDeviceGetCurrPcieLinkGeneration", Device::current_pcie_link_gen),
         pcie_link_width: asking.number("nvmlDeviceGetCurrPcieLinkWidth", Device::current_pcie_link_width),
         ecc_errors: read_ecc(asking),
@@ -308,10 +307,10 @@ fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
 }
 
 fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
-    if let Some(memory) = asking.ask("nvmlDeviceGetMemoryInfo_v2", Device::memory_info) {
+    if let Some(memory) = asking.ask("nvmlDeviceGetMemoryInfo", |gpu| lists::memory(gpu)) {
         values.memory_used_bytes = sane(memory.used);
         values.memory_free_bytes = sane(memory.free);
-        values.memory_reserved_bytes = sane(memory.reserved);
+        values.memory_reserved_bytes = memory.reserved.and_then(sane);
         values.memory_total_bytes = sane(memory.total);
     }
 }
@@ -376,19 +375,16 @@ fn read_instances<'l>(
 /// Of all kinds, each process once. `None`: the driver tells of none of them.
 fn processes(asking: &mut Asking<'_, '_>) -> Option<Vec<DeviceProcess>> {
     let lists = [
-        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| gpu.running_compute_processes())),
-        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| gpu.mps_running_compute_processes())),
-        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| gpu.running_graphics_processes())),
+        asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Compute))),
+        asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Mps))),
+        asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Graphics))),
     ];
     // Where the first cannot be had nobody knows who computes.
     lists[0].as_ref()?;
     let mut all: BTreeMap<u32, DeviceProcess> = BTreeMap::new();
     for process in lists.into_iter().flatten().flatten() {
-        let memory_bytes = match process.used_gpu_memory {
-            UsedGpuMemory::Used(bytes) => sane(bytes),
-            UsedGpuMemory::Unavailable => None,
-        };
-        let gpu_instance = process.gpu_instance_id.filter(|id| *id != u32::MAX);
+        let memory_bytes = sane(process.usedGpuMemory);
+        let gpu_instance = Some(process.gpuInstanceId).filter(|id| *id != u32::MAX);
         let one = DeviceProcess { memory_bytes, gpu_instance, ..DeviceProcess::of(process.pid) };
         let known = all.entry(process.pid).or_insert(one);
         known.memory_bytes = known.memory_bytes.max(memory_bytes);
@@ -396,7 +392,7 @@ fn processes(asking: &mut Asking<'_, '_>) -> Option<Vec<DeviceProcess>> {
     Some(all.into_values().collect())
 }
 
-fn tried(mut list: impl FnMut() -> Result<Vec<ProcessInfo>, NvmlError>) -> Result<Vec<ProcessInfo>, NvmlError> {
+fn tried<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     for _ in 1..TRIES {
         match list() {
             Err(NvmlError::InsufficientSize(_)) => {}
@@ -413,13 +409,13 @@ fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_t
         return;
     }
     let since = *sampled_to;
-    let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| gpu.process_utilization_stats(since));
+    let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| lists::samples(gpu, since));
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
     // Some drivers answer with what was asked for before, too.
-    for sample in samples.into_iter().flatten().filter(|sample| sample.timestamp > since && sample.sm_util <= 100) {
-        *sampled_to = (*sampled_to).max(sample.timestamp);
+    for sample in samples.into_iter().flatten().filter(|sample| sample.timeStamp > since && sample.smUtil <= 100) {
+        *sampled_to = (*sampled_to).max(sample.timeStamp);
         let (sum, count) = sums.entry(sample.pid).or_default();
-        *sum += u64::from(sample.sm_util);
+        *sum += u64::from(sample.smUtil);
         *count += 1;
     }
     for process in processes {
