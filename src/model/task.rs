@@ -209,6 +209,9 @@ pub struct TaskStatus {
     /// Exits by outcome, in the order of [`Outcome::ALL`]: all of them, not only those in `exits`; an attempt that could not
     /// be started is none.
     pub exit_counts: [u64; 6],
+    /// Ended attempts in which the kernel killed anything for want of memory, whatever became of the attempt.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub oom_attempts: u64,
     /// How many events of each kind there were; counts never reset.
     pub event_counts: Few<u64>,
     /// The newest 10 events, oldest first.
@@ -246,6 +249,7 @@ impl TaskStatus {
             base: Arc::default(),
             exits: VecDeque::new(),
             exit_counts: [0; 6],
+            oom_attempts: 0,
             event_counts: Few::default(),
             events: VecDeque::new(),
         }
@@ -256,6 +260,11 @@ impl TaskStatus {
     pub fn restarts_total(&self) -> u64 {
         self.restarts.iter().sum()
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_zero(n: &u64) -> bool {
+    *n == 0
 }
 
 /// Events of a kind that a newer agent wrote, and nobody here knows, are left out: the rest of the record holds.

@@ -115,6 +115,27 @@ fn a_task_that_dies_of_oom_says_so_everywhere() {
     agent.stop();
 }
 
+/// The task itself ends by its own will. Nomad counts such an attempt as killed, and so does the page of its names.
+#[test]
+fn a_child_that_dies_of_oom_is_counted_under_nomads_name() {
+    if let Some(reason) = lacks("memory") {
+        skip_test!(reason);
+    }
+    let agent = Agent::start();
+    let mut work = Work::batch("parent", &[]).resources("memory = 64");
+    let script = format!("'{}' touch 200 60000; exit 1", crate::common::workload().display());
+    work.args = vec!["-c".to_owned(), script];
+    let hcl = work.hcl().replace(&format!("{:?}", crate::common::workload().display().to_string()), "\"/bin/sh\"");
+    let alloc = work.run_as(&agent, &hcl);
+    alloc.wait_dead();
+    assert_eq!((alloc.exits("oom"), alloc.exits("error")), (0, 1));
+    assert_eq!(agent.metrics().u64("allostat_task_oom_kills_total", &alloc.labels()), 1);
+    let page = agent.get("/metrics/nomad").text().to_owned();
+    let told = page.lines().find(|line| line.starts_with("nomad_client_allocs_oom_killed{")).unwrap_or_default();
+    assert!(told.contains(&alloc.id) && told.ends_with(" 1"), "{told}");
+    agent.stop();
+}
+
 #[test]
 fn an_oom_killed_service_is_restarted_and_its_counters_add_up() {
     if let Some(reason) = lacks("memory") {

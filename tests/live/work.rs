@@ -69,7 +69,12 @@ impl Work {
     /// Submits it and gives the alloc.
     #[track_caller]
     pub fn run<'a>(&self, agent: &'a Agent) -> Alloc<'a> {
-        agent.run(&self.hcl());
+        self.run_as(agent, &self.hcl())
+    }
+    /// The same, of a job that was changed.
+    #[track_caller]
+    pub fn run_as<'a>(&self, agent: &'a Agent, hcl: &str) -> Alloc<'a> {
+        agent.run(hcl);
         let id = agent.json("/v1/allocs")["allocs"]
             .as_array()
             .expect("a list")

@@ -76,8 +76,8 @@ peer_measures! {
     Counter "running" = "`allostat_task_events_total{event=\"started\"}`", BY_TASK, "How often it was started.",
         [[] => |r| r.starts.map(Value::Int)];
     Counter "restart" = "`allostat_task_restarts_total`", BY_TASK, "How often it was started again.", [[] => |r| r.restarts.map(Value::Int)];
-    Counter "oom_killed" = "`allostat_task_exits_total{outcome=\"oom\"}`", BY_TASK, "How often it ended by the kernel's OOM killer.",
-        [[] => |r| r.oom_exits.map(Value::Int)];
+    Counter "oom_killed" = "`allostat_task_oom_kills_total`", BY_TASK, "In how many of its attempts the kernel's OOM killer killed anything.",
+        [[] => |r| r.oom_attempts.map(Value::Int)];
     Counter "complete" = "`allostat_task_state`", BY_TASK, "1 once it has ended well.", [[] => |r| r.completed.map(Value::Int)];
     Counter "failed" = "`allostat_task_state`", BY_TASK, "1 once it has failed.", [[] => |r| r.failed.map(Value::Int)];
 }
@@ -233,7 +233,8 @@ fn counted(task: &TaskStatus, told: PeerReading) -> PeerReading {
     PeerReading {
         starts: Some(task.event_counts.get("started").copied().unwrap_or(0)),
         restarts: Some(task.restarts_total()),
-        oom_exits: Some(task.exit_counts[Outcome::Oom.index()]),
+        // An agent before this one counted the attempts alone that ended so.
+        oom_attempts: Some(task.oom_attempts.max(task.exit_counts[Outcome::Oom.index()])),
         completed: Some(u64::from(is_over && !task.failed)),
         failed: Some(u64::from(is_over && task.failed)),
         ..told

@@ -38,7 +38,7 @@ pub struct PeerReading {
     /// How often it was started, was started again, ended by OOM, and ended for good, well and badly.
     pub starts: Option<u64>,
     pub restarts: Option<u64>,
-    pub oom_exits: Option<u64>,
+    pub oom_attempts: Option<u64>,
     pub completed: Option<u64>,
     pub failed: Option<u64>,
 }

@@ -7,7 +7,8 @@ use super::cell::{Force, Gone, KEPT, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::DeviceId;
-use crate::model::task::{Exit, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::text::log_text;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
@@ -211,6 +212,7 @@ impl Edit<'_> {
         if !exit.status.never_ran() {
             status.exit_counts[exit.outcome.index()] += 1;
         }
+        status.oom_attempts += u64::from(exit.outcome == Outcome::Oom || exit.oom_kills.is_some_and(|kills| kills > 0));
         if status.exits.len() == KEPT {
             status.exits.pop_front();
         }
@@ -285,10 +287,10 @@ impl Edit<'_> {
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
             Some(error) => {
-                tracing::warn!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), error, "{}", event.message);
+                tracing::warn!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), error = log_text(error), "{}", log_text(&event.message));
             }
             None => {
-                tracing::info!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), "{}", event.message);
+                tracing::info!(alloc_id = %alloc.id, task = %status.name, event = kind.text(), "{}", log_text(&event.message));
             }
         }
         let count = status.event_counts.get(kind.label()).copied().unwrap_or_default();
