@@ -286,7 +286,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
         let mebibytes = |at: &At<u64>| at.value << 20;
         let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
-        let memory_max = fields.integer("memory_max", 1..=limits::MEMORY_MIB);
+        let memory_max = memory_max(&fields);
         if let (Some(memory), Some(max)) = (&memory, &memory_max)
             && max.value < memory.value
         {
@@ -361,3 +361,15 @@ fn kill_signal(fields: &Fields<'_>) -> Option<String> {
     fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
     None
 }
+/// In MiB. Newer Nomads take -1 for "no limit, and `memory` is a reservation", which is none of ours.
+fn memory_max(fields: &Fields<'_>) -> Option<At<u64>> {
+    let node = fields.value("memory_max")?;
+    if node.value != Literal::Int(-1) {
+        return fields.integer("memory_max", 1..=limits::MEMORY_MIB);
+    }
+    let message = "`memory_max` is -1: a reservation without a limit is not supported here";
+    let advice = "give a limit in MiB, or leave out `memory` and `memory_max`: then there is none";
+    fields.error(&node.span, "memory_max", message.to_owned(), Some(advice.to_owned()));
+    None
+}
+

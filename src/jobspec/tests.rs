@@ -120,6 +120,11 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "6:12 `memory` takes a whole number, not a text (write it without quotes)",
         ),
         ("resources {\n  memory = 1.5\n}", "6:12 `memory` takes a whole number, not a number with a fraction"),
+        (
+            "resources {\n  memory = 5\n  memory_max = -1\n}",
+            "7:16 `memory_max` is -1: a reservation without a limit is not supported here (give a limit in MiB, or leave out `memory` \
+             and `memory_max`: then there is none)",
+        ),
         ("resources {\n  memory = 5\n  memory_max = 4\n}", "7:16 `memory_max` (4 MiB) is less than `memory` (5 MiB)"),
         ("logs {\n  max_files = 0\n}", "6:15 `max_files` must be at least 1"),
         (
