@@ -59,6 +59,9 @@ pub(super) fn fingerprinters(names: Vec<String>) -> Result<Vec<String>, String> 
 pub(super) fn observed_sources(words: &[String]) -> Result<BTreeSet<AllocSource>, String> {
     let known =
         AllocSource::ALL.into_iter().filter(|source| !matches!(source, AllocSource::Managed | AllocSource::Process));
+    if words.iter().any(|text| text == AllocSource::Process.as_str()) {
+        return Err("\"process\" is not chosen here: `observe.processes` (ALLOSTAT_OBSERVE_PROCESSES) shows processes".to_owned());
+    }
     words.iter().map(|text| word(text, known.clone(), AllocSource::as_str)).collect()
 }
 
