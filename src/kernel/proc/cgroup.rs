@@ -38,7 +38,8 @@ pub fn places(bytes: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
 pub fn hierarchies(bytes: &[u8]) -> impl Iterator<Item = (u64, Vec<&str>)> {
     lines(bytes).filter_map(|(_, line)| {
         let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':');
-        let (id, controllers) = (parts.next()?.parse().ok()?, parts.next()?);
+        let (id, controllers, path) = (parts.next()?.parse().ok()?, parts.next()?, parts.next()?);
+        path.starts_with('/').then_some(())?;
         Some((id, controllers.split(',').filter(|name| !name.is_empty()).collect()))
     })
 }
