@@ -381,19 +381,6 @@ impl Work {
         self.bell.wait(watched.chain(self.parts.ends.as_ref().map(AsFd::as_fd)), left);
     }
 
-    /// For one more task, in a subtree that is delegated to this user.
-    fn has_room(&self, user: Option<u32>) -> bool {
-        let most = self.parts.config.max_allocs;
-        !self.is_short.load(Ordering::Relaxed)
-            && self.allocs.running() + self.unnamed.len() < most
-            && texts::has_room(self.allocs.path_bytes(), most)
-            && !self.shares.is_full(user)
-    }
-    /// Recognised as this, or a plain cgroup.
-    fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
-        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
-    }
-
     fn found(&mut self, path: String, found: Option<Recognised>, now: Instant) {
         self.lives.is_there(&path, |path| self.scanner.inode(path));
         let plain = found.is_none();
@@ -581,16 +568,6 @@ impl Work {
         for unnamed in self.unnamed.values().filter(|unnamed| !unnamed.is_gone) {
             // Gone: what was read stands.
             let _ = unnamed.reader.look(now, at, true);
-        }
-    }
-
-    /// Reads what has changed, perhaps for the last time.
-    fn read(&self, path: &str) {
-        let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
-        let reader = self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path));
-        if let Some(reader) = reader {
-            // Gone: what was read before stands.
-            let _ = reader.look(now, at, true);
         }
     }
 

@@ -43,7 +43,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
         match disk(line) {
             Some(disk) => disks.push(disk),
             // Without a device number in front it is no row of a disk.
-            None if words(line).take(2).all(|word| digits(word).is_none()) => {}
+            None if words(line).next().and_then(digits).is_none() => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("diskstats", number, "a disk and its numbers", trim(line)));
             }

@@ -1,17 +1,32 @@
 //! What sources are asked, what they answer, and whether it is to be shown by that.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use super::{Ending, UNTOLD, UNWANTED, Work, is_named_by_path, source};
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
 use crate::observe::slurm;
+use crate::observe::texts;
 
 /// Docker waits up to a minute before it starts a container again.
 const CALLED: Duration = Duration::from_secs(120);
 const MOST_CALLED: usize = 10_000;
 
 impl Work {
+    /// For one more task, in a subtree that is delegated to this user.
+    pub(super) fn has_room(&self, user: Option<u32>) -> bool {
+        let most = self.parts.config.max_allocs;
+        !self.is_short.load(Ordering::Relaxed)
+            && self.allocs.running() + self.unnamed.len() < most
+            && texts::has_room(self.allocs.path_bytes(), most)
+            && !self.shares.is_full(user)
+    }
+    /// Recognised as this, or a plain cgroup.
+    pub(super) fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
+        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
+    }
+
     pub(super) fn ask(&mut self, path: &str, found: &Recognised, about: About) -> bool {
         let Some(source) = source(found.source).filter(|_| !is_named_by_path(found)) else { return false };
         let directories = self.scanner.directories(path);
