@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::{LIMIT, SETTLED, Work};
 use crate::model::id::CgroupPath;
+use crate::observe::identity::Recognised;
 use crate::observe::tree::TaskOf;
 
 /// Of cgroups without processes so many are looked at in a second, the others in the next ones.
@@ -154,5 +156,15 @@ impl Work {
             self.fresh.insert(path.to_owned(), now + SETTLED);
         }
         has_run && before == Some(true)
+    }
+
+    /// For one more task, in a subtree that is delegated to this user.
+    pub(super) fn has_room(&self, user: Option<u32>) -> bool {
+        let is_full = self.allocs.running() + self.unnamed.len() >= self.parts.config.max_allocs;
+        !is_full && !self.is_short.load(Ordering::Relaxed) && !self.shares.is_full(user)
+    }
+    /// Recognised as this, or a plain cgroup.
+    pub(super) fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
+        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
     }
 }
