@@ -148,7 +148,7 @@ impl RuntimeDirectory {
         }
         let file = self.beneath(components)?;
         let stat = rustix::fs::fstat(&file)?;
-        if stat.st_uid != 0 && stat.st_uid != rustix::process::geteuid().as_raw() {
+        if stat.st_uid != 0 && stat.st_uid != own_user() {
             let why = format!("it belongs to another user (uid {})", stat.st_uid);
             return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
         }
@@ -194,6 +194,11 @@ pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     late::within_deadline(process, move || read_start(&file, limit))
 }
 
+/// Whose rights the agent has.
+pub fn own_user() -> u32 {
+    rustix::process::geteuid().as_raw()
+}
+
 /// Where many users may write in a directory: nobody's uid.
 const MANY: u32 = 65_534;
 
@@ -205,7 +210,7 @@ pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
     if mode & 0o002 != 0 || (mode & 0o020 != 0 && !is_known_group) {
         return Some(MANY);
     }
-    let known = [0, owner, rustix::process::geteuid().as_raw()];
+    let known = [0, owner, own_user()];
     Some(uid).filter(|uid| !known.contains(uid))
 }
 

@@ -45,9 +45,10 @@ pub mod tree;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
-use self::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup};
+use self::identity::{CgroupParts, CgroupVerdict, Naming, OwnCgroup, Recognised};
 use self::naming::{Runtime, RuntimePlaces};
 use self::table::ObservedAllocs;
+use crate::host::untrusted::own_user;
 use crate::model::alloc::AllocSource;
 use crate::model::text::label_value;
 
@@ -177,6 +178,18 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
         (CgroupVerdict::Task(found), Some(user)) => found.of_user(user).into(),
         (verdict, _) => verdict,
     })
+}
+
+/// Nobody is asked for its name: no runtime has one, or it is a user's, of which only a runtime of his could know. That of the user who the
+/// agent runs as is asked.
+fn is_named_by_path(found: &Recognised) -> bool {
+    let own = own_user();
+    source(found.source).is_none_or(|source| source.runtime.is_none())
+        || found.user.is_some_and(|user| own == 0 || user != own)
+}
+
+fn source(word: AllocSource) -> Option<&'static ObservedSource> {
+    ALL.into_iter().find(|source| source.word == word)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@
 mod asking;
 mod follow;
 mod groups;
+mod last;
 mod parents;
 mod removed;
 mod shares;
@@ -34,7 +35,7 @@ use super::processes::Processes;
 use super::questions::END_IS_AWAITED;
 use super::scanner::{ScanNews, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
-use super::{ALL, Config, ObservedSource, texts};
+use super::{Config, is_named_by_path, texts};
 use crate::board::Board;
 use crate::collectors::{EndedCgroup, KernelEnds, Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -531,13 +532,6 @@ impl Work {
         }
     }
 
-    /// Of a cgroup that nobody will look at again: nobody has at the last ticks, maybe.
-    fn look_last(&self, reader: Option<&Arc<TaskReader>>) {
-        let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
-        // Gone: what was read last holds.
-        let _ = reader.map(|reader| reader.look(now, at, true));
-    }
-
     fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
         let ending = self.ending.remove(path);
         // That of a pod is there when its last container goes.
@@ -555,19 +549,6 @@ impl Work {
         if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
             self.touched.insert(id);
             self.changes.extend(change);
-        }
-    }
-
-    fn deadlines(&mut self, now: Instant) {
-        let is_over = |(path, until): (&String, Instant)| (until <= now).then(|| path.clone());
-        let late: Vec<String> = self.unnamed.iter().filter_map(|(path, u)| is_over((path, u.until))).collect();
-        late.iter().for_each(|path| self.admit(path, None));
-        let late: Vec<String> = self.ending.iter().filter_map(|(path, ending)| is_over((path, ending.until))).collect();
-        late.iter().for_each(|path| self.ended(path, None));
-        let at = self.parts.clock.now();
-        for unnamed in self.unnamed.values().filter(|unnamed| !unnamed.is_gone) {
-            // Gone: what was read stands.
-            let _ = unnamed.reader.look(now, at, true);
         }
     }
 
@@ -596,16 +577,4 @@ impl Work {
         });
         self.count();
     }
-}
-
-/// Nobody is asked for its name: no runtime has one, or it is a user's, of which only a runtime of his could know. That of the user who the
-/// agent runs as is asked.
-fn is_named_by_path(found: &Recognised) -> bool {
-    let own = rustix::process::geteuid();
-    source(found.source).is_none_or(|source| source.runtime.is_none())
-        || found.user.is_some_and(|user| own.is_root() || user != own.as_raw())
-}
-
-fn source(word: AllocSource) -> Option<&'static ObservedSource> {
-    ALL.into_iter().find(|source| source.word == word)
 }

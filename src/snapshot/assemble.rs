@@ -3,6 +3,8 @@
 //!
 //! What did not change is the same `Arc` as before: a thousand unchanged allocs cost a pointer comparison each.
 
+mod views;
+
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -15,7 +17,7 @@ use super::{Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapsho
 use crate::board::devices::DevicesView;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
-use crate::model::alloc::{AllocIdentity, AllocStatus};
+use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::ObservedAlloc;
@@ -270,26 +272,12 @@ impl Assembler {
         self.entries = entries;
     }
 
-    /// A job of ours has come, or retired: what others run and call alike has another name.
-    fn rename(&mut self, board: &BoardView) {
-        if Arc::ptr_eq(&self.ours, &board.totals) {
-            return;
-        }
-        self.ours = Arc::clone(&board.totals);
-        for entry in self.entries.iter_mut().filter(|entry| entry.published.observed.is_some()) {
-            let identity = shown_identity(&self.ours, &entry.published, Some(&entry.view.identity));
-            if !Arc::ptr_eq(&identity, &entry.view.identity) {
-                entry.view = Arc::new(AllocView { identity, ..AllocView::clone(&entry.view) });
-            }
-        }
-    }
-
     fn admit(&mut self, published: &Arc<Published>, said: Said, moment: Moment) -> Entry {
         let slots = self.slots(published);
         self.workloads.joined(&slots);
         // What an agent finds at its start it does not count as new.
         let is_new = self.last.version > 0;
-        let identity = shown_identity(&self.ours, published, None);
+        let identity = self.identity(published, None);
         let folded = is_new && !self.overflow.admits(identity.workload.as_ref(), moment.now);
         let entry = self.build(published, said, None, slots, moment, folded);
         if folded {
@@ -336,8 +324,7 @@ impl Assembler {
         moment: Moment,
         folded: bool,
     ) -> Entry {
-        let earlier_identity = earlier.as_ref().map(|earlier| &earlier.identity);
-        let (identity, status) = (&shown_identity(&self.ours, published, earlier_identity), published.status.as_ref());
+        let (identity, status) = (&self.identity(published, earlier.as_ref()), published.status.as_ref());
         let steady_at = self.last.steady_at;
         let earlier_sought = earlier.as_ref().map_or(&[][..], |e| sought(e.status.as_deref()));
         let sought = sought(status.map(|status| &**status));
@@ -438,16 +425,6 @@ impl Assembler {
         }
     }
 
-    fn withdraw(&mut self, retired: &[Retired]) {
-        if retired.is_empty() {
-            return;
-        }
-        let retired: std::collections::HashSet<&AllocId> = retired.iter().map(|r| &r.id).collect();
-        for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.identity.id)) {
-            entry.view = Arc::new(AllocView { retired: true, ..(*entry.view).clone() });
-        }
-    }
-
     /// Looked at again only after a change.
     fn failed(&mut self, board: &BoardView) -> Arc<Failed> {
         if self.looked != Some(board.version) {
@@ -475,15 +452,6 @@ impl Assembler {
         }
         counts
     }
-}
-
-/// As it is shown: nothing that others run has the name of a job of ours. `earlier`: as it was shown before.
-fn shown_identity(ours: &Totals, published: &Published, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
-    let identity = &published.identity;
-    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
-    let Some(workload) = alike else { return Arc::clone(identity) };
-    let shown = AllocIdentity { workload: Some(ours.name_beside(workload)), ..AllocIdentity::clone(identity) };
-    earlier.filter(|earlier| ***earlier == shown).map_or_else(|| Arc::new(shown), Arc::clone)
 }
 
 impl<'a> Asked<'a> {

@@ -3,11 +3,10 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Ending, UNTOLD, UNWANTED, Work, is_named_by_path, source};
+use super::{Ending, UNTOLD, UNWANTED, Work};
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
-use crate::observe::slurm;
-use crate::observe::texts;
+use crate::observe::{is_named_by_path, slurm, source, texts};
 
 /// Docker waits up to a minute before it starts a container again.
 const CALLED: Duration = Duration::from_secs(120);

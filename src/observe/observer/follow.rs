@@ -12,16 +12,6 @@ use crate::observe::tree::TaskOf;
 const LOOKED_AT: usize = 1_000;
 
 impl Work {
-    /// Reads what has changed, perhaps for the last time.
-    pub(super) fn read(&self, path: &str) {
-        let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
-        let reader = self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path));
-        if let Some(reader) = reader {
-            // Gone: what was read before stands.
-            let _ = reader.look(now, at, true);
-        }
-    }
-
     /// Brings what is known in line with the cgroups that there are. Something comes or goes all the time where thousands are: what is known, and
     /// still there, costs a look each.
     pub(super) fn follow(&mut self) {

@@ -4,12 +4,13 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work, is_named_by_path};
+use super::{ANSWER, LATE_ANSWER, LIMIT, SETTLED, Unnamed, Work};
 use crate::collectors::{EndedCgroup, TaskReader};
 use crate::host::hierarchy::Version;
 use crate::model::units::{Nanos, Timestamp};
 use crate::observe::ends::{BriefLife, Removed, Wait};
 use crate::observe::identity::EndBy;
+use crate::observe::is_named_by_path;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
 use crate::observe::tree::WhoseLife;

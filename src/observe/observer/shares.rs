@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::host::untrusted::own_user;
+
 /// Tasks in subtrees that are delegated to users, by user. Root's, and those of the agent's own user, come first and are not counted here.
 #[derive(Debug)]
 pub(super) struct Shares {
@@ -15,7 +17,7 @@ pub(super) struct Shares {
 impl Shares {
     pub(super) fn new(max_allocs: usize) -> Shares {
         let (of_one, of_all) = ((max_allocs / 4).max(1), (max_allocs / 2).max(1));
-        Shares { own: rustix::process::geteuid().as_raw(), of_one, of_all, tasks: HashMap::new() }
+        Shares { own: own_user(), of_one, of_all, tasks: HashMap::new() }
     }
     pub(super) fn is_full(&self, user: Option<u32>) -> bool {
         let Some(user) = user.filter(|user| *user != self.own) else { return false };

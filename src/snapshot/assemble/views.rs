@@ -1,0 +1,51 @@
+//! Views that become others without a reading: under another name, or withdrawn.
+
+use std::sync::Arc;
+
+use super::Assembler;
+use crate::board::{BoardView, Published};
+use crate::model::alloc::AllocIdentity;
+use crate::model::id::AllocId;
+use crate::model::totals::Totals;
+use crate::snapshot::AllocView;
+use crate::snapshot::retention::Retired;
+
+impl Assembler {
+    /// A job of ours has come, or retired: what others run and call alike has another name.
+    pub(super) fn rename(&mut self, board: &BoardView) {
+        if Arc::ptr_eq(&self.ours, &board.totals) {
+            return;
+        }
+        self.ours = Arc::clone(&board.totals);
+        for entry in self.entries.iter_mut().filter(|entry| entry.published.observed.is_some()) {
+            let shown = identity(&self.ours, &entry.published, Some(&entry.view.identity));
+            if !Arc::ptr_eq(&shown, &entry.view.identity) {
+                entry.view = Arc::new(AllocView { identity: shown, ..AllocView::clone(&entry.view) });
+            }
+        }
+    }
+
+    /// As it is shown. `earlier`: as it was shown before.
+    pub(super) fn identity(&self, published: &Published, earlier: Option<&Arc<AllocView>>) -> Arc<AllocIdentity> {
+        identity(&self.ours, published, earlier.map(|earlier| &earlier.identity))
+    }
+
+    pub(super) fn withdraw(&mut self, retired: &[Retired]) {
+        if retired.is_empty() {
+            return;
+        }
+        let retired: std::collections::HashSet<&AllocId> = retired.iter().map(|r| &r.id).collect();
+        for entry in self.entries.iter_mut().filter(|e| retired.contains(&e.view.identity.id)) {
+            entry.view = Arc::new(AllocView { retired: true, ..(*entry.view).clone() });
+        }
+    }
+}
+
+/// Nothing that others run is shown under the name of a job of ours.
+fn identity(ours: &Totals, published: &Published, earlier: Option<&Arc<AllocIdentity>>) -> Arc<AllocIdentity> {
+    let identity = &published.identity;
+    let alike = identity.workload.as_ref().filter(|workload| published.observed.is_some() && ours.has(workload));
+    let Some(workload) = alike else { return Arc::clone(identity) };
+    let shown = AllocIdentity { workload: Some(ours.name_beside(workload)), ..AllocIdentity::clone(identity) };
+    earlier.filter(|earlier| ***earlier == shown).map_or_else(|| Arc::new(shown), Arc::clone)
+}
