@@ -135,29 +135,6 @@ fn floor_of<'a>(floors: &'a BTreeMap<String, Floor>, room: &str) -> &'a Floor {
     floors.get(room).unwrap_or_else(|| panic!("the room {room} is not in the drawing of src/lib.rs"))
 }
 
-/// Rooms that read what other programs have written or named: through `host::untrusted` alone, which bounds it.
-const READERS: [&str; 3] = ["observe", "fingerprint", "devices"];
-/// Where they do not, and why.
-const RAW_READS: [(&str, &str); 2] = [
-    ("observe/scanner.rs", "files of cgroups: the kernel makes them, and the paths to them are the kernel's"),
-    ("devices/kept.rs", "the agent's own file in its own directory"),
-];
-
-#[test]
-fn files_of_other_programs_are_read_through_one_door() {
-    const RAW: [&str; 5] = ["fs::read(", "fs::read_to_string(", "File::open(", ".read_to_end(", ".read_to_string("];
-    let is_reader = |source: &Source| READERS.contains(&source.room.as_str());
-    let (mut raw, mut lines) = (BTreeSet::new(), Vec::new());
-    for source in sources().iter().filter(|source| is_reader(source)) {
-        for (line, _) in source.code().filter(|(_, code)| RAW.iter().any(|word| code.contains(word))) {
-            raw.insert(source.path.clone());
-            lines.push(format!("src/{}:{line}", source.path));
-        }
-    }
-    let excepted: BTreeSet<String> = RAW_READS.iter().map(|(path, _)| (*path).to_owned()).collect();
-    assert_eq!(raw, excepted, "read through host::untrusted what is not in RAW_READS:\n{}", lines.join("\n"));
-}
-
 #[test]
 fn every_room_is_in_the_drawing_and_every_drawn_room_exists() {
     let floors = drawing();
