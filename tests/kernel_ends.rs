@@ -129,7 +129,6 @@ fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_a
         // What a process uses after it has left its cgroup is not in there yet, and microseconds are cut off.
         assert!(all <= above && above - all < 2_000_000 + above / 10, "{all} {above}");
     }
-    assert_eq!(scene.ends.lost(), 0);
 }
 
 #[test]
@@ -214,10 +213,9 @@ fn cgroups_in_which_nothing_ran_take_no_room_from_those_in_which_something_did()
         }
     }
     assert!(!scene.live("task", "exit 3").is_empty());
-    assert_eq!(scene.ends.lost(), 0);
 }
 
-/// Lives of a user's, more than there is room for.
+/// Lives of a user's, more than there is room for. What other tests end meanwhile may be lost too: only what is told counts.
 #[test]
 fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
     const USER: u32 = 12_345;
@@ -241,7 +239,6 @@ fn ends_in_a_users_cgroups_leave_room_for_those_of_root() {
         scene.others.remove("user/x");
     }
     assert!(!scene.live("task", "exit 3").is_empty());
-    assert_eq!(scene.ends.lost(), 0);
 }
 
 /// Somebody works somewhere, so that there is CPU time which no processor has handed on.
