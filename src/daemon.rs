@@ -224,11 +224,8 @@ impl Daemon {
             tokio::spawn(give_back_heap(Arc::clone(handle.board()), sampler.snapshots.clone())),
             tokio::spawn(handle.clone().look_for_strays()),
         ];
-        if let Some(limit) = memory_limit {
-            let (observer, bodies, metrics) = (observer.clone(), Arc::clone(&bodies), Arc::clone(&metrics));
-            let shedders = memory::Shedders { observer, bodies, metrics };
-            chores.push(tokio::spawn(memory::keep_below(limit, roots, shedders)));
-        }
+        let shedders = memory::Shedders::new(observer.clone(), &bodies, &metrics);
+        chores.extend(memory_limit.map(|limit| tokio::spawn(memory::keep_below(limit, roots, shedders))));
         let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
         chores.extend(exporters::ALL.iter().filter_map(|exporter| (exporter.run)(&parts)));
         if process::are_given() {

@@ -100,12 +100,16 @@ impl Guard {
 
 /// Those that leave something out.
 pub(super) struct Shedders {
-    pub(super) observer: Option<Arc<Observer>>,
-    pub(super) bodies: Arc<Bodies>,
-    pub(super) metrics: Arc<Metrics>,
+    observer: Option<Arc<Observer>>,
+    bodies: Arc<Bodies>,
+    metrics: Arc<Metrics>,
 }
 
 impl Shedders {
+    pub(super) fn new(observer: Option<Arc<Observer>>, bodies: &Arc<Bodies>, metrics: &Arc<Metrics>) -> Shedders {
+        Shedders { observer, bodies: Arc::clone(bodies), metrics: Arc::clone(metrics) }
+    }
+
     fn shed(&self, most: Option<Shed>) {
         let sheds = |what: Shed| most >= Some(what);
         if let Some(observer) = &self.observer {

@@ -296,7 +296,17 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     let left_out = || scene.agent.metrics().f64("allostat_observed_left_out", &[("reason", "limit")]);
     wait_for("the cgroup to be left out", long(), || (left_out() >= 1.0).then_some(()));
     scene.agent.run(
-        r#"job "kept" { group "g" { task "t" { driver = "raw_exec", config { command = "/bin/sleep", args = ["1000"] } } } }"#,
+        r#"job "kept" {
+  group "g" {
+    task "t" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["1000"]
+      }
+    }
+  }
+}"#,
     );
     let body = wait_for("the managed task", long(), || {
         let body = scene.agent.metrics();

@@ -17,6 +17,8 @@ agent {
   host_names = []
   # At most so many connections on HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
   max_connections = 256
+  # Memory that the agent keeps below, in MiB: near it, it leaves out observed workloads, then details. Its cgroup's limit counts as well. 0: that alone. (ALLOSTAT_MEMORY_LIMIT_MIB)
+  memory_limit_mib = 1024
 }
 
 telemetry {
