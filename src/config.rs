@@ -35,7 +35,7 @@ use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
 
-pub use paths::{PathError, check_places, check_push};
+pub use paths::{PathError, check_paths, check_push};
 use setting::Kind;
 pub use setting::Setting;
 pub use settings::SETTINGS;

@@ -134,10 +134,7 @@ impl Daemon {
 
     async fn build(config: Config, steps: Steps) -> Result<Daemon, DaemonError> {
         let needs = Needs::check()?;
-        config::check_places(&config)?;
-        if let Some(error) = config::check_push(&config).into_iter().next() {
-            return Err(error.into());
-        }
+        config::check_paths(&config)?;
         let metrics = Arc::new(Metrics::new());
         let gate = api::Gate::open(&config.api, &metrics)?;
         let speaks_tls = gate.speaks_tls();

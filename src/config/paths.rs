@@ -28,8 +28,14 @@ pub struct PathError {
     pub source: io::Error,
 }
 
+/// All of them. Errors: the first that is in another user's hands.
+pub fn check_paths(config: &Config) -> Result<(), PathError> {
+    check_places(config)?;
+    check_push(config).into_iter().next().map_or(Ok(()), Err)
+}
+
 /// Those that the agent makes things in, or reads.
-pub fn check_places(config: &Config) -> Result<(), PathError> {
+fn check_places(config: &Config) -> Result<(), PathError> {
     // In the data directory it is as safe as that, which the agent closes first.
     let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, Holds::Place));
     let library = config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, Holds::Setting));
