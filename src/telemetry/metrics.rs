@@ -614,6 +614,7 @@ mod tests {
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.are_kept(0, 0, 0);
+        metrics.memory().limited(1);
         let families = metrics.gather();
         let known = descriptors().count();
         let timed = metrics.timings().into_iter().filter(|timings| METRICS.iter().any(|d| d.name == timings.desc.name));
