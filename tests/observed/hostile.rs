@@ -44,7 +44,7 @@ fn names_that_users_chose_are_cut_cleaned_and_counted_in_metrics() {
     if !is_root() {
         skip_test!("not-root");
     }
-    let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:51,systemd:?[2J/*,cgroup:*clean*")]);
+    let scene = Scene::new(&[("ALLOSTAT_OBSERVE_INCLUDE", "slurm:51,systemd:user@*,cgroup:*clean*")]);
     let others = &scene.others;
     let long_name = step(others, 51, sleeper(51, &"A".repeat(100_000)));
     let odd = "user@\u{1b}[2J.service/a.service";
@@ -57,11 +57,10 @@ fn names_that_users_chose_are_cut_cleaned_and_counted_in_metrics() {
     let body = wait_for("their names", long(), || {
         let body = scene.agent.metrics();
         let named = user(&body, "slurm:51").flatten().is_some_and(|user| user.starts_with('A'));
-        let all = named && user(&body, "systemd:?[2J/").is_some() && user(&body, "cgroup:").is_some();
+        let all = named && user(&body, "systemd:user@?[2J.service~").is_some() && user(&body, "cgroup:").is_some();
         all.then_some(body)
     });
     assert_eq!(user(&body, "slurm:51").flatten().map(|user| user.len()), Some(200));
-    assert!(user(&body, "systemd:").flatten().is_some_and(|user| user.starts_with("?[2J~")));
     let changed =
         |reason: &str| scene.agent.metrics().u64("allostat_observed_texts_changed_total", &[("reason", reason)]);
     wait_for("the counts", long(), || (changed("length") >= 1 && changed("characters") >= 2).then_some(()));

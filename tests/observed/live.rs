@@ -310,7 +310,7 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
     );
     let body = wait_for("the managed task", long(), || {
         let body = scene.agent.metrics();
-        body.one("allostat_task_memory_usage_bytes", &[("job", "kept")]).is_some().then_some(body)
+        (!body.all("allostat_task_memory_peak_bytes", &[("workload", "kept")]).is_empty()).then_some(body)
     });
     assert!(body.one("allostat_exposition_info", &[]).is_none(), "the profile lean has no such family");
     assert_eq!(body.f64("allostat_agent_memory_limit_bytes", &[]), f64::from(4 << 20));
