@@ -138,6 +138,7 @@ impl Others {
             let (allocs, left_out) =
                 (gauges(&self.registry, &OBSERVED_ALLOCS), gauges(&self.registry, &OBSERVED_LEFT_OUT));
             let texts = counters(&self.registry, &OBSERVED_TEXTS_CHANGED);
+            ["length", "characters", "budget"].iter().for_each(|reason| texts.with_label_values(&[*reason]).inc_by(0));
             Counts { allocs, left_out, ends, missed, texts }
         })
     }

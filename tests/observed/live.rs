@@ -312,7 +312,8 @@ fn agent_near_its_memory_limit_sheds_observed_workloads_then_details() {
         let body = scene.agent.metrics();
         (!body.all("allostat_task_memory_peak_bytes", &[("workload", "kept")]).is_empty()).then_some(body)
     });
-    assert!(body.one("allostat_exposition_info", &[]).is_none(), "the profile lean has no such family");
+    assert!(body.one("allostat_exposition_info", &[("profile", "lean")]).is_some(), "the body says what it is");
+    assert!(body.all("allostat_task_memory_usage_bytes", &[]).is_empty(), "the profile lean has no such family");
     assert_eq!(body.f64("allostat_agent_memory_limit_bytes", &[]), f64::from(4 << 20));
     assert_eq!(body.f64("allostat_agent_memory_sheds_total", &[]), 1.0, "at once, and for as long as it lasts");
     assert!(body.one("allostat_alloc_info", &[("source", "cgroup")]).is_none(), "no observed alloc has a series");
