@@ -1,0 +1,159 @@
+//! Lists and objects.
+
+use std::collections::BTreeMap;
+
+use super::super::Value;
+use super::{ANY, Function, Outcome, list, pure, strings, text, texts, whole};
+
+pub(super) static FUNCTIONS: &[Function] = &[
+    pure("chunklist", (2, 2), chunklist),
+    pure("coalesce", (1, ANY), |a| coalesce(a, |value| *value != Value::Null && *value != Value::from(""))),
+    pure("coalescelist", (1, ANY), |a| coalesce(a, |value| matches!(value, Value::List(list) if !list.is_empty()))),
+    pure("compact", (1, 1), |a| {
+        let kept = list(a, 0)?.iter().filter(|value| **value != Value::Null && **value != Value::from(""));
+        Ok(Value::List(kept.cloned().collect()))
+    }),
+    pure("concat", (1, ANY), concat),
+    pure("contains", (2, 2), strings::has),
+    pure("distinct", (1, 1), |a| Ok(Value::List(distinct(list(a, 0)?)))),
+    pure("element", (2, 2), element),
+    pure("flatten", (1, 1), |a| {
+        let mut flat = Vec::new();
+        flatten(list(a, 0)?, &mut flat);
+        Ok(Value::List(flat))
+    }),
+    pure("index", (2, 2), |a| {
+        let wanted = a.get(1).unwrap_or(&Value::Null);
+        let at = list(a, 0)?.iter().position(|value| value == wanted).ok_or("the list does not have it")?;
+        Ok(Value::Int(i128::try_from(at).unwrap_or_default()))
+    }),
+    pure("keys", (1, 1), |a| Ok(Value::List(object(a, 0)?.keys().map(|key| key.as_str().into()).collect()))),
+    pure("length", (1, 1), length),
+    pure("lookup", (2, 3), |a| {
+        let found = object(a, 0)?.get(&text(a, 1)?).or(a.get(2));
+        found.cloned().ok_or_else(|| "the object does not have it, and there is no default".to_owned())
+    }),
+    pure("merge", (0, ANY), merge),
+    pure("range", (1, 3), range),
+    pure("reverse", (1, 1), |a| Ok(Value::List(list(a, 0)?.iter().rev().cloned().collect()))),
+    pure("slice", (3, 3), slice),
+    pure("sort", (1, 1), |a| {
+        let mut sorted = texts(a, 0)?;
+        sorted.sort_unstable();
+        Ok(Value::List(sorted.into_iter().map(Value::Text).collect()))
+    }),
+    pure("sum", (1, 1), |a| {
+        let numbers = list(a, 0)?;
+        let sum = (0..numbers.len()).try_fold(0.0, |sum, at| super::float(numbers, at).map(|n| sum + n))?;
+        super::number(sum)
+    }),
+    pure("values", (1, 1), |a| Ok(Value::List(object(a, 0)?.values().cloned().collect()))),
+    pure("zipmap", (2, 2), |a| {
+        let (keys, values) = (texts(a, 0)?, list(a, 1)?);
+        if keys.len() != values.len() {
+            return Err("its lists have different lengths".to_owned());
+        }
+        Ok(Value::Object(keys.into_iter().zip(values.iter().cloned()).collect()))
+    }),
+];
+
+fn object(arguments: &[Value], at: usize) -> Result<&BTreeMap<String, Value>, String> {
+    match arguments.get(at) {
+        Some(Value::Object(object)) => Ok(object),
+        other => Err(format!("argument {} is an object, not {}", at + 1, other.unwrap_or(&Value::Null).kind())),
+    }
+}
+
+pub(super) fn distinct(list: &[Value]) -> Vec<Value> {
+    let mut kept: Vec<Value> = Vec::new();
+    for value in list {
+        if !kept.contains(value) {
+            kept.push(value.clone());
+        }
+    }
+    kept
+}
+
+fn chunklist(arguments: &[Value]) -> Outcome {
+    let size = usize::try_from(whole(arguments, 1)?).map_err(|_| "a size is not negative")?;
+    let all = list(arguments, 0)?;
+    let chunks: Vec<Value> = match size {
+        0 => vec![Value::List(all.to_vec())],
+        size => all.chunks(size).map(|chunk| Value::List(chunk.to_vec())).collect(),
+    };
+    Ok(Value::List(chunks))
+}
+
+fn coalesce(arguments: &[Value], is_it: fn(&Value) -> bool) -> Outcome {
+    // The list of a final `...` is spread out before it comes here.
+    arguments.iter().find(|value| is_it(value)).cloned().ok_or_else(|| "all of its arguments are empty".to_owned())
+}
+
+fn concat(arguments: &[Value]) -> Outcome {
+    let mut all = Vec::new();
+    for at in 0..arguments.len() {
+        all.extend_from_slice(list(arguments, at)?);
+    }
+    Ok(Value::List(all))
+}
+
+/// Beyond the end it begins again.
+fn element(arguments: &[Value]) -> Outcome {
+    let all = list(arguments, 0)?;
+    let length = i64::try_from(all.len()).ok().filter(|length| *length > 0).ok_or("the list is empty")?;
+    let at = usize::try_from(whole(arguments, 1)?.rem_euclid(length)).unwrap_or(0);
+    Ok(all.get(at).cloned().unwrap_or(Value::Null))
+}
+
+fn flatten(list: &[Value], into: &mut Vec<Value>) {
+    for value in list {
+        match value {
+            Value::List(inner) => flatten(inner, into),
+            other => into.push(other.clone()),
+        }
+    }
+}
+
+fn length(arguments: &[Value]) -> Outcome {
+    let length = match arguments.first() {
+        Some(Value::List(list)) => list.len(),
+        Some(Value::Object(object)) => object.len(),
+        Some(Value::Text(text)) => text.chars().count(),
+        other => return Err(format!("{} has no length", other.unwrap_or(&Value::Null).kind())),
+    };
+    Ok(Value::Int(i128::try_from(length).unwrap_or_default()))
+}
+
+fn merge(arguments: &[Value]) -> Outcome {
+    let mut merged = BTreeMap::new();
+    for at in (0..arguments.len()).filter(|at| arguments[*at] != Value::Null) {
+        merged.extend(object(arguments, at)?.clone());
+    }
+    Ok(Value::Object(merged))
+}
+
+fn range(arguments: &[Value]) -> Outcome {
+    const MOST: usize = 1024;
+    let all: Vec<f64> = (0..arguments.len()).map(|at| super::float(arguments, at)).collect::<Result<_, _>>()?;
+    let (start, limit) = if let [limit] = all[..] { (0.0, limit) } else { (all[0], all[1]) };
+    let step = all.get(2).copied().unwrap_or(if limit < start { -1.0 } else { 1.0 });
+    if step == 0.0 || (step > 0.0) != (limit > start) && limit != start {
+        return Err("the step does not lead to the limit".to_owned());
+    }
+    let (mut numbers, mut n) = (Vec::new(), start);
+    while if step > 0.0 { n < limit } else { n > limit } {
+        if numbers.len() == MOST {
+            return Err(format!("it would have more than {MOST} elements"));
+        }
+        numbers.push(super::number(n)?);
+        n += step;
+    }
+    Ok(Value::List(numbers))
+}
+
+fn slice(arguments: &[Value]) -> Outcome {
+    let at = |at: usize| usize::try_from(whole(arguments, at)?).map_err(|_| "an index is not negative".to_owned());
+    let (start, end) = (at(1)?, at(2)?);
+    let part = list(arguments, 0)?.get(start..end).ok_or("the list does not have these elements")?;
+    Ok(Value::List(part.to_vec()))
+}

@@ -1,0 +1,44 @@
+//! Files of whoever submits the job, read by the command with that user's rights.
+
+use std::path::Path;
+
+use super::super::{Outside, Value};
+use super::{Call, Function, Outcome, pure, text};
+
+pub(super) static FUNCTIONS: &[Function] = &[
+    pure("basename", (1, 1), |a| {
+        let path = text(a, 0)?;
+        Ok(Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or(".").into())
+    }),
+    pure("dirname", (1, 1), |a| {
+        let path = text(a, 0)?;
+        let parent = Path::new(&path).parent().and_then(|parent| parent.to_str()).filter(|parent| !parent.is_empty());
+        Ok(parent.unwrap_or(".").into())
+    }),
+    Function { name: "file", arguments: (1, 1), call: Call::Asks(file) },
+    Function { name: "filebase64", arguments: (1, 1), call: Call::Asks(filebase64) },
+    Function {
+        name: "fileexists",
+        arguments: (1, 1),
+        call: Call::Asks(|a, outside| outside.exists(&text(a, 0)?).map(Value::Bool)),
+    },
+    Function {
+        name: "fileset",
+        arguments: (2, 2),
+        call: Call::Asks(|a, outside| {
+            let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
+            Ok(Value::List(found.into_iter().map(Value::Text).collect()))
+        }),
+    },
+];
+
+fn file(arguments: &[Value], outside: &dyn Outside) -> Outcome {
+    let path = text(arguments, 0)?;
+    String::from_utf8(outside.read(&path)?).map(Value::Text).map_err(|_| format!("{path} is no UTF-8"))
+}
+
+fn filebase64(arguments: &[Value], outside: &dyn Outside) -> Outcome {
+    use base64::Engine as _;
+    let bytes = outside.read(&text(arguments, 0)?)?;
+    Ok(Value::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))
+}
