@@ -195,7 +195,7 @@ fn evaluation_ends_within_its_steps_and_bytes() {
     assert!(evaluate(many).unwrap_err().message.contains("steps"));
     let large = "[for a in range(1000) : format(\"%10000s\", [for b in range(100) : format(\"%10000s\", \"x\")][0])]";
     assert!(evaluate(large).unwrap_err().message.contains("MiB"));
-    let deep = format!("{}1{}", "(".repeat(99), ")".repeat(99));
+    let deep = format!("{}1{}", "(".repeat(60), ")".repeat(60));
     assert_eq!(json(&deep), "1");
 }
 
