@@ -67,11 +67,7 @@ fn run_evaluates_variables_locals_loops_and_files() {
             let logs = agent.cli(&["logs", &id, task]);
             logs.stdout.contains("WEB").then_some(logs.stdout)
         });
-        assert_eq!(
-            said,
-            format!("WEB-2 81,444 ${{HOME}} {task} hello\n")
-                .replace("${HOME}", &std::env::var("HOME").unwrap_or_default())
-        );
+        assert_eq!(said, format!("WEB-2 81,444 none {task} hello\n"));
     }
     agent.stop();
 }

@@ -8,7 +8,7 @@ use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::submission::{self, JobText};
 use super::{Context, Method, Route};
-use crate::jobspec::Given;
+use crate::jobspec::GivenVariables;
 use crate::jobspec::evaluate::recorded::{Recorded, WithInputs};
 
 pub(super) static SUBMIT: Route = Route {
@@ -29,9 +29,12 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     let unnamed = if is_json { "job.json" } else { "job.hcl" };
     let file = query.get("file").filter(|f| !f.is_empty()).unwrap_or(unnamed).to_owned();
     let job = match query.get("form") {
-        None => {
-            JobText { file, text: request.body.to_vec(), variables: Given::default(), recorded: Recorded::default() }
-        }
+        None => JobText {
+            file,
+            text: request.body.to_vec(),
+            variables: GivenVariables::default(),
+            recorded: Recorded::default(),
+        },
         Some("inputs") => {
             let whole: WithInputs = serde_json::from_slice(&request.body)
                 .map_err(|e| ApiError::new(Code::BadRequest, format!("the body is no job file with inputs: {e}")))?;

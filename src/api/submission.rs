@@ -9,7 +9,7 @@ use super::error::{ApiError, Code};
 use super::target::encode;
 use crate::host::process;
 use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
-use crate::jobspec::{self, Diagnostic, Diagnostics, Given, Inputs, ParsedJob, Severity};
+use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
@@ -22,7 +22,7 @@ pub struct JobText {
     pub file: String,
     /// As it came: whether it is text at all is a question with a place in the file.
     pub text: Vec<u8>,
-    pub variables: Given,
+    pub variables: GivenVariables,
     /// What the command read for it.
     pub recorded: Recorded,
 }
@@ -32,7 +32,7 @@ impl JobText {
     pub fn request(&self, plan: bool) -> (String, Vec<u8>) {
         let plan = if plan { "plan=1&" } else { "" };
         let file = encode(&self.file);
-        if self.variables == Given::default() && self.recorded.is_empty() {
+        if self.variables == GivenVariables::default() && self.recorded.is_empty() {
             return (format!("/v1/jobs?{plan}file={file}"), self.text.clone());
         }
         let whole = WithInputs {

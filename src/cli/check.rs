@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::exit::{CliError, CliResult, Exit};
-use super::inputs::{Reading, Variables};
+use super::inputs::{CallersFiles, Variables};
 use super::output::{Style, printable};
 use crate::api;
 use crate::config::{self, Config};
@@ -105,7 +105,7 @@ fn check(
     let problems = Problems::new(&source);
     let body = read::read_into(&problems, None);
     if body.entries.iter().any(|e| e.key.eq_ignore_ascii_case("job")) {
-        let reading = Reading::default();
+        let reading = CallersFiles::default();
         let inputs = Inputs { given: &variables.given()?, outside: &reading };
         let warnings = job_file(name, text, inputs).map_err(|errors| refused(errors.to_string()))?;
         return Ok(("job", warnings));

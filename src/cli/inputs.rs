@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{CliError, Exit};
 use crate::host::untrusted;
-use crate::jobspec::evaluate::Outside;
+use crate::jobspec::evaluate::basis::Outside;
 use crate::jobspec::evaluate::recorded::Recorded;
-use crate::jobspec::{Given, GivenValue, variables_of};
+use crate::jobspec::{GivenValue, GivenVariables, variables_of};
 
 /// `file()` reads no larger one.
 const LARGEST_FILE: usize = 256 << 10;
@@ -29,8 +29,8 @@ impl Variables {
     /// The environment first, then files, then the command line: the last one counts.
     ///
     /// Errors: a file cannot be read or is wrong; a value without a name.
-    pub fn given(&self) -> Result<Given, CliError> {
-        let mut given = Given::default();
+    pub fn given(&self) -> Result<GivenVariables, CliError> {
+        let mut given = GivenVariables::default();
         for (name, value) in std::env::vars_os() {
             let (Some(name), Some(value)) = (name.to_str(), value.to_str()) else { continue };
             if let Some(variable) = name.strip_prefix(PREFIX) {
@@ -60,15 +60,15 @@ impl Variables {
 
 /// Reads files as the caller, relative to where the command runs, and records what it gave.
 #[derive(Default)]
-pub struct Reading(RefCell<Recorded>);
+pub struct CallersFiles(RefCell<Recorded>);
 
-impl Reading {
+impl CallersFiles {
     pub fn recorded(self) -> Recorded {
         self.0.into_inner()
     }
 }
 
-impl Outside for Reading {
+impl Outside for CallersFiles {
     fn read(&self, path: &str) -> Result<Vec<u8>, String> {
         use base64::Engine as _;
         let bytes = untrusted::read(Path::new(path), LARGEST_FILE).map_err(|error| format!("{path}: {error}"))?;
@@ -166,7 +166,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
         std::fs::write(path("a.tpl"), "hello").unwrap();
-        let reading = Reading::default();
+        let reading = CallersFiles::default();
         assert_eq!(reading.read(&path("a.tpl")).unwrap(), b"hello");
         assert!(reading.read(&path("none")).unwrap_err().contains("No such file"));
         assert!(reading.read("/dev/zero").unwrap_err().contains("regular file"));

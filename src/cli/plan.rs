@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::exit::{CliError, CliResult, Exit};
-use super::inputs::{Reading, Variables};
+use super::inputs::{CallersFiles, Variables};
 use super::output::{Align, Table, printable};
 use super::{Session, human};
 use crate::api::{JobText, Submitted};
@@ -78,7 +78,7 @@ pub fn read_job(path: &Path, variables: &Variables) -> Result<JobText, CliError>
     let bytes =
         if stdin { jobspec::bytes_of(std::io::stdin().lock()) } else { File::open(path).and_then(jobspec::bytes_of) };
     let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
-    let (variables, reading) = (variables.given()?, Reading::default());
+    let (variables, reading) = (variables.given()?, CallersFiles::default());
     let inputs = Inputs { given: &variables, outside: &reading };
     let checked =
         jobspec::text_of(&file, bytes).and_then(|text| super::check::job_file(&file, &text, inputs).map(|_| text));

@@ -8,8 +8,10 @@ use hcl_edit::structure::{self, Block, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
-use super::evaluate::variables::{self, Given};
-use super::evaluate::{Budget, Fault, Outside, Scope, Value, path};
+use super::evaluate::basis::{Budget, Fault, Outside};
+use super::evaluate::scope::{Scope, path};
+use super::evaluate::value::HclValue;
+use super::evaluate::variables::{self, GivenVariables};
 use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
 use super::unclosed;
@@ -20,7 +22,7 @@ const MAX_ROUNDS: usize = 50;
 /// What expressions are evaluated with.
 #[derive(Clone, Copy)]
 pub struct Inputs<'a> {
-    pub given: &'a Given,
+    pub given: &'a GivenVariables,
     pub outside: &'a dyn Outside,
 }
 
@@ -187,13 +189,13 @@ impl Lower<'_, '_> {
         let label = label_of(name, &place);
         let mut blocks = Vec::new();
         for (key, value) in elements {
-            let each = Value::Object([("key".to_owned(), key), ("value".to_owned(), value)].into());
+            let each = HclValue::Object([("key".to_owned(), key), ("value".to_owned(), value)].into());
             let scope = scope.inner([(iterator.to_owned(), each)]);
             let mut labels = Vec::new();
             if let Some(attribute) = block.body.get_attribute("labels") {
                 match scope.evaluate(&attribute.value) {
-                    Ok(Value::List(list)) if list.iter().all(|label| label.to_text().is_some()) => {
-                        let texts = list.iter().filter_map(Value::to_text);
+                    Ok(HclValue::List(list)) if list.iter().all(|label| label.to_text().is_some()) => {
+                        let texts = list.iter().filter_map(HclValue::to_text);
                         labels.extend(texts.map(|text| Label { text, span: label.span.clone() }));
                     }
                     Ok(_) => return wrong("`labels` is a list of strings"),
@@ -266,16 +268,16 @@ impl Lower<'_, '_> {
     }
 
     /// All of it stands where the expression does.
-    fn literal(&self, span: &Span, value: Value) -> Literal {
-        let node = |value: Value| Node { span: span.clone(), value: self.literal(span, value) };
+    fn literal(&self, span: &Span, value: HclValue) -> Literal {
+        let node = |value: HclValue| Node { span: span.clone(), value: self.literal(span, value) };
         match value {
-            Value::Null => Literal::Null,
-            Value::Bool(b) => Literal::Bool(b),
-            Value::Int(n) => Literal::Int(n),
-            Value::Float(n) => Literal::Float(n),
-            Value::Text(text) => text_value(self.problems, span, as_template(&text)),
-            Value::List(list) => Literal::List(list.into_iter().map(node).collect()),
-            Value::Object(object) => {
+            HclValue::Null => Literal::Null,
+            HclValue::Bool(b) => Literal::Bool(b),
+            HclValue::Int(n) => Literal::Int(n),
+            HclValue::Float(n) => Literal::Float(n),
+            HclValue::Text(text) => text_value(self.problems, span, as_template(&text)),
+            HclValue::List(list) => Literal::List(list.into_iter().map(node).collect()),
+            HclValue::Object(object) => {
                 let entries = object.into_iter().map(|(key, value)| Entry {
                     key,
                     key_span: span.clone(),

@@ -45,7 +45,7 @@ use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
-pub use evaluate::variables::{Given, GivenValue};
+pub use evaluate::variables::{GivenValue, GivenVariables};
 pub use hcl::Inputs;
 use tree::{Body, Form, Literal, Node, join};
 
@@ -66,7 +66,7 @@ pub struct ParsedJob {
 /// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: [`parse_with`] asks who knows
 /// them.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
-    let inputs = Inputs { given: &Given::default(), outside: &evaluate::Nothing };
+    let inputs = Inputs { given: &GivenVariables::default(), outside: &evaluate::basis::Nothing };
     parse_with(file_name, text, inputs, |parsed| parsed.too_long(&Env::new()))
 }
 
@@ -115,7 +115,7 @@ fn was_told(field: &str, earlier: &str) -> bool {
 /// A file of variables: `NAME = VALUE`, HCL or JSON.
 ///
 /// Errors: it is none; a value is no literal.
-pub fn variables_of(file_name: &str, text: &str) -> Result<Given, Diagnostics> {
+pub fn variables_of(file_name: &str, text: &str) -> Result<GivenVariables, Diagnostics> {
     let source = SourceText::new(file_name, text);
     let body = read::read(&source)?;
     let text_of = |node: &Node| match &node.value {
@@ -126,7 +126,7 @@ pub fn variables_of(file_name: &str, text: &str) -> Result<Given, Diagnostics> {
         let value = GivenValue { text: text_of(&entry.value), from: file_name.to_owned(), may_be_unused: false };
         (entry.key.clone(), value)
     });
-    Ok(Given(values.collect()))
+    Ok(GivenVariables(values.collect()))
 }
 
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.

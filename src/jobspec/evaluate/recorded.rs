@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::Outside;
-use super::variables::Given;
+use super::basis::Outside;
+use super::variables::GivenVariables;
 
 /// A job file with everything that its evaluation needs: the body of `POST /v1/jobs?form=inputs`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -14,7 +14,7 @@ pub struct WithInputs {
     /// The job file itself.
     pub source: String,
     #[serde(default)]
-    pub variables: Given,
+    pub variables: GivenVariables,
     #[serde(default)]
     pub recorded: Recorded,
 }

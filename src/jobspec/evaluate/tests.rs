@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
-use super::*;
+use super::basis::{Budget, Evaluated, Fault, Outside};
+use super::scope::Scope;
+use super::value::HclValue;
 
 /// A world of one file.
 struct Told;
@@ -30,8 +32,8 @@ fn evaluate(text: &str) -> Evaluated {
     let mut scope = Scope::new(&Told, &budget);
     let variables =
         r#"{"n": 3, "name": "web", "ports": [80, 443], "tags": {"b": "2", "a": "1"}, "none": null, "on": true}"#;
-    scope.set("var", Value::from_json(serde_json::from_str(variables).unwrap()));
-    scope.set("local", Value::from_json(serde_json::json!({"zone": "eu"})));
+    scope.set("var", HclValue::from_json(serde_json::from_str(variables).unwrap()));
+    scope.set("local", HclValue::from_json(serde_json::json!({"zone": "eu"})));
     let attribute = body.get_attribute("x").unwrap();
     scope.evaluate(&attribute.value)
 }

@@ -4,68 +4,68 @@ use std::collections::BTreeMap;
 
 /// Objects are in the order of their keys, as HCL has them.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Value {
+pub enum HclValue {
     Null,
     Bool(bool),
     Int(i128),
     /// Always finite, and no whole number.
     Float(f64),
     Text(String),
-    List(Vec<Value>),
-    Object(BTreeMap<String, Value>),
+    List(Vec<HclValue>),
+    Object(BTreeMap<String, HclValue>),
 }
 
-impl From<&str> for Value {
-    fn from(text: &str) -> Value {
-        Value::Text(text.to_owned())
+impl From<&str> for HclValue {
+    fn from(text: &str) -> HclValue {
+        HclValue::Text(text.to_owned())
     }
 }
 
-impl Value {
+impl HclValue {
     /// A number; whole ones stay exact. `None`: it is not finite.
-    pub fn number(n: f64) -> Option<Value> {
+    pub fn number(n: f64) -> Option<HclValue> {
         // Whole numbers up to 2^53 are exact in both.
         const EXACT: f64 = 9_007_199_254_740_992.0;
         #[allow(clippy::cast_possible_truncation)]
         match n {
             n if !n.is_finite() => None,
-            n if n.fract() == 0.0 && n.abs() <= EXACT => Some(Value::Int(n as i128)),
-            n => Some(Value::Float(n)),
+            n if n.fract() == 0.0 && n.abs() <= EXACT => Some(HclValue::Int(n as i128)),
+            n => Some(HclValue::Float(n)),
         }
     }
 
     /// What it is, as it may stand in a message.
     pub fn kind(&self) -> &'static str {
         match self {
-            Value::Null => "null",
-            Value::Bool(_) => "a boolean",
-            Value::Int(_) | Value::Float(_) => "a number",
-            Value::Text(_) => "a string",
-            Value::List(_) => "a list",
-            Value::Object(_) => "an object",
+            HclValue::Null => "null",
+            HclValue::Bool(_) => "a boolean",
+            HclValue::Int(_) | HclValue::Float(_) => "a number",
+            HclValue::Text(_) => "a string",
+            HclValue::List(_) => "a list",
+            HclValue::Object(_) => "an object",
         }
     }
 
     /// As a string: numbers and booleans turn into one.
     pub fn to_text(&self) -> Option<String> {
         match self {
-            Value::Text(text) => Some(text.clone()),
-            Value::Bool(b) => Some(b.to_string()),
-            Value::Int(n) => Some(n.to_string()),
-            Value::Float(n) => Some(n.to_string()),
-            Value::Null | Value::List(_) | Value::Object(_) => None,
+            HclValue::Text(text) => Some(text.clone()),
+            HclValue::Bool(b) => Some(b.to_string()),
+            HclValue::Int(n) => Some(n.to_string()),
+            HclValue::Float(n) => Some(n.to_string()),
+            HclValue::Null | HclValue::List(_) | HclValue::Object(_) => None,
         }
     }
 
     /// As a number: a string that is one turns into it.
-    pub fn to_number(&self) -> Option<Value> {
+    pub fn to_number(&self) -> Option<HclValue> {
         match self {
-            Value::Int(_) | Value::Float(_) => Some(self.clone()),
-            Value::Text(text) => match text.parse::<i128>() {
-                Ok(whole) => Some(Value::Int(whole)),
-                Err(_) => text.parse::<f64>().ok().and_then(Value::number),
+            HclValue::Int(_) | HclValue::Float(_) => Some(self.clone()),
+            HclValue::Text(text) => match text.parse::<i128>() {
+                Ok(whole) => Some(HclValue::Int(whole)),
+                Err(_) => text.parse::<f64>().ok().and_then(HclValue::number),
             },
-            Value::Null | Value::Bool(_) | Value::List(_) | Value::Object(_) => None,
+            HclValue::Null | HclValue::Bool(_) | HclValue::List(_) | HclValue::Object(_) => None,
         }
     }
 
@@ -73,37 +73,39 @@ impl Value {
         match self.to_number()? {
             // Beyond 2^53 it is rounded, as HCL's own functions do.
             #[allow(clippy::cast_precision_loss)]
-            Value::Int(n) => Some(n as f64),
-            Value::Float(n) => Some(n),
+            HclValue::Int(n) => Some(n as f64),
+            HclValue::Float(n) => Some(n),
             _ => None,
         }
     }
 
     pub fn to_bool(&self) -> Option<bool> {
         match self {
-            Value::Bool(b) => Some(*b),
-            Value::Text(text) if text == "true" => Some(true),
-            Value::Text(text) if text == "false" => Some(false),
+            HclValue::Bool(b) => Some(*b),
+            HclValue::Text(text) if text == "true" => Some(true),
+            HclValue::Text(text) if text == "false" => Some(false),
             _ => None,
         }
     }
 
     /// The keys (of a list: from 0) and values of a collection; `None`: it is none.
-    pub fn pairs(self) -> Option<Vec<(Value, Value)>> {
+    pub fn pairs(self) -> Option<Vec<(HclValue, HclValue)>> {
         match self {
-            Value::List(list) => Some((0..).map(Value::Int).zip(list).collect()),
-            Value::Object(object) => Some(object.into_iter().map(|(key, value)| (Value::Text(key), value)).collect()),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => None,
+            HclValue::List(list) => Some((0..).map(HclValue::Int).zip(list).collect()),
+            HclValue::Object(object) => {
+                Some(object.into_iter().map(|(key, value)| (HclValue::Text(key), value)).collect())
+            }
+            HclValue::Null | HclValue::Bool(_) | HclValue::Int(_) | HclValue::Float(_) | HclValue::Text(_) => None,
         }
     }
 
     /// Bytes that it takes, about.
     pub fn size(&self) -> usize {
         let inside: usize = match self {
-            Value::Text(text) => text.len(),
-            Value::List(list) => list.iter().map(Value::size).sum(),
-            Value::Object(object) => object.iter().map(|(key, value)| key.len() + value.size()).sum(),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => 0,
+            HclValue::Text(text) => text.len(),
+            HclValue::List(list) => list.iter().map(HclValue::size).sum(),
+            HclValue::Object(object) => object.iter().map(|(key, value)| key.len() + value.size()).sum(),
+            HclValue::Null | HclValue::Bool(_) | HclValue::Int(_) | HclValue::Float(_) => 0,
         };
         inside + 32
     }
@@ -111,34 +113,34 @@ impl Value {
     /// `None`: a number that JSON does not have.
     pub fn to_json(&self) -> Option<serde_json::Value> {
         Some(match self {
-            Value::Null => serde_json::Value::Null,
-            Value::Bool(b) => (*b).into(),
-            Value::Int(n) => match i64::try_from(*n) {
+            HclValue::Null => serde_json::Value::Null,
+            HclValue::Bool(b) => (*b).into(),
+            HclValue::Int(n) => match i64::try_from(*n) {
                 Ok(n) => n.into(),
                 Err(_) => serde_json::Number::from_f64(self.to_float()?)?.into(),
             },
-            Value::Float(n) => serde_json::Number::from_f64(*n)?.into(),
-            Value::Text(text) => text.as_str().into(),
-            Value::List(list) => list.iter().map(Value::to_json).collect::<Option<Vec<_>>>()?.into(),
-            Value::Object(object) => {
+            HclValue::Float(n) => serde_json::Number::from_f64(*n)?.into(),
+            HclValue::Text(text) => text.as_str().into(),
+            HclValue::List(list) => list.iter().map(HclValue::to_json).collect::<Option<Vec<_>>>()?.into(),
+            HclValue::Object(object) => {
                 let entries = object.iter().map(|(key, value)| Some((key.clone(), value.to_json()?)));
                 entries.collect::<Option<serde_json::Map<_, _>>>()?.into()
             }
         })
     }
 
-    pub fn from_json(json: serde_json::Value) -> Value {
+    pub fn from_json(json: serde_json::Value) -> HclValue {
         match json {
-            serde_json::Value::Null => Value::Null,
-            serde_json::Value::Bool(b) => Value::Bool(b),
-            serde_json::Value::Number(n) => match (n.as_i128(), n.as_f64().and_then(Value::number)) {
-                (Some(whole), _) => Value::Int(whole),
-                (None, number) => number.unwrap_or(Value::Null),
+            serde_json::Value::Null => HclValue::Null,
+            serde_json::Value::Bool(b) => HclValue::Bool(b),
+            serde_json::Value::Number(n) => match (n.as_i128(), n.as_f64().and_then(HclValue::number)) {
+                (Some(whole), _) => HclValue::Int(whole),
+                (None, number) => number.unwrap_or(HclValue::Null),
             },
-            serde_json::Value::String(text) => Value::Text(text),
-            serde_json::Value::Array(list) => Value::List(list.into_iter().map(Value::from_json).collect()),
+            serde_json::Value::String(text) => HclValue::Text(text),
+            serde_json::Value::Array(list) => HclValue::List(list.into_iter().map(HclValue::from_json).collect()),
             serde_json::Value::Object(object) => {
-                Value::Object(object.into_iter().map(|(key, value)| (key, Value::from_json(value))).collect())
+                HclValue::Object(object.into_iter().map(|(key, value)| (key, HclValue::from_json(value))).collect())
             }
         }
     }

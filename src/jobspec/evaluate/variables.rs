@@ -7,14 +7,16 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
 use serde::{Deserialize, Serialize};
 
-use super::{Evaluated, Fault, Scope, Value, span_of};
+use super::basis::{Evaluated, Fault};
+use super::scope::{Scope, span_of};
+use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 use crate::jobspec::nearest::nearest;
 
 /// Values for variables, the most important last: each as text, and where it was given.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct Given(pub Vec<(String, GivenValue)>);
+pub struct GivenVariables(pub Vec<(String, GivenValue)>);
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct GivenValue {
@@ -40,7 +42,7 @@ enum Type {
 }
 
 /// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent.
-pub fn declare(body: &Body, given: &Given, scope: &mut Scope<'_>, report: &mut dyn FnMut(Fault)) {
+pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, report: &mut dyn FnMut(Fault)) {
     let blocks = |name: &'static str| {
         body.iter().filter_map(Structure::as_block).filter(move |block| block.ident.as_str() == name)
     };
@@ -70,11 +72,11 @@ pub fn declare(body: &Body, given: &Given, scope: &mut Scope<'_>, report: &mut d
             None => fault.advise(format!("declare it: variable \"{name}\" {{ type = string }}")),
         });
     }
-    scope.set("var", Value::Object(variables));
+    scope.set("var", HclValue::Object(variables));
     for block in blocks("variable") {
         validations(block, scope, report);
     }
-    scope.set("local", Value::Object(BTreeMap::new()));
+    scope.set("local", HclValue::Object(BTreeMap::new()));
     locals(blocks("locals").flat_map(|block| block.body.attributes()), scope, report);
 }
 
@@ -82,7 +84,7 @@ fn place(block: &Block) -> Span {
     block.ident.span().or(block.span()).unwrap_or(0..0)
 }
 
-fn variable(block: &Block, name: &str, given: &Given, scope: &Scope<'_>) -> Evaluated {
+fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
     let known = ["type", "default", "description", "sensitive", "nullable", "validation"];
     for structure in block.body.iter() {
         let (key, span) = match structure {
@@ -112,9 +114,9 @@ fn variable(block: &Block, name: &str, given: &Given, scope: &Scope<'_>) -> Eval
 }
 
 /// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
-fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<Value, String> {
+fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
     match kind {
-        Type::Text | Type::Any | Type::Number | Type::Bool => return Ok(Value::Text(given.text.clone())),
+        Type::Text | Type::Any | Type::Number | Type::Bool => return Ok(HclValue::Text(given.text.clone())),
         Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => {}
     }
     let expression: Expression = given.text.parse().map_err(|_| "it is no HCL expression".to_owned())?;
@@ -164,35 +166,35 @@ fn type_of(expression: &Expression) -> Evaluated<Type> {
 }
 
 /// Errors: what it is instead. The value itself is not shown.
-fn converted(value: Value, kind: &Type) -> Result<Value, String> {
+fn converted(value: HclValue, kind: &Type) -> Result<HclValue, String> {
     let is = value.kind();
     let wrong = |wanted: &str| format!("it is {wanted}, not {is}");
     match (kind, value) {
-        (_, Value::Null) => Ok(Value::Null),
+        (_, HclValue::Null) => Ok(HclValue::Null),
         (Type::Any, value) => Ok(value),
-        (Type::Text, value) => value.to_text().map(Value::Text).ok_or_else(|| wrong("a string")),
+        (Type::Text, value) => value.to_text().map(HclValue::Text).ok_or_else(|| wrong("a string")),
         (Type::Number, value) => value.to_number().ok_or_else(|| wrong("a number")),
-        (Type::Bool, value) => value.to_bool().map(Value::Bool).ok_or_else(|| wrong("true or false")),
-        (Type::List(inner), Value::List(list)) => {
-            list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(Value::List)
+        (Type::Bool, value) => value.to_bool().map(HclValue::Bool).ok_or_else(|| wrong("true or false")),
+        (Type::List(inner), HclValue::List(list)) => {
+            list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(HclValue::List)
         }
-        (Type::Map(inner), Value::Object(object)) => {
+        (Type::Map(inner), HclValue::Object(object)) => {
             let entries = object.into_iter().map(|(key, value)| Ok((key, converted(value, inner)?)));
-            entries.collect::<Result<_, String>>().map(Value::Object)
+            entries.collect::<Result<_, String>>().map(HclValue::Object)
         }
-        (Type::Tuple(kinds), Value::List(list)) if kinds.len() == list.len() => list
+        (Type::Tuple(kinds), HclValue::List(list)) if kinds.len() == list.len() => list
             .into_iter()
             .zip(kinds)
             .map(|(value, kind)| converted(value, kind))
             .collect::<Result<_, _>>()
-            .map(Value::List),
-        (Type::Object(fields), Value::Object(mut object)) => {
+            .map(HclValue::List),
+        (Type::Object(fields), HclValue::Object(mut object)) => {
             let entries = fields.iter().map(|(key, (kind, is_optional))| match object.remove(key) {
                 Some(value) => Ok((key.clone(), converted(value, kind)?)),
-                None if *is_optional => Ok((key.clone(), Value::Null)),
+                None if *is_optional => Ok((key.clone(), HclValue::Null)),
                 None => Err(format!("it has no `{key}`")),
             });
-            entries.collect::<Result<_, String>>().map(Value::Object)
+            entries.collect::<Result<_, String>>().map(HclValue::Object)
         }
         (Type::List(_), _) => Err(wrong("a list")),
         (Type::Map(_) | Type::Object(_), _) => Err(wrong("an object")),
@@ -225,7 +227,7 @@ fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) 
 
 fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {
     let name = block.labels.first().map_or("", |label| label.as_str());
-    !matches!(scope.get("var"), Some(Value::Object(variables)) if variables.contains_key(name))
+    !matches!(scope.get("var"), Some(HclValue::Object(variables)) if variables.contains_key(name))
 }
 
 /// In whatever order they need each other.
@@ -249,7 +251,7 @@ fn locals<'b>(
                 true
             }
         });
-        scope.set("local", Value::Object(known.clone()));
+        scope.set("local", HclValue::Object(known.clone()));
         if left.is_empty() {
             return;
         }

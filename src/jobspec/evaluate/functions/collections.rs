@@ -2,32 +2,32 @@
 
 use std::collections::BTreeMap;
 
-use super::super::Value;
-use super::{ANY, Function, Outcome, list, pure, strings, text, texts, whole};
+use super::arguments::{ANY, Function, Outcome, float, list, number, pure, text, texts, whole};
+use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("chunklist", (2, 2), chunklist),
-    pure("coalesce", (1, ANY), |a| coalesce(a, |value| *value != Value::Null && *value != Value::from(""))),
-    pure("coalescelist", (1, ANY), |a| coalesce(a, |value| matches!(value, Value::List(list) if !list.is_empty()))),
+    pure("coalesce", (1, ANY), |a| coalesce(a, |value| *value != HclValue::Null && *value != HclValue::from(""))),
+    pure("coalescelist", (1, ANY), |a| coalesce(a, |value| matches!(value, HclValue::List(list) if !list.is_empty()))),
     pure("compact", (1, 1), |a| {
-        let kept = list(a, 0)?.iter().filter(|value| **value != Value::Null && **value != Value::from(""));
-        Ok(Value::List(kept.cloned().collect()))
+        let kept = list(a, 0)?.iter().filter(|value| **value != HclValue::Null && **value != HclValue::from(""));
+        Ok(HclValue::List(kept.cloned().collect()))
     }),
     pure("concat", (1, ANY), concat),
-    pure("contains", (2, 2), strings::has),
-    pure("distinct", (1, 1), |a| Ok(Value::List(distinct(list(a, 0)?)))),
+    pure("contains", (2, 2), has),
+    pure("distinct", (1, 1), |a| Ok(HclValue::List(distinct(list(a, 0)?)))),
     pure("element", (2, 2), element),
     pure("flatten", (1, 1), |a| {
         let mut flat = Vec::new();
         flatten(list(a, 0)?, &mut flat);
-        Ok(Value::List(flat))
+        Ok(HclValue::List(flat))
     }),
     pure("index", (2, 2), |a| {
-        let wanted = a.get(1).unwrap_or(&Value::Null);
+        let wanted = a.get(1).unwrap_or(&HclValue::Null);
         let at = list(a, 0)?.iter().position(|value| value == wanted).ok_or("the list does not have it")?;
-        Ok(Value::Int(i128::try_from(at).unwrap_or_default()))
+        Ok(HclValue::Int(i128::try_from(at).unwrap_or_default()))
     }),
-    pure("keys", (1, 1), |a| Ok(Value::List(object(a, 0)?.keys().map(|key| key.as_str().into()).collect()))),
+    pure("keys", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.keys().map(|key| key.as_str().into()).collect()))),
     pure("length", (1, 1), length),
     pure("lookup", (2, 3), |a| {
         let found = object(a, 0)?.get(&text(a, 1)?).or(a.get(2));
@@ -35,37 +35,37 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("merge", (0, ANY), merge),
     pure("range", (1, 3), range),
-    pure("reverse", (1, 1), |a| Ok(Value::List(list(a, 0)?.iter().rev().cloned().collect()))),
+    pure("reverse", (1, 1), |a| Ok(HclValue::List(list(a, 0)?.iter().rev().cloned().collect()))),
     pure("slice", (3, 3), slice),
     pure("sort", (1, 1), |a| {
         let mut sorted = texts(a, 0)?;
         sorted.sort_unstable();
-        Ok(Value::List(sorted.into_iter().map(Value::Text).collect()))
+        Ok(HclValue::List(sorted.into_iter().map(HclValue::Text).collect()))
     }),
     pure("sum", (1, 1), |a| {
         let numbers = list(a, 0)?;
-        let sum = (0..numbers.len()).try_fold(0.0, |sum, at| super::float(numbers, at).map(|n| sum + n))?;
-        super::number(sum)
+        let sum = (0..numbers.len()).try_fold(0.0, |sum, at| float(numbers, at).map(|n| sum + n))?;
+        number(sum)
     }),
-    pure("values", (1, 1), |a| Ok(Value::List(object(a, 0)?.values().cloned().collect()))),
+    pure("values", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.values().cloned().collect()))),
     pure("zipmap", (2, 2), |a| {
         let (keys, values) = (texts(a, 0)?, list(a, 1)?);
         if keys.len() != values.len() {
             return Err("its lists have different lengths".to_owned());
         }
-        Ok(Value::Object(keys.into_iter().zip(values.iter().cloned()).collect()))
+        Ok(HclValue::Object(keys.into_iter().zip(values.iter().cloned()).collect()))
     }),
 ];
 
-fn object(arguments: &[Value], at: usize) -> Result<&BTreeMap<String, Value>, String> {
+fn object(arguments: &[HclValue], at: usize) -> Result<&BTreeMap<String, HclValue>, String> {
     match arguments.get(at) {
-        Some(Value::Object(object)) => Ok(object),
-        other => Err(format!("argument {} is an object, not {}", at + 1, other.unwrap_or(&Value::Null).kind())),
+        Some(HclValue::Object(object)) => Ok(object),
+        other => Err(format!("argument {} is an object, not {}", at + 1, other.unwrap_or(&HclValue::Null).kind())),
     }
 }
 
-pub(super) fn distinct(list: &[Value]) -> Vec<Value> {
-    let mut kept: Vec<Value> = Vec::new();
+pub(super) fn distinct(list: &[HclValue]) -> Vec<HclValue> {
+    let mut kept: Vec<HclValue> = Vec::new();
     for value in list {
         if !kept.contains(value) {
             kept.push(value.clone());
@@ -74,67 +74,67 @@ pub(super) fn distinct(list: &[Value]) -> Vec<Value> {
     kept
 }
 
-fn chunklist(arguments: &[Value]) -> Outcome {
+fn chunklist(arguments: &[HclValue]) -> Outcome {
     let size = usize::try_from(whole(arguments, 1)?).map_err(|_| "a size is not negative")?;
     let all = list(arguments, 0)?;
-    let chunks: Vec<Value> = match size {
-        0 => vec![Value::List(all.to_vec())],
-        size => all.chunks(size).map(|chunk| Value::List(chunk.to_vec())).collect(),
+    let chunks: Vec<HclValue> = match size {
+        0 => vec![HclValue::List(all.to_vec())],
+        size => all.chunks(size).map(|chunk| HclValue::List(chunk.to_vec())).collect(),
     };
-    Ok(Value::List(chunks))
+    Ok(HclValue::List(chunks))
 }
 
-fn coalesce(arguments: &[Value], is_it: fn(&Value) -> bool) -> Outcome {
+fn coalesce(arguments: &[HclValue], is_it: fn(&HclValue) -> bool) -> Outcome {
     // The list of a final `...` is spread out before it comes here.
     arguments.iter().find(|value| is_it(value)).cloned().ok_or_else(|| "all of its arguments are empty".to_owned())
 }
 
-fn concat(arguments: &[Value]) -> Outcome {
+fn concat(arguments: &[HclValue]) -> Outcome {
     let mut all = Vec::new();
     for at in 0..arguments.len() {
         all.extend_from_slice(list(arguments, at)?);
     }
-    Ok(Value::List(all))
+    Ok(HclValue::List(all))
 }
 
 /// Beyond the end it begins again.
-fn element(arguments: &[Value]) -> Outcome {
+fn element(arguments: &[HclValue]) -> Outcome {
     let all = list(arguments, 0)?;
     let length = i64::try_from(all.len()).ok().filter(|length| *length > 0).ok_or("the list is empty")?;
     let at = usize::try_from(whole(arguments, 1)?.rem_euclid(length)).unwrap_or(0);
-    Ok(all.get(at).cloned().unwrap_or(Value::Null))
+    Ok(all.get(at).cloned().unwrap_or(HclValue::Null))
 }
 
-fn flatten(list: &[Value], into: &mut Vec<Value>) {
+fn flatten(list: &[HclValue], into: &mut Vec<HclValue>) {
     for value in list {
         match value {
-            Value::List(inner) => flatten(inner, into),
+            HclValue::List(inner) => flatten(inner, into),
             other => into.push(other.clone()),
         }
     }
 }
 
-fn length(arguments: &[Value]) -> Outcome {
+fn length(arguments: &[HclValue]) -> Outcome {
     let length = match arguments.first() {
-        Some(Value::List(list)) => list.len(),
-        Some(Value::Object(object)) => object.len(),
-        Some(Value::Text(text)) => text.chars().count(),
-        other => return Err(format!("{} has no length", other.unwrap_or(&Value::Null).kind())),
+        Some(HclValue::List(list)) => list.len(),
+        Some(HclValue::Object(object)) => object.len(),
+        Some(HclValue::Text(text)) => text.chars().count(),
+        other => return Err(format!("{} has no length", other.unwrap_or(&HclValue::Null).kind())),
     };
-    Ok(Value::Int(i128::try_from(length).unwrap_or_default()))
+    Ok(HclValue::Int(i128::try_from(length).unwrap_or_default()))
 }
 
-fn merge(arguments: &[Value]) -> Outcome {
+fn merge(arguments: &[HclValue]) -> Outcome {
     let mut merged = BTreeMap::new();
-    for at in (0..arguments.len()).filter(|at| arguments[*at] != Value::Null) {
+    for at in (0..arguments.len()).filter(|at| arguments[*at] != HclValue::Null) {
         merged.extend(object(arguments, at)?.clone());
     }
-    Ok(Value::Object(merged))
+    Ok(HclValue::Object(merged))
 }
 
-fn range(arguments: &[Value]) -> Outcome {
+fn range(arguments: &[HclValue]) -> Outcome {
     const MOST: usize = 1024;
-    let all: Vec<f64> = (0..arguments.len()).map(|at| super::float(arguments, at)).collect::<Result<_, _>>()?;
+    let all: Vec<f64> = (0..arguments.len()).map(|at| float(arguments, at)).collect::<Result<_, _>>()?;
     let (start, limit) = if let [limit] = all[..] { (0.0, limit) } else { (all[0], all[1]) };
     let step = all.get(2).copied().unwrap_or(if limit < start { -1.0 } else { 1.0 });
     if step == 0.0 || (step > 0.0) != (limit > start) && limit != start {
@@ -145,15 +145,21 @@ fn range(arguments: &[Value]) -> Outcome {
         if numbers.len() == MOST {
             return Err(format!("it would have more than {MOST} elements"));
         }
-        numbers.push(super::number(n)?);
+        numbers.push(number(n)?);
         n += step;
     }
-    Ok(Value::List(numbers))
+    Ok(HclValue::List(numbers))
 }
 
-fn slice(arguments: &[Value]) -> Outcome {
+fn slice(arguments: &[HclValue]) -> Outcome {
     let at = |at: usize| usize::try_from(whole(arguments, at)?).map_err(|_| "an index is not negative".to_owned());
     let (start, end) = (at(1)?, at(2)?);
     let part = list(arguments, 0)?.get(start..end).ok_or("the list does not have these elements")?;
-    Ok(Value::List(part.to_vec()))
+    Ok(HclValue::List(part.to_vec()))
+}
+
+/// Whether a list has a value.
+fn has(arguments: &[HclValue]) -> Outcome {
+    let wanted = arguments.get(1).unwrap_or(&HclValue::Null);
+    Ok(HclValue::Bool(list(arguments, 0)?.contains(wanted)))
 }

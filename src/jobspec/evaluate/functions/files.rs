@@ -2,8 +2,9 @@
 
 use std::path::Path;
 
-use super::super::{Outside, Value};
-use super::{Call, Function, Outcome, pure, text};
+use super::arguments::{Call, Function, Outcome, pure, text};
+use crate::jobspec::evaluate::basis::Outside;
+use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("basename", (1, 1), |a| {
@@ -20,25 +21,25 @@ pub(super) static FUNCTIONS: &[Function] = &[
     Function {
         name: "fileexists",
         arguments: (1, 1),
-        call: Call::Asks(|a, outside| outside.exists(&text(a, 0)?).map(Value::Bool)),
+        call: Call::Asks(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
     },
     Function {
         name: "fileset",
         arguments: (2, 2),
         call: Call::Asks(|a, outside| {
             let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
-            Ok(Value::List(found.into_iter().map(Value::Text).collect()))
+            Ok(HclValue::List(found.into_iter().map(HclValue::Text).collect()))
         }),
     },
 ];
 
-fn file(arguments: &[Value], outside: &dyn Outside) -> Outcome {
+fn file(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
     let path = text(arguments, 0)?;
-    String::from_utf8(outside.read(&path)?).map(Value::Text).map_err(|_| format!("{path} is no UTF-8"))
+    String::from_utf8(outside.read(&path)?).map(HclValue::Text).map_err(|_| format!("{path} is no UTF-8"))
 }
 
-fn filebase64(arguments: &[Value], outside: &dyn Outside) -> Outcome {
+fn filebase64(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
     use base64::Engine as _;
     let bytes = outside.read(&text(arguments, 0)?)?;
-    Ok(Value::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))
+    Ok(HclValue::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))
 }

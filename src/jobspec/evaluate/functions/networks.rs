@@ -2,8 +2,8 @@
 
 use std::net::IpAddr;
 
-use super::super::Value;
-use super::{ANY, Function, pure, text, whole};
+use super::arguments::{ANY, Function, pure, text, whole};
+use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("cidrhost", (2, 2), |a| {
@@ -12,19 +12,19 @@ pub(super) static FUNCTIONS: &[Function] = &[
         // Negative: counted from the end.
         let at = if number < 0 { hosts.checked_sub(number.unsigned_abs()) } else { u128::try_from(number).ok() };
         let at = at.filter(|at| *at < hosts).ok_or("the block has no such address")?;
-        Ok(Value::Text(block.address(block.start | at).to_string()))
+        Ok(HclValue::Text(block.address(block.start | at).to_string()))
     }),
     pure("cidrnetmask", (1, 1), |a| {
         let block = Block::of(&text(a, 0)?)?;
         if block.bits != 32 {
             return Err("only IPv4 has netmasks".to_owned());
         }
-        Ok(Value::Text(block.address(block.mask()).to_string()))
+        Ok(HclValue::Text(block.address(block.mask()).to_string()))
     }),
     pure("cidrsubnet", (3, 3), |a| {
         let number = u128::try_from(whole(a, 2)?).map_err(|_| "a number of a subnet is not negative")?;
         let block = Block::of(&text(a, 0)?)?;
-        block.subnet(whole(a, 1)?, number).map(|subnet| Value::Text(subnet.shown()))
+        block.subnet(whole(a, 1)?, number).map(|subnet| HclValue::Text(subnet.shown()))
     }),
     pure("cidrsubnets", (2, ANY), |a| {
         let block = Block::of(&text(a, 0)?)?;
@@ -38,9 +38,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
             if next - block.start > block.hosts() {
                 return Err("the block is too small".to_owned());
             }
-            all.push(Value::Text(subnet.shown()));
+            all.push(HclValue::Text(subnet.shown()));
         }
-        Ok(Value::List(all))
+        Ok(HclValue::List(all))
     }),
 ];
 

@@ -1,7 +1,7 @@
 //! Numbers.
 
-use super::super::Value;
-use super::{ANY, Function, Outcome, float, number, pure, text, whole};
+use super::arguments::{ANY, Function, Outcome, float, number, pure, text, whole};
+use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("abs", (1, 1), |a| number(float(a, 0)?.abs())),
@@ -18,15 +18,15 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
 ];
 
-fn extreme(arguments: &[Value], choose: fn(f64, f64) -> f64) -> Outcome {
+fn extreme(arguments: &[HclValue], choose: fn(f64, f64) -> f64) -> Outcome {
     let mut numbers = (0..arguments.len()).map(|at| float(arguments, at));
     let first = numbers.next().unwrap_or(Err("it takes a number".to_owned()))?;
     number(numbers.try_fold(first, |best, next| next.map(|next| choose(best, next)))?)
 }
 
-fn parseint(arguments: &[Value]) -> Outcome {
+fn parseint(arguments: &[HclValue]) -> Outcome {
     let base = u32::try_from(whole(arguments, 1)?).ok().filter(|base| (2..=36).contains(base));
     let base = base.ok_or("a base is from 2 to 36")?;
     let digits = text(arguments, 0)?;
-    i128::from_str_radix(&digits, base).map(Value::Int).map_err(|_| format!("that is no number of base {base}"))
+    i128::from_str_radix(&digits, base).map(HclValue::Int).map_err(|_| format!("that is no number of base {base}"))
 }
