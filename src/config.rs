@@ -285,7 +285,7 @@ pub struct ReadFile {
 pub fn read_text(name: &str, text: &str, config: &mut Config) -> ReadFile {
     let source = SourceText::new(name, text);
     let problems = Problems::new(&source);
-    let body = read::read_into(&problems);
+    let body = read::read_into(&problems, None);
     let (top, stanzas) = &*WORDS;
     let family: Vec<&'static Stanza> = stanzas.iter().collect();
     let file = Fields::open(&body, top, &family, "", &problems);

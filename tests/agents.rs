@@ -26,3 +26,4 @@ mod prometheus;
 mod reserve;
 mod strangers;
 mod top;
+mod variables;

@@ -4,16 +4,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
-use super::error::ApiError;
+use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::submission::{self, JobText};
 use super::{Context, Method, Route};
+use crate::jobspec::GivenVariables;
+use crate::jobspec::evaluate::recorded::{Recorded, WithInputs};
 
 pub(super) static SUBMIT: Route = Route {
     method: Method::Post,
     path: "/v1/jobs",
     access: Access::SocketOnly("jobs are submitted"),
-    about: "submit the job file in the body (?file=NAME), or ?plan=1",
+    about: "submit the job file in the body (?file=NAME; ?form=inputs: as JSON, with variables), or ?plan=1",
     handler: |context, request| Box::pin(submit(context, request)),
 };
 
@@ -22,12 +24,25 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
 async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["file", "plan"])?;
-    let text = request.body.to_vec();
+    query.only(&["file", "plan", "form"])?;
     let is_json = request.header("content-type").is_some_and(|t| t.starts_with("application/json"));
     let unnamed = if is_json { "job.json" } else { "job.hcl" };
     let file = query.get("file").filter(|f| !f.is_empty()).unwrap_or(unnamed).to_owned();
-    let job = JobText { file, text };
+    let job = match query.get("form") {
+        None => JobText {
+            file,
+            text: request.body.to_vec(),
+            variables: GivenVariables::default(),
+            recorded: Recorded::default(),
+        },
+        Some("inputs") => {
+            let whole: WithInputs = serde_json::from_slice(&request.body)
+                .map_err(|e| ApiError::new(Code::BadRequest, format!("the body is no job file with inputs: {e}")))?;
+            let WithInputs { source, variables, recorded } = whole;
+            JobText { file, text: source.into_bytes(), variables, recorded }
+        }
+        Some(_) => return Err(ApiError::new(Code::BadRequest, "there is the form inputs").on("form")),
+    };
     if query.flag("plan")? {
         return Ok(Reply::json(&submission::plan(context, &job).await?));
     }

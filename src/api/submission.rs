@@ -6,8 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Context;
 use super::error::{ApiError, Code};
+use super::target::encode;
 use crate::host::process;
-use crate::jobspec::{self, Diagnostic, Diagnostics, ParsedJob, Severity};
+use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
+use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
 use crate::runner::Drivers;
@@ -20,6 +22,26 @@ pub struct JobText {
     pub file: String,
     /// As it came: whether it is text at all is a question with a place in the file.
     pub text: Vec<u8>,
+    pub variables: GivenVariables,
+    /// What the command read for it.
+    pub recorded: Recorded,
+}
+
+impl JobText {
+    /// Where to send it, and the body: the file itself where it needs nothing else.
+    pub fn request(&self, plan: bool) -> (String, Vec<u8>) {
+        let plan = if plan { "plan=1&" } else { "" };
+        let file = encode(&self.file);
+        if self.variables == GivenVariables::default() && self.recorded.is_empty() {
+            return (format!("/v1/jobs?{plan}file={file}"), self.text.clone());
+        }
+        let whole = WithInputs {
+            source: String::from_utf8_lossy(&self.text).into_owned(),
+            variables: self.variables.clone(),
+            recorded: self.recorded.clone(),
+        };
+        (format!("/v1/jobs?{plan}form=inputs&file={file}"), serde_json::to_vec(&whole).unwrap_or_default())
+    }
 }
 
 /// What became of a job file, or would become of it.
@@ -91,7 +113,9 @@ fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
     let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
-    let parsed = jobspec::parse_with(&job.file, &text, |parsed| {
+    let outside = Replay { recorded: &job.recorded, now: context.clock.now().rfc3339() };
+    let inputs = Inputs { given: &job.variables, outside: &outside };
+    let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
         problems.extend(parsed.too_long(context.runner.inherited()));
         problems

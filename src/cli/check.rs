@@ -5,11 +5,12 @@ use std::path::{Path, PathBuf};
 
 use super::Session;
 use super::exit::{CliError, CliResult, Exit};
+use super::inputs::{CallersFiles, Variables};
 use super::output::{Style, printable};
 use crate::api;
 use crate::config::{self, Config};
 use crate::jobspec::diagnostic::{Problems, SourceText};
-use crate::jobspec::{self, Diagnostic, Diagnostics, read};
+use crate::jobspec::{self, Diagnostic, Diagnostics, Inputs, read};
 use crate::model::env::Env;
 use crate::runner::drivers;
 use crate::telemetry::chain;
@@ -25,6 +26,8 @@ pub struct Check {
     /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not Prometheus's own), every other one a configuration file
     #[arg(required_unless_present = "defaults")]
     files: Vec<PathBuf>,
+    #[command(flatten)]
+    variables: Variables,
     /// Print the configuration with every default, as a file, each setting with its ALLOSTAT_* variable
     #[arg(long, conflicts_with = "files")]
     defaults: bool,
@@ -53,7 +56,7 @@ impl Check {
                     continue;
                 }
             };
-            match check(path, &name, bytes) {
+            match check(path, &name, bytes, &self.variables) {
                 Ok((kind, warnings)) => {
                     for warning in &warnings {
                         session.remark(&format!("{warning}\n"));
@@ -71,7 +74,12 @@ impl Check {
     }
 }
 
-fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
+fn check(
+    path: &Path,
+    name: &str,
+    bytes: Vec<u8>,
+    variables: &Variables,
+) -> Result<(&'static str, Vec<Diagnostic>), CliError> {
     let refused = |text: String| CliError::new(Exit::InvalidFile, text);
     if path.extension().is_some_and(|ending| ending == "yml" || ending == "yaml") {
         let warnings = api::check_web_config(path).map_err(|error| {
@@ -95,9 +103,11 @@ fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<D
     }
     let source = SourceText::new(name, text.as_str());
     let problems = Problems::new(&source);
-    let body = read::read_into(&problems);
+    let body = read::read_into(&problems, None);
     if body.entries.iter().any(|e| e.key.eq_ignore_ascii_case("job")) {
-        let warnings = job_file(name, text).map_err(|errors| refused(errors.to_string()))?;
+        let reading = CallersFiles::default();
+        let inputs = Inputs { given: &variables.given()?, outside: &reading };
+        let warnings = job_file(name, text, inputs).map_err(|errors| refused(errors.to_string()))?;
         return Ok(("job", warnings));
     }
     let sets_nothing = body.entries.is_empty();
@@ -122,8 +132,8 @@ fn check(path: &Path, name: &str, bytes: Vec<u8>) -> Result<(&'static str, Vec<D
 }
 
 /// What of it is ignored. Errors: every problem of the file that can be known from it alone, what its drivers refuse included.
-pub fn job_file(name: &str, text: &str) -> Result<Vec<Diagnostic>, Diagnostics> {
-    let parsed = jobspec::parse_with(name, text, |parsed| {
+pub fn job_file(name: &str, text: &str, inputs: Inputs<'_>) -> Result<Vec<Diagnostic>, Diagnostics> {
+    let parsed = jobspec::parse_with(name, text, inputs, |parsed| {
         let mut problems = drivers::problems_anywhere(parsed);
         problems.extend(parsed.too_long(&Env::new()));
         problems

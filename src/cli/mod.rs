@@ -15,6 +15,7 @@ mod follow;
 mod gc;
 mod history;
 mod human;
+mod inputs;
 mod logs;
 mod metrics;
 mod node;

@@ -6,16 +6,19 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::exit::{CliError, CliResult, Exit};
+use super::inputs::{CallersFiles, Variables};
 use super::output::{Align, Table, printable};
 use super::{Session, human};
-use crate::api::{JobText, Submitted, encode};
-use crate::jobspec::{self, Diagnostic};
+use crate::api::{JobText, Submitted};
+use crate::jobspec::{self, Diagnostic, Inputs};
 
 /// Show what a job file would run, and what of it is ignored or refused
 #[derive(Debug, clap::Args)]
 pub struct Plan {
     /// HCL or JSON; - is standard input
     file: PathBuf,
+    #[command(flatten)]
+    variables: Variables,
     /// As the API says it
     #[arg(long)]
     json: bool,
@@ -23,15 +26,15 @@ pub struct Plan {
 
 impl Plan {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let job = read_job(&self.file)?;
+        let job = read_job(&self.file, &self.variables)?;
         let mut agent = session.connect_to_act()?;
-        let target = format!("/v1/jobs?plan=1&file={}", encode(&job.file));
+        let (target, body) = job.request(true);
         if self.json {
-            let plan: Value = agent.post(&target, job.text)?;
+            let plan: Value = agent.post(&target, body)?;
             session.json(&plan)?;
             return Ok(Exit::Done);
         }
-        let plan: Submitted = agent.post(&target, job.text)?;
+        let plan: Submitted = agent.post(&target, body)?;
         show_warnings(session, &plan.warnings);
         writeln!(session.out, "job {} ({})\n", printable(&plan.job), plan.kind)?;
         let mut table = Table::new(&[
@@ -69,15 +72,18 @@ impl Plan {
 /// Reads a job file, and checks it here: a broken one needs no agent to be found.
 ///
 /// Errors: it cannot be read ([`Exit::NotFound`]), or is wrong ([`Exit::InvalidFile`]).
-pub fn read_job(path: &Path) -> Result<JobText, CliError> {
+pub fn read_job(path: &Path, variables: &Variables) -> Result<JobText, CliError> {
     let stdin = path.as_os_str() == "-";
     let file = if stdin { "standard-input".to_owned() } else { path.display().to_string() };
     let bytes =
         if stdin { jobspec::bytes_of(std::io::stdin().lock()) } else { File::open(path).and_then(jobspec::bytes_of) };
     let bytes = bytes.map_err(|e| CliError::new(Exit::NotFound, format!("cannot read {file}: {e}")))?;
-    jobspec::text_of(&file, bytes)
-        .and_then(|text| super::check::job_file(&file, &text).map(|_| text))
-        .map(|text| JobText { file, text: text.into_bytes() })
+    let (variables, reading) = (variables.given()?, CallersFiles::default());
+    let inputs = Inputs { given: &variables, outside: &reading };
+    let checked =
+        jobspec::text_of(&file, bytes).and_then(|text| super::check::job_file(&file, &text, inputs).map(|_| text));
+    checked
+        .map(|text| JobText { file, text: text.into_bytes(), variables, recorded: reading.recorded() })
         .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))
 }
 

@@ -4,10 +4,11 @@ use std::path::PathBuf;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
+use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
 use super::{Session, human, plan};
-use crate::api::{Submitted, encode};
+use crate::api::Submitted;
 use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its lifecycle
@@ -18,6 +19,8 @@ use crate::model::task::{ExitStatus, Outcome};
 pub struct Run {
     /// HCL or JSON; - is standard input
     file: PathBuf,
+    #[command(flatten)]
+    variables: Variables,
     /// Submit and return; prints the ids of the new allocs
     #[arg(long)]
     detach: bool,
@@ -25,11 +28,11 @@ pub struct Run {
 
 impl Run {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let job = plan::read_job(&self.file)?;
+        let job = plan::read_job(&self.file, &self.variables)?;
         let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
-        let target = format!("/v1/jobs?file={}", encode(&job.file));
-        let submitted: Submitted = follow.agent().post(&target, job.text).map_err(unsure)?;
+        let (target, body) = job.request(false);
+        let submitted: Submitted = follow.agent().post(&target, body).map_err(unsure)?;
         plan::show_warnings(session, &submitted.warnings);
         if self.detach {
             for id in &submitted.allocs {

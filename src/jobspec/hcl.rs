@@ -1,27 +1,39 @@
-//! HCL into the tree. Values are literals and texts with references; what would have to be computed is refused.
+//! HCL into the tree. In job files expressions are evaluated; in other files what would have to be computed is refused.
 
 use std::collections::BTreeMap;
 
 use hcl_edit::Span as _;
-use hcl_edit::expr::{Expression, ObjectKey, Traversal, TraversalOperator};
-use hcl_edit::structure::{self, BlockLabel, Structure};
+use hcl_edit::expr::{Expression, ObjectKey};
+use hcl_edit::structure::{self, Block, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
+use super::evaluate::basis::{Budget, Fault, Outside};
+use super::evaluate::scope::{Scope, path};
+use super::evaluate::value::HclValue;
+use super::evaluate::variables::{self, GivenVariables};
+use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
 use super::unclosed;
 
 /// How often a file is read again because of keys given twice.
 const MAX_ROUNDS: usize = 50;
 
-/// `None` if the syntax is broken: reported.
-pub(super) fn read(problems: &Problems<'_>) -> Option<Body> {
+/// What expressions are evaluated with.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a> {
+    pub given: &'a GivenVariables,
+    pub outside: &'a dyn Outside,
+}
+
+/// `None` if the syntax is broken: reported. `inputs`: of a job file.
+pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Option<Body> {
     let mut text = problems.source().text().to_owned();
     // Where keys stand that were given twice, and how many other names were tried for each.
     let mut repeated = BTreeMap::new();
     for round in 0.. {
         match hcl_edit::parser::parse_body(&text) {
-            Ok(body) => return Some(Lower { problems, repeated }.body(&body)),
+            Ok(body) => return Some(Lower { problems, repeated }.file(&body, inputs)),
             Err(error) => {
                 // The parser stops at a key given twice. Such a key is reported here and renamed, at the same length,
                 // so that the rest of the file is read as well.
@@ -107,28 +119,97 @@ struct Lower<'p, 's> {
 }
 
 impl Lower<'_, '_> {
-    fn body(&self, body: &structure::Body) -> Body {
-        let entries = body.iter().filter_map(|structure| match structure {
-            Structure::Attribute(attribute) => {
-                let value = self.node(&attribute.value);
+    fn file(&self, body: &structure::Body, inputs: Option<Inputs<'_>>) -> Body {
+        let Some(Inputs { given, outside }) = inputs else { return self.body(body, None) };
+        let budget = Budget::default();
+        let mut scope = Scope::new(outside, &budget);
+        variables::declare(body, given, &mut scope, &mut |fault| self.fault(fault));
+        let mut lowered = self.body(body, Some(&scope));
+        lowered.entries.retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "locals"));
+        lowered
+    }
+
+    fn fault(&self, Fault { span, message, suggestion }: Fault) {
+        self.problems.error(&span, "", message, suggestion);
+    }
+
+    fn body(&self, body: &structure::Body, scope: Option<&Scope<'_>>) -> Body {
+        let entries = body.iter().flat_map(|structure| match (structure, scope) {
+            (Structure::Attribute(attribute), _) => {
+                let value = self.node(&attribute.value, scope);
                 let key_span = attribute.key.span().unwrap_or(value.span.clone());
-                self.entry(attribute.key.as_str(), key_span, Form::Attribute, Vec::new(), value)
+                self.entry(attribute.key.as_str(), key_span, Form::Attribute, Vec::new(), value).into_iter().collect()
             }
-            Structure::Block(block) => {
+            // Read already.
+            (Structure::Block(block), Some(_)) if matches!(block.ident.as_str(), "variable" | "locals") => Vec::new(),
+            (Structure::Block(block), Some(scope)) if block.ident.as_str() == "dynamic" => self.dynamic(block, scope),
+            (Structure::Block(block), _) => {
                 let key_span = block.ident.span().or(block.span()).unwrap_or(0..0);
-                let labels = block.labels.iter().map(|label| match label {
-                    BlockLabel::Ident(i) => Label { text: i.to_string(), span: i.span().unwrap_or(key_span.clone()) },
-                    BlockLabel::String(s) => {
-                        Label { text: s.value().clone(), span: s.span().unwrap_or(key_span.clone()) }
-                    }
-                });
-                let labels = labels.collect();
-                let inner = self.body(&block.body);
+                let labels = block.labels.iter().map(|label| label_of(label, &key_span)).collect();
+                let inner = self.body(&block.body, scope);
                 let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Literal::Object(inner) };
-                self.entry(block.ident.as_str(), key_span, Form::Block, labels, value)
+                self.entry(block.ident.as_str(), key_span, Form::Block, labels, value).into_iter().collect()
             }
         });
         Body { entries: entries.collect(), span: body.span().unwrap_or(0..0) }
+    }
+
+    /// `dynamic "NAME" { for_each = ..., content { ... } }`: a block NAME for each element.
+    fn dynamic(&self, block: &Block, scope: &Scope<'_>) -> Vec<Entry> {
+        let place = block.ident.span().or(block.span()).unwrap_or(0..0);
+        let wrong = |message: &str| {
+            self.problems.error(
+                &place,
+                "",
+                message,
+                Some("dynamic \"NAME\" { for_each = [...], content { ... } }".to_owned()),
+            );
+            Vec::new()
+        };
+        let (Some(name), Some(for_each)) = (block.labels.first(), block.body.get_attribute("for_each")) else {
+            return wrong("a dynamic block has a name and `for_each`");
+        };
+        let Some(content) = block.body.get_blocks("content").next() else {
+            return wrong("a dynamic block has a `content`");
+        };
+        let iterator = block.body.get_attribute("iterator").map(|attribute| &attribute.value);
+        let iterator = match iterator {
+            Some(Expression::Variable(name)) => name.as_str(),
+            Some(_) => return wrong("`iterator` is a word without quotes"),
+            None => name.as_str(),
+        };
+        let elements = match scope.evaluate(&for_each.value) {
+            Ok(value) => value,
+            Err(fault) => {
+                self.fault(fault);
+                return Vec::new();
+            }
+        };
+        let Some(elements) = elements.pairs() else { return wrong("`for_each` is a list or an object") };
+        let label = label_of(name, &place);
+        let mut blocks = Vec::new();
+        for (key, value) in elements {
+            let each = HclValue::Object([("key".to_owned(), key), ("value".to_owned(), value)].into());
+            let scope = scope.inner([(iterator.to_owned(), each)]);
+            let mut labels = Vec::new();
+            if let Some(attribute) = block.body.get_attribute("labels") {
+                match scope.evaluate(&attribute.value) {
+                    Ok(HclValue::List(list)) if list.iter().all(|label| label.to_text().is_some()) => {
+                        let texts = list.iter().filter_map(HclValue::to_text);
+                        labels.extend(texts.map(|text| Label { text, span: label.span.clone() }));
+                    }
+                    Ok(_) => return wrong("`labels` is a list of strings"),
+                    Err(fault) => {
+                        self.fault(fault);
+                        return blocks;
+                    }
+                }
+            }
+            let inner = self.body(&content.body, Some(&scope));
+            let value = Node { span: content.span().unwrap_or(place.clone()), value: Literal::Object(inner) };
+            blocks.extend(self.entry(&label.text, label.span.clone(), Form::Block, labels, value));
+        }
+        blocks
     }
 
     fn entry(&self, key: &str, key_span: Span, form: Form, labels: Vec<Label>, value: Node) -> Option<Entry> {
@@ -137,9 +218,15 @@ impl Lower<'_, '_> {
         (!given_twice).then(|| Entry { key: key.to_owned(), key_span, form, labels, value })
     }
 
-    fn node(&self, expression: &Expression) -> Node {
+    fn node(&self, expression: &Expression, scope: Option<&Scope<'_>>) -> Node {
         let span = expression.span().unwrap_or(0..0);
         let value = match expression {
+            Expression::StringTemplate(template) if is_computed(template, scope) => {
+                self.evaluated(expression, &span, scope)
+            }
+            Expression::HeredocTemplate(heredoc) if is_computed(&heredoc.template, scope) => {
+                self.evaluated(expression, &span, scope)
+            }
             Expression::Null(_) => Literal::Null,
             Expression::Bool(b) => Literal::Bool(*b.value()),
             Expression::Number(n) => {
@@ -150,12 +237,16 @@ impl Lower<'_, '_> {
             Expression::String(s) => text_value(self.problems, &span, escape(s.value())),
             Expression::StringTemplate(template) => self.template(&span, template),
             Expression::HeredocTemplate(heredoc) => self.template(&span, &heredoc.template),
-            Expression::Array(list) => Literal::List(list.iter().map(|e| self.node(e)).collect()),
+            Expression::Array(list) => Literal::List(list.iter().map(|e| self.node(e, scope)).collect()),
             Expression::Object(object) => {
-                let entries = object.iter().filter_map(|(key, value)| self.object_entry(key, &self.node(value.expr())));
+                let entries = object.iter().filter_map(|(key, value)| {
+                    let value = self.node(value.expr(), scope);
+                    self.object_entry(key, &value, scope)
+                });
                 Literal::Object(Body { entries: entries.collect(), span: span.clone() })
             }
-            Expression::Parenthesis(inner) => return self.node(inner.inner()),
+            Expression::Parenthesis(inner) => return self.node(inner.inner(), scope),
+            _ if scope.is_some() => self.evaluated(expression, &span, scope),
             other => {
                 let (message, suggestion) = refusal(other, self.problems.source().slice(&span));
                 self.problems.error(&span, "", message, suggestion);
@@ -165,10 +256,59 @@ impl Lower<'_, '_> {
         Node { span, value }
     }
 
-    fn object_entry(&self, key: &ObjectKey, value: &Node) -> Option<Entry> {
+    fn evaluated(&self, expression: &Expression, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
+        match scope.map(|scope| scope.evaluate(expression)) {
+            Some(Ok(value)) => self.literal(span, value),
+            Some(Err(fault)) => {
+                self.fault(fault);
+                Literal::Broken
+            }
+            None => Literal::Broken,
+        }
+    }
+
+    /// All of it stands where the expression does.
+    fn literal(&self, span: &Span, value: HclValue) -> Literal {
+        let node = |value: HclValue| Node { span: span.clone(), value: self.literal(span, value) };
+        match value {
+            HclValue::Null => Literal::Null,
+            HclValue::Bool(b) => Literal::Bool(b),
+            HclValue::Int(n) => Literal::Int(n),
+            HclValue::Float(n) => Literal::Float(n),
+            HclValue::Text(text) => text_value(self.problems, span, as_template(&text)),
+            HclValue::List(list) => Literal::List(list.into_iter().map(node).collect()),
+            HclValue::Object(object) => {
+                let entries = object.into_iter().map(|(key, value)| Entry {
+                    key,
+                    key_span: span.clone(),
+                    form: Form::Attribute,
+                    labels: Vec::new(),
+                    value: node(value),
+                });
+                Literal::Object(Body { entries: entries.collect(), span: span.clone() })
+            }
+        }
+    }
+
+    fn object_entry(&self, key: &ObjectKey, value: &Node, scope: Option<&Scope<'_>>) -> Option<Entry> {
         let (text, span) = match key {
             ObjectKey::Ident(ident) => (ident.to_string(), ident.span()),
             ObjectKey::Expression(Expression::String(s)) => (s.value().clone(), s.span()),
+            ObjectKey::Expression(other) if scope.is_some() => {
+                let key = match scope?.evaluate(other) {
+                    Ok(key) => key.to_text(),
+                    Err(fault) => {
+                        self.fault(fault);
+                        return None;
+                    }
+                };
+                let span = other.span();
+                if key.is_none() {
+                    self.problems.error(&span.unwrap_or(value.span.clone()), "", "a key is a string", None);
+                    return None;
+                }
+                (key?, span)
+            }
             ObjectKey::Expression(other) => {
                 let span = other.span().unwrap_or(value.span.clone());
                 self.problems.error(&span, "", "a key must be a word or a text in quotes", None);
@@ -212,11 +352,7 @@ impl Lower<'_, '_> {
             return None;
         }
         let source = self.problems.source().slice(&interpolation.expr.span().unwrap_or(at.clone()));
-        let found = match &interpolation.expr {
-            Expression::Variable(name) => Some(name.to_string()),
-            Expression::Traversal(traversal) => path(traversal),
-            _ => None,
-        };
+        let found = path(&interpolation.expr);
         if found.is_none() || is_variable(&interpolation.expr) {
             let (message, suggestion) = match &interpolation.expr {
                 // Indices and splats.
@@ -232,25 +368,26 @@ impl Lower<'_, '_> {
     }
 }
 
-/// `a.b.c` and `a["b"]`; `None` for what else HCL can do.
-fn path(traversal: &Traversal) -> Option<String> {
-    let Expression::Variable(base) = &traversal.expr else { return None };
-    let mut path = base.to_string();
-    for operator in &traversal.operators {
-        match operator.value() {
-            TraversalOperator::GetAttr(name) => {
-                path.push('.');
-                path.push_str(name.as_str());
-            }
-            TraversalOperator::Index(Expression::String(key)) if !key.value().contains(['"', '\\', '$', '%']) => {
-                path.push_str("[\"");
-                path.push_str(key.value());
-                path.push_str("\"]");
-            }
-            _ => return None,
+fn label_of(label: &BlockLabel, around: &Span) -> Label {
+    let span = match label {
+        BlockLabel::Ident(ident) => ident.span(),
+        BlockLabel::String(text) => text.span(),
+    };
+    Label { text: label.as_str().to_owned(), span: span.unwrap_or_else(|| around.clone()) }
+}
+
+/// Something in it is known now; else it is left to a task's start as it stands.
+fn is_computed(template: &Template, scope: Option<&Scope<'_>>) -> bool {
+    let is_left = |element: &Element| match element {
+        Element::Literal(_) => true,
+        Element::Directive(_) => false,
+        Element::Interpolation(interpolation) => {
+            let base = path(&interpolation.expr);
+            let base = base.as_deref().and_then(|path| path.split(['.', '[']).next());
+            interpolation.strip == Strip::None && base.is_some_and(|base| scope.is_none_or(|scope| !scope.has(base)))
         }
-    }
-    Some(path)
+    };
+    scope.is_some() && !template.iter().all(is_left)
 }
 
 fn is_variable(expression: &Expression) -> bool {

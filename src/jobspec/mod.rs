@@ -20,6 +20,7 @@
 mod build;
 mod devices;
 pub mod diagnostic;
+pub mod evaluate;
 pub mod fields;
 mod hcl;
 pub mod interpolate;
@@ -44,6 +45,8 @@ use crate::model::job::{Job, Task, TaskGroup};
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
+pub use evaluate::variables::{GivenValue, GivenVariables};
+pub use hcl::Inputs;
 use tree::{Body, Form, Literal, Node, join};
 
 /// A job file that was understood.
@@ -63,19 +66,21 @@ pub struct ParsedJob {
 /// Errors: every problem of the file, in file order. Drivers and what stands in `config` are not known here: [`parse_with`] asks who knows
 /// them.
 pub fn parse(file_name: &str, text: &str) -> Result<ParsedJob, Diagnostics> {
-    parse_with(file_name, text, |parsed| parsed.too_long(&Env::new()))
+    let inputs = Inputs { given: &GivenVariables::default(), outside: &evaluate::basis::Nothing };
+    parse_with(file_name, text, inputs, |parsed| parsed.too_long(&Env::new()))
 }
 
-/// The same, with what else is wrong: `judge` is asked of a file with problems too, so that all are told at once. What is wrong there
+/// The same, with values of variables, and with what else is wrong: `judge` is asked of a file with problems too, so that all are told at once. What is wrong there
 /// stands in the job as if it were absent; what is said of the same field again is left out.
 pub fn parse_with(
     file_name: &str,
     text: &str,
+    inputs: Inputs<'_>,
     judge: impl FnOnce(&ParsedJob) -> Vec<Diagnostic>,
 ) -> Result<ParsedJob, Diagnostics> {
     let source = SourceText::new(file_name, text);
     let problems = Problems::new(&source);
-    let body = read::read_into(&problems);
+    let body = read::read_into(&problems, Some(inputs));
     problems.name_fields(|offset| tree::path_at(&body, offset));
     let job = build::file(&body, &problems);
     let (mut errors, warnings) = problems.into_parts();
@@ -105,6 +110,23 @@ fn was_told(field: &str, earlier: &str) -> bool {
         long.strip_prefix(short).is_some_and(|rest| rest.is_empty() || rest.starts_with(['.', '[']))
     };
     !earlier.is_empty() && (below(earlier, field) || earlier.ends_with(".config") && below(field, earlier))
+}
+
+/// A file of variables: `NAME = VALUE`, HCL or JSON.
+///
+/// Errors: it is none; a value is no literal.
+pub fn variables_of(file_name: &str, text: &str) -> Result<GivenVariables, Diagnostics> {
+    let source = SourceText::new(file_name, text);
+    let body = read::read(&source)?;
+    let text_of = |node: &Node| match &node.value {
+        Literal::Text(template) => tree::plain(template).unwrap_or_else(|| template.clone()),
+        _ => source.slice(&node.span).to_owned(),
+    };
+    let values = body.entries.iter().map(|entry| {
+        let value = GivenValue { text: text_of(&entry.value), from: file_name.to_owned(), may_be_unused: false };
+        (entry.key.clone(), value)
+    });
+    Ok(GivenVariables(values.collect()))
 }
 
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.

@@ -1,6 +1,7 @@
 //! A file as a tree, from either language.
 
 use super::diagnostic::{Diagnostics, Problems, SourceText};
+use super::hcl::Inputs;
 use super::tree::Body;
 use super::{hcl, json};
 
@@ -12,13 +13,14 @@ pub const MAX_FILE_BYTES: usize = 256 << 10;
 /// Errors: what breaks the syntax, and what the language has but these files do not (functions, variables, loops).
 pub fn read(source: &SourceText) -> Result<Body, Diagnostics> {
     let problems = Problems::new(source);
-    let body = read_into(&problems);
+    let body = read_into(&problems, None);
     let (errors, _) = problems.into_parts();
     if errors.0.is_empty() { Ok(body) } else { Err(errors) }
 }
 
-/// As [`read`], but what can be read is returned, so that the rest of the file is checked too.
-pub fn read_into(problems: &Problems<'_>) -> Body {
+/// As [`read`], but what can be read is returned, so that the rest of the file is checked too. `inputs`: of a job file, whose expressions
+/// are evaluated.
+pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
     let source = problems.source();
     let text = source.text();
     let nothing = Body { entries: Vec::new(), span: 0..text.len() };
@@ -31,7 +33,7 @@ pub fn read_into(problems: &Problems<'_>) -> Body {
         problems.error(&(0..3), "", "the file starts with a byte order mark", advice);
         return nothing;
     }
-    if is_json(source) { json::read(problems) } else { hcl::read(problems) }.unwrap_or(nothing)
+    if is_json(source) { json::read(problems) } else { hcl::read(problems, inputs) }.unwrap_or(nothing)
 }
 
 /// By the file's name, else by its first character.

@@ -28,6 +28,28 @@ pub enum BadReference {
     Unclosed,
 }
 
+/// A text that was computed, as a template: what a task's start knows stays a reference, any other `${` stands for itself.
+pub fn as_template(text: &str) -> String {
+    let is_reference = |after: &str| {
+        let reference = end(after).and_then(|end| after.get(..end)).unwrap_or_default().trim();
+        match target(reference) {
+            Ok(Target::Variable(name)) => name.starts_with("NOMAD_") || reference.starts_with("env"),
+            Ok(Target::Meta(_) | Target::Attribute(_)) => true,
+            Err(_) => false,
+        }
+    };
+    let mut template = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("${") {
+        let (before, after) = (rest.get(..at).unwrap_or_default(), rest.get(at + 2..).unwrap_or_default());
+        template.push_str(before);
+        template.push_str(if is_reference(after) && !before.ends_with('$') { "${" } else { "$${" });
+        rest = after;
+    }
+    template.push_str(rest);
+    template
+}
+
 /// The pieces of a template, in order; joined again they are the template, less the `$` of each `$${`.
 pub fn parts(template: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();

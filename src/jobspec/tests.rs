@@ -163,7 +163,7 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ),
         ("config {\n  a = null\n}", "6:7 the value is null (leave it out)"),
         ("config {\n  a = [1, 99999999999999999999]\n}", "6:11 the number 99999999999999999999 is too large"),
-        ("config {\n  a = file(\"x\")\n}", "6:7 HCL functions are not supported: `file()` (write the value itself)"),
+        ("config {\n  a = file(\"x\")\n}", "6:7 file(): x: only the command that submits a job reads files"),
         ("config {\n  a = \"\\u0000\"\n}", "6:7 a text cannot contain a NUL character"),
         ("constraint {\n  distinct_hosts = true\n}", "6:3 `distinct_hosts` is not supported: there is one host"),
         (
@@ -384,8 +384,8 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
         ("job \"j\" {\n}\n", "1:5 the job has no `group` (add group \"name\" { task \"name\" { ... } })"),
         ("jop \"j\" {\n}\n", "1:1 `jop` is not a field of the file (did you mean `job`?)"),
         (
-            "variable \"v\" {\n}\n",
-            "1:1 `variable` is not supported: HCL variables are not supported; write the value itself",
+            "variable \"v\" {\n  default = 1\n}\n",
+            "1:1 the file has no `job` (write job \"name\" { group \"name\" { task \"name\" { ... } } })",
         ),
         ("job \"j\" {", "1:9 HCL syntax: invalid block body; expected `}`, newline or identifier"),
     ] {

@@ -11,9 +11,9 @@ pub static FILE: Stanza = Stanza {
     name: "",
     words: &[
         Word::named("job"),
-        Word::refused("variable", "HCL variables are not supported; write the value itself"),
-        Word::refused("variables", "HCL variables are not supported; write the value itself"),
-        Word::refused("locals", "HCL variables are not supported; write the value itself"),
+        Word::refused("variable", "only job files in HCL have variables; write the value itself"),
+        Word::refused("variables", "only job files in HCL have variables; write the value itself"),
+        Word::refused("locals", "only job files in HCL have variables; write the value itself"),
         Word::refused(
             "Job",
             "this is the shape of Nomad's API; a job file in JSON has the words of the HCL: \

@@ -38,7 +38,7 @@ const NEIGHBOURS: &[(&str, &str)] = &[
 
 /// A foreign crate's types stay in the room that wraps it. Every dependency has its place here; `*` is everywhere.
 const PLACES: &[(&str, &[&str])] = &[
-    ("base64", &["devices", "api"]),
+    ("base64", &["devices", "api", "jobspec", "cli"]),
     ("bcrypt", &["api"]),
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
@@ -62,9 +62,9 @@ const PLACES: &[(&str, &[&str])] = &[
     ("prost", &["exporters", "devices"]),
     ("ratatui", &["cli"]),
     ("rcgen", &["devices"]),
-    ("regex", &["model", "devices", "exporters"]),
+    ("regex", &["model", "devices", "exporters", "jobspec"]),
     // The others name what of it rustls offers.
-    ("ring", &["api", "devices", "host"]),
+    ("ring", &["api", "devices", "host", "jobspec"]),
     ("rustix", ABOVE_THE_KERNEL),
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
@@ -82,7 +82,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tokio-rustls", &["devices", "host", "api"]),
     ("tracing", &["*"]),
     ("tracing-subscriber", &["telemetry"]),
-    ("uuid", &["model"]),
+    ("uuid", &["model", "jobspec", "cli"]),
     ("x509-parser", &["api"]),
     ("zstd", &["exporters"]),
 ];

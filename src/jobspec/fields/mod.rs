@@ -8,7 +8,7 @@
 //! static SERVER: Stanza = Stanza { name: "server", words: &[Word::value("listen"), Word::value("workers")] };
 //! let source = SourceText::new("x.hcl", "listen = \"127.0.0.1:80\"\nwokers = 3\n");
 //! let problems = Problems::new(&source);
-//! let body = read::read_into(&problems);
+//! let body = read::read_into(&problems, None);
 //! let fields = Fields::open(&body, &SERVER, &[&SERVER], "", &problems);
 //! assert_eq!(fields.text("listen").map(|at| at.value).as_deref(), Some("127.0.0.1:80"));
 //! assert_eq!(fields.integer("workers", 1..=64), None);

@@ -1,0 +1,98 @@
+//! What an evaluation stands on: faults with their place, a budget, and what it takes from outside of the file.
+
+use std::cell::Cell;
+
+use super::value::HclValue;
+use crate::jobspec::diagnostic::Span;
+
+/// Each evaluated expression and each element of a loop is a step.
+const MOST_STEPS: u64 = 200_000;
+/// Of all values that are made.
+const MOST_BYTES: usize = 16 << 20;
+/// Expressions within expressions.
+pub(super) const DEEPEST: usize = 100;
+
+/// Why an expression has no value, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fault {
+    pub span: Span,
+    pub message: String,
+    pub suggestion: Option<String>,
+}
+
+pub type Evaluated<T = HclValue> = Result<T, Fault>;
+
+impl Fault {
+    pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
+        Fault { span, message: message.into(), suggestion: None }
+    }
+    #[must_use]
+    pub(super) fn advise(self, suggestion: impl Into<String>) -> Fault {
+        Fault { suggestion: Some(suggestion.into()), ..self }
+    }
+}
+
+/// What an evaluation takes from outside of the file: files, the time, chance.
+pub trait Outside {
+    /// Errors: why it cannot be read, in words.
+    fn read(&self, path: &str) -> Result<Vec<u8>, String>;
+    /// Errors: why that cannot be known.
+    fn exists(&self, path: &str) -> Result<bool, String>;
+    /// The files below `directory` whose relative paths fit a pattern, in order.
+    fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String>;
+    /// Now, as RFC 3339. Errors: why it is not known.
+    fn timestamp(&self) -> Result<String, String>;
+    /// A random UUID. Errors: why there is none.
+    fn uuid(&self) -> Result<String, String>;
+}
+
+/// For a file that is judged by itself.
+pub struct Nothing;
+
+impl Outside for Nothing {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        Err(format!("{path}: only the command that submits a job reads files"))
+    }
+    fn exists(&self, path: &str) -> Result<bool, String> {
+        self.read(path).map(|_| false)
+    }
+    fn list(&self, directory: &str, _: &str) -> Result<Vec<String>, String> {
+        self.read(directory).map(|_| Vec::new())
+    }
+    fn timestamp(&self) -> Result<String, String> {
+        Err("there is no clock here".to_owned())
+    }
+    fn uuid(&self) -> Result<String, String> {
+        Err("there is no chance here".to_owned())
+    }
+}
+
+/// What is left of steps and bytes.
+#[derive(Debug)]
+pub struct Budget {
+    steps: Cell<u64>,
+    bytes: Cell<usize>,
+    pub(super) depth: Cell<usize>,
+}
+
+impl Default for Budget {
+    fn default() -> Budget {
+        Budget { steps: Cell::new(MOST_STEPS), bytes: Cell::new(MOST_BYTES), depth: Cell::new(0) }
+    }
+}
+
+impl Budget {
+    pub(super) fn step(&self, span: &Span) -> Evaluated<()> {
+        let left = self.steps.get().checked_sub(1);
+        let left = left.ok_or_else(|| Fault::new(span.clone(), format!("it takes more than {MOST_STEPS} steps")))?;
+        self.steps.set(left);
+        Ok(())
+    }
+    pub(super) fn bytes(&self, span: &Span, bytes: usize) -> Evaluated<()> {
+        let left = self.bytes.get().checked_sub(bytes);
+        let left =
+            left.ok_or_else(|| Fault::new(span.clone(), format!("values take more than {} MiB", MOST_BYTES >> 20)))?;
+        self.bytes.set(left);
+        Ok(())
+    }
+}

@@ -1,0 +1,65 @@
+//! What a function is, and how it takes its arguments.
+
+use crate::jobspec::evaluate::basis::Outside;
+use crate::jobspec::evaluate::value::HclValue;
+
+/// Errors: what is wrong with the arguments, in words.
+pub(super) type Outcome = Result<HclValue, String>;
+
+/// A function: its name, how many arguments it takes at least and at most, and what it does.
+pub(super) struct Function {
+    pub(super) name: &'static str,
+    pub(super) arguments: (usize, usize),
+    pub(super) call: Call,
+}
+
+pub(super) enum Call {
+    Pure(fn(&[HclValue]) -> Outcome),
+    Asks(fn(&[HclValue], &dyn Outside) -> Outcome),
+}
+
+pub(super) const ANY: usize = usize::MAX;
+
+pub(super) const fn pure(name: &'static str, arguments: (usize, usize), call: fn(&[HclValue]) -> Outcome) -> Function {
+    Function { name, arguments, call: Call::Pure(call) }
+}
+
+pub(super) fn text(arguments: &[HclValue], at: usize) -> Result<String, String> {
+    let value = arguments.get(at).unwrap_or(&HclValue::Null);
+    value.to_text().ok_or_else(|| format!("argument {} is a string, not {}", at + 1, value.kind()))
+}
+
+pub(super) fn float(arguments: &[HclValue], at: usize) -> Result<f64, String> {
+    let value = arguments.get(at).unwrap_or(&HclValue::Null);
+    value.to_float().ok_or_else(|| format!("argument {} is a number, not {}", at + 1, value.kind()))
+}
+
+pub(super) fn whole(arguments: &[HclValue], at: usize) -> Result<i64, String> {
+    let value = arguments.get(at).unwrap_or(&HclValue::Null);
+    match value.to_number() {
+        Some(HclValue::Int(n)) => i64::try_from(n).map_err(|_| format!("argument {} is too large", at + 1)),
+        _ => Err(format!("argument {} is a whole number, not {}", at + 1, value.kind())),
+    }
+}
+
+pub(super) fn list(arguments: &[HclValue], at: usize) -> Result<&[HclValue], String> {
+    match arguments.get(at) {
+        Some(HclValue::List(list)) => Ok(list),
+        other => Err(format!("argument {} is a list, not {}", at + 1, other.unwrap_or(&HclValue::Null).kind())),
+    }
+}
+
+pub(super) fn texts(arguments: &[HclValue], at: usize) -> Result<Vec<String>, String> {
+    let elements = list(arguments, at)?.iter().map(HclValue::to_text);
+    elements.collect::<Option<_>>().ok_or_else(|| format!("argument {} is a list of strings", at + 1))
+}
+
+pub(super) fn number(n: f64) -> Outcome {
+    HclValue::number(n).ok_or_else(|| "the result is no number".to_owned())
+}
+
+/// A text of so many bytes would have to be built: refused before it is.
+pub(super) fn bounded(bytes: usize) -> Result<(), String> {
+    const MOST: usize = 4 << 20;
+    if bytes > MOST { Err(format!("the result would have more than {} MiB", MOST >> 20)) } else { Ok(()) }
+}

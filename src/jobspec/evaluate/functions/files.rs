@@ -1,0 +1,45 @@
+//! Files of whoever submits the job, read by the command with that user's rights.
+
+use std::path::Path;
+
+use super::arguments::{Call, Function, Outcome, pure, text};
+use crate::jobspec::evaluate::basis::Outside;
+use crate::jobspec::evaluate::value::HclValue;
+
+pub(super) static FUNCTIONS: &[Function] = &[
+    pure("basename", (1, 1), |a| {
+        let path = text(a, 0)?;
+        Ok(Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or(".").into())
+    }),
+    pure("dirname", (1, 1), |a| {
+        let path = text(a, 0)?;
+        let parent = Path::new(&path).parent().and_then(|parent| parent.to_str()).filter(|parent| !parent.is_empty());
+        Ok(parent.unwrap_or(".").into())
+    }),
+    Function { name: "file", arguments: (1, 1), call: Call::Asks(file) },
+    Function { name: "filebase64", arguments: (1, 1), call: Call::Asks(filebase64) },
+    Function {
+        name: "fileexists",
+        arguments: (1, 1),
+        call: Call::Asks(|a, outside| outside.exists(&text(a, 0)?).map(HclValue::Bool)),
+    },
+    Function {
+        name: "fileset",
+        arguments: (2, 2),
+        call: Call::Asks(|a, outside| {
+            let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
+            Ok(HclValue::List(found.into_iter().map(HclValue::Text).collect()))
+        }),
+    },
+];
+
+fn file(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+    let path = text(arguments, 0)?;
+    String::from_utf8(outside.read(&path)?).map(HclValue::Text).map_err(|_| format!("{path} is no UTF-8"))
+}
+
+fn filebase64(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+    use base64::Engine as _;
+    let bytes = outside.read(&text(arguments, 0)?)?;
+    Ok(HclValue::Text(base64::engine::general_purpose::STANDARD.encode(bytes)))
+}

@@ -1,0 +1,82 @@
+//! The functions that Nomad documents, each a line of a table in the file of its subject.
+
+mod arguments;
+mod collections;
+mod encoding;
+mod files;
+mod networks;
+mod numbers;
+mod outside;
+mod sets;
+mod strings;
+
+use self::arguments::{ANY, Call, Function};
+use super::basis::{Evaluated, Fault, Outside};
+use super::value::HclValue;
+use crate::jobspec::diagnostic::Span;
+use crate::jobspec::nearest::nearest;
+
+static ALL: &[&[Function]] = &[
+    strings::FUNCTIONS,
+    numbers::FUNCTIONS,
+    collections::FUNCTIONS,
+    sets::FUNCTIONS,
+    encoding::FUNCTIONS,
+    files::FUNCTIONS,
+    networks::FUNCTIONS,
+    outside::FUNCTIONS,
+];
+
+/// Nomad has these; here they are not.
+const ABSENT: &[(&str, &str)] = &[
+    ("bcrypt", "it yields another hash each time the file is read"),
+    ("rsadecrypt", "a key does not belong in a job file"),
+    ("yamlencode", "write the text, or use jsonencode: JSON is YAML"),
+    ("yamldecode", "convert the file to JSON and use jsondecode"),
+    ("csvdecode", "convert the file to JSON and use jsondecode"),
+    ("md5", "use sha256"),
+    ("formatdate", "write the date itself"),
+    ("timeadd", "write the time itself"),
+    ("uuidv5", "write the value itself"),
+    ("convert", "types follow from what a field takes"),
+];
+
+/// All that can be called, in order.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = ALL.iter().flat_map(|of| of.iter().map(|function| function.name)).collect();
+    names.extend(["can", "try"]);
+    names.sort_unstable();
+    names
+}
+
+pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn Outside, span: &Span) -> Evaluated {
+    let Some(function) = ALL.iter().flat_map(|of| of.iter()).find(|function| function.name == name) else {
+        return Err(unknown(name, span));
+    };
+    let (least, most) = function.arguments;
+    if !(least..=most).contains(&arguments.len()) {
+        let takes = match (least, most) {
+            (least, ANY) => format!("at least {least}"),
+            (least, most) if least == most => least.to_string(),
+            (least, most) => format!("{least} to {most}"),
+        };
+        let message = format!("{name}() takes {takes} arguments, not {}", arguments.len());
+        return Err(Fault::new(span.clone(), message));
+    }
+    let outcome = match function.call {
+        Call::Pure(call) => call(arguments),
+        Call::Asks(call) => call(arguments, outside),
+    };
+    outcome.map_err(|why| Fault::new(span.clone(), format!("{name}(): {why}")))
+}
+
+fn unknown(name: &str, span: &Span) -> Fault {
+    if let Some((_, advice)) = ABSENT.iter().find(|(absent, _)| *absent == name) {
+        return Fault::new(span.clone(), format!("{name}() is not supported")).advise(*advice);
+    }
+    let fault = Fault::new(span.clone(), format!("there is no function {name}()"));
+    match nearest(name, names()) {
+        Some(close) => fault.advise(format!("did you mean {close}()?")),
+        None => fault,
+    }
+}

@@ -1,0 +1,100 @@
+//! Blocks of IP addresses.
+
+use std::net::IpAddr;
+
+use super::arguments::{ANY, Function, pure, text, whole};
+use crate::jobspec::evaluate::value::HclValue;
+
+pub(super) static FUNCTIONS: &[Function] = &[
+    pure("cidrhost", (2, 2), |a| {
+        let block = Block::of(&text(a, 0)?)?;
+        let (number, hosts) = (i128::from(whole(a, 1)?), block.hosts());
+        // Negative: counted from the end.
+        let at = if number < 0 { hosts.checked_sub(number.unsigned_abs()) } else { u128::try_from(number).ok() };
+        let at = at.filter(|at| *at < hosts).ok_or("the block has no such address")?;
+        Ok(HclValue::Text(block.address(block.start | at).to_string()))
+    }),
+    pure("cidrnetmask", (1, 1), |a| {
+        let block = Block::of(&text(a, 0)?)?;
+        if block.bits != 32 {
+            return Err("only IPv4 has netmasks".to_owned());
+        }
+        Ok(HclValue::Text(block.address(block.mask()).to_string()))
+    }),
+    pure("cidrsubnet", (3, 3), |a| {
+        let number = u128::try_from(whole(a, 2)?).map_err(|_| "a number of a subnet is not negative")?;
+        let block = Block::of(&text(a, 0)?)?;
+        block.subnet(whole(a, 1)?, number).map(|subnet| HclValue::Text(subnet.shown()))
+    }),
+    pure("cidrsubnets", (2, ANY), |a| {
+        let block = Block::of(&text(a, 0)?)?;
+        let (mut next, mut all) = (block.start, Vec::new());
+        for at in 1..a.len() {
+            let mut subnet = block.subnet(whole(a, at)?, 0)?;
+            // Aligned to its own size, behind the one before it.
+            let size = subnet.hosts();
+            subnet.start = next.div_ceil(size).checked_mul(size).ok_or("the block is too small")?;
+            next = subnet.start.checked_add(size).ok_or("the block is too small")?;
+            if next - block.start > block.hosts() {
+                return Err("the block is too small".to_owned());
+            }
+            all.push(HclValue::Text(subnet.shown()));
+        }
+        Ok(HclValue::List(all))
+    }),
+];
+
+#[derive(Clone)]
+struct Block {
+    start: u128,
+    prefix: u32,
+    /// 32 or 128.
+    bits: u32,
+}
+
+impl Block {
+    fn of(text: &str) -> Result<Block, String> {
+        let wrong = || format!("{text:?} is no block such as 10.0.0.0/8");
+        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
+        let (number, bits) = match address.parse().map_err(|_| wrong())? {
+            IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
+            IpAddr::V6(address) => (u128::from(address), 128),
+        };
+        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(wrong)?;
+        let block = Block { start: number, prefix, bits };
+        Ok(Block { start: number & block.mask(), ..block })
+    }
+
+    /// Addresses in it; the largest block of IPv6 has one less than it should.
+    fn hosts(&self) -> u128 {
+        1_u128.checked_shl(self.bits - self.prefix).unwrap_or(u128::MAX)
+    }
+
+    fn mask(&self) -> u128 {
+        let all = if self.bits == 32 { u128::from(u32::MAX) } else { u128::MAX };
+        all & !(self.hosts() - 1)
+    }
+
+    fn subnet(&self, more: i64, number: u128) -> Result<Block, String> {
+        let prefix = u32::try_from(more).ok().and_then(|more| self.prefix.checked_add(more));
+        let prefix = prefix.filter(|prefix| *prefix <= self.bits).ok_or("the prefix gets too long")?;
+        if prefix == self.prefix && number == 0 {
+            return Ok(self.clone());
+        }
+        if number.checked_shr(prefix - self.prefix).unwrap_or(0) != 0 {
+            return Err(format!("a prefix of {prefix} bits has no subnet {number}"));
+        }
+        let offset = number.checked_shl(self.bits - prefix).unwrap_or(0);
+        Ok(Block { start: self.start | offset, prefix, bits: self.bits })
+    }
+
+    #[allow(clippy::cast_possible_truncation)]
+    fn address(&self, number: u128) -> IpAddr {
+        // Of IPv4 only 32 bits are used.
+        if self.bits == 32 { IpAddr::V4((number as u32).into()) } else { IpAddr::V6(number.into()) }
+    }
+
+    fn shown(&self) -> String {
+        format!("{}/{}", self.address(self.start), self.prefix)
+    }
+}

@@ -1,0 +1,40 @@
+//! Sets: lists without an element twice.
+
+use super::arguments::{ANY, Function, Outcome, list, pure};
+use super::collections::distinct;
+use crate::jobspec::evaluate::value::HclValue;
+
+pub(super) static FUNCTIONS: &[Function] = &[
+    pure("setintersection", (1, ANY), |a| {
+        combine(a, |kept, other| kept.into_iter().filter(|value| other.contains(value)).collect())
+    }),
+    pure("setproduct", (1, ANY), product),
+    pure("setsubtract", (2, 2), |a| {
+        combine(a, |kept, other| kept.into_iter().filter(|value| !other.contains(value)).collect())
+    }),
+    pure("setunion", (1, ANY), |a| combine(a, |kept, other| [&kept[..], other].concat())),
+];
+
+fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<HclValue>) -> Outcome {
+    let mut kept = list(arguments, 0)?.to_vec();
+    for at in 1..arguments.len() {
+        kept = with(kept, list(arguments, at)?);
+    }
+    Ok(HclValue::List(distinct(&kept)))
+}
+
+fn product(arguments: &[HclValue]) -> Outcome {
+    const MOST: usize = 10_000;
+    let mut rows: Vec<Vec<HclValue>> = vec![Vec::new()];
+    for at in 0..arguments.len() {
+        let column = list(arguments, at)?;
+        if rows.len().saturating_mul(column.len()) > MOST {
+            return Err(format!("it would have more than {MOST} elements"));
+        }
+        let longer = |row: &Vec<HclValue>| {
+            column.iter().map(|value| [&row[..], std::slice::from_ref(value)].concat()).collect::<Vec<_>>()
+        };
+        rows = rows.iter().flat_map(longer).collect();
+    }
+    Ok(HclValue::List(rows.into_iter().map(HclValue::List).collect()))
+}

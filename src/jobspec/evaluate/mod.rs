@@ -1,0 +1,22 @@
+//! HCL2 expressions: variables, locals, operators, conditionals, `for`, splats, templates and functions, within a budget of steps and
+//! bytes.
+//!
+//! ```text
+//! variables  `variable` and `locals` blocks        recorded   what a command read, for the agent
+//! scope      names, expressions, templates          operators  arithmetic, comparison, logic
+//! functions  one table, a file for each subject     value      kinds and how they turn into each other
+//! basis      faults, budget, what is outside of the file
+//! ```
+//! What only a task's start knows passes through as text: `${NOMAD_...}`, `${attr...}`, `${node...}`, `${meta...}`, `${env...}`,
+//! `${device...}`. Nothing here reads a file: [`basis::Outside`] does, with the rights of whoever calls it.
+
+pub mod basis;
+mod functions;
+mod operators;
+pub mod recorded;
+pub mod scope;
+pub mod value;
+pub mod variables;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,73 @@
+//! What a command read while it evaluated a job file, for an agent that evaluates it again and reads nothing itself.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::basis::Outside;
+use super::variables::GivenVariables;
+
+/// A job file with everything that its evaluation needs: the body of `POST /v1/jobs?form=inputs`.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct WithInputs {
+    /// The job file itself.
+    pub source: String,
+    #[serde(default)]
+    pub variables: GivenVariables,
+    #[serde(default)]
+    pub recorded: Recorded,
+}
+
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Recorded {
+    /// By path, in base64.
+    #[serde(default)]
+    pub files: BTreeMap<String, String>,
+    /// Whether there is such a file.
+    #[serde(default)]
+    pub exists: BTreeMap<String, bool>,
+    /// By directory, then by pattern.
+    #[serde(default)]
+    pub lists: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+}
+
+impl Recorded {
+    pub fn is_empty(&self) -> bool {
+        *self == Recorded::default()
+    }
+}
+
+/// Answers with what was recorded.
+pub struct Replay<'a> {
+    pub recorded: &'a Recorded,
+    /// As RFC 3339.
+    pub now: String,
+}
+
+impl Outside for Replay<'_> {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        use base64::Engine as _;
+        let text = self.recorded.files.get(path).ok_or_else(|| unread(path))?;
+        let decoded = base64::engine::general_purpose::STANDARD.decode(text);
+        decoded.map_err(|_| format!("{path}: its content came damaged"))
+    }
+    fn exists(&self, path: &str) -> Result<bool, String> {
+        self.recorded.exists.get(path).copied().ok_or_else(|| unread(path))
+    }
+    fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String> {
+        let found = self.recorded.lists.get(directory).and_then(|of| of.get(pattern));
+        found.cloned().ok_or_else(|| unread(directory))
+    }
+    fn timestamp(&self) -> Result<String, String> {
+        Ok(self.now.clone())
+    }
+    fn uuid(&self) -> Result<String, String> {
+        Ok(uuid::Uuid::new_v4().to_string())
+    }
+}
+
+fn unread(path: &str) -> String {
+    format!("{path}: the agent reads no files: submit it with `allostat run`, which reads them as you")
+}

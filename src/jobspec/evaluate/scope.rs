@@ -1,0 +1,430 @@
+//! Names, expressions and templates: they hold each other.
+
+use std::collections::BTreeMap;
+
+use hcl_edit::Span as _;
+use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
+use hcl_edit::template::{Directive, Element, Strip, Template};
+
+use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside};
+use super::value::HclValue;
+use super::{functions, operators};
+use crate::jobspec::diagnostic::Span;
+
+/// What names mean where an expression stands.
+pub struct Scope<'a> {
+    names: BTreeMap<String, HclValue>,
+    /// That of the loop or block around it.
+    outer: Option<&'a Scope<'a>>,
+    outside: &'a dyn Outside,
+    budget: &'a Budget,
+}
+
+impl<'a> Scope<'a> {
+    pub fn new(outside: &'a dyn Outside, budget: &'a Budget) -> Scope<'a> {
+        Scope { names: BTreeMap::new(), outer: None, outside, budget }
+    }
+
+    /// `var`, `local`, or the variable of a loop.
+    pub fn set(&mut self, name: &str, value: HclValue) {
+        self.names.insert(name.to_owned(), value);
+    }
+
+    /// Within a loop or a block of its own.
+    pub fn inner(&'a self, names: impl IntoIterator<Item = (String, HclValue)>) -> Scope<'a> {
+        Scope { names: names.into_iter().collect(), outer: Some(self), outside: self.outside, budget: self.budget }
+    }
+
+    pub(super) fn get(&self, name: &str) -> Option<&HclValue> {
+        self.names.get(name).or_else(|| self.outer?.get(name))
+    }
+
+    /// Whether something is known under the name here: else it is a reference that a task's start resolves.
+    pub fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+
+    /// Errors: the first that has no value; steps or bytes are used up.
+    pub fn evaluate(&self, expression: &Expression) -> Evaluated {
+        let span = span_of(expression, &(0..0));
+        let depth = self.budget.depth.get() + 1;
+        if depth > DEEPEST {
+            return Err(Fault::new(span, format!("expressions are nested more than {DEEPEST} deep")));
+        }
+        self.budget.depth.set(depth);
+        let value = self.budget.step(&span).and_then(|()| self.value(expression, &span));
+        self.budget.depth.set(depth - 1);
+        let value = value?;
+        self.budget.bytes(&span, value.size())?;
+        Ok(value)
+    }
+
+    fn value(&self, expression: &Expression, span: &Span) -> Evaluated {
+        match expression {
+            Expression::Null(_) => Ok(HclValue::Null),
+            Expression::Bool(b) => Ok(HclValue::Bool(*b.value())),
+            Expression::Number(n) => {
+                let n = n.value();
+                let whole = n.as_i64().map(i128::from).or_else(|| n.as_u64().map(i128::from));
+                let number = whole.map(HclValue::Int).or_else(|| n.as_f64().and_then(HclValue::number));
+                number.ok_or_else(|| Fault::new(span.clone(), "the number is too large"))
+            }
+            Expression::String(text) => Ok(HclValue::Text(text.value().clone())),
+            Expression::StringTemplate(template) => self.template(template, span),
+            Expression::HeredocTemplate(heredoc) => self.template(&heredoc.template, span),
+            Expression::Array(list) => {
+                list.iter().map(|e| self.evaluate(e)).collect::<Evaluated<_>>().map(HclValue::List)
+            }
+            Expression::Object(object) => {
+                let entries =
+                    object.iter().map(|(key, value)| Ok((self.key(key, span)?, self.evaluate(value.expr())?)));
+                entries.collect::<Evaluated<_>>().map(HclValue::Object)
+            }
+            Expression::Parenthesis(inner) => self.evaluate(inner.inner()),
+            Expression::Variable(name) => {
+                let value = self.get(name.as_str()).cloned();
+                value.ok_or_else(|| self.unknown(name.as_str(), span))
+            }
+            Expression::Traversal(traversal) => self.traversal(traversal, span),
+            Expression::Conditional(conditional) => {
+                let condition = self.bool(&conditional.cond_expr, "a condition")?;
+                self.evaluate(if condition { &conditional.true_expr } else { &conditional.false_expr })
+            }
+            Expression::UnaryOp(operation) => {
+                operators::unary(*operation.operator.value(), self.evaluate(&operation.expr)?, span)
+            }
+            Expression::BinaryOp(operation) => {
+                let left = self.evaluate(&operation.lhs_expr)?;
+                // As in HCL, both sides are evaluated.
+                let right = self.evaluate(&operation.rhs_expr)?;
+                operators::binary(*operation.operator.value(), left, right, span)
+            }
+            Expression::ForExpr(each) => self.for_each(each, span),
+            Expression::FuncCall(call) => self.call(call, span),
+        }
+    }
+
+    /// Of an object: a word stands for itself, anything else is evaluated.
+    fn key(&self, key: &ObjectKey, span: &Span) -> Evaluated<String> {
+        match key {
+            ObjectKey::Ident(ident) => Ok(ident.as_str().to_owned()),
+            ObjectKey::Expression(expression) => {
+                let value = self.evaluate(expression)?;
+                value.to_text().ok_or_else(|| {
+                    Fault::new(span_of(expression, span), format!("a key is a string, not {}", value.kind()))
+                })
+            }
+        }
+    }
+
+    fn bool(&self, expression: &Expression, what: &str) -> Evaluated<bool> {
+        let value = self.evaluate(expression)?;
+        let wrong = || {
+            Fault::new(span_of(expression, &(0..0)), format!("{what} is true or false, and this is {}", value.kind()))
+        };
+        value.to_bool().ok_or_else(wrong)
+    }
+
+    fn unknown(&self, written: &str, span: &Span) -> Fault {
+        let base = written.split(['.', '[']).next().unwrap_or_default();
+        match base {
+            "var" | "local" => Fault::new(span.clone(), format!("`{written}` is not known here")),
+            base if is_of_the_start(base) => {
+                let fault = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
+                fault.advise("a reference is written inside a text: \"${...}\"")
+            }
+            _ => {
+                let fault = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
+                fault.advise(format!("write it in quotes: \"{written}\""))
+            }
+        }
+    }
+
+    fn traversal(&self, traversal: &Traversal, span: &Span) -> Evaluated {
+        let value = match &traversal.expr {
+            Expression::Variable(name) if !self.has(name.as_str()) => {
+                let written = path(&Expression::Traversal(Box::new(traversal.clone())));
+                return Err(self.unknown(written.as_deref().unwrap_or(name.as_str()), span));
+            }
+            expression => self.evaluate(expression)?,
+        };
+        let operators: Vec<&TraversalOperator> = traversal.operators.iter().map(|operator| operator.value()).collect();
+        self.follow(value, &operators, span)
+    }
+
+    fn follow(&self, value: HclValue, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
+        let Some((first, rest)) = operators.split_first() else { return Ok(value) };
+        self.budget.step(span)?;
+        let next = match first {
+            TraversalOperator::GetAttr(name) => member(value, name.as_str(), span)?,
+            TraversalOperator::Index(index) => match (value, self.evaluate(index)?) {
+                (HclValue::Object(mut object), key) => {
+                    let key = key.to_text().unwrap_or_default();
+                    object.remove(&key).ok_or_else(|| no_key(&key, object.keys(), span))?
+                }
+                (list, index) => element(list, &index, span)?,
+            },
+            TraversalOperator::LegacyIndex(index) => element(value, &HclValue::Int(i128::from(*index.value())), span)?,
+            TraversalOperator::FullSplat(_) => return self.splat(value, rest, span),
+            TraversalOperator::AttrSplat(_) => {
+                let is_attribute = |operator: &&&TraversalOperator| matches!(operator, TraversalOperator::GetAttr(_));
+                let (inside, after) = rest.split_at(rest.iter().take_while(is_attribute).count());
+                let values = self.splat(value, inside, span)?;
+                return self.follow(values, after, span);
+            }
+        };
+        self.follow(next, rest, span)
+    }
+
+    /// `list[*].name`: of each element; of null nothing, and of what is no list itself.
+    fn splat(&self, value: HclValue, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
+        let elements = match value {
+            HclValue::List(list) => list,
+            HclValue::Null => Vec::new(),
+            other => vec![other],
+        };
+        let values = elements.into_iter().map(|element| self.follow(element, operators, span));
+        values.collect::<Evaluated<_>>().map(HclValue::List)
+    }
+
+    fn for_each(&self, each: &ForExpr, span: &Span) -> Evaluated {
+        let collection = self.evaluate(&each.intro.collection_expr)?;
+        let (key_name, value_name) = (&each.intro.key_var, each.intro.value_var.as_str());
+        let key_name = key_name.as_ref().map(|name| name.as_str());
+        let mut object: BTreeMap<String, HclValue> = BTreeMap::new();
+        let mut list = Vec::new();
+        for (key, value) in collection.pairs().ok_or_else(|| not_to_loop_over(&each.intro.collection_expr, span))? {
+            self.budget.step(span)?;
+            let scope = self.loop_scope(key_name, value_name, key, value);
+            if let Some(condition) = &each.cond
+                && !scope.bool(&condition.expr, "the condition of `for`")?
+            {
+                continue;
+            }
+            let value = scope.evaluate(&each.value_expr)?;
+            let Some(key_expression) = &each.key_expr else {
+                list.push(value);
+                continue;
+            };
+            let key = scope.evaluate(key_expression)?;
+            let key = key.to_text().ok_or_else(|| {
+                Fault::new(span_of(key_expression, span), format!("a key is a string, not {}", key.kind()))
+            })?;
+            if each.grouping {
+                match object.entry(key).or_insert_with(|| HclValue::List(Vec::new())) {
+                    HclValue::List(group) => group.push(value),
+                    _ => return Err(Fault::new(span.clone(), "a group is a list")),
+                }
+            } else if object.insert(key.clone(), value).is_some() {
+                let fault = Fault::new(span_of(key_expression, span), format!("the key `{key}` is there twice"));
+                return Err(fault.advise("put `...` behind the value: values with the same key become a list"));
+            }
+        }
+        Ok(if each.key_expr.is_some() { HclValue::Object(object) } else { HclValue::List(list) })
+    }
+
+    fn loop_scope(&self, key_name: Option<&str>, value_name: &str, key: HclValue, value: HclValue) -> Scope<'_> {
+        let key = key_name.map(|name| (name.to_owned(), key));
+        self.inner(key.into_iter().chain([(value_name.to_owned(), value)]))
+    }
+
+    fn call(&self, call: &FuncCall, span: &Span) -> Evaluated {
+        let name = call.name.name.as_str();
+        if !call.name.namespace.is_empty() {
+            return Err(Fault::new(span.clone(), "functions of providers do not exist here"));
+        }
+        // These evaluate what they are given themselves: what fails in it is no failure.
+        match name {
+            "try" => return self.attempt(call, span),
+            "can" => return Ok(HclValue::Bool(call.args.iter().all(|argument| self.evaluate(argument).is_ok()))),
+            _ => {}
+        }
+        let mut arguments = Vec::with_capacity(call.args.len());
+        for (at, argument) in call.args.iter().enumerate() {
+            let value = self.evaluate(argument)?;
+            match value {
+                HclValue::List(list) if call.args.expand_final() && at + 1 == call.args.len() => arguments.extend(list),
+                value => arguments.push(value),
+            }
+        }
+        functions::call(name, &arguments, self.outside, span)
+    }
+
+    /// `try(a, b, ...)`: the first that has a value.
+    fn attempt(&self, call: &FuncCall, span: &Span) -> Evaluated {
+        let mut last = Fault::new(span.clone(), "try() takes at least 1 argument");
+        for argument in call.args.iter() {
+            match self.evaluate(argument) {
+                Ok(value) => return Ok(value),
+                Err(fault) => last = fault,
+            }
+        }
+        Err(last)
+    }
+}
+
+fn not_to_loop_over(collection: &Expression, span: &Span) -> Fault {
+    Fault::new(span_of(collection, span), "`for` takes a list or an object")
+}
+
+fn member(value: HclValue, name: &str, span: &Span) -> Evaluated {
+    match value {
+        HclValue::Object(mut object) => object.remove(name).ok_or_else(|| no_key(name, object.keys(), span)),
+        other => Err(Fault::new(span.clone(), format!("{} has no `{name}`", other.kind()))),
+    }
+}
+
+fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
+    let fault = Fault::new(span.clone(), format!("there is no `{key}`"));
+    let keys: Vec<&str> = keys.map(String::as_str).take(20).collect();
+    if keys.is_empty() { fault } else { fault.advise(format!("there is: {}", keys.join(", "))) }
+}
+
+fn element(value: HclValue, index: &HclValue, span: &Span) -> Evaluated {
+    let HclValue::List(mut list) = value else {
+        return Err(Fault::new(span.clone(), format!("{} has no elements", value.kind())));
+    };
+    let at = match index.to_number() {
+        Some(HclValue::Int(n)) => usize::try_from(n).ok().filter(|at| *at < list.len()),
+        _ => None,
+    };
+    let missing = || Fault::new(span.clone(), format!("the list has {} elements, and not this one", list.len()));
+    let at = at.ok_or_else(missing)?;
+    Ok(list.swap_remove(at))
+}
+
+/// Where an expression stands; what the parser gives no place has that of what is around it.
+pub(super) fn span_of(expression: &Expression, around: &Span) -> Span {
+    expression.span().unwrap_or_else(|| around.clone())
+}
+
+/// What a task's start resolves.
+fn is_of_the_start(base: &str) -> bool {
+    matches!(base, "attr" | "node" | "meta" | "env" | "device" | "unique") || base.starts_with("NOMAD_")
+}
+
+/// `a.b.c` and `a["b"]` as they are written in a reference; `None` for what else HCL can do.
+pub(in crate::jobspec) fn path(expression: &Expression) -> Option<String> {
+    let Expression::Traversal(traversal) = expression else {
+        return expression.as_variable().map(|name| name.as_str().to_owned());
+    };
+    let Traversal { expr: Expression::Variable(base), operators, .. } = &**traversal else { return None };
+    let mut path = base.as_str().to_owned();
+    for operator in operators {
+        match operator.value() {
+            TraversalOperator::GetAttr(name) => {
+                path.push('.');
+                path.push_str(name.as_str());
+            }
+            TraversalOperator::Index(Expression::String(key)) if !key.value().contains(['"', '\\', '$', '%']) => {
+                path.push_str("[\"");
+                path.push_str(key.value());
+                path.push_str("\"]");
+            }
+            _ => return None,
+        }
+    }
+    Some(path)
+}
+
+impl Scope<'_> {
+    /// One `${...}` alone keeps its kind; everything else is a string.
+    fn template(&self, template: &Template, span: &Span) -> Evaluated {
+        let mut elements = template.iter();
+        if let (Some(Element::Interpolation(only)), None) = (elements.next(), elements.next()) {
+            return match self.reference(&only.expr) {
+                Some(reference) => Ok(HclValue::Text(reference)),
+                None => self.evaluate(&only.expr),
+            };
+        }
+        let mut text = String::new();
+        self.write(template, (false, false), span, &mut text)?;
+        Ok(HclValue::Text(text))
+    }
+
+    /// `${NOMAD_TASK_NAME}` and its like, as it stands.
+    fn reference(&self, expression: &Expression) -> Option<String> {
+        let path = path(expression)?;
+        let base = path.split(['.', '[']).next().unwrap_or_default();
+        (!self.has(base) && is_of_the_start(base)).then(|| format!("${{{path}}}"))
+    }
+
+    /// `strips`: whether what is around it takes the white space at its start and at its end away.
+    fn write(&self, template: &Template, strips: (bool, bool), span: &Span, text: &mut String) -> Evaluated<()> {
+        let elements: Vec<&Element> = template.iter().collect();
+        for (at, element) in elements.iter().enumerate() {
+            let here = element.span().unwrap_or_else(|| span.clone());
+            self.budget.step(&here)?;
+            let begun = text.len();
+            match element {
+                Element::Literal(literal) => {
+                    let before = at.checked_sub(1).and_then(|before| elements.get(before));
+                    let strips_start = before.map_or(strips.0, |element| markers(element).1);
+                    let strips_end = elements.get(at + 1).map_or(strips.1, |element| markers(element).0);
+                    let literal = literal.value().as_str();
+                    let literal = if strips_start { literal.trim_start() } else { literal };
+                    text.push_str(if strips_end { literal.trim_end() } else { literal });
+                }
+                Element::Interpolation(interpolation) => match self.reference(&interpolation.expr) {
+                    Some(reference) => text.push_str(&reference),
+                    None => {
+                        let value = self.evaluate(&interpolation.expr)?;
+                        let wrong = || Fault::new(here.clone(), format!("{} cannot stand in a string", value.kind()));
+                        text.push_str(&value.to_text().ok_or_else(wrong)?);
+                    }
+                },
+                Element::Directive(directive) => self.directive(directive, &here, text)?,
+            }
+            self.budget.bytes(&here, text.len().saturating_sub(begun))?;
+        }
+        Ok(())
+    }
+
+    fn directive(&self, directive: &Directive, span: &Span, text: &mut String) -> Evaluated<()> {
+        match directive {
+            Directive::If(directive) => {
+                let (first, other, last) = (&directive.if_expr, &directive.else_expr, directive.endif_expr.strip);
+                let then_last = other.as_ref().map_or(last, |other| other.strip);
+                if self.bool(&first.cond_expr, "a condition")? {
+                    return self.write(&first.template, (at_end(first.strip), at_start(then_last)), span, text);
+                }
+                let Some(other) = other else { return Ok(()) };
+                self.write(&other.template, (at_end(other.strip), at_start(last)), span, text)
+            }
+            Directive::For(directive) => {
+                let each = &directive.for_expr;
+                let collection = self.evaluate(&each.collection_expr)?;
+                let wrong = || not_to_loop_over(&each.collection_expr, &span_of(&each.collection_expr, span));
+                for (key, value) in collection.pairs().ok_or_else(wrong)? {
+                    self.budget.step(span)?;
+                    let key_name = each.key_var.as_ref().map(|name| name.as_str());
+                    let scope = self.loop_scope(key_name, each.value_var.as_str(), key, value);
+                    let strips = (at_end(each.strip), at_start(directive.endfor_expr.strip));
+                    scope.write(&each.template, strips, span, text)?;
+                }
+                Ok(())
+            }
+        }
+    }
+}
+
+/// Whether an element takes the white space before and after itself away (`~`).
+fn markers(element: &Element) -> (bool, bool) {
+    let (first, last) = match element {
+        Element::Literal(_) => return (false, false),
+        Element::Interpolation(interpolation) => (interpolation.strip, interpolation.strip),
+        Element::Directive(directive) => match &**directive {
+            Directive::If(directive) => (directive.if_expr.strip, directive.endif_expr.strip),
+            Directive::For(directive) => (directive.for_expr.strip, directive.endfor_expr.strip),
+        },
+    };
+    (at_start(first), at_end(last))
+}
+
+fn at_start(strip: Strip) -> bool {
+    matches!(strip, Strip::Start | Strip::Both)
+}
+
+fn at_end(strip: Strip) -> bool {
+    matches!(strip, Strip::End | Strip::Both)
+}

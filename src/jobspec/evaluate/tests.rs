@@ -1,0 +1,213 @@
+use proptest::prelude::*;
+
+use super::basis::{Budget, Evaluated, Fault, Outside};
+use super::scope::Scope;
+use super::value::HclValue;
+
+/// A world of one file.
+struct Told;
+
+impl Outside for Told {
+    fn read(&self, path: &str) -> Result<Vec<u8>, String> {
+        if path == "motd" { Ok(b"hello".to_vec()) } else { Err(format!("{path}: permission denied")) }
+    }
+    fn exists(&self, path: &str) -> Result<bool, String> {
+        Ok(path == "motd")
+    }
+    fn list(&self, _: &str, pattern: &str) -> Result<Vec<String>, String> {
+        Ok(vec![pattern.replace('*', "a")])
+    }
+    fn timestamp(&self) -> Result<String, String> {
+        Ok("2026-01-01T00:00:00Z".to_owned())
+    }
+    fn uuid(&self) -> Result<String, String> {
+        Ok("0".to_owned())
+    }
+}
+
+fn evaluate(text: &str) -> Evaluated {
+    let source = format!("x = {text}\n");
+    let body = hcl_edit::parser::parse_body(&source).map_err(|error| Fault::new(0..0, error.to_string()))?;
+    let budget = Budget::default();
+    let mut scope = Scope::new(&Told, &budget);
+    let variables =
+        r#"{"n": 3, "name": "web", "ports": [80, 443], "tags": {"b": "2", "a": "1"}, "none": null, "on": true}"#;
+    scope.set("var", HclValue::from_json(serde_json::from_str(variables).unwrap()));
+    scope.set("local", HclValue::from_json(serde_json::json!({"zone": "eu"})));
+    let attribute = body.get_attribute("x").unwrap();
+    scope.evaluate(&attribute.value)
+}
+
+/// As JSON, which shows kinds.
+fn json(text: &str) -> String {
+    match evaluate(text) {
+        Ok(value) => value.to_json().unwrap().to_string(),
+        Err(fault) => panic!("{text}: {fault:?}"),
+    }
+}
+
+#[test]
+fn expressions_have_the_values_of_the_specification() {
+    for (text, expected) in [
+        ("1 + 2 * 3", "7"),
+        ("(1 + 2) * 3", "9"),
+        ("10 / 4", "2.5"),
+        ("10 / 5", "2"),
+        ("-7 % 3", "-1"),
+        ("9007199254740993 + 1", "9007199254740994"),
+        ("\"2\" + 3", "5"),
+        ("1 < 2 && !(2 <= 1)", "true"),
+        ("var.on || false", "true"),
+        ("1 == 1.0", "true"),
+        ("var.name == \"web\" ? 1 : 2", "1"),
+        ("var.ports[1]", "443"),
+        ("var.tags[\"a\"]", "\"1\""),
+        ("var.tags.b", "\"2\""),
+        ("\"${var.name}-${local.zone}-${var.n}\"", "\"web-eu-3\""),
+        ("\"${var.n}\"", "3"),
+        ("\"${var.n}x\"", "\"3x\""),
+        ("[for p in var.ports : p + 1]", "[81,444]"),
+        ("[for i, p in var.ports : \"${i}:${p}\" if p > 100]", "[\"1:443\"]"),
+        ("{ for k, v in var.tags : upper(k) => v }", "{\"A\":\"1\",\"B\":\"2\"}"),
+        ("{ for p in [\"a1\", \"a2\", \"b1\"] : substr(p, 0, 1) => p... }", "{\"a\":[\"a1\",\"a2\"],\"b\":[\"b1\"]}"),
+        ("[{a = 1}, {a = 2}][*].a", "[1,2]"),
+        ("[{a = {b = 1}}].*.a.b", "[1]"),
+        ("var.none[*]", "[]"),
+        ("{ a = 1, \"b c\" = [true, null] }", "{\"a\":1,\"b c\":[true,null]}"),
+        ("\"%{ if var.on }yes%{ else }no%{ endif }\"", "\"yes\""),
+        ("\"%{ for p in var.ports }<${p}>%{ endfor }\"", "\"<80><443>\""),
+        ("\"a ${~ \"b\" ~} c\"", "\"abc\""),
+        (
+            "\"${NOMAD_TASK_NAME}/${attr.kernel.name}/${meta[\"x\"]}\"",
+            "\"${NOMAD_TASK_NAME}/${attr.kernel.name}/${meta[\\\"x\\\"]}\"",
+        ),
+        ("<<-E\n    a ${var.n}\n      b\n  E", "\"a 3\\n  b\\n\""),
+    ] {
+        assert_eq!(json(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn functions_have_the_values_of_their_documentation() {
+    for (text, expected) in [
+        ("abs(-3)", "3"),
+        ("ceil(1.2)", "2"),
+        ("floor(-1.2)", "-2"),
+        ("max(1, 3, 2)", "3"),
+        ("min(var.ports...)", "80"),
+        ("parseint(\"ff\", 16)", "255"),
+        ("pow(2, 10)", "1024"),
+        ("signum(-9)", "-1"),
+        ("chomp(\"a\\n\")", "\"a\""),
+        (
+            "format(\"%s-%03d %q %.2f %5s|%-5s| %x %v%%\", \"a\", 7, \"b\", 1.5, \"c\", \"d\", 255, [1])",
+            "\"a-007 \\\"b\\\" 1.50     c|d    | ff [1]%\"",
+        ),
+        ("formatlist(\"%s:%d\", [\"a\", \"b\"], 1)", "[\"a:1\",\"b:1\"]"),
+        ("indent(2, \"a\\nb\")", "\"a\\n  b\""),
+        ("join(\", \", [\"a\", 1, true])", "\"a, 1, true\""),
+        ("split(\",\", \"a,,b\")", "[\"a\",\"\",\"b\"]"),
+        ("lower(\"AbC\")", "\"abc\""),
+        ("title(\"hello world\")", "\"Hello World\""),
+        ("regex(\"[0-9]+\", \"ab12c3\")", "\"12\""),
+        ("regex(\"(a)(b)\", \"xab\")", "[\"a\",\"b\"]"),
+        ("regexall(\"[0-9]\", \"1a2\")", "[\"1\",\"2\"]"),
+        ("replace(\"1+2\", \"+\", \"-\")", "\"1-2\""),
+        ("replace(\"a1b2\", \"/[0-9]/\", \"#\")", "\"a#b#\""),
+        ("strlen(\"né\")", "2"),
+        ("strrev(\"abc\")", "\"cba\""),
+        ("substr(\"hello\", -3, -1)", "\"llo\""),
+        ("trim(\"xxaxx\", \"x\")", "\"a\""),
+        ("trimprefix(\"v1\", \"v\")", "\"1\""),
+        ("trimspace(\" a \")", "\"a\""),
+        ("chunklist([1, 2, 3], 2)", "[[1,2],[3]]"),
+        ("coalesce(null, \"\", \"x\")", "\"x\""),
+        ("compact([\"a\", \"\", null])", "[\"a\"]"),
+        ("concat([1], [2, 3])", "[1,2,3]"),
+        ("contains(var.ports, 80)", "true"),
+        ("distinct([1, 2, 1])", "[1,2]"),
+        ("element([1, 2], 3)", "2"),
+        ("flatten([1, [2, [3]]])", "[1,2,3]"),
+        ("index([\"a\", \"b\"], \"b\")", "1"),
+        ("keys(var.tags)", "[\"a\",\"b\"]"),
+        ("values(var.tags)", "[\"1\",\"2\"]"),
+        ("length(var.tags)", "2"),
+        ("lookup(var.tags, \"z\", \"none\")", "\"none\""),
+        ("merge(var.tags, { a = \"9\" })", "{\"a\":\"9\",\"b\":\"2\"}"),
+        ("range(3)", "[0,1,2]"),
+        ("range(1, 8, 3)", "[1,4,7]"),
+        ("range(2, 0)", "[2,1]"),
+        ("reverse([1, 2])", "[2,1]"),
+        ("setintersection([1, 2], [2, 3])", "[2]"),
+        ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
+        ("setunion([1], [1, 2])", "[1,2]"),
+        ("slice([1, 2, 3], 1, 2)", "[2]"),
+        ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
+        ("sum([1, 2.5])", "3.5"),
+        ("zipmap([\"a\"], [1])", "{\"a\":1}"),
+        ("base64encode(\"hi\")", "\"aGk=\""),
+        ("base64decode(\"aGk=\")", "\"hi\""),
+        ("jsondecode(\"{\\\"a\\\": [1.5, null]}\")", "{\"a\":[1.5,null]}"),
+        ("jsonencode({ a = [1, true] })", "\"{\\\"a\\\":[1,true]}\""),
+        ("sha256(\"\")", "\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
+        ("urlencode(\"a b/é\")", "\"a+b%2F%C3%A9\""),
+        ("basename(\"/a/b.c\")", "\"b.c\""),
+        ("dirname(\"/a/b.c\")", "\"/a\""),
+        ("file(\"motd\")", "\"hello\""),
+        ("fileexists(\"none\")", "false"),
+        ("cidrhost(\"10.0.0.0/8\", 5)", "\"10.0.0.5\""),
+        ("cidrhost(\"10.12.112.0/20\", -1)", "\"10.12.127.255\""),
+        ("cidrnetmask(\"172.16.0.0/12\")", "\"255.240.0.0\""),
+        ("cidrsubnet(\"172.16.0.0/12\", 4, 2)", "\"172.18.0.0/16\""),
+        ("cidrsubnets(\"10.1.0.0/16\", 4, 4, 8)", "[\"10.1.0.0/20\",\"10.1.16.0/20\",\"10.1.32.0/24\"]"),
+        ("cidrhost(\"fd00::/64\", 1)", "\"fd00::1\""),
+        ("can(var.nothing)", "false"),
+        ("try(var.nothing, 7)", "7"),
+    ] {
+        assert_eq!(json(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn faults_name_their_place_and_what_would_be_right() {
+    for (text, at, message) in [
+        ("1 + var.none", 4, "this takes numbers, not a number and null"),
+        ("var.nothing", 4, "there is no `nothing`"),
+        ("upper(var.ports)", 4, "upper(): argument 1 is a string, not a list"),
+        ("uper(\"a\")", 4, "there is no function uper()"),
+        ("file(\"/etc/shadow\")", 4, "file(): /etc/shadow: permission denied"),
+        ("1 / 0", 4, "this divides by zero"),
+        ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
+        ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
+        ("batch", 4, "`batch` stands without quotes"),
+        ("attr.kernel.name", 4, "`attr.kernel.name` stands without quotes"),
+        ("range(5000)", 4, "range(): it would have more than 1024 elements"),
+        ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
+    ] {
+        let fault = evaluate(text).expect_err(text);
+        assert_eq!((fault.span.start, &*fault.message), (at, message), "{text}");
+    }
+    let fault = evaluate("uper(\"a\")").unwrap_err();
+    assert_eq!(fault.suggestion.as_deref(), Some("did you mean upper()?"));
+}
+
+#[test]
+fn evaluation_ends_within_its_steps_and_bytes() {
+    let many = "[for a in range(1000) : [for b in range(1000) : [for c in range(1000) : c]]]";
+    assert!(evaluate(many).unwrap_err().message.contains("steps"));
+    let large = "[for a in range(1000) : format(\"%10000s\", [for b in range(100) : format(\"%10000s\", \"x\")][0])]";
+    assert!(evaluate(large).unwrap_err().message.contains("MiB"));
+    let deep = format!("{}1{}", "(".repeat(60), ")".repeat(60));
+    assert_eq!(json(&deep), "1");
+}
+
+proptest! {
+    #[test]
+    fn no_expression_panics(text in "[a-z0-9.\\[\\]{}()\"$%:=>?*+ -]{0,40}|(var|local|upper|format|for|in|if| |\\(|\\)|\\[|\\]|\\{|\\}|:|,|\"|\\$\\{|1|a){0,25}") {
+        let _ = evaluate(&text);
+    }
+    #[test]
+    fn no_format_panics(template in "[%0-9.a-z+# -]{0,12}", n in any::<i64>()) {
+        let _ = evaluate(&format!("format({template:?}, {n})"));
+    }
+}

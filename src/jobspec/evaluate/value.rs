@@ -1,0 +1,147 @@
+//! What an expression yields, and how kinds turn into each other where HCL lets them.
+
+use std::collections::BTreeMap;
+
+/// Objects are in the order of their keys, as HCL has them.
+#[derive(Debug, Clone, PartialEq)]
+pub enum HclValue {
+    Null,
+    Bool(bool),
+    Int(i128),
+    /// Always finite, and no whole number.
+    Float(f64),
+    Text(String),
+    List(Vec<HclValue>),
+    Object(BTreeMap<String, HclValue>),
+}
+
+impl From<&str> for HclValue {
+    fn from(text: &str) -> HclValue {
+        HclValue::Text(text.to_owned())
+    }
+}
+
+impl HclValue {
+    /// A number; whole ones stay exact. `None`: it is not finite.
+    pub fn number(n: f64) -> Option<HclValue> {
+        // Whole numbers up to 2^53 are exact in both.
+        const EXACT: f64 = 9_007_199_254_740_992.0;
+        #[allow(clippy::cast_possible_truncation)]
+        match n {
+            n if !n.is_finite() => None,
+            n if n.fract() == 0.0 && n.abs() <= EXACT => Some(HclValue::Int(n as i128)),
+            n => Some(HclValue::Float(n)),
+        }
+    }
+
+    /// What it is, as it may stand in a message.
+    pub fn kind(&self) -> &'static str {
+        match self {
+            HclValue::Null => "null",
+            HclValue::Bool(_) => "a boolean",
+            HclValue::Int(_) | HclValue::Float(_) => "a number",
+            HclValue::Text(_) => "a string",
+            HclValue::List(_) => "a list",
+            HclValue::Object(_) => "an object",
+        }
+    }
+
+    /// As a string: numbers and booleans turn into one.
+    pub fn to_text(&self) -> Option<String> {
+        match self {
+            HclValue::Text(text) => Some(text.clone()),
+            HclValue::Bool(b) => Some(b.to_string()),
+            HclValue::Int(n) => Some(n.to_string()),
+            HclValue::Float(n) => Some(n.to_string()),
+            HclValue::Null | HclValue::List(_) | HclValue::Object(_) => None,
+        }
+    }
+
+    /// As a number: a string that is one turns into it.
+    pub fn to_number(&self) -> Option<HclValue> {
+        match self {
+            HclValue::Int(_) | HclValue::Float(_) => Some(self.clone()),
+            HclValue::Text(text) => match text.parse::<i128>() {
+                Ok(whole) => Some(HclValue::Int(whole)),
+                Err(_) => text.parse::<f64>().ok().and_then(HclValue::number),
+            },
+            HclValue::Null | HclValue::Bool(_) | HclValue::List(_) | HclValue::Object(_) => None,
+        }
+    }
+
+    pub fn to_float(&self) -> Option<f64> {
+        match self.to_number()? {
+            // Beyond 2^53 it is rounded, as HCL's own functions do.
+            #[allow(clippy::cast_precision_loss)]
+            HclValue::Int(n) => Some(n as f64),
+            HclValue::Float(n) => Some(n),
+            _ => None,
+        }
+    }
+
+    pub fn to_bool(&self) -> Option<bool> {
+        match self {
+            HclValue::Bool(b) => Some(*b),
+            HclValue::Text(text) if text == "true" => Some(true),
+            HclValue::Text(text) if text == "false" => Some(false),
+            _ => None,
+        }
+    }
+
+    /// The keys (of a list: from 0) and values of a collection; `None`: it is none.
+    pub fn pairs(self) -> Option<Vec<(HclValue, HclValue)>> {
+        match self {
+            HclValue::List(list) => Some((0..).map(HclValue::Int).zip(list).collect()),
+            HclValue::Object(object) => {
+                Some(object.into_iter().map(|(key, value)| (HclValue::Text(key), value)).collect())
+            }
+            HclValue::Null | HclValue::Bool(_) | HclValue::Int(_) | HclValue::Float(_) | HclValue::Text(_) => None,
+        }
+    }
+
+    /// Bytes that it takes, about.
+    pub fn size(&self) -> usize {
+        let inside: usize = match self {
+            HclValue::Text(text) => text.len(),
+            HclValue::List(list) => list.iter().map(HclValue::size).sum(),
+            HclValue::Object(object) => object.iter().map(|(key, value)| key.len() + value.size()).sum(),
+            HclValue::Null | HclValue::Bool(_) | HclValue::Int(_) | HclValue::Float(_) => 0,
+        };
+        inside + 32
+    }
+
+    /// `None`: a number that JSON does not have.
+    pub fn to_json(&self) -> Option<serde_json::Value> {
+        Some(match self {
+            HclValue::Null => serde_json::Value::Null,
+            HclValue::Bool(b) => (*b).into(),
+            HclValue::Int(n) => match i64::try_from(*n) {
+                Ok(n) => n.into(),
+                Err(_) => serde_json::Number::from_f64(self.to_float()?)?.into(),
+            },
+            HclValue::Float(n) => serde_json::Number::from_f64(*n)?.into(),
+            HclValue::Text(text) => text.as_str().into(),
+            HclValue::List(list) => list.iter().map(HclValue::to_json).collect::<Option<Vec<_>>>()?.into(),
+            HclValue::Object(object) => {
+                let entries = object.iter().map(|(key, value)| Some((key.clone(), value.to_json()?)));
+                entries.collect::<Option<serde_json::Map<_, _>>>()?.into()
+            }
+        })
+    }
+
+    pub fn from_json(json: serde_json::Value) -> HclValue {
+        match json {
+            serde_json::Value::Null => HclValue::Null,
+            serde_json::Value::Bool(b) => HclValue::Bool(b),
+            serde_json::Value::Number(n) => match (n.as_i128(), n.as_f64().and_then(HclValue::number)) {
+                (Some(whole), _) => HclValue::Int(whole),
+                (None, number) => number.unwrap_or(HclValue::Null),
+            },
+            serde_json::Value::String(text) => HclValue::Text(text),
+            serde_json::Value::Array(list) => HclValue::List(list.into_iter().map(HclValue::from_json).collect()),
+            serde_json::Value::Object(object) => {
+                HclValue::Object(object.into_iter().map(|(key, value)| (key, HclValue::from_json(value))).collect())
+            }
+        }
+    }
+}

@@ -1,0 +1,263 @@
+//! `variable` and `locals` blocks of a job file, and the values that whoever submits it gives.
+
+use std::collections::BTreeMap;
+
+use hcl_edit::Span as _;
+use hcl_edit::expr::Expression;
+use hcl_edit::structure::{Block, Body, Structure};
+use serde::{Deserialize, Serialize};
+
+use super::basis::{Evaluated, Fault};
+use super::scope::{Scope, span_of};
+use super::value::HclValue;
+use crate::jobspec::diagnostic::Span;
+use crate::jobspec::nearest::nearest;
+
+/// Values for variables, the most important last: each as text, and where it was given.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct GivenVariables(pub Vec<(String, GivenValue)>);
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenValue {
+    /// A string as it is, anything else as an HCL expression.
+    pub text: String,
+    /// `-var`, `NOMAD_VAR_x`, or the name of a file.
+    pub from: String,
+    /// Without a variable of that name it is no mistake: one file of variables may serve many jobs.
+    pub may_be_unused: bool,
+}
+
+/// What `type` says.
+#[derive(Debug, Clone, PartialEq)]
+enum Type {
+    Any,
+    Text,
+    Number,
+    Bool,
+    List(Box<Type>),
+    Map(Box<Type>),
+    Object(BTreeMap<String, (Type, bool)>),
+    Tuple(Vec<Type>),
+}
+
+/// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent.
+pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, report: &mut dyn FnMut(Fault)) {
+    let blocks = |name: &'static str| {
+        body.iter().filter_map(Structure::as_block).filter(move |block| block.ident.as_str() == name)
+    };
+    let mut variables = BTreeMap::new();
+    let mut declared = Vec::new();
+    for block in blocks("variable") {
+        let Some(name) = block.labels.first().map(|label| label.as_str().to_owned()) else {
+            report(Fault::new(place(block), "a variable has a name: variable \"NAME\" { ... }"));
+            continue;
+        };
+        if declared.contains(&name) {
+            report(Fault::new(place(block), format!("the variable `{name}` is declared twice")));
+            continue;
+        }
+        match variable(block, &name, given, scope) {
+            Ok(value) => _ = variables.insert(name.clone(), value),
+            Err(fault) => report(fault),
+        }
+        declared.push(name);
+    }
+    for (name, value) in given.0.iter().filter(|(name, value)| !value.may_be_unused && !declared.contains(name)) {
+        let fault =
+            Fault::new(0..0, format!("{} gives a variable `{name}`, which the file does not declare", value.from));
+        let close = nearest(name, declared.iter().map(String::as_str));
+        report(match close {
+            Some(close) => fault.advise(format!("did you mean {close}?")),
+            None => fault.advise(format!("declare it: variable \"{name}\" {{ type = string }}")),
+        });
+    }
+    scope.set("var", HclValue::Object(variables));
+    for block in blocks("variable") {
+        validations(block, scope, report);
+    }
+    scope.set("local", HclValue::Object(BTreeMap::new()));
+    locals(blocks("locals").flat_map(|block| block.body.attributes()), scope, report);
+}
+
+fn place(block: &Block) -> Span {
+    block.ident.span().or(block.span()).unwrap_or(0..0)
+}
+
+fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
+    let known = ["type", "default", "description", "sensitive", "nullable", "validation"];
+    for structure in block.body.iter() {
+        let (key, span) = match structure {
+            Structure::Attribute(attribute) => (attribute.key.as_str(), attribute.key.span()),
+            Structure::Block(block) => (block.ident.as_str(), block.ident.span()),
+        };
+        if !known.contains(&key) {
+            let fault = Fault::new(span.unwrap_or_else(|| place(block)), format!("a variable has no `{key}`"));
+            return Err(fault.advise(format!("it has: {}", known.join(", "))));
+        }
+    }
+    let kind = match block.body.get_attribute("type") {
+        Some(attribute) => type_of(&attribute.value)?,
+        None => Type::Any,
+    };
+    let Some((_, value)) = given.0.iter().rfind(|(given, _)| given == name) else {
+        let Some(default) = block.body.get_attribute("default") else {
+            let fault = Fault::new(place(block), format!("the variable `{name}` has no value"));
+            return Err(fault.advise(format!("give it one: -var {name}=VALUE, NOMAD_VAR_{name}, or a default")));
+        };
+        let value = scope.evaluate(&default.value)?;
+        let wrong = |why| Fault::new(span_of(&default.value, &place(block)), format!("the default of `{name}`: {why}"));
+        return converted(value, &kind).map_err(wrong);
+    };
+    let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
+    converted(read(value, &kind, scope).map_err(wrong)?, &kind).map_err(wrong)
+}
+
+/// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
+fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
+    match kind {
+        Type::Text | Type::Any | Type::Number | Type::Bool => return Ok(HclValue::Text(given.text.clone())),
+        Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => {}
+    }
+    let expression: Expression = given.text.parse().map_err(|_| "it is no HCL expression".to_owned())?;
+    scope.evaluate(&expression).map_err(|fault| fault.message)
+}
+
+fn type_of(expression: &Expression) -> Evaluated<Type> {
+    let wrong = || {
+        let fault = Fault::new(span_of(expression, &(0..0)), "there is no such type");
+        fault.advise("string, number, bool, any, list(...), set(...), map(...), object({...}) or tuple([...])")
+    };
+    match expression {
+        Expression::Variable(name) => match name.as_str() {
+            "any" => Ok(Type::Any),
+            "string" => Ok(Type::Text),
+            "number" => Ok(Type::Number),
+            "bool" => Ok(Type::Bool),
+            "list" | "set" => Ok(Type::List(Box::new(Type::Any))),
+            "map" => Ok(Type::Map(Box::new(Type::Any))),
+            _ => Err(wrong()),
+        },
+        Expression::FuncCall(call) => {
+            let argument = call.args.get(0).ok_or_else(wrong)?;
+            match (call.name.name.as_str(), argument) {
+                ("list" | "set", inner) => Ok(Type::List(Box::new(type_of(inner)?))),
+                ("map", inner) => Ok(Type::Map(Box::new(type_of(inner)?))),
+                ("tuple", Expression::Array(kinds)) => {
+                    kinds.iter().map(type_of).collect::<Evaluated<_>>().map(Type::Tuple)
+                }
+                ("object", Expression::Object(fields)) => {
+                    let fields = fields.iter().map(|(key, value)| {
+                        let key = key.as_ident().map(|ident| ident.as_str().to_owned()).ok_or_else(wrong)?;
+                        let optional = match value.expr() {
+                            Expression::FuncCall(call) if call.name.name.as_str() == "optional" => call.args.get(0),
+                            _ => None,
+                        };
+                        Ok((key, (type_of(optional.unwrap_or(value.expr()))?, optional.is_some())))
+                    });
+                    fields.collect::<Evaluated<_>>().map(Type::Object)
+                }
+                _ => Err(wrong()),
+            }
+        }
+        Expression::String(name) if name.value() == "string" => Ok(Type::Text),
+        _ => Err(wrong()),
+    }
+}
+
+/// Errors: what it is instead. The value itself is not shown.
+fn converted(value: HclValue, kind: &Type) -> Result<HclValue, String> {
+    let is = value.kind();
+    let wrong = |wanted: &str| format!("it is {wanted}, not {is}");
+    match (kind, value) {
+        (_, HclValue::Null) => Ok(HclValue::Null),
+        (Type::Any, value) => Ok(value),
+        (Type::Text, value) => value.to_text().map(HclValue::Text).ok_or_else(|| wrong("a string")),
+        (Type::Number, value) => value.to_number().ok_or_else(|| wrong("a number")),
+        (Type::Bool, value) => value.to_bool().map(HclValue::Bool).ok_or_else(|| wrong("true or false")),
+        (Type::List(inner), HclValue::List(list)) => {
+            list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(HclValue::List)
+        }
+        (Type::Map(inner), HclValue::Object(object)) => {
+            let entries = object.into_iter().map(|(key, value)| Ok((key, converted(value, inner)?)));
+            entries.collect::<Result<_, String>>().map(HclValue::Object)
+        }
+        (Type::Tuple(kinds), HclValue::List(list)) if kinds.len() == list.len() => list
+            .into_iter()
+            .zip(kinds)
+            .map(|(value, kind)| converted(value, kind))
+            .collect::<Result<_, _>>()
+            .map(HclValue::List),
+        (Type::Object(fields), HclValue::Object(mut object)) => {
+            let entries = fields.iter().map(|(key, (kind, is_optional))| match object.remove(key) {
+                Some(value) => Ok((key.clone(), converted(value, kind)?)),
+                None if *is_optional => Ok((key.clone(), HclValue::Null)),
+                None => Err(format!("it has no `{key}`")),
+            });
+            entries.collect::<Result<_, String>>().map(HclValue::Object)
+        }
+        (Type::List(_), _) => Err(wrong("a list")),
+        (Type::Map(_) | Type::Object(_), _) => Err(wrong("an object")),
+        (Type::Tuple(kinds), _) => Err(wrong(&format!("a list of {}", kinds.len()))),
+    }
+}
+
+fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) {
+    let checks = block.body.blocks().filter(|inner| inner.ident.as_str() == "validation");
+    for check in checks {
+        let Some(condition) = check.body.get_attribute("condition") else {
+            report(Fault::new(place(check), "a validation has a `condition`"));
+            continue;
+        };
+        match scope.evaluate(&condition.value).map(|value| value.to_bool()) {
+            Ok(Some(true)) => {}
+            Ok(_) => {
+                let message = check.body.get_attribute("error_message").map(|message| scope.evaluate(&message.value));
+                let message = message.and_then(Result::ok).and_then(|message| message.to_text());
+                let name = block.labels.first().map_or("", |label| label.as_str());
+                let said = message.unwrap_or_else(|| "its condition does not hold".to_owned());
+                report(Fault::new(place(block), format!("the variable `{name}` is refused: {said}")));
+            }
+            // A variable without a value was reported.
+            Err(_) if has_no_value(block, scope) => {}
+            Err(fault) => report(fault),
+        }
+    }
+}
+
+fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {
+    let name = block.labels.first().map_or("", |label| label.as_str());
+    !matches!(scope.get("var"), Some(HclValue::Object(variables)) if variables.contains_key(name))
+}
+
+/// In whatever order they need each other.
+fn locals<'b>(
+    attributes: impl Iterator<Item = &'b hcl_edit::structure::Attribute>,
+    scope: &mut Scope<'_>,
+    report: &mut dyn FnMut(Fault),
+) {
+    let mut left: Vec<_> = attributes.collect();
+    let mut known = BTreeMap::new();
+    loop {
+        let before = left.len();
+        let mut faults = Vec::new();
+        left.retain(|attribute| match scope.evaluate(&attribute.value) {
+            Ok(value) => {
+                known.insert(attribute.key.as_str().to_owned(), value);
+                false
+            }
+            Err(fault) => {
+                faults.push(fault);
+                true
+            }
+        });
+        scope.set("local", HclValue::Object(known.clone()));
+        if left.is_empty() {
+            return;
+        }
+        if left.len() == before {
+            faults.into_iter().for_each(report);
+            return;
+        }
+    }
+}
