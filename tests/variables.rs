@@ -35,7 +35,7 @@ job "vars" {
         driver = "raw_exec"
         config {
           command = "/bin/sh"
-          args    = ["-c", "echo ${local.greeting} ${join(",", [for p in var.ports : p + 1])} $${HOME} ${NOMAD_TASK_NAME} ${trimspace(local.message)}"]
+          args    = ["-c", "echo ${local.greeting} ${join(",", [for p in var.ports : p + 1])} $${UNSET:-none} ${NOMAD_TASK_NAME} ${trimspace(local.message)}"]
         }
         env {
           SECRET = var.secret
