@@ -192,7 +192,8 @@ fn a_collector_that_misbehaves_over_grpc_gets_everything_in_order_once_it_takes_
         _ => status("0"),
     });
     let agent = collector.agent(("OTEL_EXPORTER_OTLP_TIMEOUT", "2000"));
-    let counts = wait_for("points to be taken", limit(), || ledger(&agent).filter(|l| l[1] > 1_000));
+    // The waits between its tries are random, each up to twice the one before, and alone may add up to half a minute.
+    let counts = wait_for("points to be taken", limit() * 4, || ledger(&agent).filter(|l| l[1] > 1_000));
     assert_eq!((counts[2], counts[3]), (0, 0), "nothing is lost, nothing is refused");
     let seen = collector.seen();
     assert!(seen[..6].iter().all(|request| request.body == seen[0].body), "the same until it is taken");
