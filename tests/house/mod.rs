@@ -8,6 +8,7 @@ mod doors;
 mod drawing;
 mod gate;
 mod hygiene;
+mod language;
 mod names;
 mod papers;
 mod source;
