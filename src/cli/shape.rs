@@ -72,6 +72,10 @@ impl AllocRow {
     pub fn short(&self) -> &str {
         short(&self.id)
     }
+    /// Its job or workload, or its own name (`web.app[0]`).
+    pub fn is_called(&self, name: &str) -> bool {
+        self.job == name || self.name == name
+    }
     /// The agent runs it.
     pub fn is_ours(&self) -> bool {
         matches!(self.source.as_str(), "" | "managed")

@@ -15,9 +15,11 @@ use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
 /// Show all allocs, or one with its tasks and newest events
+///
+/// Several allocs of one name are listed.
 #[derive(Debug, clap::Args)]
 pub struct Status {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
@@ -44,9 +46,18 @@ impl Status {
             return Ok(Exit::Done);
         }
         let now = follow::now();
-        if self.alloc.is_some() {
-            let alloc: AllocRow = agent.get(&target)?;
-            write!(session.out, "{}", detail(&alloc, now, session.paint))?;
+        if let Some(name) = &self.alloc {
+            match agent.get::<AllocRow>(&target) {
+                Ok(alloc) => write!(session.out, "{}", detail(&alloc, now, session.paint))?,
+                Err(error) => {
+                    let mut list: AllocList = agent.get("/v1/allocs")?;
+                    list.allocs.retain(|alloc| alloc.is_called(name) || alloc.id.starts_with(name.as_str()));
+                    if list.allocs.is_empty() {
+                        return Err(error);
+                    }
+                    write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+                }
+            }
         } else {
             let mut list: AllocList = agent.get(&target)?;
             list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));

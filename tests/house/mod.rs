@@ -44,6 +44,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
+    ("clap_complete", &["cli"]),
     ("crc32fast", &["supervisor", "host", "store"]),
     ("flate2", &["exporters", "api", "store"]),
     ("hcl-edit", &["jobspec"]),
