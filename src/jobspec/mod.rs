@@ -31,6 +31,7 @@ pub mod nearest;
 pub mod quantity;
 pub mod read;
 mod size;
+mod syntax;
 mod template;
 pub mod tree;
 mod unclosed;
