@@ -22,6 +22,10 @@ macro_rules! event_kinds {
 event_kinds! {
     /// The runner took the task on: once in its life.
     Received = "received", "Received";
+    /// Its alloc waits for its place; why.
+    NotPlaced = "not_placed", "Not Placed";
+    /// Its alloc waited for its place, and has it.
+    Placed = "placed", "Placed";
     TaskSetup = "task_setup", "Task Setup";
     SetupFailure = "setup_failure", "Setup Failure";
     /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.
