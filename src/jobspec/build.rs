@@ -11,7 +11,7 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::nearest::nearest;
-use super::rollout::OfJob;
+use super::reschedule::OfJob;
 use super::tree::{self, Body, Literal, join};
 use super::{limits, names, values, words};
 

@@ -31,6 +31,7 @@ pub mod nearest;
 mod placing;
 pub mod quantity;
 pub mod read;
+mod reschedule;
 mod rollout;
 mod size;
 mod template;

@@ -5,104 +5,14 @@ use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, Shape, Stanza, Word};
-use super::limits;
+use super::fields::{At, Fields, Stanza};
 use super::quantity::format_duration;
+use super::reschedule::{DelayFunction, OfJob, Reschedule};
 use super::tree::Body;
+use super::{limits, words};
 use crate::model::job::JobKind;
 
-pub static UPDATE: Stanza = Stanza {
-    name: "update",
-    words: &[
-        Word::value("max_parallel"),
-        Word::value("health_check"),
-        Word::value("min_healthy_time"),
-        Word::value("healthy_deadline"),
-        Word::value("progress_deadline"),
-        Word::value("auto_revert"),
-        Word::value("auto_promote"),
-        Word::value("canary"),
-        Word::value("stagger"),
-    ],
-};
-
-pub static RESCHEDULE: Stanza = Stanza {
-    name: "reschedule",
-    words: &[
-        Word::value("attempts"),
-        Word::value("interval"),
-        Word::value("delay"),
-        Word::value("delay_function"),
-        Word::value("max_delay"),
-        Word::value("unlimited"),
-    ],
-};
-
-pub static MIGRATE: Stanza = Stanza {
-    name: "migrate",
-    words: &[
-        Word::value("max_parallel"),
-        Word::value("health_check"),
-        Word::value("min_healthy_time"),
-        Word::value("healthy_deadline"),
-    ],
-};
-
-pub static SPREAD: Stanza =
-    Stanza { name: "spread", words: &[Word::value("attribute"), Word::value("weight"), Word::named("target")] };
-
-pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("value"), Word::value("percent")] };
-
-pub static SCALING: Stanza = Stanza {
-    name: "scaling",
-    words: &[
-        Word::value("min"),
-        Word::value("max"),
-        Word::value("enabled"),
-        Word::value("type"),
-        Word { shape: Shape::Any, ..Word::map("policy") },
-    ],
-};
-
-pub static DISCONNECT: Stanza = Stanza {
-    name: "disconnect",
-    words: &[
-        Word::value("lost_after"),
-        Word::value("stop_on_client_after"),
-        Word::value("replace"),
-        Word::value("reconcile"),
-    ],
-};
-
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
-
-/// Nomad's least delay before an alloc is replaced, and its least interval of attempts.
-const MIN_DELAY: Duration = Duration::from_secs(5);
-const MIN_INTERVAL: Duration = Duration::from_secs(15);
-
-/// What a `reschedule` names; the rest comes from the job's, then from the kind of job.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Reschedule {
-    attempts: Option<u64>,
-    interval: Option<Duration>,
-    delay: Option<Duration>,
-    function: Option<DelayFunction>,
-    max_delay: Option<Duration>,
-    unlimited: Option<bool>,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum DelayFunction {
-    Constant,
-    Exponential,
-    Fibonacci,
-}
-
-/// What a job passes on to its groups.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct OfJob {
-    reschedule: Option<Reschedule>,
-}
 
 impl Builder<'_> {
     /// Of a job.
@@ -129,7 +39,7 @@ impl Builder<'_> {
     }
 
     fn update(&self, outer: &Fields<'_>, kind: JobKind) {
-        let Some((fields, key)) = self.inner(outer, &UPDATE) else { return };
+        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return };
         let max_parallel = fields.integer("max_parallel", COUNTS);
         let canary = fields.integer("canary", COUNTS);
         let promotes = fields.bool("auto_promote");
@@ -166,7 +76,7 @@ impl Builder<'_> {
     }
 
     fn migrate(&self, outer: &Fields<'_>, kind: JobKind) {
-        let Some((fields, key)) = self.inner(outer, &MIGRATE) else { return };
+        let Some((fields, key)) = self.inner(outer, &words::MIGRATE) else { return };
         fields.integer("max_parallel", COUNTS);
         health_check(&fields, &["checks", "task_states"]);
         let healthy = duration(&fields, "min_healthy_time", 10);
@@ -182,7 +92,7 @@ impl Builder<'_> {
 
     /// The last stanza's fields over those of the job.
     fn reschedule(&self, outer: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<Reschedule> {
-        let (fields, key) = self.inner(outer, &RESCHEDULE)?;
+        let (fields, key) = self.inner(outer, &words::RESCHEDULE)?;
         let functions = [
             ("constant", DelayFunction::Constant),
             ("exponential", DelayFunction::Exponential),
@@ -219,7 +129,7 @@ impl Builder<'_> {
     }
 
     fn spread(&self, key: &Span, body: &Body, outer: &Fields<'_>) {
-        let fields = self.open(body, &SPREAD, outer.path_of("spread"));
+        let fields = self.open(body, &words::SPREAD, outer.path_of("spread"));
         fields.template("attribute");
         if fields.entry("attribute").is_none() {
             let advice = Some("add attribute = \"${node.datacenter}\"".to_owned());
@@ -228,7 +138,7 @@ impl Builder<'_> {
         fields.integer("weight", 1..=100);
         let mut sum = 0;
         for target in fields.named("target") {
-            let inner = self.open(target.body, &TARGET, format!("{}.{}", fields.path_of("target"), target.name));
+            let inner = self.open(target.body, &words::TARGET, format!("{}.{}", fields.path_of("target"), target.name));
             inner.text("value");
             sum += inner.integer("percent", 0..=100).map_or(0, |at| at.value);
         }
@@ -240,7 +150,7 @@ impl Builder<'_> {
 
     /// Of a group: the least count, which is its count where it names none.
     pub(super) fn scaling(&self, group: &Fields<'_>, count: Option<&At<u64>>) -> Option<u64> {
-        let (fields, key) = self.inner(group, &SCALING)?;
+        let (fields, key) = self.inner(group, &words::SCALING)?;
         let (min, max) = self.scaling_bounds(&fields, key);
         if let Some(at) = fields.text("type").filter(|at| at.value != "horizontal") {
             let message = format!("a group is scaled by `horizontal`, not by {}", quote(&at.value));
@@ -277,7 +187,7 @@ impl Builder<'_> {
                 let message = format!("a task is scaled by `cpu` or `mem`, not by {}", quote(one.name));
                 task.error(one.name_span, "scaling", message, None);
             }
-            let fields = self.open(one.body, &SCALING, format!("{}.{}", task.path_of("scaling"), one.name));
+            let fields = self.open(one.body, &words::SCALING, format!("{}.{}", task.path_of("scaling"), one.name));
             self.scaling_bounds(&fields, one.name_span);
         }
     }
@@ -287,7 +197,7 @@ impl Builder<'_> {
             group.duration(word);
         }
         group.bool("prevent_reschedule_on_lost");
-        let Some((fields, key)) = self.inner(group, &DISCONNECT) else { return };
+        let Some((fields, key)) = self.inner(group, &words::DISCONNECT) else { return };
         let lost = fields.duration("lost_after");
         let stops = fields.duration("stop_on_client_after");
         fields.bool("replace");
@@ -321,90 +231,4 @@ fn duration(fields: &Fields<'_>, word: &str, default_secs: u64) -> At<Duration> 
 fn unordered(less: &str, small: &At<Duration>, more: &str, large: &At<Duration>) -> String {
     let (small, large) = (format_duration(small.value), format_duration(large.value));
     format!("`{less}` ({small}) must be less than `{more}` ({large})")
-}
-
-impl Reschedule {
-    fn or(self, other: Reschedule) -> Reschedule {
-        Reschedule {
-            attempts: self.attempts.or(other.attempts),
-            interval: self.interval.or(other.interval),
-            delay: self.delay.or(other.delay),
-            function: self.function.or(other.function),
-            max_delay: self.max_delay.or(other.max_delay),
-            unlimited: self.unlimited.or(other.unlimited),
-        }
-    }
-
-    /// Nomad's rules, with its defaults for the kind of job. Errors: a sentence.
-    fn check(self, kind: JobKind) -> Result<(), String> {
-        let service = kind.is_service();
-        let attempts = self.attempts.unwrap_or(u64::from(!service));
-        let interval = self.interval.unwrap_or(if service { Duration::ZERO } else { Duration::from_secs(24 * 3600) });
-        let delay = self.delay.unwrap_or(Duration::from_secs(if service { 30 } else { 5 }));
-        let by_kind = if service { DelayFunction::Exponential } else { DelayFunction::Constant };
-        let function = self.function.unwrap_or(by_kind);
-        let max_delay = self.max_delay.unwrap_or(if service { Duration::from_secs(3600) } else { Duration::ZERO });
-        let unlimited = self.unlimited.unwrap_or(service);
-        if attempts == 0 && !unlimited {
-            return Ok(());
-        }
-        if attempts > 0 && unlimited {
-            return Err(format!(
-                "{attempts} attempts and `unlimited` exclude each other: write unlimited = false, or no attempts"
-            ));
-        }
-        if attempts > 0 && interval.is_zero() {
-            return Err("`attempts` needs an `interval`".to_owned());
-        }
-        if delay < MIN_DELAY {
-            return Err(format!("`delay` must be at least {}", format_duration(MIN_DELAY)));
-        }
-        if function != DelayFunction::Constant {
-            if max_delay < MIN_DELAY {
-                return Err(format!("`max_delay` must be at least {}", format_duration(MIN_DELAY)));
-            }
-            if max_delay < delay {
-                return Err("`max_delay` must be at least `delay`".to_owned());
-            }
-        }
-        if unlimited {
-            return Ok(());
-        }
-        if interval < MIN_INTERVAL {
-            return Err(format!("`interval` must be at least {}", format_duration(MIN_INTERVAL)));
-        }
-        match last_attempt(attempts, delay, function, max_delay) {
-            Some(last) if last < interval || last == interval && function != DelayFunction::Exponential => Ok(()),
-            Some(_) | None => {
-                Err(format!("{attempts} attempts do not fit into an `interval` of {}", format_duration(interval)))
-            }
-        }
-    }
-}
-
-/// The interval that the attempts need, as Nomad counts it. `None`: longer than can be counted.
-fn last_attempt(attempts: u64, delay: Duration, function: DelayFunction, max_delay: Duration) -> Option<Duration> {
-    match function {
-        DelayFunction::Constant => delay.checked_mul(u32::try_from(attempts).ok()?),
-        DelayFunction::Exponential => {
-            // The delays double up to the maximum, and from then on they add up.
-            let (mut next, mut needed) = (delay, delay);
-            for _ in 1..attempts {
-                next = next.checked_mul(2)?;
-                needed = if next > max_delay { needed.checked_add(max_delay)? } else { next };
-                next = next.min(max_delay.checked_mul(2)?);
-            }
-            Some(needed)
-        }
-        DelayFunction::Fibonacci => {
-            let (mut before, mut last, mut at_most) = (delay, delay, false);
-            for _ in 2..attempts {
-                let sum = last.checked_add(if at_most { max_delay } else { before })?;
-                let next = if at_most { sum } else { sum.min(max_delay) };
-                at_most = at_most || sum > max_delay;
-                (before, last) = (last, next);
-            }
-            Some(last)
-        }
-    }
 }

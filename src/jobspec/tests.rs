@@ -410,7 +410,7 @@ fn paths_name_the_stanzas_around_a_field() {
     assert_eq!(paths(&in_task("config {\n  a = [1, \"${meta.x}\"]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
     assert_eq!(paths(&in_task("config {\n  a = [1, { b = f() }]\n}")), ["job.j.group.g.task.t.config.a[1].b"]);
     assert_eq!(paths(&in_task("driver = \"x\"")), ["job.j.group.g.task.t"], "given twice");
-    let json = r#"{"job": {"j": {"group": [{"g": {"task": {"t": {"driver": 1}}}}]}}}"#;
+    let json = r#"{"job": {"j": {"group": [{"g": {"task": {"t": {"driver": [1]}}}}]}}}"#;
     assert_eq!(paths(json), ["job.j.group.g.task.t.driver"]);
 }
 

@@ -41,10 +41,10 @@ pub static JOB: Stanza = Stanza {
         Word::value("priority").but("no alloc is placed before another or evicted by priority"),
         Word::value("all_at_once").but("each alloc is placed on its own"),
         Word::ignored("ui", "no page of allostat shows it"),
-        UPDATE,
-        RESCHEDULE,
-        MIGRATE,
-        SPREAD,
+        UPDATE_HERE,
+        RESCHEDULE_HERE,
+        MIGRATE_HERE,
+        SPREAD_HERE,
         Word::not_yet("parameterized"),
         Word::value("max_run_duration"),
         Word::refused("periodic", "nothing is started by the clock; let cron or a systemd timer run `allostat run`"),
@@ -63,10 +63,10 @@ pub static GROUP: Stanza = Stanza {
         Word::map("meta"),
         Word::stanza("restart"),
         Word::named("task"),
-        UPDATE,
-        RESCHEDULE,
-        MIGRATE,
-        SPREAD,
+        UPDATE_HERE,
+        RESCHEDULE_HERE,
+        MIGRATE_HERE,
+        SPREAD_HERE,
         Word::stanzas("constraint"),
         Word::stanzas("affinity"),
         Word::stanza("scaling").but("nothing scales the group: it has `count` allocs"),
@@ -216,6 +216,69 @@ pub static NODE_CONSTRAINT: Stanza = Stanza {
     ],
 };
 
+pub static UPDATE: Stanza = Stanza {
+    name: "update",
+    words: &[
+        Word::value("max_parallel"),
+        Word::value("health_check"),
+        Word::value("min_healthy_time"),
+        Word::value("healthy_deadline"),
+        Word::value("progress_deadline"),
+        Word::value("auto_revert"),
+        Word::value("auto_promote"),
+        Word::value("canary"),
+        Word::value("stagger"),
+    ],
+};
+
+pub static RESCHEDULE: Stanza = Stanza {
+    name: "reschedule",
+    words: &[
+        Word::value("attempts"),
+        Word::value("interval"),
+        Word::value("delay"),
+        Word::value("delay_function"),
+        Word::value("max_delay"),
+        Word::value("unlimited"),
+    ],
+};
+
+pub static MIGRATE: Stanza = Stanza {
+    name: "migrate",
+    words: &[
+        Word::value("max_parallel"),
+        Word::value("health_check"),
+        Word::value("min_healthy_time"),
+        Word::value("healthy_deadline"),
+    ],
+};
+
+pub static SPREAD: Stanza =
+    Stanza { name: "spread", words: &[Word::value("attribute"), Word::value("weight"), Word::named("target")] };
+
+pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("value"), Word::value("percent")] };
+
+pub static SCALING: Stanza = Stanza {
+    name: "scaling",
+    words: &[
+        Word::value("min"),
+        Word::value("max"),
+        Word::value("enabled"),
+        Word::value("type"),
+        Word { shape: Shape::Any, ..Word::map("policy") },
+    ],
+};
+
+pub static DISCONNECT: Stanza = Stanza {
+    name: "disconnect",
+    words: &[
+        Word::value("lost_after"),
+        Word::value("stop_on_client_after"),
+        Word::value("replace"),
+        Word::value("reconcile"),
+    ],
+};
+
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
 pub static ALL: &[&Stanza] = &[
     &FILE,
@@ -227,13 +290,13 @@ pub static ALL: &[&Stanza] = &[
     &DEVICE_CONSTRAINT,
     &NODE_CONSTRAINT,
     &ANY_AFFINITY,
-    &super::rollout::UPDATE,
-    &super::rollout::RESCHEDULE,
-    &super::rollout::MIGRATE,
-    &super::rollout::SPREAD,
-    &super::rollout::TARGET,
-    &super::rollout::SCALING,
-    &super::rollout::DISCONNECT,
+    &UPDATE,
+    &RESCHEDULE,
+    &MIGRATE,
+    &SPREAD,
+    &TARGET,
+    &SCALING,
+    &DISCONNECT,
     &RESTART,
     &LOGS,
     &LIFECYCLE,
@@ -248,11 +311,12 @@ pub(super) fn is_stanza(key: &str) -> bool {
 }
 
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
-const UPDATE: Word = Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
-const RESCHEDULE: Word = Word::stanza("reschedule")
+const UPDATE_HERE: Word =
+    Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
+const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
     .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
-const MIGRATE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
-const SPREAD: Word = Word::stanzas("spread").but("all allocs are on this node");
+const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
+const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
 const SERVICE: Word = Word::ignored("service", "kept as metadata: nothing is registered and no check runs");
 
 #[cfg(test)]

@@ -78,14 +78,15 @@ impl Detail {
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
         Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, NotPlaced, NotRestarting, Placed, Received, RestartSignaled, Restarting, Restored, SetupFailure,
+        MainTasksDead, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure,
         ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         NotPlaced | SetupFailure | FailedValidation | Driver | DriverFailure | FailedRestore | HookFailed => false,
-        Received | Placed | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting
-        | NotRestarting | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed
-        | Restored => !event.details.contains("error"),
+        Received | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting
+        | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
+            !event.details.contains("error")
+        }
     }
 }
 

@@ -24,8 +24,6 @@ event_kinds! {
     Received = "received", "Received";
     /// Its alloc waits for its place; why.
     NotPlaced = "not_placed", "Not Placed";
-    /// Its alloc waited for its place, and has it.
-    Placed = "placed", "Placed";
     TaskSetup = "task_setup", "Task Setup";
     SetupFailure = "setup_failure", "Setup Failure";
     /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.

@@ -77,22 +77,19 @@ impl Alloc {
         let placed = reasons.is_empty();
         let message = joined(&reasons);
         let after = if placed { PlaceState::Placed } else { PlaceState::Not(reasons) };
-        let (changed, waited) = {
+        let changed = {
             let mut inner = self.lock();
             let before = std::mem::replace(&mut inner.place, after);
             let changed = before != inner.place;
-            let waited = matches!(before, PlaceState::Not(_));
-            if changed && (waited || !placed) {
+            // Placed at once, there is nothing to show.
+            if changed && (!placed || matches!(before, PlaceState::Not(_))) {
                 self.publish(&mut inner, None);
             }
-            (changed, waited)
+            changed
         };
-        if changed && (waited || !placed) {
+        if changed && !placed {
             for at in 0..self.group().tasks.len() {
-                self.edit(at, |edit| match placed {
-                    true => edit.event(EventKind::Placed, "placed: what kept it from this node is over", &[]),
-                    false => edit.event(EventKind::NotPlaced, format!("not placed: {message}"), &[]),
-                });
+                self.edit(at, |edit| edit.event(EventKind::NotPlaced, format!("not placed: {message}"), &[]));
                 self.save_aside(at);
             }
         }

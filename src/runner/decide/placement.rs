@@ -89,11 +89,17 @@ fn too_many_cores(group: &TaskGroup, node: &PlacementNode) -> Option<NotPlaced> 
     let (wanted, there) = (cores_of(group), node.cores.len());
     (wanted > there).then(|| {
         let message = match there {
-            0 => format!("group {} reserves {wanted} cores: this node has no cpuset controller for tasks", group.name),
-            _ => format!("group {} reserves {wanted} cores: this node has {there}", group.name),
+            0 => {
+                format!("group {} reserves {}: this node has no cpuset controller for tasks", group.name, count(wanted))
+            }
+            _ => format!("group {} reserves {}: this node has {there}", group.name, count(wanted)),
         };
         NotPlaced::new(PlacementReason::Cores, message)
     })
+}
+
+fn count(cores: usize) -> String {
+    if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
 /// The lowest free cores for each task of a group, in the order of its tasks; `taken`: those of other allocs.
@@ -104,7 +110,7 @@ pub fn choose_cores(group: &TaskGroup, all: &[u32], taken: &[u32]) -> Result<Vec
     let wanted = cores_of(group);
     let there = free.clone().count();
     if there < wanted {
-        let message = format!("group {} reserves {wanted} cores: {there} of {} are free", group.name, all.len());
+        let message = format!("group {} reserves {}: {there} of {} are free", group.name, count(wanted), all.len());
         return Err(NotPlaced::new(PlacementReason::Cores, message));
     }
     Ok(group.tasks.iter().map(|task| free.by_ref().take(cores_of_task(task)).collect()).collect())
