@@ -53,10 +53,11 @@ use crate::exporters::prometheus::Bodies;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
+use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
-use crate::model::host::NodeInfo;
+use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
@@ -333,7 +334,9 @@ impl Ground {
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
-        let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
+        let mut info = node::info(&roots, &layout, &home.parent, may, refused)?;
+        info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
+        let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             let told = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
             tracing::info!(feature = %missing.feature, reason = missing.reason, "{told}");

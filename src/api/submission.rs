@@ -12,9 +12,10 @@ use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::AllocId;
 use crate::model::job::{Task, TaskGroup};
-use crate::runner::Drivers;
+use crate::model::placement::NotPlaced;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
+use crate::runner::{Drivers, Unplaced};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -48,7 +49,7 @@ impl JobText {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submitted {
     pub job: String,
-    /// `service` or `batch`.
+    /// `service`, `batch`, `system` or `sysbatch`.
     #[serde(rename = "type")]
     pub kind: String,
     /// New allocs; empty in a plan.
@@ -60,14 +61,28 @@ pub struct Submitted {
     /// A plan only: live allocs of this very job, because of which it would be refused.
     #[serde(default)]
     pub unchanged: Vec<String>,
+    /// Allocs that wait, or would wait, for their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_placed: Vec<UnplacedGroup>,
     /// What of the file is ignored, each with its place.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// Allocs of one group that are not placed, for the same reasons.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnplacedGroup {
+    pub group: String,
+    pub count: u32,
+    pub reasons: Vec<NotPlaced>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedGroup {
     pub name: String,
     pub count: u32,
+    /// How well this node suits its affinities, from -1 to 1; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<f64>,
     pub tasks: Vec<PlannedTask>,
 }
 
@@ -129,13 +144,18 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         let row = |task: &Task| PlannedTask {
             name: task.name.to_string(),
             driver: task.driver.clone(),
-            memory_bytes: task.resources.memory_max_bytes.or(task.resources.memory_bytes),
+            memory_bytes: task.resources.memory().0,
             cpu_shares: task.resources.cpu_shares,
         };
         group.tasks.iter().map(row).collect()
     };
-    let group =
-        |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
+    let group = |group: &TaskGroup| PlannedGroup {
+        name: group.name.to_string(),
+        count: group.count,
+        affinity: context.runner.affinity(job, group),
+        tasks: tasks(group),
+    };
+    let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
@@ -145,6 +165,7 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),
         groups: job.groups.iter().map(group).collect(),
+        not_placed: context.runner.not_placed(job).into_iter().map(waits).collect(),
         warnings,
         ..Submitted::default()
     }

@@ -65,6 +65,7 @@ struct Server {
 
 fn node() -> NodeInfo {
     NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: "fake".into(),
         kernel: "6".into(),
         boot_id: BootId("b".into()),

@@ -9,6 +9,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -59,6 +60,9 @@ pub struct AllocRow {
     /// Tasks that were given up, and may still run.
     #[serde(default)]
     pub may_run: Vec<String>,
+    /// Why it waits for its place.
+    #[serde(default)]
+    pub not_placed: Vec<NotPlaced>,
     /// Alone only: `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: Option<String>,

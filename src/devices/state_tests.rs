@@ -45,6 +45,8 @@ fn alloc(id: &str) -> Arc<AllocIdentity> {
 
 fn job() -> Job {
     Job {
+        node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
+        placing: crate::model::job::Placing::default(),
         id: "j".into(),
         name: "j".to_owned(),
         kind: JobKind::Batch,
@@ -105,6 +107,7 @@ impl World {
             tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
             sought: Vec::new(),
             may_run: Vec::new(),
+            not_placed: Vec::new(),
             generation: 1,
         };
         let published = Published {

@@ -9,6 +9,7 @@ pub mod gpu;
 pub mod hierarchy;
 pub mod http;
 pub mod inotify;
+pub mod machine;
 pub mod pci;
 pub mod peer;
 pub mod process;

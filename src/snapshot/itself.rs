@@ -230,6 +230,7 @@ pub(crate) mod tests {
 
     pub(crate) fn info() -> NodeInfo {
         NodeInfo {
+            identity: crate::model::host::NodeIdentity::default(),
             hostname: "h".into(),
             kernel: "6.1".into(),
             boot_id: BootId("b".into()),

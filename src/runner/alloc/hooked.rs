@@ -57,6 +57,7 @@ impl Alloc {
             account: None,
             dirs: None,
             devices: ReservedDevices::default(),
+            cores: self.cores_of_task(&inner, at),
             prepared: None,
             took: Vec::new(),
         }

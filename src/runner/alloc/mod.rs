@@ -14,6 +14,7 @@ mod edit;
 mod end;
 mod gone;
 mod hooked;
+mod placing;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -26,6 +27,7 @@ pub use self::cell::Force;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
+use self::placing::PlaceState;
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};
@@ -83,6 +85,8 @@ struct Inner {
     base: Arc<Usage>,
     finish_shown: bool,
     generation: u64,
+    /// Whether it has its place.
+    place: PlaceState,
     cells: Vec<TaskCell>,
     /// How long its hooks before its tasks took, and when the last was through; until that is told.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
@@ -168,6 +172,7 @@ impl Alloc {
                 finish_shown: record.finished.is_some(),
                 prerun: None,
                 generation: 0,
+                place: PlaceState::default(),
                 cells,
                 told: record.desired,
                 record,

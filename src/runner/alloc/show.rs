@@ -161,6 +161,7 @@ impl Alloc {
             tasks,
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
+            not_placed: inner.place.reasons().to_vec(),
             generation: inner.generation,
         };
         let published = Published {

@@ -68,6 +68,8 @@ pub struct OfTask {
     pub dirs: Option<TaskDirs>,
     /// What was reserved for it.
     pub devices: ReservedDevices,
+    /// Cores that it has for itself.
+    pub cores: Vec<u32>,
     pub prepared: Option<Prepared>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,

@@ -7,6 +7,7 @@ mod gc;
 mod ledger;
 mod orphans;
 mod owner;
+mod placing;
 mod restore;
 mod watchers;
 mod wishes;
@@ -23,6 +24,7 @@ pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
 use self::ledger::Ledger;
 use self::owner::Created;
+pub use self::placing::Unplaced;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
@@ -333,6 +335,7 @@ impl Manager {
             expired: false,
             again: false,
             failed_setup: None,
+            cores: Vec::new(),
             earlier: None,
         }
     }

@@ -230,6 +230,17 @@ observe {
   root = "/"
 }
 
+node {
+  # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
+  # datacenter =
+  # What a job file reads as ${node.class}. Default: none. (ALLOSTAT_NODE_CLASS)
+  # class =
+  # The node pool of this node: a job that names another one is not placed. Default: none, the node is in every pool. (ALLOSTAT_NODE_POOL)
+  # pool =
+  # Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
+  # meta =
+}
+
 mock {
   # What mock says of itself, each for so long: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
   # fingerprint =

@@ -74,6 +74,10 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     // Of most tasks nothing is denied: they have no place in that hierarchy.
     let denied = device_numbers(&request.denied_nodes);
     let cgroup = cgroup.map(|cgroup| if denied.is_empty() { cgroup } else { cgroup.with_devices(layout) });
+    let cgroup = cgroup.map(|cgroup| match task.resources.core_ids.is_empty() {
+        true => cgroup,
+        false => cgroup.with_cpuset(layout),
+    });
     let orders = Orders {
         version: orders::VERSION,
         boot_id: shared.boot_id.clone(),

@@ -20,6 +20,7 @@ use crate::host::cgroup::{IoLimit, Limits};
 use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
+use crate::model::placement::core_list;
 use crate::runner::drivers::fields::{ConfigFields, error};
 use crate::runner::drivers::{ConfigProblem, DriverError};
 
@@ -107,10 +108,7 @@ impl Config {
     /// Looks up the disks. `directory` is the task's.
     pub fn limits(&self, task: &Task, directory: &Path) -> Result<Limits, DriverError> {
         let resources = &task.resources;
-        let (memory_bytes, memory_reservation_bytes) = match resources.memory_max_bytes {
-            Some(max) => (Some(max), resources.memory_bytes),
-            None => (resources.memory_bytes, None),
-        };
+        let (memory_bytes, memory_reservation_bytes) = resources.memory();
         let mut io = Vec::new();
         for (name, rate, is_read) in
             [("io_read_bps", &self.io_read_bps, true), ("io_write_bps", &self.io_write_bps, false)]
@@ -133,6 +131,7 @@ impl Config {
             memory_bytes,
             memory_reservation_bytes,
             pids: self.pids_limit,
+            cpuset: (!resources.core_ids.is_empty()).then(|| core_list(&resources.core_ids)),
             io,
         })
     }
