@@ -21,14 +21,14 @@ use allostat::host::cgroup::Cgroup;
 use allostat::kernel::proc::pid_stat;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
-use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest};
+use allostat::runner::drivers::{ALL, Attempt, Driver, DriverContext, StartRequest};
 use common::{Cgroups, driver_context, is_root, sampling, test_dir};
 use shared::{median, report};
 
 const ROUNDS: usize = 200;
 
 struct World {
-    driver: RawExec,
+    driver: Arc<dyn Driver>,
     layout_places: Cgroup,
     cgroups: Cgroups,
     dir: tempfile::TempDir,
@@ -41,7 +41,8 @@ impl World {
         let layout_places = Cgroup::at(&sampling.layout, &CgroupPath::new(cgroups.parent.as_str()).child("alloc"));
         layout_places.create().expect("root can make cgroups");
         let context = DriverContext { descriptors: None, ..driver_context(sampling) };
-        World { driver: RawExec::new(&context), layout_places, cgroups, dir: test_dir() }
+        let build = ALL.iter().find(|driver| driver.name == "raw_exec").expect("it is always there").build;
+        World { driver: build(&context), layout_places, cgroups, dir: test_dir() }
     }
 
     fn request(&self, name: &str, command: &str, args: &[&str]) -> StartRequest {

@@ -9,7 +9,9 @@ use allostat::collectors::Sampling;
 use allostat::host::cgroup::Cgroup;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
-use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest};
+use allostat::runner::drivers::{
+    ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, Supervisors,
+};
 
 use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workload};
 
@@ -56,7 +58,8 @@ impl World {
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
-        self.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&self.sampling)) });
+        let supervisors = Supervisors::new(script, None, 10_000);
+        self.driver = build(&DriverContext { supervisors, ..driver_context(Arc::clone(&self.sampling)) });
         self
     }
 

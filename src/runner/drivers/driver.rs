@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
+use super::supervised::Supervisors;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -28,14 +29,10 @@ pub struct DriverContext {
     pub sampling: Arc<Sampling>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
-    /// The binary that is executed as supervisor: `/proc/self/exe` is this very one, even if its file was replaced.
-    pub supervisor: PathBuf,
-    /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
-    pub supervisors: Option<PathBuf>,
+    /// Of all drivers whose tasks run under supervisors.
+    pub supervisors: Arc<Supervisors>,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
-    /// So many supervisors can be watched: a descriptor each.
-    pub watches: usize,
     /// Why this agent can make no cgroups; `None`: it can.
     pub no_cgroups: Option<String>,
     pub settings: DriverSettings,

@@ -1,4 +1,5 @@
-//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`].
+//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`]. Those whose tasks are
+//! processes of this host under supervisors share `supervised/`.
 
 pub mod call;
 mod driver;
@@ -8,6 +9,7 @@ mod judge;
 pub mod mock;
 mod raw_exec;
 mod sink;
+mod supervised;
 #[cfg(test)]
 mod testing;
 
@@ -18,8 +20,8 @@ pub use self::driver::{
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::Mock;
-pub use self::raw_exec::RawExec;
 pub use self::sink::EventSink;
+pub use self::supervised::Supervisors;
 
 /// Every driver that there is.
 pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &mock::ENTRY];

@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::shared::{NAME, Shared, cannot, failed};
+use super::shared::{Shared, cannot, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -84,7 +84,7 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
     };
     let cgroup = ordered().or_else(usual).filter(|path| is_named_after(path, place));
     TaskHandle {
-        driver: NAME.to_owned(),
+        driver: shared.kind.name().to_owned(),
         attempt: place.attempt,
         boot_id: boot_id.clone(),
         run_dir: place.run_dir.clone(),
