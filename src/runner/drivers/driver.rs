@@ -120,6 +120,13 @@ pub struct SeenDirs {
     pub secrets: PathBuf,
 }
 
+impl SeenDirs {
+    /// Of a task that sees the file system of the host.
+    pub fn on_host(dirs: &TaskDirs) -> SeenDirs {
+        SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() }
+    }
+}
+
 #[derive(Debug, Clone)]
 pub struct StartRequest {
     pub alloc_id: AllocId,
@@ -223,7 +230,15 @@ pub trait Driver: Send + Sync {
     /// Its directories as the task itself sees them, for its environment: of a driver that gives it a file system of its own they are
     /// not where the host has them.
     fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
-        SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() }
+        SeenDirs::on_host(dirs)
+    }
+    /// Whether its tasks have a root directory of their own: then no user of theirs needs a way to the data directory.
+    fn has_own_root(&self) -> bool {
+        false
+    }
+    /// The user of a task whose job names none; `None`: the agent's.
+    fn default_user(&self) -> Option<&'static str> {
+        None
     }
     /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt. What is known with the start alone, a
     /// cgroup or state of its own, is in the attempt's.

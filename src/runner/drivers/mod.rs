@@ -3,6 +3,7 @@
 
 pub mod call;
 mod driver;
+mod exec;
 mod fields;
 mod fingerprint;
 mod judge;
@@ -24,7 +25,7 @@ pub use self::sink::EventSink;
 pub use self::supervised::Supervisors;
 
 /// Every driver that there is.
-pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &mock::ENTRY];
+pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &mock::ENTRY];
 
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|entry| entry.name).collect()

@@ -13,6 +13,7 @@ use super::fields::ConfigFields;
 use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
 use super::{DriverEntry, DriverError, Fingerprint, Health};
 use crate::model::job::Task;
+use crate::supervisor::orders::Orders;
 
 pub static ENTRY: DriverEntry = DriverEntry {
     name: RawExec::NAME,
@@ -31,6 +32,9 @@ impl RawExec {
 impl ProcessDriver for RawExec {
     fn name(&self) -> &'static str {
         Self::NAME
+    }
+    fn is_of(&self, orders: &Orders) -> bool {
+        orders.sandbox.is_none()
     }
     fn work(&self, task: &Task) -> Result<Work, DriverError> {
         Work::of(ConfigFields::new(&task.config), task)

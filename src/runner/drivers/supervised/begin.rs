@@ -96,6 +96,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
             None => Vec::new(),
         },
         cgroup: cgroup.clone(),
+        sandbox: None,
     };
     shared.kind.complete(request, &mut orders)?;
     if cgroup.is_none() {

@@ -48,6 +48,9 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         }
     }
     let orders = Orders::read(run_dir).ok();
+    if orders.as_ref().is_some_and(|orders| !shared.kind.is_of(orders)) {
+        return Ok(None);
+    }
     let handle = handle(shared, place, start.as_ref(), orders.as_ref());
     let this_boot = handle.boot_id == shared.boot_id;
     let lives = this_boot && (locked || lives(shared, &handle)?);

@@ -25,11 +25,11 @@ use self::attempt::Supervised;
 use self::shared::{START_PATIENCE, blocking, failed};
 use super::{
     Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprint, Fingerprints, Left, Recovered,
-    StartRequest, Unenforced,
+    SeenDirs, StartRequest, Unenforced,
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::kept::datadir::Place;
+use crate::runner::kept::datadir::{Place, TaskDirs};
 use crate::supervisor::{self, orders::Orders};
 
 pub use self::pool::Supervisors;
@@ -43,6 +43,12 @@ pub trait ProcessDriver: Send + Sync {
     fn default_user(&self) -> Option<&'static str> {
         None
     }
+    /// Where a task in a root directory of its own sees what is its own; `None`: where the host has it.
+    fn seen(&self) -> Option<SeenDirs> {
+        None
+    }
+    /// Whether these are orders of this driver.
+    fn is_of(&self, orders: &Orders) -> bool;
     /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
     fn work(&self, task: &Task) -> Result<Work, DriverError>;
     /// How it is on this host, as long as supervisors can be watched.
@@ -164,6 +170,15 @@ impl Driver for SupervisedDriver {
     }
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
         health::Reports::begin(&self.shared)
+    }
+    fn default_user(&self) -> Option<&'static str> {
+        self.shared.kind.default_user()
+    }
+    fn has_own_root(&self) -> bool {
+        self.shared.kind.seen().is_some()
+    }
+    fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
+        self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
     }
     fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
         let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return Vec::new() };
