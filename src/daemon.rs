@@ -59,7 +59,7 @@ use crate::model::event::EventKind;
 use crate::model::host::NodeInfo;
 use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
-use crate::runner::drivers::{self, DriverContext, Supervisors};
+use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
 use crate::snapshot::sampler::{self, Sampler};
@@ -373,7 +373,7 @@ async fn start_runner(
         sampling: Arc::clone(sampling),
         clock: Arc::clone(clock),
         boot_id: info.boot_id.clone(),
-        supervisors: Supervisors::new(OURSELVES.into(), home.supervisors.clone(), needs.watches(&sampling.budget)),
+        supervisors: SupervisorPool::new(OURSELVES.into(), home.supervisors.clone(), needs.watches(&sampling.budget)),
         descriptors: process::original_descriptor_limit(),
         no_cgroups: no_cgroups.clone(),
         settings: config.drivers.settings.clone(),

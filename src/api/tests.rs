@@ -30,7 +30,7 @@ use crate::model::id::{BootId, JobId};
 use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::drivers::{DriverContext, Mock, Supervisors};
+use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
 use crate::runner::events::Log;
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
@@ -96,7 +96,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
         clock: Arc::new(SystemClock),
         boot_id: node().boot_id,
-        supervisors: Supervisors::new("/nowhere".into(), None, 100),
+        supervisors: SupervisorPool::new("/nowhere".into(), None, 100),
         descriptors: None,
         no_cgroups: None,
         settings: Default::default(),

@@ -217,7 +217,7 @@ fn explain_exec(orders: &Orders, confined: Option<&Confined>, errno: i32, why: &
         None => orders.directory.join(command).exists(),
     };
     match errno {
-        libc::ENOENT if !command.contains('/') && !(orders.sandbox.is_some() && is_there()) => {
+        libc::ENOENT if !command.contains('/') && (orders.sandbox.is_none() || !is_there()) => {
             format!("{command}: not found in PATH ({})", search_path(orders))
         }
         libc::ENOENT if is_there() => {

@@ -7,7 +7,7 @@ use allostat::host::clock::SystemClock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::process;
 use allostat::host::roots::Roots;
-use allostat::runner::drivers::{DriverContext, Supervisors};
+use allostat::runner::drivers::{DriverContext, SupervisorPool};
 
 use super::programs::allostat;
 
@@ -22,7 +22,7 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
         sampling,
         clock: Arc::new(SystemClock),
-        supervisors: Supervisors::new(allostat(), None, 10_000),
+        supervisors: SupervisorPool::new(allostat(), None, 10_000),
         descriptors: Some(300),
         no_cgroups: None,
         settings: Default::default(),

@@ -10,7 +10,7 @@ use allostat::host::cgroup::Cgroup;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
 use allostat::runner::drivers::{
-    ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, Supervisors,
+    ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, SupervisorPool,
 };
 
 use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workload};
@@ -89,7 +89,7 @@ impl World {
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
         let build = ALL.iter().find(|driver| driver.name == self.driver.name()).unwrap().build;
-        let supervisors = Supervisors::new(script, None, 10_000);
+        let supervisors = SupervisorPool::new(script, None, 10_000);
         self.driver = build(&DriverContext { supervisors, ..driver_context(Arc::clone(&self.sampling)) });
         self
     }

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
-use super::supervised::Supervisors;
+use super::supervised::SupervisorPool;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -31,7 +31,7 @@ pub struct DriverContext {
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
     /// Of all drivers whose tasks run under supervisors.
-    pub supervisors: Arc<Supervisors>,
+    pub supervisors: Arc<SupervisorPool>,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
     /// Why this agent can make no cgroups; `None`: it can.

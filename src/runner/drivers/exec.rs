@@ -26,7 +26,7 @@ use crate::model::job::Task;
 use crate::supervisor::orders::{Mount, Orders, SandboxOrders};
 
 pub static ENTRY: DriverEntry = DriverEntry {
-    name: Exec::NAME,
+    name: settings::NAME,
     settings: settings::ALL,
     check: |task| Exec::with(Settings::anywhere()).work(task).map(drop),
     build: |context| Arc::new(SupervisedDriver::new(context, Exec::new(context))),
@@ -57,8 +57,6 @@ pub struct Exec {
 }
 
 impl Exec {
-    const NAME: &'static str = "exec";
-
     fn new(context: &DriverContext) -> Exec {
         Exec::with(Settings::of(&context.settings))
     }
@@ -112,7 +110,7 @@ fn seen() -> SeenDirs {
 
 impl ProcessDriver for Exec {
     fn name(&self) -> &'static str {
-        Self::NAME
+        settings::NAME
     }
     fn default_user(&self) -> Option<&'static str> {
         Some(USER)
@@ -177,11 +175,11 @@ mod tests {
     use crate::runner::drivers::testing;
 
     fn exec(settings: &[(&'static str, &str)]) -> Exec {
-        let settings = settings.iter().map(|(key, value)| ((Exec::NAME, *key), (*value).to_owned())).collect();
+        let settings = settings.iter().map(|(key, value)| ((settings::NAME, *key), (*value).to_owned())).collect();
         Exec::with(Settings::of(&settings))
     }
     fn request(dir: &str) -> StartRequest {
-        StartRequest::alone(testing::task(Exec::NAME, r#"{"command": "x"}"#), Path::new(dir))
+        StartRequest::alone(testing::task(settings::NAME, r#"{"command": "x"}"#), Path::new(dir))
     }
 
     #[test]

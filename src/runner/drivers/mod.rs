@@ -22,7 +22,7 @@ pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::Mock;
 pub use self::sink::EventSink;
-pub use self::supervised::Supervisors;
+pub use self::supervised::SupervisorPool;
 
 /// Every driver that there is.
 pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &mock::ENTRY];

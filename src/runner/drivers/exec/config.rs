@@ -1,27 +1,10 @@
 //! The fields of `config` that `exec` has beside `raw_exec`.
 
-use super::settings::{Settings, default_capabilities};
+use super::settings::{NamespaceMode, Settings, capability, default_capabilities};
 use crate::host::process::Capabilities;
 use crate::jobspec::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
-
-/// Whose namespace a task has.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Mode {
-    Private,
-    Host,
-}
-
-impl Mode {
-    pub fn parse(text: &str) -> Result<Mode, String> {
-        match text {
-            "private" => Ok(Mode::Private),
-            "host" => Ok(Mode::Host),
-            _ => Err(format!("must be \"private\" or \"host\", not {text:?}")),
-        }
-    }
-}
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Config {
@@ -34,16 +17,16 @@ impl Config {
     /// Pure. What is wrong is kept by `fields`.
     pub fn of(fields: &mut ConfigFields, settings: &Settings) -> Config {
         Config {
-            own_pids: mode(fields, "pid_mode", settings.pid_mode) == Mode::Private,
-            own_ipc: mode(fields, "ipc_mode", settings.ipc_mode) == Mode::Private,
+            own_pids: mode(fields, "pid_mode", settings.pid_mode) == NamespaceMode::Private,
+            own_ipc: mode(fields, "ipc_mode", settings.ipc_mode) == NamespaceMode::Private,
             capabilities: capabilities(fields, settings.allowed),
         }
     }
 }
 
-fn mode(fields: &mut ConfigFields, name: &'static str, default: Mode) -> Mode {
+fn mode(fields: &mut ConfigFields, name: &'static str, default: NamespaceMode) -> NamespaceMode {
     let Some(text) = fields.text(name).filter(|text| !text.is_empty()) else { return default };
-    fields.kept(Mode::parse(&text).map_err(|why| error(name, why))).unwrap_or(default)
+    fields.kept(NamespaceMode::parse(&text).map_err(|why| error(name, why))).unwrap_or(default)
 }
 
 /// As Nomad reckons them: the usual ones that this agent allows, with those that are added, without those that are dropped.
@@ -75,14 +58,6 @@ fn named(fields: &mut ConfigFields, name: &'static str) -> Vec<(usize, Capabilit
         found.extend(fields.kept(capability(text).map_err(problem)).map(|one| (at, one)));
     }
     found
-}
-
-/// One, or `all`.
-pub fn capability(name: &str) -> Result<Capabilities, String> {
-    if name.eq_ignore_ascii_case("all") {
-        return Ok(Capabilities::all());
-    }
-    Capabilities::named(name).ok_or_else(|| format!("there is no capability {name:?}"))
 }
 
 #[cfg(test)]

@@ -2,11 +2,11 @@
 
 use std::path::{Component, Path, PathBuf};
 
-use super::config::{Mode, capability};
 use crate::host::process::Capabilities;
 use crate::runner::drivers::{DriverSetting, DriverSettings};
 
-const NAME: &str = super::Exec::NAME;
+/// Of the driver, and of its stanza.
+pub const NAME: &str = "exec";
 
 pub const ALL: &[DriverSetting] = &[
     DriverSetting {
@@ -25,13 +25,13 @@ pub const ALL: &[DriverSetting] = &[
         key: "default_ipc_mode",
         env: "ALLOSTAT_EXEC_DEFAULT_IPC_MODE",
         about: "IPC namespace of a task that names none: private or host. Default: private.",
-        check: |text| Mode::parse(text).map(drop),
+        check: |text| NamespaceMode::parse(text).map(drop),
     },
     DriverSetting {
         key: "default_pid_mode",
         env: "ALLOSTAT_EXEC_DEFAULT_PID_MODE",
         about: "PID namespace of a task that names none: private or host. Default: private.",
-        check: |text| Mode::parse(text).map(drop),
+        check: |text| NamespaceMode::parse(text).map(drop),
     },
     DriverSetting {
         key: "no_pivot_root",
@@ -65,13 +65,30 @@ pub const NEEDED: [&str; 5] = ["sys_admin", "sys_chroot", "setuid", "setgid", "s
 const CHROOT_ENV: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr"];
 
+/// Whose namespace a task has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NamespaceMode {
+    Private,
+    Host,
+}
+
+impl NamespaceMode {
+    pub fn parse(text: &str) -> Result<NamespaceMode, String> {
+        match text {
+            "private" => Ok(NamespaceMode::Private),
+            "host" => Ok(NamespaceMode::Host),
+            _ => Err(format!("must be \"private\" or \"host\", not {text:?}")),
+        }
+    }
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
     /// By the path on the host, those above first, and the path inside.
     pub chroot_env: Vec<(PathBuf, PathBuf)>,
     pub allowed: Capabilities,
-    pub pid_mode: Mode,
-    pub ipc_mode: Mode,
+    pub pid_mode: NamespaceMode,
+    pub ipc_mode: NamespaceMode,
     pub no_pivot_root: bool,
 }
 
@@ -79,7 +96,7 @@ impl Settings {
     /// Of an agent, whose values were checked.
     pub fn of(settings: &DriverSettings) -> Settings {
         let value = |key: &'static str| settings.get(&(NAME, key)).map(String::as_str);
-        let mode = |key| value(key).and_then(|text| Mode::parse(text).ok()).unwrap_or(Mode::Private);
+        let mode = |key| value(key).and_then(|text| NamespaceMode::parse(text).ok()).unwrap_or(NamespaceMode::Private);
         Settings {
             chroot_env: value("chroot_env").and_then(|text| chroot_env(text).ok()).unwrap_or_else(default_chroot_env),
             allowed: value("allow_caps").and_then(|text| capabilities(text).ok()).unwrap_or_else(default_capabilities),
@@ -101,6 +118,14 @@ pub fn default_capabilities() -> Capabilities {
 
 fn default_chroot_env() -> Vec<(PathBuf, PathBuf)> {
     CHROOT_ENV.iter().map(|path| (path.into(), path.into())).collect()
+}
+
+/// One, or `all`.
+pub fn capability(name: &str) -> Result<Capabilities, String> {
+    if name.eq_ignore_ascii_case("all") {
+        return Ok(Capabilities::all());
+    }
+    Capabilities::named(name).ok_or_else(|| format!("there is no capability {name:?}"))
 }
 
 fn capabilities(text: &str) -> Result<Capabilities, String> {
@@ -155,7 +180,7 @@ mod tests {
         assert_eq!(settings.allowed.names().count(), DEFAULT.len());
         assert_eq!(
             (settings.pid_mode, settings.ipc_mode, settings.no_pivot_root),
-            (Mode::Private, Mode::Private, false)
+            (NamespaceMode::Private, NamespaceMode::Private, false)
         );
         assert!(settings.chroot_env.contains(&("/usr".into(), "/usr".into())));
         for setting in ALL {

@@ -61,7 +61,7 @@ mod tests {
     use crate::model::id::BootId;
     use crate::runner::drivers::DriverContext;
     use crate::runner::drivers::raw_exec::RawExec;
-    use crate::runner::drivers::supervised::Supervisors;
+    use crate::runner::drivers::supervised::SupervisorPool;
 
     #[tokio::test(start_paused = true)]
     async fn it_is_unhealthy_while_no_descriptor_is_left_and_says_so_with_each_change() {
@@ -71,7 +71,7 @@ mod tests {
             sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
-            supervisors: Supervisors::new("/nowhere".into(), None, 2),
+            supervisors: SupervisorPool::new("/nowhere".into(), None, 2),
             descriptors: None,
             no_cgroups: Some("there are none".to_owned()),
             settings: Default::default(),

@@ -24,40 +24,17 @@ use std::time::Duration;
 use self::attempt::Supervised;
 use self::shared::{START_PATIENCE, blocking, failed};
 use super::{
-    Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprint, Fingerprints, Left, Recovered,
-    SeenDirs, StartRequest, Unenforced,
+    Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprints, Left, Recovered, SeenDirs,
+    StartRequest, Unenforced,
 };
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::{Place, TaskDirs};
-use crate::supervisor::{self, orders::Orders};
+use crate::supervisor;
 
-pub use self::pool::Supervisors;
-pub use self::shared::Shared;
+pub use self::pool::SupervisorPool;
+pub use self::shared::{ProcessDriver, Shared};
 pub use self::work::Work;
-
-/// What one driver adds to what all of this kind do.
-pub trait ProcessDriver: Send + Sync {
-    fn name(&self) -> &'static str;
-    /// The user of a task whose job names none; `None`: the agent's.
-    fn default_user(&self) -> Option<&'static str> {
-        None
-    }
-    /// Where a task in a root directory of its own sees what is its own; `None`: where the host has it.
-    fn seen(&self) -> Option<SeenDirs> {
-        None
-    }
-    /// Whether these are orders of this driver.
-    fn is_of(&self, orders: &Orders) -> bool;
-    /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
-    fn work(&self, task: &Task) -> Result<Work, DriverError>;
-    /// How it is on this host, as long as supervisors can be watched.
-    fn fingerprint(&self, shared: &Shared) -> Fingerprint;
-    /// Orders that would start a process as the agent's own: with what is this driver's. Blocks for as long as a disk does.
-    fn complete(&self, _request: &StartRequest, _orders: &mut Orders) -> Result<(), DriverError> {
-        Ok(())
-    }
-}
 
 /// A record that is still damaged after that is not just being written.
 const TORN: Duration = Duration::from_millis(500);

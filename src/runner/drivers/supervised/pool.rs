@@ -13,7 +13,7 @@ const AT_ONCE: usize = 4;
 /// Looking takes three descriptors for a moment, and a thread: so many look at once.
 const LOOKS: usize = 8;
 
-pub struct Supervisors {
+pub struct SupervisorPool {
     pub(super) spawner: Spawner,
     /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
     /// neither keeps the other waiting.
@@ -28,13 +28,13 @@ pub struct Supervisors {
     full: watch::Sender<()>,
 }
 
-impl Supervisors {
+impl SupervisorPool {
     /// `program`: the binary that is executed as spawner; `/proc/self/exe` is this very one, even if its file was replaced.
     /// `cgroup`: the directory of the cgroup in which supervisors are born; `None`: the agent's own. `watches`: so many can be
     /// watched, a descriptor each.
-    pub fn new(program: PathBuf, cgroup: Option<PathBuf>, watches: usize) -> Arc<Supervisors> {
+    pub fn new(program: PathBuf, cgroup: Option<PathBuf>, watches: usize) -> Arc<SupervisorPool> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        Arc::new(Supervisors {
+        Arc::new(SupervisorPool {
             spawner: Spawner::new(program, cgroup),
             kills: Places::new(AT_ONCE),
             removals: Places::new(AT_ONCE),

@@ -8,22 +8,47 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::ProcessDriver;
-use super::pool::Supervisors;
+use super::pool::SupervisorPool;
+use super::work::Work;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
+use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverContext, DriverError};
+use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest};
+use crate::supervisor::orders::Orders;
 
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
 pub const START_PATIENCE: Duration = Duration::from_secs(30);
 
+/// What one driver adds to what all of this kind do.
+pub trait ProcessDriver: Send + Sync {
+    fn name(&self) -> &'static str;
+    /// The user of a task whose job names none; `None`: the agent's.
+    fn default_user(&self) -> Option<&'static str> {
+        None
+    }
+    /// Where a task in a root directory of its own sees what is its own; `None`: where the host has it.
+    fn seen(&self) -> Option<SeenDirs> {
+        None
+    }
+    /// Whether these are orders of this driver.
+    fn is_of(&self, orders: &Orders) -> bool;
+    /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
+    fn work(&self, task: &Task) -> Result<Work, DriverError>;
+    /// How it is on this host, as long as supervisors can be watched.
+    fn fingerprint(&self, shared: &Shared) -> Fingerprint;
+    /// Orders that would start a process as the agent's own: with what is this driver's. Blocks for as long as a disk does.
+    fn complete(&self, _request: &StartRequest, _orders: &mut Orders) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
+
 /// What one driver's attempts have in common.
 pub struct Shared {
     pub kind: Box<dyn ProcessDriver>,
-    pub pool: Arc<Supervisors>,
+    pub pool: Arc<SupervisorPool>,
     pub sampling: Arc<Sampling>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
