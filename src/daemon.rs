@@ -60,7 +60,7 @@ use crate::model::event::EventKind;
 use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
-use crate::runner::drivers::{self, DriverContext};
+use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups};
 use crate::snapshot::sampler::{self, Sampler};
@@ -376,10 +376,8 @@ async fn start_runner(
         sampling: Arc::clone(sampling),
         clock: Arc::clone(clock),
         boot_id: info.boot_id.clone(),
-        supervisor: OURSELVES.into(),
-        supervisors: home.supervisors.clone(),
+        supervisors: SupervisorPool::new(OURSELVES.into(), home.supervisors.clone(), needs.watches(&sampling.budget)),
         descriptors: process::original_descriptor_limit(),
-        watches: needs.watches(&sampling.budget),
         no_cgroups: no_cgroups.clone(),
         settings: config.drivers.settings.clone(),
     };

@@ -14,6 +14,7 @@ pub mod pci;
 pub mod peer;
 pub mod process;
 pub mod roots;
+pub mod seccomp;
 pub mod systemd;
 pub mod tree;
 pub mod untrusted;

@@ -71,6 +71,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
     ("saphyr-parser", &["api"]),
+    ("seccompiler", &["host"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),
     ("sled", &["store"]),

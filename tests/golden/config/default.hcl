@@ -241,6 +241,19 @@ node {
   # meta =
 }
 
+exec {
+  # Capabilities that tasks may have, by name, separated by commas; "all" is one. Default: Nomad's, which tasks have. (ALLOSTAT_EXEC_ALLOW_CAPS)
+  # allow_caps =
+  # What of the host tasks see, read-only: paths separated by commas, HOST or HOST:INSIDE. Default: Nomad's. (ALLOSTAT_EXEC_CHROOT_ENV)
+  # chroot_env =
+  # IPC namespace of a task that names none: private or host. Default: private. (ALLOSTAT_EXEC_DEFAULT_IPC_MODE)
+  # default_ipc_mode =
+  # PID namespace of a task that names none: private or host. Default: private. (ALLOSTAT_EXEC_DEFAULT_PID_MODE)
+  # default_pid_mode =
+  # "true" where the root file system is a RAM disk, which cannot be left by pivot_root. Default: false. (ALLOSTAT_EXEC_NO_PIVOT_ROOT)
+  # no_pivot_root =
+}
+
 mock {
   # What mock says of itself, each for so long: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
   # fingerprint =

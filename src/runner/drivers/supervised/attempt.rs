@@ -162,10 +162,10 @@ impl Attempt for Supervised {
         Box::pin(std::future::ready(self.send(name)))
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(self.on_host(&self.shared.kills, kill))
+        Box::pin(self.on_host(&self.shared.pool.kills, kill))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(self.on_host(&self.shared.removals, destroy))
+        Box::pin(self.on_host(&self.shared.pool.removals, destroy))
     }
 }
 
