@@ -10,10 +10,10 @@ use super::shape::{AllocList, AllocRow, short};
 /// One alloc, or those of a job that run.
 #[derive(Debug, clap::Args)]
 pub struct OneOrJob {
-    /// An id, or a unique beginning of one
+    /// Alloc ID, or a unique ID prefix
     #[arg(required_unless_present = "job", value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Instead of one: every alloc of this job that has not ended, with all of its tasks
+    /// Instead of one alloc: every alloc of this job that has not ended, with all its tasks
     #[arg(long, value_name = "NAME", conflicts_with = "alloc")]
     job: Option<String>,
 }

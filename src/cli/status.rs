@@ -14,16 +14,18 @@ use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
-/// Show all allocs, or one with its tasks and newest events
+/// Show all allocs, or one with its tasks and latest events
+///
+/// Examples: `allostat status`, `allostat status 5f0d`
 #[derive(Debug, clap::Args)]
 pub struct Status {
-    /// An id, or a unique beginning of one
+    /// Alloc ID, or a unique ID prefix
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = AllocSource::named)]
+    /// Only allocs of this source: managed, docker, systemd, kubernetes ...
+    #[arg(long, value_name = "SOURCE", conflicts_with = "alloc", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }
