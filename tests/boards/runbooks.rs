@@ -64,7 +64,8 @@ fn every_alert_has_its_page_and_every_page_its_alert() {
 fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
     let mut list = String::from(
         "# Runbooks\n\n\
-         One page per alert of [`alerts/allostat.yml`](../../alerts/allostat.yml); the alert's `runbook_url` links to it.\n\n\
+         One page per alert of [`alerts/allostat.yml`](../../alerts/allostat.yml); \
+         the alert's `runbook_url` links to it.\n\n\
          | alert | severity | for |\n|---|---|---|\n",
     );
     for rule in alerts() {
