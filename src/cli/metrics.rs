@@ -12,8 +12,9 @@ use crate::telemetry::chain;
 /// Print the metrics
 ///
 /// Prints the metrics of the running agent. If no agent of yours or root's runs, it samples this host once: the cgroups
-/// below cgroup.parent and observed workloads (observe.enabled), as far as one sample can tell. That output has no
-/// process_*, so that it fits into the directory of node_exporter's textfile collector.
+/// below cgroup.parent and observed workloads (observe.enabled), as far as one sample can tell.
+///
+/// The output has no process_*, so that it fits into the directory of node_exporter's textfile collector.
 ///
 /// Example: `allostat metrics --openmetrics`
 #[derive(Debug, clap::Args)]
