@@ -9,7 +9,7 @@ use crate::api::{Removed, encode};
 /// Examples: `allostat gc`, `allostat gc --all`
 #[derive(Debug, clap::Args)]
 pub struct Gc {
-    /// Alloc ID, or a unique ID prefix; default: what the configured limits allow to collect
+    /// Alloc ID, or a unique ID prefix; default: allocs beyond the configured limits
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Collect every ended alloc
