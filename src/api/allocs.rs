@@ -51,7 +51,7 @@ pub(super) static STATS: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/stats",
     access: Access::Read,
-    about: "what it uses, whole and by task and attempt",
+    about: "its usage, in total, by task and by attempt",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
@@ -66,7 +66,7 @@ pub(super) static STOP: Route = Route {
     method: Method::Post,
     path: "/v1/allocs/{id}/stop",
     access: Access::SocketOnly("allocs are stopped"),
-    about: "stop it",
+    about: "stop the alloc",
     handler: |context, request| Box::pin(stop(context, request)),
 };
 
@@ -74,7 +74,7 @@ pub(super) static RESTART: Route = Route {
     method: Method::Post,
     path: "/v1/allocs/{id}/restart",
     access: Access::SocketOnly("allocs are restarted"),
-    about: "restart what runs of it, or ?task=NAME; ?all=true: everything, from the beginning",
+    about: "restart its running tasks, or ?task=NAME; ?all=true: all tasks from the beginning",
     handler: |context, request| Box::pin(restart(context, request)),
 };
 

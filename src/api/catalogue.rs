@@ -9,7 +9,7 @@ pub(super) static CATALOGUE: Route = Route {
     method: Method::Get,
     path: "/v1/catalogue",
     access: Access::Read,
-    about: "every metric: type, unit, labels, source, when it is absent",
+    about: "every metric: type, unit, labels, source, absence rule",
     handler: |_, request| {
         Box::pin(async {
             request.query().only(&[])?;

@@ -13,7 +13,7 @@ pub(super) static ALLOCATION: Route = Route {
     method: Method::Get,
     path: "/v1/client/allocation/{id}/stats",
     access: Access::Read,
-    about: "what an alloc uses, in Nomad's shape",
+    about: "usage of an alloc, in Nomad's format",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(BESIDE)?;
@@ -28,7 +28,7 @@ pub(super) static HOST: Route = Route {
     method: Method::Get,
     path: "/v1/client/stats",
     access: Access::Read,
-    about: "what this host has and uses, in Nomad's shape",
+    about: "resources and usage of this host, in Nomad's format",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(BESIDE)?;

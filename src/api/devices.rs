@@ -9,7 +9,7 @@ pub(super) static DEVICES: Route = Route {
     method: Method::Get,
     path: "/v1/devices",
     access: Access::Read,
-    about: "the devices of this host, and who holds and uses each",
+    about: "devices of this host, and the tasks that hold and use each",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;

@@ -35,7 +35,7 @@ pub(super) static EVENTS: Route = Route {
     method: Method::Get,
     path: "/v1/events",
     access: Access::Read,
-    about: "what happened after ?since=N, of all allocs or of ?alloc=ID, ?task=NAME; as it happens with ?follow=1",
+    about: "events after ?since=N, of all allocs or of ?alloc=ID, ?task=NAME; ?follow=1 streams new ones",
     handler: |context, request| Box::pin(async { events(context, request) }),
 };
 

@@ -14,7 +14,8 @@ pub(super) static GC: Route = Route {
     method: Method::Post,
     path: "/v1/gc",
     access: Access::SocketOnly("allocs are removed"),
-    about: "remove ended allocs: what the limits say, ?alloc=ID, or ?all=true; says what went and what did not",
+    about: "garbage-collect ended allocs: those beyond the limits, ?alloc=ID, or ?all=true; returns which were \
+            removed and which not",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&["alloc", "all"])?;

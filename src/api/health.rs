@@ -17,7 +17,7 @@ pub(super) static HEALTHZ: Route = Route {
     method: Method::Get,
     path: "/healthz",
     access: Access::Health,
-    about: "alive: fails after 3 missed ticks",
+    about: "liveness: fails after 3 missed ticks",
     handler: |context, _| Box::pin(async { alive(&context.heartbeat) }),
 };
 
@@ -25,7 +25,7 @@ pub(super) static READYZ: Route = Route {
     method: Method::Get,
     path: "/readyz",
     access: Access::Health,
-    about: "ready: restored, and sampled once",
+    about: "readiness: recovery finished, and one sample taken",
     handler: |context, request| Box::pin(async { ready(context, request.names).map(|()| Reply::text("ready\n")) }),
 };
 

@@ -16,7 +16,8 @@ pub(super) static HISTORY: Route = Route {
     method: Method::Get,
     path: "/v1/history",
     access: Access::Read,
-    about: "what has ended, the newest first, each as it was at its end: ?id=, ?job=, ?source=, ?failed, ?since=24h, ?until=1h, ?limit=",
+    about: "ended allocs, newest first, as they were at their end: ?id=, ?job=, ?source=, ?failed, ?since=24h, \
+            ?until=1h, ?limit=",
     handler: |context, request| {
         Box::pin(async {
             let now = context.clock.now();

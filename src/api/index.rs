@@ -8,7 +8,7 @@ pub(super) static INDEX: Route = Route {
     method: Method::Get,
     path: "/",
     access: Access::Read,
-    about: "this list",
+    about: "this list of endpoints",
     handler: |_, _| Box::pin(async { Ok(Reply::text(text())) }),
 };
 

@@ -20,7 +20,8 @@ pub(super) static METRICS: Route = Route {
     method: Method::Get,
     path: "/metrics",
     access: Access::Metrics,
-    about: "Prometheus text 0.0.4, or by Accept text 1.0.0, OpenMetrics 1.0.0, protocol buffers with native histograms; ?name[]=, ?source= narrow it, ?profile= is another one",
+    about: "Prometheus text 0.0.4; by Accept also text 1.0.0, OpenMetrics 1.0.0, protocol buffers with native \
+            histograms; ?name[]= and ?source= filter, ?profile= selects another profile",
     handler: |context, request| Box::pin(metrics(context, request)),
 };
 

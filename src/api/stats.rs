@@ -13,7 +13,7 @@ pub(super) static ALL: Route = Route {
     method: Method::Get,
     path: "/v1/stats",
     access: Access::Read,
-    about: "what every alloc uses, each as /v1/allocs/{id}/stats says it",
+    about: "usage of every alloc, each as in /v1/allocs/{id}/stats",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;

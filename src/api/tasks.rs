@@ -17,7 +17,7 @@ pub(super) static TASKS: Route = Route {
     method: Method::Get,
     path: "/v1/tasks",
     access: Access::Read,
-    about: "each task in a short row: whose it is, how it is, the values that `allostat top` shows; or what changed ?since=",
+    about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only",
     handler: |context, request| Box::pin(answer(context, request)),
 };
 

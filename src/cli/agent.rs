@@ -10,28 +10,33 @@ use crate::config::{ConfigError, Sources};
 use crate::daemon::{self, DaemonError};
 use crate::telemetry::{chain, logging};
 
-/// Run the daemon
+/// Run the agent
 ///
-/// Until SIGTERM or Ctrl-C, which leave its tasks running: the next agent on the same data directory finds them again.
-/// Flags win over ALLOSTAT_* variables (`allostat check --defaults` lists the settings), those over the file.
+/// SIGTERM and Ctrl-C stop the agent and leave its tasks running: the next agent on the same data directory recovers
+/// them.
+///
+/// Flags override ALLOSTAT_* variables (`allostat check --defaults` lists the settings), which override the file.
+///
+/// Example: `allostat agent --config /etc/allostat/agent.hcl`
 #[derive(Debug, clap::Args)]
 pub struct Agent {
-    /// Configuration, HCL or JSON; `allostat check --defaults` prints one
+    /// Configuration file, HCL or JSON; `allostat check --defaults` prints one
     #[arg(long, value_name = "FILE", env = "ALLOSTAT_CONFIG", hide_env_values = true)]
     config: Option<PathBuf>,
-    /// State, logs and the Unix socket [default: /var/lib/allostat for root, else $XDG_STATE_HOME/allostat]
+    /// Directory for state, logs and the Unix socket [default: /var/lib/allostat for root, else
+    /// $XDG_STATE_HOME/allostat]
     #[arg(long, value_name = "DIR")]
     data_dir: Option<String>,
-    /// Where HTTP is served; none: only the Unix socket [default: 127.0.0.1:9740]
+    /// Address of the HTTP listener; none: only the Unix socket [default: 127.0.0.1:9740]
     #[arg(long, value_name = "ADDR")]
     listen: Option<String>,
     /// TLS and passwords of HTTP, in the format of Prometheus's web configuration file
     #[arg(long, alias = "web.config.file", value_name = "FILE")]
     web_config_file: Option<String>,
-    /// off, error, warn, info, debug or trace [default: info]
+    /// Log level: off, error, warn, info, debug or trace [default: info]
     #[arg(long, value_name = "LEVEL")]
     log_level: Option<String>,
-    /// Print the configuration as it is in effect, and exit
+    /// Print the effective configuration and exit
     #[arg(long)]
     print_config: bool,
 }

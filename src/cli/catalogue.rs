@@ -8,16 +8,20 @@ use crate::model::metric::MetricDesc;
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
-/// Say what a metric is, or list them all with type, unit, labels, source and absence rule; needs no agent
+/// Describe a metric, or list all metrics; needs no agent
+///
+/// Without NAME it lists type, unit, labels, source and absence rule of each metric.
+///
+/// Examples: `allostat catalogue allostat_task_oom_kills_total`, `allostat catalogue --profile lean`
 #[derive(Debug, clap::Args)]
 pub struct Catalogue {
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
-    /// Only what telemetry.profile = PROFILE has: lean, standard or full
+    /// Only metrics of this profile (telemetry.profile): lean, standard or full
     #[arg(long, value_name = "PROFILE", value_parser = profile)]
     profile: Option<Profile>,
-    /// What there is to know of this metric; of a part of a name: a list of those that have it
+    /// Metric to describe; with a part of a name, list the metrics that contain it
     #[arg(value_name = "NAME")]
     names: Vec<String>,
 }

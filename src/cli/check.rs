@@ -17,18 +17,22 @@ use crate::telemetry::chain;
 
 /// Validate configuration, job and web configuration files
 ///
-/// Each problem with file, line, column, the line itself and a suggestion; every problem of a file, not only the first.
-/// Prometheus's web configuration is read with the certificates that it names, alone or where a configuration names it.
-/// Of a job file all that can be known from it alone, its drivers' `config` included; what depends on the host (which drivers its agent
-/// has, what can be limited there) `allostat plan` checks.
+/// Reports every problem of each file, with file, line, column, the line itself and a suggestion.
+///
+/// A web configuration of Prometheus is checked with the certificates that it names, alone or where a configuration
+/// names it. A job file is checked without the host, including its drivers' `config`; `allostat plan` checks what
+/// depends on the host (enabled drivers, available limits).
+///
+/// Example: `allostat check /etc/allostat/agent.hcl web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct Check {
-    /// A file with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not Prometheus's own), every other one a configuration file
+    /// Files to check: one with a `job` is a job file, one that ends in .yml or .yaml a web configuration (not
+    /// Prometheus's own configuration), any other a configuration file
     #[arg(required_unless_present = "defaults")]
     files: Vec<PathBuf>,
     #[command(flatten)]
     variables: Variables,
-    /// Print the configuration with every default, as a file, each setting with its ALLOSTAT_* variable
+    /// Print a configuration file with all defaults, and the ALLOSTAT_* variable of each setting
     #[arg(long, conflicts_with = "files")]
     defaults: bool,
 }

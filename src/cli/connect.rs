@@ -30,21 +30,21 @@ const ASK_AGAIN: Duration = Duration::from_millis(50);
 /// Where to look for the agent.
 #[derive(Debug, Clone, clap::Args)]
 pub struct Where {
-    /// The agent: unix:/path/to/allostat.sock, http://host:port or https://host:port [default: the socket of the default data
-    /// directory; what only reads: then http://127.0.0.1:9740; both only if they are yours or root's]
+    /// Address of the agent: unix:/path/to/allostat.sock, http://host:port or https://host:port [default: the socket of
+    /// the default data directory; read commands then try http://127.0.0.1:9740; both only if owned by you or root]
     #[arg(long, global = true, env = "ALLOSTAT_ADDR", hide_env_values = true, value_name = "ADDR")]
     pub address: Option<Address>,
-    /// https://: the authorities, as PEM, that vouch for the agent [default: those of the system]
+    /// https://: trusted CA certificates, PEM [default: those of the system]
     #[arg(long, global = true, env = "ALLOSTAT_CA", hide_env_values = true, value_name = "FILE")]
     ca: Option<PathBuf>,
-    /// https://: the certificate, as PEM with its chain, that says who asks
+    /// https://: client certificate with its chain, PEM
     #[arg(long, global = true, env = "ALLOSTAT_CERT", hide_env_values = true, value_name = "FILE", requires = "key")]
     cert: Option<PathBuf>,
-    /// https://: its private key
+    /// https://: private key of the client certificate
     #[arg(long, global = true, env = "ALLOSTAT_KEY", hide_env_values = true, value_name = "FILE", requires = "cert")]
     key: Option<PathBuf>,
-    /// A file with the token that lets one act over https://, and over http:// on this host: its first line that is neither empty
-    /// nor a remark (#)
+    /// File with a token that allows all requests over https://, and over http:// on this host: its first line that is
+    /// not empty and not a comment (#)
     #[arg(long, global = true, env = "ALLOSTAT_TOKEN_FILE", hide_env_values = true, value_name = "FILE")]
     token_file: Option<PathBuf>,
 }

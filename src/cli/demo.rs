@@ -42,18 +42,22 @@ const REDRAW_EVERY: Duration = Duration::from_millis(500);
 const PRINT_EVERY: Duration = Duration::from_secs(5);
 const STOP_WITHIN: Duration = Duration::from_secs(10);
 
-/// See it work, with nothing set up
+/// Run a live demo that needs no setup
 ///
-/// An agent on 127.0.0.1 in a temporary directory runs a job that is built in (a steady service, a worker throttled by its
-/// quota, a leak that is OOM-killed and restarted, a batch of 50 ms tasks) and shows what each uses, and the GPUs of this host;
-/// where there are none, one that is scripted, and says so. Ctrl-C stops and removes everything it made. As root, and where a user's systemd hands them down, it uses cgroups; otherwise it says what
-/// cannot be measured, and goes on.
+/// Starts an agent on 127.0.0.1 in a temporary directory and runs a built-in job: a steady service, a worker throttled
+/// by its quota, a leak that is OOM killed and restarted, and a batch of 50 ms tasks. Shows the usage of each, and the
+/// GPUs of this host; on a host without GPUs a simulated one, marked as such.
+///
+/// Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's systemd
+/// delegates them; otherwise it names what cannot be measured, and continues.
+///
+/// Example: `allostat demo --duration 30s`
 #[derive(Debug, clap::Args)]
 pub struct Demo {
-    /// End by itself after so long: 30s, 2m
+    /// Stop after this time: 30s, 2m
     #[arg(long, value_name = "TIME")]
     duration: Option<String>,
-    /// Lines instead of a screen that is drawn again and again
+    /// Print lines instead of redrawing the screen
     #[arg(long)]
     plain: bool,
 }

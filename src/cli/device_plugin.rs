@@ -10,18 +10,18 @@ use crate::devices::{self, nvidia};
 use crate::host::clock::{Clock, SystemClock};
 use crate::telemetry::{LogLevel, chain, logging};
 
-/// Serve one of our device plugins to a Nomad client, which starts it itself
+/// Serve a device plugin of allostat to a Nomad client, which starts this command itself
 ///
-/// It speaks Nomad's device plugin protocol. Put a script into the client's plugin_dir that runs `allostat device-plugin nvidia`, or
-/// a link to allostat with `args = ["device-plugin", "nvidia"]` in its plugin stanza.
+/// Speaks Nomad's device plugin protocol. Put a script that runs `allostat device-plugin nvidia` into the client's
+/// plugin_dir, or a link to allostat with `args = ["device-plugin", "nvidia"]` in its plugin stanza.
 #[derive(Debug, clap::Args)]
 pub struct ServePlugin {
     #[arg(value_name = "NAME", value_parser = ["nvidia"])]
     name: String,
-    /// NVML, where the loader does not find libnvidia-ml.so.1 by itself
+    /// Path of NVML, if the loader does not find libnvidia-ml.so.1
     #[arg(long, value_name = "PATH", env = "ALLOSTAT_DEVICES_NVIDIA_LIBRARY", hide_env = true)]
     library: Option<PathBuf>,
-    /// UUIDs of GPUs that are not shown, separated by commas
+    /// UUIDs of GPUs to hide, separated by commas
     #[arg(long, value_name = "UUIDS", env = "ALLOSTAT_DEVICES_IGNORED", hide_env = true, value_delimiter = ',')]
     ignored: Vec<String>,
 }

@@ -6,10 +6,10 @@ use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 
-/// Show the devices of this host, how each is, and which tasks hold and use it
+/// Show the devices of this host, their health, and which tasks hold and use them
 #[derive(Debug, clap::Args)]
 pub struct Devices {
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

@@ -13,18 +13,20 @@ use crate::api::encode;
 /// How soon a Ctrl-C is seen.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Show what happened: of one alloc, or of all
+/// Show the events of one alloc, or of all
 ///
-/// With -f also what happens from then on, over restarts of the agent too, until Ctrl-C.
+/// With -f it follows new events across agent restarts, until Ctrl-C.
+///
+/// Examples: `allostat events 5f0d`, `allostat events -f`
 #[derive(Debug, clap::Args)]
 pub struct Events {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Go on with what happens, as it happens
+    /// Follow new events
     #[arg(short, long)]
     follow: bool,
-    /// As the API says it; with -f one event a line
+    /// Print the API's JSON; with -f one event per line
     #[arg(long)]
     json: bool,
 }

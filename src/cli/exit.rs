@@ -46,7 +46,7 @@ Exit codes:
   0   done
   1   failed
   2   wrong command line
-  65  a configuration or job file is wrong
+  65  invalid configuration or job file
   66  no such alloc, task or file
   69  the agent cannot be reached
   73  the agent cannot start: port in use, data directory locked, too few descriptors or threads

@@ -4,13 +4,15 @@ use super::Session;
 use super::exit::{CliResult, Exit};
 use crate::api::{Removed, encode};
 
-/// Remove ended allocs with their directories and logs; what they counted stays in the totals
+/// Garbage-collect ended allocs with their directories and logs; their totals are kept
+///
+/// Examples: `allostat gc`, `allostat gc --all`
 #[derive(Debug, clap::Args)]
 pub struct Gc {
-    /// An id, or a unique beginning of one; default: what the configured limits say
+    /// Alloc ID, or a unique ID prefix; default: allocs beyond the configured limits
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Every alloc that has ended
+    /// Collect every ended alloc
     #[arg(long, conflicts_with = "alloc")]
     all: bool,
 }

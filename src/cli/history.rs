@@ -12,34 +12,37 @@ use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// Show what has ended, ours and others': how, when, and what it used at its worst
+/// Show ended allocs, managed and observed: how and when they ended, and their peak usage
 ///
-/// The newest first. It is kept for days, over restarts of the agent (history.keep, history.max_bytes). With an ALLOC all that is known
-/// of its last end, and what each of its tasks used of what it might have used: of ours all attempts together, of others' the last life.
+/// Newest first. Records are retained for days, across agent restarts (history.keep, history.max_bytes). With ALLOC it
+/// shows all that is known of its last end, and the usage of each task relative to its limits: over all attempts of a
+/// managed task, over the last life of an observed one.
+///
+/// Example: `allostat history --failed --since 24h`
 #[derive(Debug, clap::Args)]
 pub struct History {
     /// An ID or its prefix, or the name of a job or an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Only of this workload (a job, a slice, a Compose project, a Slurm account: what `allostat top` calls WORKLOAD)
+    /// Only allocs of this workload (job, slice, Compose project, Slurm account: WORKLOAD in `allostat top`)
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
-    /// Only those that this one ran: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", value_parser = AllocSource::named)]
+    /// Only allocs of this source: managed, docker, systemd, kubernetes ...
+    #[arg(long, value_name = "SOURCE", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
-    /// Only what failed
+    /// Only failed allocs
     #[arg(long)]
     failed: bool,
-    /// Only what ended within: 30m, 24h, 7d
+    /// Only allocs that ended within this time: 30m, 24h, 7d
     #[arg(long, value_name = "AGO", value_parser = ago)]
     since: Option<String>,
-    /// Only what ended before: 30m, 24h, 7d ago
+    /// Only allocs that ended longer ago than this: 30m, 24h, 7d
     #[arg(long, value_name = "AGO", value_parser = ago)]
     until: Option<String>,
-    /// So many at most
+    /// Maximum number of allocs
     #[arg(short = 'n', long, value_name = "COUNT", default_value_t = 30, value_parser = clap::value_parser!(u16).range(1..=10_000))]
     limit: u16,
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

@@ -20,7 +20,7 @@ pub struct Variables {
     /// Set a variable of the job file; repeatable
     #[arg(long = "var", value_name = "NAME=VALUE")]
     var: Vec<String>,
-    /// Read variables from a file of lines NAME = VALUE (HCL or JSON); repeatable
+    /// Read variables from a file of NAME = VALUE lines (HCL or JSON); repeatable
     #[arg(long = "var-file", value_name = "FILE")]
     var_file: Vec<PathBuf>,
 }

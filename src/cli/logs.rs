@@ -14,23 +14,25 @@ use crate::host::http::Response;
 /// How soon it is looked again for what was written.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Show what a task wrote
+/// Show the output of a task
 ///
-/// With -f also what it writes from then on, over its restarts and those of the agent, until it is dead or Ctrl-C.
+/// With -f it follows new output across restarts of the task and the agent, until the task is dead or Ctrl-C.
+///
+/// Examples: `allostat logs 5f0d`, `allostat logs -f --stderr 5f0d web`
 #[derive(Debug, clap::Args)]
 pub struct Logs {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: String,
-    /// One of its tasks; default: the only one
+    /// Task of the alloc; default: the only one
     task: Option<String>,
-    /// Standard error instead of standard output
+    /// Show standard error instead of standard output
     #[arg(long)]
     stderr: bool,
-    /// Only the last lines
+    /// Show only the last lines
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<u64>,
-    /// Go on with what is written, as it is written
+    /// Follow new output
     #[arg(short, long)]
     follow: bool,
 }

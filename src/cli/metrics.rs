@@ -9,13 +9,17 @@ use crate::exporters::Format;
 use crate::model::text::terminal_lines;
 use crate::telemetry::chain;
 
-/// Print the exposition
+/// Print the metrics
 ///
-/// Of the running agent; where there is none of yours or root's, of one own pass over this host, the cgroups below cgroup.parent and what
-/// others run (observe.enabled), with what one look can tell. Without process_*, so that it fits into the directory of node_exporter's textfile collector.
+/// Prints the metrics of the running agent. If no agent of yours or root's runs, it samples this host once: the cgroups
+/// below cgroup.parent and observed workloads (observe.enabled), as far as one sample can tell.
+///
+/// The output has no process_*, so that it fits into the directory of node_exporter's textfile collector.
+///
+/// Example: `allostat metrics --openmetrics`
 #[derive(Debug, clap::Args)]
 pub struct Metrics {
-    /// OpenMetrics 1.0.0 instead of Prometheus text 0.0.4
+    /// Print OpenMetrics 1.0.0 instead of Prometheus text 0.0.4
     #[arg(long)]
     openmetrics: bool,
 }

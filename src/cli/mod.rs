@@ -54,8 +54,8 @@ pub use exit::{CliError, CliResult, EXIT_CODES, Exit};
 pub use output::say;
 use output::{Out, Paint, Style};
 
-/// Runs allocs on this host, measures each without a blind spot, and tells Prometheus, a terminal and a JSON API the
-/// same truth.
+/// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
+/// and a JSON API.
 #[derive(Debug, Parser)]
 #[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
 #[command(arg_required_else_help = true)]

@@ -9,10 +9,10 @@ use super::shape::{KeptFiles, NodeReport};
 /// Of supervisors that are not watched, this many lines.
 const STRAYS: usize = 10;
 
-/// Show this host, what can be measured on it and why the rest cannot, and the drivers
+/// Show this host, its drivers, what can be measured, and why the rest cannot
 #[derive(Debug, clap::Args)]
 pub struct Node {
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

@@ -12,14 +12,16 @@ use super::{Session, human};
 use crate::api::{JobText, Submitted, UnplacedGroup};
 use crate::jobspec::{self, Diagnostic, Inputs};
 
-/// Show what a job file would run, and what of it is ignored or refused
+/// Show what a job file would run, and which parts of it are ignored or refused
+///
+/// Example: `allostat plan web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct Plan {
-    /// HCL or JSON; - is standard input
+    /// Job file, HCL or JSON; - is standard input
     file: PathBuf,
     #[command(flatten)]
     variables: Variables,
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

@@ -6,13 +6,15 @@ use super::of_job::OneOrJob;
 use crate::api::encode;
 
 /// Restart the running tasks of an alloc
+///
+/// Examples: `allostat restart web`, `allostat restart --job web`
 #[derive(Debug, clap::Args)]
 pub struct Restart {
     #[command(flatten)]
     of: OneOrJob,
-    /// One of its tasks; default: each that runs, in its place
+    /// Task to restart; default: every running task, in place
     task: Option<String>,
-    /// All tasks, ended ones too, in the order of their lifecycle; an alloc that has ended as well
+    /// Restart all tasks, ended ones too, in lifecycle order; also an alloc that has ended
     #[arg(long, conflicts_with = "task")]
     all: bool,
 }

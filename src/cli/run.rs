@@ -12,17 +12,19 @@ use crate::api::Submitted;
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
-/// Submit a job file and show its lifecycle
+/// Submit a job file and show its progress
 ///
-/// A batch job: until it is done, with its result as exit code. A service: until it runs. Over restarts of the agent too.
-/// Ctrl-C detaches; the job goes on.
+/// Waits until a batch job is done, and exits with its result, or until a service runs. Keeps waiting across agent
+/// restarts. Ctrl-C detaches; the job continues.
+///
+/// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
 pub struct Run {
-    /// HCL or JSON; - is standard input
+    /// Job file, HCL or JSON; - is standard input
     file: PathBuf,
     #[command(flatten)]
     variables: Variables,
-    /// Submit and return; prints the ids of the new allocs
+    /// Submit and return; print the IDs of the new allocs
     #[arg(long)]
     detach: bool,
 }

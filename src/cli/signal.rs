@@ -8,14 +8,16 @@ use crate::jobspec::nearest::nearest;
 use crate::model::signal;
 
 /// Send a signal to the main processes of an alloc
+///
+/// Example: `allostat signal -s SIGUSR1 5f0d`
 #[derive(Debug, clap::Args)]
 pub struct Signal {
-    /// SIGHUP, SIGUSR1 ...
+    /// Signal to send: SIGHUP, SIGUSR1 ...
     #[arg(short, long, default_value = "SIGHUP", value_name = "NAME", value_parser = known)]
     signal: String,
     #[command(flatten)]
     of: OneOrJob,
-    /// One of its tasks; default: all
+    /// Task to signal; default: all tasks
     task: Option<String>,
 }
 

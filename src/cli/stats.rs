@@ -10,16 +10,16 @@ use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
-/// Show what every task uses, or of one alloc everything, as a whole and by task
+/// Show the usage of every task, or of one alloc in detail
 ///
-/// Of one: all attempts together, the running one included. Of all: the table of `allostat top --once`, of two looks a second apart;
-/// where no agent runs it looks itself.
+/// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. Without: the table of
+/// `allostat top --once`, from two samples one second apart. If no agent runs, the command samples the host itself.
 #[derive(Debug, clap::Args)]
 pub struct Stats {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

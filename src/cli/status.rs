@@ -14,18 +14,20 @@ use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
-/// Show all allocs, or one with its tasks and newest events
+/// Show all allocs, or one with its tasks and latest events
 ///
 /// Several allocs of one name are listed.
+///
+/// Examples: `allostat status`, `allostat status web`
 #[derive(Debug, clap::Args)]
 pub struct Status {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
-    #[arg(long, value_name = "WHO", conflicts_with = "alloc", value_parser = AllocSource::named)]
+    /// Only allocs of this source: managed, docker, systemd, kubernetes ...
+    #[arg(long, value_name = "SOURCE", conflicts_with = "alloc", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
-    /// As the API says it
+    /// Print the API's JSON
     #[arg(long)]
     json: bool,
 }

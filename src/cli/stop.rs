@@ -18,19 +18,21 @@ const AT_ONCE: usize = 32;
 
 /// Stop allocs, and wait until they have ended
 ///
-/// Over restarts of the agent too. Ctrl-C ends the waiting, not the stop.
+/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the stop.
+///
+/// Examples: `allostat stop 5f0d`, `allostat stop --job web`
 #[derive(Debug, clap::Args)]
 pub struct Stop {
     /// IDs or their prefixes, jobs, or names of allocs (web.app[0])
     #[arg(required_unless_present_any = ["all", "job"], value_parser = super::alloc_id)]
     allocs: Vec<String>,
-    /// Every alloc of this agent's that has not ended
+    /// Stop every managed alloc that has not ended
     #[arg(long, conflicts_with = "allocs")]
     all: bool,
-    /// Every alloc of this job that has not ended
+    /// Stop every alloc of this job that has not ended
     #[arg(long, value_name = "NAME", conflicts_with_all = ["allocs", "all"])]
     job: Option<String>,
-    /// Request it and return
+    /// Return without waiting
     #[arg(long)]
     detach: bool,
     #[command(flatten)]

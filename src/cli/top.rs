@@ -33,31 +33,34 @@ use super::exit::{CliResult, Exit};
 use feed::Feed;
 use lines::{Choice, Grouping};
 
-/// See what everything on this host uses, live
+/// Show the live usage of everything on this host
 ///
-/// Tasks of the agent's and what others run (services, containers, pods, cgroups), with CPU, memory, pressure and I/O; `?` lists the
-/// keys, `q` leaves. Where no agent runs it looks itself, and writes nowhere. In a pipe: once.
+/// Shows managed tasks and observed workloads (services, containers, pods, cgroups) with CPU, memory, pressure and I/O.
+/// `?` lists the keys, `q` quits. If no agent runs, it samples the host itself and writes no files. In a pipe it prints
+/// once.
+///
+/// Example: `allostat top --sort memory --group workload`
 #[derive(Debug, clap::Args)]
 pub struct Top {
-    /// A plain table, once; what the whole host uses in one line above it, on standard error
+    /// Print a plain table once, with the usage of the whole host in one line above it on standard error
     #[arg(long)]
     once: bool,
-    /// What every alloc uses, as /v1/stats says it, once
+    /// Print the usage of every alloc as JSON once, as in /v1/stats
     #[arg(long, conflicts_with = "once")]
     json: bool,
     /// Sort by this column: cpu, memory, %mem, peak, read/s, name ...
     #[arg(long, value_name = "COLUMN", default_value = "cpu", value_parser = column)]
     sort: usize,
-    /// Only those that have these words in name, source, workload or state
+    /// Only rows with these words in name, source, workload or state
     #[arg(long, value_name = "WORDS", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Without what has ended
+    /// Hide ended allocs
     #[arg(long)]
     running: bool,
-    /// Between two looks: 500ms, 1s, 10s
+    /// Refresh interval: 500ms, 1s, 10s
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = interval)]
     interval: Duration,
-    /// Put rows under headings: workload, source
+    /// Group rows by: workload, source
     #[arg(long, value_name = "BY", value_parser = grouping, default_value = "none", hide_default_value = true)]
     group: Grouping,
 }

@@ -9,8 +9,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "enabled",
         env: "ALLOSTAT_OBSERVE",
-        about: "Whether allocs that others run (services, containers, pods, jobs, plain cgroups) are shown beside our own. They are \
-                read and nothing else.",
+        about: "Observe allocs of other runtimes (services, containers, pods, jobs, plain cgroups) beside managed \
+                ones. They are only read.",
         kind: Kind::Bool(|c, on| c.observe.enabled = on),
         get: |c| Some(c.observe.enabled.to_string()),
     },
@@ -18,7 +18,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "sources",
         env: "ALLOSTAT_OBSERVE_SOURCES",
-        about: "Whose: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all.",
+        about: "Sources to observe: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, \
+                cgroup. Default: all.",
         kind: Kind::Texts(|c, words| {
             c.observe.sources = observed_sources(&words)?;
             Ok(())
@@ -29,8 +30,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "processes",
         env: "ALLOSTAT_OBSERVE_PROCESSES",
-        about: "Whether processes in no cgroup of their own are shown as well, by process group. Each process of the host is looked at \
-                each second for that.",
+        about: "Observe processes without a cgroup of their own as well, by process group. This reads each process \
+                of the host every second.",
         kind: Kind::Bool(|c, on| c.observe.processes = on),
         get: |c| Some(c.observe.processes.to_string()),
     },
@@ -38,8 +39,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "include",
         env: "ALLOSTAT_OBSERVE_INCLUDE",
-        about: "Those that are shown: ids, as `allostat status` has them; image:registry.example/ci-*; label:com.example.team=core. * is any \
-                text. Default: all.",
+        about: "Allocs to observe: IDs, as in `allostat status`; image:registry.example/ci-*; \
+                label:com.example.team=core. * is any text. Default: all.",
         kind: Kind::Texts(|c, texts| {
             c.observe.include = each(&texts, ObservedPattern::parse)?;
             Ok(())
@@ -50,7 +51,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "exclude",
         env: "ALLOSTAT_OBSERVE_EXCLUDE",
-        about: "Those that are not, whatever the other list says; written likewise. Default: none.",
+        about: "Allocs not to observe, even if in the other list; same syntax. Default: none.",
         kind: Kind::Texts(|c, texts| {
             c.observe.exclude = each(&texts, ObservedPattern::parse)?;
             Ok(())
@@ -61,8 +62,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "workloads",
         env: "ALLOSTAT_OBSERVE_WORKLOADS",
-        about: "Which workload those are of whose names come once; the first that fits: \"cgroup:/ci/* -> ci\", or by what a label says: \
-                \"label:com.example.job=* -> label:com.example.project\". Default: none, each as its source names it.",
+        about: "Workload of allocs whose names are used once, by the first rule that matches: \"cgroup:/ci/* -> \
+                ci\", or from a label: \"label:com.example.job=* -> label:com.example.project\". Default: none, the \
+                name that the source gives.",
         kind: Kind::Texts(|c, texts| {
             c.observe.workloads = each(&texts, WorkloadRule::parse)?;
             Ok(())
@@ -73,8 +75,9 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "parents",
         env: "ALLOSTAT_OBSERVE_PARENTS",
-        about: "Paths of cgroups above those of tasks (slices, users, parents of containers) that are shown as allostat_parent_* though \
-                they have no limit of memory or CPU time of their own; * is any text. Default: none; those with a limit always are.",
+        about: "Parent cgroups (slices, users, parents of containers) to expose as allostat_parent_* although they \
+                have no memory or CPU limit of their own; * is any text. Default: none; those with a limit are \
+                always exposed.",
         kind: Kind::Texts(|c, patterns| {
             c.observe.parents = patterns;
             Ok(())
@@ -85,7 +88,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "max_allocs",
         env: "ALLOSTAT_OBSERVE_MAX_ALLOCS",
-        about: "So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out.",
+        about: "Maximum number of observed tasks to expose. Those above it are counted in allostat_observed_left_out.",
         kind: Kind::Whole(0, 100_000, |c, n| c.observe.max_allocs = size(n)),
         get: |c| Some(c.observe.max_allocs.to_string()),
     },
@@ -93,7 +96,7 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "labels",
         env: "ALLOSTAT_OBSERVE_LABELS",
-        about: "Labels of containers and annotations of pods that are shown on allostat_alloc_info: com.example/team is \
+        about: "Container labels and pod annotations to expose on allostat_alloc_info: com.example/team is \
                 label_com_example_team. Default: none.",
         kind: Kind::Texts(|c, names| {
             c.observe.labels = names;
@@ -105,7 +108,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "docker_socket",
         env: "ALLOSTAT_OBSERVE_DOCKER_SOCKET",
-        about: "Where Docker is asked for names of containers and for how they ended. It is not believed if it is neither root's nor ours.",
+        about: "Docker socket, for names of containers and how they ended. Ignored unless it belongs to root or to \
+                the agent's user.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.docker_socket = path)),
         get: |c| Some(c.observe.docker_socket.display().to_string()),
     },
@@ -113,8 +117,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "observe",
         key: "root",
         env: "ALLOSTAT_OBSERVE_ROOT",
-        about: "Where the host's files are: /run and /var, which name containers, and /etc/os-release. For an agent in a container that \
-                has them mounted elsewhere than at /.",
+        about: "Root of the host's files: /run and /var, which name containers, and /etc/os-release. For an agent in \
+                a container that has them mounted elsewhere than at /.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.observe.root = path)),
         get: |c| Some(c.observe.root.display().to_string()),
     },

@@ -20,8 +20,8 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "endpoint",
         env: "OTEL_EXPORTER_OTLP_ENDPOINT",
-        about: "Where metrics, logs and traces are pushed: http://host:port or https://host:port, to /v1/metrics, /v1/logs and /v1/traces below \
-                it. Default: nowhere, and nothing is pushed.",
+        about: "Endpoint for metrics, logs and traces: http://host:port or https://host:port, with /v1/metrics, \
+                /v1/logs and /v1/traces below it. Default: none, nothing is pushed.",
         kind: Kind::Text(|c, text| otlp::endpoint(text, true).map(|endpoint| c.otlp.endpoint = Some(endpoint))),
         get: |c| c.otlp.endpoint.as_ref().map(ToString::to_string),
     },
@@ -29,7 +29,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "disabled",
         env: "OTEL_SDK_DISABLED",
-        about: "true: nothing is pushed, whatever endpoints are set; in a destination, not there.",
+        about: "true: push nothing, whatever endpoints are set; in a destination, nothing to it.",
         kind: Kind::Bool(|c, on| c.otlp.disabled = on),
         get: |c| Some(c.otlp.disabled.to_string()),
     },
@@ -48,7 +48,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "insecure",
         env: "OTEL_EXPORTER_OTLP_INSECURE",
-        about: "Of gRPC, where the endpoint is host:port alone: whether that is http rather than https.",
+        about: "gRPC, with an endpoint of host:port alone: use http rather than https.",
         kind: Kind::Bool(|c, on| c.otlp.insecure = on),
         get: |c| Some(c.otlp.insecure.to_string()),
     },
@@ -56,7 +56,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "certificate",
         env: "OTEL_EXPORTER_OTLP_CERTIFICATE",
-        about: "https: the authorities that are believed, PEM. Read anew for each connection. Default: those of the system.",
+        about: "https: trusted CA certificates, PEM. Reloaded for each connection. Default: those of the system.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.certificate = Some(path))),
         get: |c| shown(c.otlp.certificate.as_deref()),
     },
@@ -64,7 +64,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "client_certificate",
         env: "OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE",
-        about: "https: what is shown to a collector that asks for it, PEM with its chain.",
+        about: "https: client certificate for a collector that requires one, PEM with its chain.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_certificate = Some(path))),
         get: |c| shown(c.otlp.client_certificate.as_deref()),
     },
@@ -72,7 +72,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "client_key",
         env: "OTEL_EXPORTER_OTLP_CLIENT_KEY",
-        about: "Its key, PEM.",
+        about: "https: key of the client certificate, PEM.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.otlp.client_key = Some(path))),
         get: |c| shown(c.otlp.client_key.as_deref()),
     },
@@ -80,7 +80,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "headers",
         env: "OTEL_EXPORTER_OTLP_HEADERS",
-        about: "Sent with each request: name=value, separated by commas, values percent-encoded.",
+        about: "Headers of each request: name=value, separated by commas, values percent-encoded.",
         kind: Kind::Text(|c, text| otlp::headers(text).map(|headers| c.otlp.headers = headers)),
         get: |c| Some(&c.otlp.headers).filter(|headers| !headers.is_empty()).map(|headers| otlp::joined(headers)),
     },
@@ -88,7 +88,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "timeout",
         env: "OTEL_EXPORTER_OTLP_TIMEOUT",
-        about: "How long one request may take. In the environment a number is milliseconds.",
+        about: "Timeout of one request. In the environment a number is milliseconds.",
         kind: Kind::Text(|c, text| {
             c.otlp.timeout = millis(text, Duration::from_millis(100), Duration::from_secs(600))?;
             Ok(())
@@ -110,8 +110,8 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "temporality_preference",
         env: "OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE",
-        about: "What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: \
-                histograms as delta, sums as cumulative.",
+        about: "Temporality of sums and histograms. cumulative: since their start; delta: since the last export that \
+                the collector accepted; lowmemory: histograms as delta, sums as cumulative.",
         kind: Kind::Text(|c, text| {
             c.otlp.temporality = word(&text.to_lowercase(), otlp::Temporality::ALL, otlp::Temporality::as_str)?;
             Ok(())
@@ -122,8 +122,8 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "default_histogram_aggregation",
         env: "OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION",
-        about: "explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer ones, as native histograms \
-                have them.",
+        about: "explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer \
+                buckets, as in native histograms.",
         kind: Kind::Text(|c, text| {
             c.otlp.aggregation =
                 word(&text.to_lowercase(), otlp::HistogramAggregation::ALL, otlp::HistogramAggregation::as_str)?;
@@ -135,7 +135,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "flat",
         env: "ALLOSTAT_OTLP_FLAT",
-        about: "Whether what a resource says stands on each of its points as well: for stores that keep nothing of a resource.",
+        about: "Repeat resource attributes on each of its points, for stores that drop resources.",
         kind: Kind::Bool(|c, on| c.otlp.flat = on),
         get: |c| Some(c.otlp.flat.to_string()),
     },
@@ -143,7 +143,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "interval",
         env: "OTEL_METRIC_EXPORT_INTERVAL",
-        about: "How often points are made. In the environment a number is milliseconds.",
+        about: "Export interval. In the environment a number is milliseconds.",
         kind: Kind::Text(|c, text| {
             c.otlp.interval = millis(text, Duration::from_millis(100), A_DAY)?;
             Ok(())
@@ -165,7 +165,8 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "resource_attributes",
         env: "OTEL_RESOURCE_ATTRIBUTES",
-        about: "On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays.",
+        about: "Attributes of every resource: key=value, separated by commas, percent-encoded. Attributes that the \
+                agent sets itself win.",
         kind: Kind::Text(|c, text| otlp::pairs(text).map(|attributes| c.otlp.resource_attributes = attributes)),
         get: |c| Some(&c.otlp.resource_attributes).filter(|all| !all.is_empty()).map(|all| otlp::joined(all)),
     },
@@ -173,7 +174,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "queue_bytes",
         env: "ALLOSTAT_OTLP_QUEUE_BYTES",
-        about: "What waits for the collector, in the data directory, takes no more than this: the oldest goes.",
+        about: "Maximum size of the queue for the collector, in the data directory: the oldest points are dropped.",
         kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.otlp.queue_bytes = n),
         get: |c| Some(c.otlp.queue_bytes.to_string()),
     },
@@ -181,7 +182,7 @@ pub(super) static OTLP: &[Setting] = &[
         stanza: STANZA,
         key: "queue_age",
         env: "ALLOSTAT_OTLP_QUEUE_AGE",
-        about: "What waited for longer goes.",
+        about: "Maximum age of queued points: older ones are dropped.",
         kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
         get: |c| Some(short(c.otlp.queue_age)),
     },

@@ -36,7 +36,7 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "data_dir",
         env: "ALLOSTAT_DATA_DIR",
-        about: "State, task directories, logs and the Unix socket. One agent at a time.",
+        about: "State, task directories, logs and the Unix socket. Only one agent can use it at a time.",
         kind: Kind::Text(|c, text| absolute(text).map(|dir| c.data_dir = dir)),
         get: |c| Some(c.data_dir.display().to_string()),
     },
@@ -44,7 +44,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "listen",
         env: "ALLOSTAT_LISTEN",
-        about: "Where HTTP is served, by itself plain and what telemetry.public says. \"none\": only the Unix socket.",
+        about: "Address of the HTTP listener: plain HTTP by default, with the access that telemetry.public gives. \
+                \"none\": only the Unix socket.",
         kind: Kind::Text(|c, text| {
             c.api.listen = if text == "none" { None } else { Some(listen_address(text)?) };
             Ok(())
@@ -55,7 +56,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "socket",
         env: "ALLOSTAT_SOCKET",
-        about: "The Unix socket, for acting and reading logs. Default: allostat.sock in the data directory.",
+        about: "Path of the Unix socket, which allows all requests (run, stop, logs, ...). Default: allostat.sock in \
+                the data directory.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.socket = Some(path))),
         get: |c| c.api.socket.as_ref().map(|p| p.display().to_string()),
     },
@@ -63,8 +65,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "socket_group",
         env: "ALLOSTAT_SOCKET_GROUP",
-        about: "A group whose members may use the Unix socket as its owner may: whoever can, can run programs as the agent's user. \
-                Default: none.",
+        about: "Group whose members may use the Unix socket like its owner: they can run programs as the agent's \
+                user. Default: none.",
         kind: Kind::Text(|c, text| {
             c.api.socket_group = Some(text.to_owned()).filter(|name| !name.is_empty());
             Ok(())
@@ -75,8 +77,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "web_config_file",
         env: "ALLOSTAT_WEB_CONFIG_FILE",
-        about: "TLS, certificates of clients and passwords of HTTP, in the format of Prometheus's web configuration file. Read anew \
-                when it or a file that it names changes. Default: none, HTTP is plain.",
+        about: "TLS, client certificates and passwords of HTTP, in the format of Prometheus's web configuration \
+                file. Reloaded when it or a file that it names changes. Default: none, plain HTTP.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.web_config_file = Some(path))),
         get: |c| c.api.web_config_file.as_ref().map(|p| p.display().to_string()),
     },
@@ -84,8 +86,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "token_file",
         env: "ALLOSTAT_AGENT_TOKEN_FILE",
-        about: "Tokens, one on each line: who sends one (Authorization: Bearer) over https or from this host may do all that the Unix \
-                socket allows. Read anew when it changes. Default: none.",
+        about: "File of tokens, one per line. A client that sends one (Authorization: Bearer) over https or from \
+                this host may do everything that the Unix socket allows. Reloaded on change. Default: none.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.api.token_file = Some(path))),
         get: |c| c.api.token_file.as_ref().map(|p| p.display().to_string()),
     },
@@ -93,8 +95,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "acting_certificates",
         env: "ALLOSTAT_ACTING_CERTIFICATES",
-        about: "Names (DNS, IP, mail, URI) of certificates whose owners may do all that the Unix socket allows; \"*\": of each that the \
-                web configuration verifies. Default: none.",
+        about: "Names (DNS, IP, mail, URI) of client certificates that may do everything that the Unix socket \
+                allows. \"*\": every certificate that the web configuration verifies. Default: none.",
         kind: Kind::Texts(|c, names| {
             c.api.acting_certificates = names;
             Ok(())
@@ -105,8 +107,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "host_names",
         env: "ALLOSTAT_HOST_NAMES",
-        about: "Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be \
-                asked. \"*.cluster.example\": any name below that domain, where nobody else gives names.",
+        about: "Host names that HTTP requests may use, besides loopback, the address, this host's name and the names \
+                of its certificate. \"*.cluster.example\": any name below a domain in which only you assign names.",
         kind: Kind::Texts(|c, names| {
             let is_wrong = |name: &&String| {
                 let of_domain = name.strip_prefix("*.");
@@ -128,7 +130,7 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "max_connections",
         env: "ALLOSTAT_MAX_CONNECTIONS",
-        about: "At most so many connections on HTTP, and as many on the Unix socket.",
+        about: "Maximum number of connections on HTTP, and of connections on the Unix socket.",
         kind: Kind::Whole(1, 100_000, |c, n| c.api.max_connections = size(n)),
         get: |c| Some(c.api.max_connections.to_string()),
     },
@@ -136,8 +138,8 @@ static OURS: &[Setting] = &[
         stanza: "agent",
         key: "memory_limit_mib",
         env: "ALLOSTAT_MEMORY_LIMIT_MIB",
-        about: "Memory that the agent keeps below, in MiB: near it, it leaves out observed workloads, then details. Its cgroup's limit \
-                counts as well. 0: that alone.",
+        about: "Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The \
+                limit of its cgroup applies as well. 0: only that of its cgroup.",
         kind: Kind::Whole(0, 1_000_000, |c, n| c.memory_limit_mib = n),
         get: |c| Some(c.memory_limit_mib.to_string()),
     },
@@ -145,7 +147,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "tick",
         env: "ALLOSTAT_TICK",
-        about: "How often every task and the host are read.",
+        about: "Sampling interval of all tasks and the host.",
         kind: Kind::Duration(Duration::from_millis(100), Duration::from_secs(60), |c, d| c.telemetry.tick = d),
         get: |c| Some(short(c.telemetry.tick)),
     },
@@ -153,7 +155,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "retention",
         env: "ALLOSTAT_RETENTION",
-        about: "How long the final series of an ended task stay at least.",
+        about: "Minimum retention of the final series of an ended task.",
         kind: Kind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.least = d),
         get: |c| Some(short(c.telemetry.retention.least)),
     },
@@ -161,7 +163,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "retention_max",
         env: "ALLOSTAT_RETENTION_MAX",
-        about: "How long they stay at most while a known scraper has not fetched them.",
+        about: "Maximum retention of final series that a known scraper has not read.",
         kind: Kind::Duration(Duration::ZERO, A_DAY, |c, d| c.telemetry.retention.most = d),
         get: |c| Some(short(c.telemetry.retention.most)),
     },
@@ -169,7 +171,8 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "churn_limit",
         env: "ALLOSTAT_CHURN_LIMIT",
-        about: "New allocs of one workload an hour that get series of their own; those above it are one row, alloc_id=\"_overflow\". 0: no limit.",
+        about: "New allocs per workload and hour that get their own series. Allocs above it share one row, \
+                alloc_id=\"_overflow\". 0: no limit.",
         kind: Kind::Whole(0, 1_000_000, |c, n| c.telemetry.churn_limit = u32::try_from(n).unwrap_or(u32::MAX)),
         get: |c| Some(c.telemetry.churn_limit.to_string()),
     },
@@ -177,8 +180,8 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "profile",
         env: "ALLOSTAT_PROFILE",
-        about: "How many series /metrics has. \"lean\": what alerts need; \"standard\": what boards need, at most 45 of a task and its alloc; \
-                \"full\": everything. `allostat catalogue --profile` lists each.",
+        about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 45 \
+                series for a task and its alloc; \"full\": everything. `allostat catalogue --profile` lists each.",
         kind: Kind::Text(|c, text| {
             c.selection.profile = word(text, Profile::ALL, Profile::as_str)?;
             Ok(())
@@ -189,8 +192,8 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "include",
         env: "ALLOSTAT_INCLUDE",
-        about: "Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: \
-                allostat_task_page_faults_total{kind=\"major\"}.",
+        about: "Metrics to expose in addition to the profile: names, or anchored regular expressions of names, \
+                optionally with a label: allostat_task_page_faults_total{kind=\"major\"}.",
         kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.include = patterns)),
         get: |c| written(&c.selection.include),
     },
@@ -198,7 +201,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "exclude",
         env: "ALLOSTAT_EXCLUDE",
-        about: "Metrics that are not there, whatever the profile and telemetry.include say; written likewise.",
+        about: "Metrics not to expose, even if in the profile or in telemetry.include; same syntax.",
         kind: Kind::Texts(|c, texts| catalogue::patterns(&texts).map(|patterns| c.selection.exclude = patterns)),
         get: |c| written(&c.selection.exclude),
     },
@@ -206,8 +209,8 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "public",
         env: "ALLOSTAT_TELEMETRY_PUBLIC",
-        about: "What plain HTTP tells everybody who can connect. \"metrics\": /metrics and health; \"read\": what the commands read as \
-                well, without users, processes and places on this host; \"none\": health.",
+        about: "What plain HTTP exposes to every client. \"metrics\": /metrics and health; \"read\": also what the \
+                read commands need, without users, processes and paths of this host; \"none\": health.",
         kind: Kind::Text(|c, text| {
             c.api.public = Public::parse(text).ok_or_else(|| {
                 let known = Public::ALL.map(Public::as_str).join(", ");
@@ -221,7 +224,8 @@ static OURS: &[Setting] = &[
         stanza: "cgroup",
         key: "parent",
         env: "ALLOSTAT_CGROUP_PARENT",
-        about: "Tasks get cgroups <parent>/<alloc>/<task>. Default: in a scope of their own under systemd, else /allostat.",
+        about: "Parent cgroup of tasks, which get <parent>/<alloc>/<task>. Default: a scope of its own under \
+                systemd, else /allostat.",
         kind: Kind::Text(|c, text| cgroup_parent(text).map(|parent| c.cgroup.parent = Some(parent))),
         get: |c| c.cgroup.parent.clone(),
     },
@@ -229,8 +233,9 @@ static OURS: &[Setting] = &[
         stanza: "cgroup",
         key: "peak_window_v1",
         env: "ALLOSTAT_CGROUP_PEAK_WINDOW_V1",
-        about: "cgroup v1: the peak of the last minute, by resetting memory.max_usage_in_bytes of our cgroups each 5 s. \
-                Others who read that file then see no lifetime peak; ours stays right. cgroup v2 needs no such thing.",
+        about: "cgroup v1: measure the peak of the last minute by resetting memory.max_usage_in_bytes of managed \
+                cgroups every 5 s. Other readers of that file then see no lifetime peak; the agent's stays correct. \
+                Not needed on cgroup v2.",
         kind: Kind::Bool(|c, on| c.cgroup.peak_window_v1 = on),
         get: |c| Some(c.cgroup.peak_window_v1.to_string()),
     },
@@ -238,8 +243,8 @@ static OURS: &[Setting] = &[
         stanza: "collectors",
         key: "kernel_pass",
         env: "ALLOSTAT_KERNEL_PASS",
-        about: "Measure cgroups by a program inside the kernel, where the agent may load one (CAP_BPF and CAP_PERFMON): the same \
-                values at a fraction of the CPU. \"false\": everything is read from files.",
+        about: "Read cgroups with a BPF program in the kernel, if the agent may load one (CAP_BPF and CAP_PERFMON): \
+                the same values at a fraction of the CPU cost. \"false\": read everything from files.",
         kind: Kind::Bool(|c, on| c.collectors.kernel_pass = on),
         get: |c| Some(c.collectors.kernel_pass.to_string()),
     },
@@ -247,8 +252,9 @@ static OURS: &[Setting] = &[
         stanza: "collectors",
         key: "kernel_ends",
         env: "ALLOSTAT_KERNEL_ENDS",
-        about: "Let programs inside the kernel tell how what others run ended and what it had used, however short it was: beside \
-                kernel_pass, with the same rights. \"false\": what was read last is what is known.",
+        about: "Record with BPF programs in the kernel how observed tasks ended and what they had used, however \
+                short they lived. Works beside kernel_pass, with the same capabilities. \"false\": only the last \
+                sample is known.",
         kind: Kind::Bool(|c, on| c.collectors.kernel_ends = on),
         get: |c| Some(c.collectors.kernel_ends.to_string()),
     },
@@ -256,7 +262,8 @@ static OURS: &[Setting] = &[
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",
-        about: "raw_exec runs programs; mock runs nothing, for tests. None, or \"none\": this agent starts nothing.",
+        about: "Enabled drivers: raw_exec runs programs; mock runs nothing, for tests. Empty, or \"none\": this \
+                agent starts no tasks.",
         kind: Kind::Texts(|c, mut names| {
             names.retain(|name| name != "none");
             if let Some(name) = names.iter().find(|name| !drivers::names().contains(&name.as_str())) {
@@ -271,7 +278,7 @@ static OURS: &[Setting] = &[
         stanza: "fingerprint",
         key: "allowlist",
         env: "ALLOSTAT_FINGERPRINT_ALLOWLIST",
-        about: "Which fingerprinters look at the host: arch, cgroup, cpu, ... Default: all.",
+        about: "Fingerprinters to run: arch, cgroup, cpu, ... Default: all.",
         kind: Kind::Texts(|c, names| {
             c.fingerprint.allowlist = fingerprinters(names)?;
             Ok(())
@@ -282,7 +289,7 @@ static OURS: &[Setting] = &[
         stanza: "fingerprint",
         key: "denylist",
         env: "ALLOSTAT_FINGERPRINT_DENYLIST",
-        about: "Which do not, whatever the other list says. Default: none.",
+        about: "Fingerprinters not to run, even if in the allowlist. Default: none.",
         kind: Kind::Texts(|c, names| {
             c.fingerprint.denylist = fingerprinters(names)?;
             Ok(())
@@ -293,7 +300,8 @@ static OURS: &[Setting] = &[
         stanza: "gc",
         key: "max_terminal",
         env: "ALLOSTAT_GC_MAX_TERMINAL",
-        about: "Ended allocs that are kept; the oldest above it go, once their final series were fetched.",
+        about: "Maximum number of ended allocs. Above it the oldest are garbage-collected, once their final series \
+                were read.",
         kind: Kind::Whole(0, 1_000_000, |c, n| c.gc.max_terminal = size(n)),
         get: |c| Some(c.gc.max_terminal.to_string()),
     },
@@ -301,7 +309,8 @@ static OURS: &[Setting] = &[
         stanza: "gc",
         key: "max_age",
         env: "ALLOSTAT_GC_MAX_AGE",
-        about: "Allocs that ended longer ago than this go, once their final series were fetched. Default: none.",
+        about: "Garbage-collect allocs that ended longer ago than this, once their final series were read. Default: \
+                none.",
         kind: Kind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.gc.max_age = Some(d)),
         get: |c| c.gc.max_age.map(short),
     },
@@ -309,7 +318,8 @@ static OURS: &[Setting] = &[
         stanza: "gc",
         key: "disk_used_percent",
         env: "ALLOSTAT_GC_DISK_USED_PERCENT",
-        about: "The data directory's file system is fuller than this: the oldest ended allocs go. 100: never.",
+        about: "Garbage-collect the oldest ended allocs if the file system of the data directory is fuller than \
+                this. 100: never.",
         kind: Kind::Whole(1, 100, |c, n| c.gc.disk_used_percent = n),
         get: |c| Some(c.gc.disk_used_percent.to_string()),
     },
@@ -317,7 +327,7 @@ static OURS: &[Setting] = &[
         stanza: "gc",
         key: "inodes_used_percent",
         env: "ALLOSTAT_GC_INODES_USED_PERCENT",
-        about: "The same of its inodes.",
+        about: "The same for its inodes.",
         kind: Kind::Whole(1, 100, |c, n| c.gc.inodes_used_percent = n),
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
     },
@@ -325,7 +335,8 @@ static OURS: &[Setting] = &[
         stanza: "history",
         key: "keep",
         env: "ALLOSTAT_HISTORY_KEEP",
-        about: "How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all.",
+        about: "Retention of the history of ended allocs, managed and observed, for `allostat history`. 0s: no \
+                history.",
         kind: Kind::Duration(Duration::ZERO, TEN_YEARS, |c, d| c.history.keep = d),
         get: |c| Some(short(c.history.keep)),
     },
@@ -333,7 +344,7 @@ static OURS: &[Setting] = &[
         stanza: "history",
         key: "max_bytes",
         env: "ALLOSTAT_HISTORY_MAX_BYTES",
-        about: "They take no more than this in the data directory: the oldest go.",
+        about: "Maximum size of the history in the data directory: the oldest records are dropped.",
         kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.history.max_bytes = n),
         get: |c| Some(c.history.max_bytes.to_string()),
     },
@@ -341,7 +352,7 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "nvidia",
         env: "ALLOSTAT_DEVICES_NVIDIA",
-        about: "Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing.",
+        about: "Detect NVIDIA GPUs. On a host without GPUs this costs nothing.",
         kind: Kind::Bool(|c, on| c.devices.nvidia = on),
         get: |c| Some(c.devices.nvidia.to_string()),
     },
@@ -349,7 +360,8 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "nvidia_isolated",
         env: "ALLOSTAT_DEVICES_NVIDIA_ISOLATED",
-        about: "Whether NVIDIA's library is loaded in a process of its own, which is run again where it dies. Otherwise the agent dies with it.",
+        about: "Load NVIDIA's library in a separate process, which is restarted if it crashes. Otherwise a crash \
+                ends the agent too.",
         kind: Kind::Bool(|c, on| c.devices.nvidia_isolated = on),
         get: |c| Some(c.devices.nvidia_isolated.to_string()),
     },
@@ -357,7 +369,7 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "nvidia_library",
         env: "ALLOSTAT_DEVICES_NVIDIA_LIBRARY",
-        about: "NVML, where the loader does not find libnvidia-ml.so.1 by itself.",
+        about: "Path of NVML, if the loader does not find libnvidia-ml.so.1.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.gpus.library = Some(path))),
         get: |c| c.devices.gpus.library.as_ref().map(|path| path.display().to_string()),
     },
@@ -365,7 +377,7 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "ignored",
         env: "ALLOSTAT_DEVICES_IGNORED",
-        about: "UUIDs of GPUs that are neither shown nor given to tasks.",
+        about: "UUIDs of GPUs that are neither exposed nor assigned to tasks.",
         kind: Kind::Texts(|c, ids| {
             c.devices.gpus.ignored = ids;
             Ok(())
@@ -376,8 +388,9 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "plugin_dir",
         env: "ALLOSTAT_DEVICES_PLUGIN_DIR",
-        about: "Device plugins of others, as they are written for Nomad: each program in it is one, <its name>.json beside it its \
-                configuration. What others than its owner can write is not run. Default: none.",
+        about: "Directory of third-party device plugins, written for Nomad: each program in it is one, with its \
+                configuration in <its name>.json beside it. A program that others than its owner can write is not \
+                run. Default: none.",
         kind: Kind::Text(|c, text| absolute(text).map(|path| c.devices.plugin_dir = Some(path))),
         get: |c| c.devices.plugin_dir.as_ref().map(|path| path.display().to_string()),
     },
@@ -385,7 +398,7 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "retry",
         env: "ALLOSTAT_DEVICES_RETRY",
-        about: "How often a driver that is not there is looked for again.",
+        about: "Interval between attempts to find a missing driver.",
         kind: Kind::Duration(Duration::from_secs(1), A_DAY, |c, d| c.devices.follow.retry = d),
         get: |c| Some(short(c.devices.follow.retry)),
     },
@@ -393,8 +406,8 @@ static OURS: &[Setting] = &[
         stanza: "devices",
         key: "attribution",
         env: "ALLOSTAT_DEVICES_ATTRIBUTION",
-        about: "Whether processes on devices are told whose they are. \"auto\": where the agent sees the processes of the whole host; \
-                elsewhere a driver's pids may be those of others. \"always\", \"never\".",
+        about: "Map processes on devices to tasks. \"auto\": only where the agent sees the processes of the whole \
+                host; elsewhere a driver's PIDs may belong to other processes. \"always\", \"never\".",
         kind: Kind::Text(|c, text| {
             c.devices.follow.attribution = word(text, Attribution::ALL, Attribution::as_str)?;
             Ok(())

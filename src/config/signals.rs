@@ -28,7 +28,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_exporter"),
                 concat!("OTEL_", $upper, "_EXPORTER"),
-                concat!("Whether ", $lower, " are pushed where an endpoint is set: otlp or none."),
+                concat!("Push ", $lower, " if an endpoint is set: otlp or none."),
                 |own, text| own.is_off = !on(text)?,
                 |own| Some(if own.is_off { NONE } else { OTLP }.to_owned())
             ),
@@ -37,9 +37,9 @@ macro_rules! signal {
                 concat!($lower, "_endpoint"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_ENDPOINT"),
                 concat!(
-                    "Where ",
+                    "Endpoint for ",
                     $lower,
-                    " are pushed, with the whole path. It wins over endpoint, as all that is said of them alone."
+                    ", with the whole path. Like all settings of one signal, it takes precedence over the common one."
                 ),
                 |own, text| own.endpoint = Some(otlp::endpoint(text, false)?),
                 |own| own.endpoint.as_ref().map(ToString::to_string)
@@ -48,7 +48,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_protocol"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_PROTOCOL"),
-                concat!("protocol, of ", $lower, "."),
+                concat!("protocol for ", $lower, " only."),
                 |own, text| own.protocol =
                     Some(word(&text.to_lowercase(), otlp::Protocol::ALL, otlp::Protocol::as_str)?),
                 |own| own.protocol.map(|protocol| protocol.as_str().to_owned())
@@ -57,7 +57,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_insecure"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_INSECURE"),
-                concat!("insecure, of ", $lower, "."),
+                concat!("insecure for ", $lower, " only."),
                 |own, text| own.insecure = Some(yes(text)?),
                 |own| own.insecure.map(|on| on.to_string())
             ),
@@ -65,7 +65,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_certificate"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_CERTIFICATE"),
-                concat!("certificate, of ", $lower, "."),
+                concat!("certificate for ", $lower, " only."),
                 |own, text| own.certificate = Some(absolute(text)?),
                 |own| shown(own.certificate.as_deref())
             ),
@@ -73,7 +73,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_client_certificate"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_CLIENT_CERTIFICATE"),
-                concat!("client_certificate, of ", $lower, "."),
+                concat!("client_certificate for ", $lower, " only."),
                 |own, text| own.client_certificate = Some(absolute(text)?),
                 |own| shown(own.client_certificate.as_deref())
             ),
@@ -81,7 +81,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_client_key"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_CLIENT_KEY"),
-                concat!("client_key, of ", $lower, "."),
+                concat!("client_key for ", $lower, " only."),
                 |own, text| own.client_key = Some(absolute(text)?),
                 |own| shown(own.client_key.as_deref())
             ),
@@ -89,7 +89,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_headers"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_HEADERS"),
-                concat!("headers, of ", $lower, ": in the place of those of all."),
+                concat!("headers for ", $lower, " only, instead of the common ones."),
                 |own, text| own.headers = Some(otlp::headers(text)?),
                 |own| own.headers.as_deref().map(otlp::joined)
             ),
@@ -97,7 +97,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_timeout"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_TIMEOUT"),
-                concat!("timeout, of ", $lower, "."),
+                concat!("timeout for ", $lower, " only."),
                 |own, text| own.timeout = Some(millis(text, Duration::from_millis(100), Duration::from_secs(600))?),
                 |own| own.timeout.map(short)
             ),
@@ -105,7 +105,7 @@ macro_rules! signal {
                 $signal,
                 concat!($lower, "_compression"),
                 concat!("OTEL_EXPORTER_OTLP_", $upper, "_COMPRESSION"),
-                concat!("compression, of ", $lower, "."),
+                concat!("compression for ", $lower, " only."),
                 |own, text| {
                     own.compression =
                         Some(word(&text.to_lowercase(), otlp::Compression::ALL, otlp::Compression::as_str)?);

@@ -138,7 +138,7 @@ pub static RESTORE_DURATION: MetricDesc = MetricDesc::gauge(
 pub static SUPERVISORS: MetricDesc = MetricDesc::gauge(
     "allostat_supervisors",
     Unit::None,
-    "Supervisor processes of the agent's user on this host, by who watches them (this_agent, another_agent, nobody).",
+    "Supervisor processes of the agent's user on this host, by watcher (this_agent, another_agent, nobody).",
     &["watched_by"],
 )
 .from_source("/proc/PID/{cmdline,fd}")

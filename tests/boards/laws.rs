@@ -435,11 +435,7 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
         &["Memory against its limit", "CPU against its limit", "Throttled share"],
         &["allostat-lifecycle"],
     ),
-    (
-        "allostat-gpu",
-        &["GPUs", "Who has the memory", "Held, and how busy", "Errors that drivers told of (XID)"],
-        &["allostat-allocs"],
-    ),
+    ("allostat-gpu", &["GPUs", "Memory by task", "Allocs by GPU utilization", "XID errors"], &["allostat-allocs"]),
     (
         "allostat-agent",
         &["Age of samples by collector", "Queue of each collector", "Latency of a scrape, p99"],

@@ -295,19 +295,19 @@ fn gpus_are_as_they_were_made(prometheus: &Prometheus) {
     };
     let works = [("model", "NVIDIA H100 80GB HBM3"), ("index", "0")];
     assert_eq!(one("GPUs that do not answer", 0, &[]), 1.0);
-    assert_eq!(one("GPUs that hang", 0, &[]), 1.0);
+    assert_eq!(one("Hanging GPUs", 0, &[]), 1.0);
     assert_eq!(one("Held and idle", 0, &[]), 2.0, "their utilization is 0 in their profiles");
     assert_eq!(one("GPUs", 0, &[("index", "3")]), 0.0);
     let watts = one("Power by the energy counter", 0, &works);
     assert!((300.0..700.0).contains(&watts), "{watts} of 500 W");
     let watts = one("Energy by workload", 0, &[("workload", "board")]);
     assert!((300.0..800.0).contains(&watts), "500 W and what the idle one draws: {watts}");
-    assert_eq!(one("Memory that nobody owns", 0, &works), 4.0 * GIB);
+    assert_eq!(one("Memory without an owner", 0, &works), 4.0 * GIB);
     assert_eq!(one("Tasks on GPUs", 0, &[("task", "throttled"), works[0], works[1]]), 8.0 * GIB);
     assert_eq!(one("Tasks on GPUs", 0, &[("task", "steady"), ("gpu_instance_id", "2")]), GIB);
-    assert_eq!(one("Held, and how busy", 0, &[("model", "Tesla T4"), ("reserved", "true")]), 0.0);
-    assert_eq!(one("Errors that drivers told of (XID)", 0, &[("xid", "79"), works[0], works[1]]), 1.0);
-    assert_eq!(says("Instances of divided GPUs (MIG)", 0).len(), 3);
+    assert_eq!(one("Allocs by GPU utilization", 0, &[("model", "Tesla T4"), ("reserved", "true")]), 0.0);
+    assert_eq!(one("XID errors", 0, &[("xid", "79"), works[0], works[1]]), 1.0);
+    assert_eq!(says("MIG instances", 0).len(), 3);
     assert_eq!(one("Plugins", 0, &[("plugin", "nvidia")]), 1.0);
 }
 

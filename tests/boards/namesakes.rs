@@ -15,7 +15,7 @@ use crate::common::{Agent, Cgroups, Prometheus, is_root, patience, wait_for};
 /// Each join that a HELP text recommends.
 fn joins() -> Vec<String> {
     let join = |help: &str| {
-        let (_, rest) = help.split_once("Join with: ")?;
+        let (_, rest) = help.split_once("join: ")?;
         rest.split('.').next().map(str::to_owned)
     };
     let found: Vec<String> = CATALOGUE.iter().filter_map(|desc| join(desc.help)).collect();

@@ -12,7 +12,7 @@ use crate::common::{golden, golden_part};
 const FOLDER: &str = "docs/runbooks";
 const BEGIN: &str = "<!-- made from the rule: begin -->\n";
 const END: &str = "<!-- end -->\n";
-const PARTS: [&str; 3] = ["\n## What it means\n", "\n## What to look at\n- ", "\n## What to do\n- "];
+const PARTS: [&str; 3] = ["\n## Meaning\n", "\n## Diagnosis\n- ", "\n## Mitigation\n- "];
 
 /// The list of all pages, beside them.
 const INDEX: &str = "README";
@@ -63,8 +63,10 @@ fn every_alert_has_its_page_and_every_page_its_alert() {
 #[test]
 fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
     let mut list = String::from(
-        "# Runbooks\n\nA page for each alert of [`alerts/allostat.yml`](../../alerts/allostat.yml), whose `runbook_url` leads to it.\n\n\
-         | alert | how bad | after |\n|---|---|---|\n",
+        "# Runbooks\n\n\
+         One page per alert of [`alerts/allostat.yml`](../../alerts/allostat.yml); \
+         the alert's `runbook_url` links to it.\n\n\
+         | alert | severity | for |\n|---|---|---|\n",
     );
     for rule in alerts() {
         let (severity, patience) =

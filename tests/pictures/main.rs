@@ -37,7 +37,7 @@ fn wanted() -> Vec<(&'static str, Value, &'static [&'static str])> {
         (
             "allostat-task",
             json!({"alloc": "shop.", "task": "resizer"}),
-            &["Exit codes and signals", "Memory of GPUs", "Processors of GPUs"],
+            &["Exit codes and signals", "GPU memory", "GPU utilization"],
         ),
         ("allostat-lifecycle", json!({}), &[]),
         ("allostat-gpu", json!({}), &[]),

@@ -46,7 +46,8 @@ pub static ENTRY: DriverEntry = DriverEntry {
     settings: &[DriverSetting {
         key: FINGERPRINT,
         env: "ALLOSTAT_MOCK_FINGERPRINT",
-        about: "What mock says of itself, each for so long: \"undetected 3s, healthy 1m, unhealthy\". Default: healthy.",
+        about: "Health that mock reports, each state for a time: \"undetected 3s, healthy 1m, unhealthy\". Default: \
+                healthy.",
         check: |text| Script::parse(text).map(drop),
     }],
     check: |task| Config::of(task).map(drop),
