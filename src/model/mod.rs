@@ -21,6 +21,7 @@ pub mod id;
 pub mod job;
 pub mod measure;
 pub mod metric;
+pub mod network;
 pub mod observed;
 pub mod profile;
 pub mod raw_name;

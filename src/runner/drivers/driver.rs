@@ -13,6 +13,7 @@ use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
+use crate::model::network::AllocPort;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -135,6 +136,11 @@ pub struct StartRequest {
     pub alloc_cgroup: Option<CgroupPath>,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
+    /// The ports of its alloc that this task has, in the order of the job file.
+    pub ports: Vec<AllocPort>,
+    /// The alloc's own network namespace, a file to join it by; `None`: the host's. Drivers whose tasks are processes of the host
+    /// ignore it, as Nomad's `raw_exec` does.
+    pub network_namespace: Option<PathBuf>,
     /// Where the driver says what it does for the task, from its start to its end.
     pub events: EventSink,
 }
@@ -159,6 +165,8 @@ impl StartRequest {
             task,
             alloc_cgroup: None,
             denied_nodes: Vec::new(),
+            ports: Vec::new(),
+            network_namespace: None,
             events: EventSink::default(),
         }
     }

@@ -156,7 +156,18 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let events = sink(&alloc, at, attempt);
     let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
     let alloc_id = subject.alloc_id;
-    let request = StartRequest { alloc_id, attempt, task, env, dirs, alloc_cgroup, denied_nodes, events };
+    let request = StartRequest {
+        alloc_id,
+        attempt,
+        task,
+        env,
+        dirs,
+        alloc_cgroup,
+        denied_nodes,
+        ports: Vec::new(),
+        network_namespace: None,
+        events,
+    };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
