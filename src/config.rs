@@ -29,8 +29,8 @@ use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::observe;
-use crate::runner::GcConfig;
 use crate::runner::drivers::DriverSettings;
+use crate::runner::{GcConfig, NetworkConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
@@ -56,6 +56,7 @@ pub struct Config {
     pub drivers: DriversConfig,
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
+    pub network: NetworkConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
     /// What is exposed.
@@ -99,6 +100,7 @@ impl Config {
             drivers: DriversConfig::default(),
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
+            network: NetworkConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
             selection: exporters::Selection::default(),

@@ -10,11 +10,12 @@ use super::target::encode;
 use crate::host::process;
 use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Task, TaskGroup};
-use crate::runner::Drivers;
+use crate::model::network::PortRequest;
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
+use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -69,6 +70,9 @@ pub struct PlannedGroup {
     pub name: String,
     pub count: u32,
     pub tasks: Vec<PlannedTask>,
+    /// Those that each of its allocs gets, its tasks' own too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortRequest>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -118,6 +122,7 @@ fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
         problems.extend(parsed.too_long(context.runner.inherited()));
+        problems.extend(unknown_networks(parsed, &context.runner));
         problems
     });
     parsed.map_err(|errors| invalid(&errors))
@@ -134,11 +139,16 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         };
         group.tasks.iter().map(row).collect()
     };
-    let group =
-        |group: &TaskGroup| PlannedGroup { name: group.name.to_string(), count: group.count, tasks: tasks(group) };
+    let group = |group: &TaskGroup| PlannedGroup {
+        name: group.name.to_string(),
+        count: group.count,
+        tasks: tasks(group),
+        ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
+    };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
+    warnings.extend(awaited_ports(parsed, &context.runner).await);
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     Submitted {
@@ -213,6 +223,28 @@ fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Di
         Some(parsed.diagnose(Severity::Warning, &path, message))
     };
     tasks.filter_map(wait).collect()
+}
+
+/// Of each port at a network that this agent does not know.
+fn unknown_networks(parsed: &ParsedJob, runner: &Handle) -> Vec<Diagnostic> {
+    let problem = |(group, unknown): (GroupName, UnknownHostNetwork)| {
+        let task = unknown.task.as_ref().map(TaskName::as_str);
+        let path = parsed.port_path(group.as_str(), task, &unknown.label) + ".host_network";
+        let mut found = parsed.diagnose(Severity::Error, &path, unknown.to_string());
+        found.suggestion = Some("name it in the agent's setting network.host_networks".to_owned());
+        found
+    };
+    runner.unknown_host_networks(&parsed.job).into_iter().map(problem).collect()
+}
+
+/// Tells of each static port that will be waited for, and who has it.
+async fn awaited_ports(parsed: &ParsedJob, runner: &Handle) -> Vec<Diagnostic> {
+    let warn = |port: AwaitedPort| {
+        let task = port.task.as_ref().map(TaskName::as_str);
+        let path = parsed.port_path(port.group.as_str(), task, &port.label) + ".static";
+        parsed.diagnose(Severity::Warning, &path, format!("it will wait: {}", port.why))
+    };
+    runner.awaited_ports(&parsed.job).await.into_iter().map(warn).collect()
 }
 
 /// What the file says and this host will not do, by each task's driver.

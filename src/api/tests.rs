@@ -112,6 +112,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         clock: Arc::new(SystemClock),
         cgroups: None,
         devices: None,
+        ports_in_use: Arc::new(runner::HostPorts::default()),
         metrics: Arc::clone(metrics),
         node: node(),
         facts: Arc::default(),

@@ -58,6 +58,10 @@ impl Plan {
             }
         }
         write!(session.out, "{}", table.render(session.paint))?;
+        for group in plan.groups.iter().filter(|group| !group.ports.is_empty()) {
+            let ports: Vec<String> = group.ports.iter().map(|port| printable(&port.to_string())).collect();
+            writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
+        }
         if !plan.replaces.is_empty() {
             writeln!(session.out, "\nstops and replaces: {}", plan.replaces.join(", "))?;
         }

@@ -9,6 +9,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::network::AllocPort;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -66,6 +67,8 @@ pub struct AllocRow {
     pub cgroup: Option<String>,
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
+    #[serde(default)]
+    pub ports: Vec<AllocPort>,
 }
 
 impl AllocRow {

@@ -14,6 +14,9 @@ use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
+/// So many ports of an alloc are shown.
+const PORTS_SHOWN: usize = 10;
+
 /// Show all allocs, or one with its tasks and newest events
 #[derive(Debug, clap::Args)]
 pub struct Status {
@@ -145,6 +148,12 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
+    if !alloc.ports.is_empty() {
+        let ports: Vec<String> = alloc.ports.iter().take(PORTS_SHOWN).map(|port| printable(&port.shown())).collect();
+        let more = alloc.ports.len().saturating_sub(PORTS_SHOWN);
+        let more = if more > 0 { format!(" and {more} more (--json)") } else { String::new() };
+        lines.push(("ports", ports.join(", ") + &more));
+    }
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));
     }

@@ -5,11 +5,14 @@ use std::sync::LazyLock;
 use std::time::Duration;
 
 use super::setting::{A_DAY, Kind, Setting, TEN_YEARS};
-use super::values::{absolute, cgroup_parent, fingerprinters, listed, listen_address, short, size, word, written};
+use super::values::{
+    absolute, cgroup_parent, each, fingerprinters, listed, listen_address, short, size, word, written,
+};
 use crate::api::Public;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
 use crate::model::profile::Profile;
+use crate::runner::HostNetwork;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
 use crate::telemetry::LoggingError;
 
@@ -319,6 +322,34 @@ static OURS: &[Setting] = &[
         about: "The same of its inodes.",
         kind: Kind::Whole(1, 100, |c, n| c.gc.inodes_used_percent = n),
         get: |c| Some(c.gc.inodes_used_percent.to_string()),
+    },
+    Setting {
+        stanza: "network",
+        key: "min_dynamic_port",
+        env: "ALLOSTAT_MIN_DYNAMIC_PORT",
+        about: "The first port that a task can get which asks for no certain one.",
+        kind: Kind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.0 = u16::try_from(n).unwrap_or(u16::MAX)),
+        get: |c| Some(c.network.dynamic_ports.0.to_string()),
+    },
+    Setting {
+        stanza: "network",
+        key: "max_dynamic_port",
+        env: "ALLOSTAT_MAX_DYNAMIC_PORT",
+        about: "The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them.",
+        kind: Kind::Whole(1, 65_535, |c, n| c.network.dynamic_ports.1 = u16::try_from(n).unwrap_or(u16::MAX)),
+        get: |c| Some(c.network.dynamic_ports.1.to_string()),
+    },
+    Setting {
+        stanza: "network",
+        key: "host_networks",
+        env: "ALLOSTAT_HOST_NETWORKS",
+        about: "Names for addresses of this host, which `host_network` of a port may name: \"lan=192.168.1.10\". Ports without it are at the \
+                address of the default route. Default: none.",
+        kind: Kind::Texts(|c, texts| {
+            c.network.host_networks = each(&texts, HostNetwork::parse)?;
+            Ok(())
+        }),
+        get: |c| written(&c.network.host_networks),
     },
     Setting {
         stanza: "history",

@@ -105,6 +105,7 @@ impl World {
             tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
             sought: Vec::new(),
             may_run: Vec::new(),
+            ports: Vec::new(),
             generation: 1,
         };
         let published = Published {

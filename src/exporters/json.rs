@@ -121,6 +121,7 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
         all["index"] = json!(status.index);
         all["type"] = json!(status.job.kind);
         all["generation"] = json!(status.generation);
+        set(&mut all, "ports", Some(&status.ports).filter(|ports| !ports.is_empty()));
     }
     if detail == Detail::Full {
         set(&mut all, "cgroup", identity.cgroup.as_ref());

@@ -11,6 +11,7 @@ pub mod http;
 pub mod inotify;
 pub mod pci;
 pub mod peer;
+pub mod ports;
 pub mod process;
 pub mod roots;
 pub mod systemd;

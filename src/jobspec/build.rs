@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::model::env;
 use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::network::{AllocPort, GroupNetwork};
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
@@ -19,7 +20,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
-    let builder = Builder { problems, seen: Vec::new() };
+    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new() };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
     let (first, rest) = match jobs.split_first() {
@@ -44,7 +45,9 @@ pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
 pub(super) struct Builder<'p> {
     pub(super) problems: &'p Problems<'p>,
     /// Words without effect that were warned of.
-    seen: Vec<&'static str>,
+    pub(super) seen: Vec<&'static str>,
+    /// The ports of the group that is read, those of its tasks too: for references to them.
+    ports: Vec<AllocPort>,
 }
 
 impl<'p> Builder<'p> {
@@ -118,6 +121,14 @@ impl<'p> Builder<'p> {
         let meta = self.meta(&fields);
         let mut services = values::services(&fields, None);
         let tasks = fields.named("task");
+        let (network, networks) = self.networks(&fields, &tasks);
+        let of = |task: Option<&str>, network: Option<&GroupNetwork>| -> Vec<AllocPort> {
+            let ports = network.into_iter().flat_map(|network| &network.ports);
+            ports.map(|port| AllocPort::named(&port.label, task.map(Into::into))).collect()
+        };
+        self.ports = of(None, network.as_ref());
+        let own = tasks.iter().zip(&networks).flat_map(|(task, network)| of(Some(task.name), network.as_ref()));
+        self.ports.extend(own);
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -126,8 +137,12 @@ impl<'p> Builder<'p> {
         names::check_unique("task", &tasks, &fields.path_of("task"), self.problems);
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
-        let tasks: Vec<Task> =
-            tasks.iter().map(|task| self.task(task, &path, (kind, &restart), &merged, &mut services)).collect();
+        let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
+            let mut task = self.task(task, &path, (kind, &restart), &merged, &mut services);
+            task.resources.network = network;
+            task
+        });
+        let tasks: Vec<Task> = with_networks.collect();
         if !tasks.is_empty() && tasks.iter().all(|task| task.lifecycle.is_some() && !task.leader) {
             let message = format!(
                 "the group {} has no main task: there is nothing for the others to run around",
@@ -145,6 +160,7 @@ impl<'p> Builder<'p> {
             shutdown_delay: fields.duration("shutdown_delay").map_or(Duration::ZERO, |at| at.value),
             max_run_duration,
             tasks,
+            network,
             services,
         }
     }
@@ -226,6 +242,7 @@ impl<'p> Builder<'p> {
         nomad.push(env::PARENT_CGROUP.to_owned());
         nomad.extend(env::limit_variables(task).into_keys());
         nomad.extend(env::meta_variables(meta).into_keys());
+        nomad.extend(env::port_variables(&task.name, &self.ports).into_keys());
         let mut known = Known { meta, nomad, own, inside_env: None };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
@@ -281,9 +298,11 @@ impl<'p> Builder<'p> {
         meta
     }
 
-    fn resources(&self, task: &Fields<'_>) -> Resources {
+    fn resources(&mut self, task: &Fields<'_>) -> Resources {
         let Some(body) = task.stanza("resources") else { return Resources::default() };
-        let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
+        let path = task.path_of("resources");
+        let fields = self.open(body, &words::RESOURCES, path.clone());
+        warn_ignored(body, &words::RESOURCES, &path, &mut self.seen, self.problems);
         let mebibytes = |at: &At<u64>| at.value << 20;
         let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
@@ -302,6 +321,7 @@ impl<'p> Builder<'p> {
             memory_bytes: memory.as_ref().map(mebibytes),
             memory_max_bytes: memory_max.as_ref().map(mebibytes),
             devices: self.devices(&fields),
+            network: None,
         }
     }
 

@@ -54,6 +54,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         alloc_cgroup: Some(&CgroupPath::from("/allostat/a")),
         inherited: &inherited,
         devices: &devices,
+        ports: &[],
         attributes: &env::node_attributes(&node, &known, &job),
     })
 }

@@ -28,6 +28,7 @@ mod json;
 mod limits;
 mod names;
 pub mod nearest;
+mod networks;
 pub mod quantity;
 pub mod read;
 mod size;
@@ -160,6 +161,11 @@ impl ParsedJob {
     /// The path of a task's field: `job.web.group.app.task.server.config.args[1]` for `config.args[1]`.
     pub fn task_path(&self, group: &str, task: &str, field: &str) -> String {
         format!("job.{}.group.{group}.task.{task}.{field}", self.label)
+    }
+    /// The path of a port: of its group, or of a task alone.
+    pub fn port_path(&self, group: &str, task: Option<&str>, label: &str) -> String {
+        let network = task.map_or_else(|| "network".to_owned(), |task| format!("task.{task}.resources.network"));
+        format!("job.{}.group.{group}.{network}.port.{label}", self.label)
     }
     /// Line, column (from 1) and the line itself of a field; of the nearest stanza around it if the field is not in the
     /// file. `None` if nothing of the path is.

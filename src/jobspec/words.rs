@@ -69,7 +69,7 @@ pub static GROUP: Stanza = Stanza {
         CONSTRAINT,
         SERVICE,
         Word::not_yet("ephemeral_disk"),
-        Word::not_yet("network"),
+        Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::refused("volume", NO_VOLUMES),
@@ -126,7 +126,7 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("memory"),
         Word::value("memory_max"),
         Word::named("device"),
-        Word::not_yet("network"),
+        Word::stanza("network").but("deprecated in `resources`: write it in the group, for all of its tasks"),
         Word::refused("cores", "no cores are reserved; use `cpu` for shares, or `cpu_hard_limit` in `config`"),
         Word::refused("disk", "disk space is not limited"),
         Word::refused("iops", "use `io_read_bps` and `io_write_bps` in `config`"),
@@ -191,6 +191,32 @@ pub static DEVICE_AFFINITY: Stanza = Stanza {
     ],
 };
 
+pub static NETWORK: Stanza = Stanza {
+    name: "network",
+    words: &[
+        Word::value("mode"),
+        Word::named("port"),
+        Word::value("hostname"),
+        Word::stanza("dns"),
+        Word::stanza("cni"),
+        Word::ignored("mbits", "ignored: bandwidth is not reserved"),
+        Word::ignored("device", "ignored: the address is the one of the host's default route"),
+        Word::refused("cidr", "the network of `bridge` is a setting of the agent"),
+        Word::refused("ip", "the address is the one of the host's default route"),
+    ],
+};
+
+pub static PORT: Stanza = Stanza {
+    name: "port",
+    words: &[Word::value("static"), Word::value("to"), Word::value("host_network"), Word::value("ignore_collision")],
+};
+
+pub static DNS: Stanza =
+    Stanza { name: "dns", words: &[Word::value("servers"), Word::value("searches"), Word::value("options")] };
+
+/// Not in [`ALL`]: whoever writes `args` elsewhere means a task's.
+pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::map("args")] };
+
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
 pub static ALL: &[&Stanza] = &[
     &FILE,
@@ -201,6 +227,9 @@ pub static ALL: &[&Stanza] = &[
     &DEVICE,
     &DEVICE_CONSTRAINT,
     &DEVICE_AFFINITY,
+    &NETWORK,
+    &PORT,
+    &DNS,
     &RESTART,
     &LOGS,
     &LIFECYCLE,

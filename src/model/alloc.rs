@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::{Job, TaskGroup};
+use super::network::AllocPort;
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 use super::words;
@@ -172,6 +173,8 @@ pub struct AllocStatus {
     pub sought: Vec<TaskName>,
     /// Tasks that were given up: they are dead, and something of them may still be there.
     pub may_run: Vec<TaskName>,
+    /// What was reserved for it.
+    pub ports: Vec<AllocPort>,
     /// Grows with each published change.
     pub generation: u64,
 }

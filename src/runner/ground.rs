@@ -16,6 +16,7 @@ use super::kept::journal::Journal;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::places::Places;
+use super::ports::{PortKeeper, PortsInUse};
 use super::settings::Config;
 use crate::board::Board;
 use crate::board::facts::Facts;
@@ -42,6 +43,8 @@ pub struct Parts {
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
     /// `None`: nobody knows of any devices here.
     pub devices: Option<Arc<dyn DeviceKeeper>>,
+    /// Which ports other programs have.
+    pub ports_in_use: Arc<dyn PortsInUse>,
     pub metrics: Arc<Metrics>,
     /// What `${node...}` in a job file says.
     pub node: NodeInfo,
@@ -63,6 +66,7 @@ pub struct Context {
     pub clock: Arc<dyn Clock>,
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
     pub devices: Option<Arc<dyn DeviceKeeper>>,
+    pub ports: Arc<PortKeeper>,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
     pub facts: Arc<Facts>,
@@ -92,11 +96,13 @@ impl Context {
             clock,
             cgroups,
             devices,
+            ports_in_use,
             metrics,
             node,
             facts,
             inherited,
         } = parts;
+        let ports = Arc::new(PortKeeper::new(config.network.clone(), ports_in_use));
         let now = clock.now();
         let infos = drivers.keys().map(|name| (*name, watch::Sender::new(DriverInfo::unknown(now))));
         let driver_infos = infos.collect();
@@ -111,6 +117,7 @@ impl Context {
             clock,
             cgroups,
             devices,
+            ports,
             metrics,
             node,
             facts,

@@ -9,6 +9,7 @@
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
+//! ports      the ports of this node that allocs hold
 //! drivers/   how a task is started, recovered, stopped
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
@@ -36,6 +37,7 @@ mod hooks;
 mod kept;
 mod manager;
 mod places;
+mod ports;
 mod settings;
 mod task;
 #[cfg(test)]
@@ -50,6 +52,8 @@ pub use devices::DeviceKeeper;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
-    Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply, Wait, Watchers,
+    AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
+    Wait, Watchers,
 };
-pub use settings::Config;
+pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
+pub use settings::{Config, HostNetwork, NetworkConfig};

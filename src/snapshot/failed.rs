@@ -97,6 +97,7 @@ mod tests {
             tasks,
             sought: Vec::new(),
             may_run: Vec::new(),
+            ports: Vec::new(),
             generation: 1,
         })
     }

@@ -96,6 +96,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         tasks,
         sought: Vec::new(),
         may_run: Vec::new(),
+        ports: Vec::new(),
         generation: 1,
     };
     let readers = vec![None; status.tasks.len()];

@@ -14,6 +14,7 @@ mod edit;
 mod end;
 mod gone;
 mod hooked;
+mod ports;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -41,6 +42,7 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::network::AllocPort;
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -84,6 +86,8 @@ struct Inner {
     finish_shown: bool,
     generation: u64,
     cells: Vec<TaskCell>,
+    /// As they are shown: once they are on record.
+    ports: Vec<AllocPort>,
     /// How long its hooks before its tasks took, and when the last was through; until that is told.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
@@ -166,6 +170,7 @@ impl Alloc {
                 reader: None,
                 base,
                 finish_shown: record.finished.is_some(),
+                ports: record.ports.clone(),
                 prerun: None,
                 generation: 0,
                 cells,

@@ -67,6 +67,22 @@ impl Alloc {
         }
     }
 
+    /// Writes what its hooks have made for it, until it is written, and shows it: nothing is started that holds what no record names.
+    pub async fn persist_made(&self) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            let mut batch = Batch::default();
+            self.put(&mut batch);
+            let Err(error) = self.ctx.journal.commit(batch).await else { break };
+            tracing::error!(alloc_id = %self.id, %error, "failed to persist the ports of an alloc; retrying");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MOST);
+        }
+        let mut inner = self.lock();
+        inner.ports = inner.record.ports.clone();
+        self.publish(&mut inner, None);
+    }
+
     /// [`Alloc::save`], shown when it is written; its caller goes on.
     pub fn save_aside(self: &Arc<Self>, at: usize) {
         let (alloc, save) = (Arc::clone(self), self.save(at));
@@ -93,6 +109,7 @@ impl Alloc {
         self.publish(&mut inner, Some((at, &delta)));
         self.ctx.events.settle(delta.seqs());
         drop(inner);
+        self.free_ports();
         self.changed.notify_one();
     }
 
@@ -161,6 +178,7 @@ impl Alloc {
             tasks,
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
+            ports: inner.ports.clone(),
             generation: inner.generation,
         };
         let published = Published {

@@ -11,8 +11,10 @@ use crate::collectors::TaskReader;
 use crate::host::process::Account;
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::network::AllocPort;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
 
@@ -26,8 +28,29 @@ pub struct OfAlloc {
     pub ended: Vec<TaskName>,
     /// By which its cgroup is read. There already: so is the cgroup.
     pub reader: Option<Arc<TaskReader>>,
+    /// What it asks for; `None`: it was collected.
+    pub asks: Option<AllocAsks>,
+    /// What was reserved for it, once or now.
+    pub ports: Vec<AllocPort>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
+}
+
+/// What hooks need to know of an alloc that is not collected.
+pub struct AllocAsks {
+    pub job: Arc<Job>,
+    /// Its group in the job.
+    pub group: usize,
+    /// Nothing of its tasks is left, as far as is known.
+    pub all_gone: bool,
+    /// An event of each of its tasks that is not dead.
+    pub say: Box<dyn Fn(EventKind, String) + Send + Sync>,
+}
+
+impl AllocAsks {
+    pub fn group(&self) -> &TaskGroup {
+        &self.job.groups[self.group]
+    }
 }
 
 impl OfAlloc {
@@ -38,6 +61,8 @@ impl OfAlloc {
             cgroup: None,
             ended: Vec::new(),
             reader: None,
+            asks: None,
+            ports: Vec::new(),
             took: Vec::new(),
         }
     }
@@ -68,6 +93,8 @@ pub struct OfTask {
     pub dirs: Option<TaskDirs>,
     /// What was reserved for it.
     pub devices: ReservedDevices,
+    /// The ports of its alloc, those of other tasks too.
+    pub ports: Vec<AllocPort>,
     pub prepared: Option<Prepared>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,

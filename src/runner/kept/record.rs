@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
+use crate::model::network::AllocPort;
 use crate::model::task::{Exit, LostOutput, Outcome, RestartReason, TaskHandle, TaskStatus};
 use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -44,6 +45,9 @@ pub struct AllocRecord {
     /// Its own parent cgroup, made with its first task; `None`: it has none.
     pub cgroup: Option<CgroupPath>,
     pub finished: Option<Box<Finished>>,
+    /// What was reserved for it, before its first task: it holds these to its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<AllocPort>,
     /// When its end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_asked_at: Option<Steady>,

@@ -7,6 +7,7 @@ mod gc;
 mod ledger;
 mod orphans;
 mod owner;
+mod ports;
 mod restore;
 mod watchers;
 mod wishes;
@@ -23,6 +24,7 @@ pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
 use self::ledger::Ledger;
 use self::owner::Created;
+pub use self::ports::AwaitedPort;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
@@ -328,6 +330,7 @@ impl Manager {
             waits_for,
             cgroup,
             finished: None,
+            ports: Vec::new(),
             stop_asked_at: None,
             again_asked_at: None,
             expired: false,

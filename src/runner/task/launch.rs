@@ -156,6 +156,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let events = sink(&alloc, at, attempt);
     let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
     let alloc_id = subject.alloc_id;
+    let ports = subject.ports.into_iter().filter(|port| port.is_of(&task.name)).collect();
     let request = StartRequest {
         alloc_id,
         attempt,
@@ -164,7 +165,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         dirs,
         alloc_cgroup,
         denied_nodes,
-        ports: Vec::new(),
+        ports,
         network_namespace: None,
         events,
     };

@@ -77,6 +77,15 @@ gc {
   inodes_used_percent = 70
 }
 
+network {
+  # The first port that a task can get which asks for no certain one. (ALLOSTAT_MIN_DYNAMIC_PORT)
+  min_dynamic_port = 20000
+  # The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them. (ALLOSTAT_MAX_DYNAMIC_PORT)
+  max_dynamic_port = 32000
+  # Names for addresses of this host, which `host_network` of a port may name: "lan=192.168.1.10". Ports without it are at the address of the default route. Default: none. (ALLOSTAT_HOST_NETWORKS)
+  # host_networks =
+}
+
 history {
   # How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all. (ALLOSTAT_HISTORY_KEEP)
   keep = "30d"
