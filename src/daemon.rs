@@ -61,7 +61,7 @@ use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext};
 use crate::runner::journal::Journal;
-use crate::runner::{self, Handle, HostCgroups, HostPorts};
+use crate::runner::{self, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshots};
 use crate::store::{SledStore, Store, StoreError};
@@ -399,6 +399,7 @@ async fn start_runner(
         },
         devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
         ports_in_use: Arc::new(HostPorts::default()),
+        networks: Arc::new(HostNetworks::new(config.network.clone())),
         metrics: Arc::clone(metrics),
         node: NodeInfo::clone(info),
         facts: Arc::clone(facts),

@@ -176,3 +176,70 @@ fn a_thousand_dynamic_ports_of_one_alloc_are_a_thousand_ports() {
     assert_eq!(value(&told, "NOMAD_PORT_p999"), shown[999]["value"].to_string());
     agent.stop();
 }
+
+/// Plugins that note what they are asked, and answer with an address.
+fn plugins(dir: &std::path::Path) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let noted = dir.join("asked");
+    let answer = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "172.26.80.7/20", "interface": 0}]}"#;
+    for kind in ["loopback", "bridge", "firewall", "portmap"] {
+        let text = format!(
+            "#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND $CNI_CONTAINERID >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
+            noted.display()
+        );
+        let path = dir.join(kind);
+        std::fs::write(&path, text).expect("a file of ours");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    noted
+}
+
+/// With plugins of a test: those of the package need iptables.
+#[test]
+fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agent() {
+    if !crate::common::is_root() {
+        skip_test!("not-root");
+    }
+    let dir = crate::common::test_dir();
+    let noted = plugins(dir.path());
+    let config = format!(
+        "drivers {{\n enabled = [\"mock\", \"raw_exec\"]\n}}\nnetwork {{\n cni_path = [{:?}]\n}}\n",
+        dir.path().display().to_string()
+    );
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let bridge = |name: &str| {
+        job(name, "mode = \"bridge\"\n port \"http\" {\n to = 80\n }")
+    };
+    let file = agent.scratch().join("bridge.hcl");
+    let mocked = bridge("bridge").replace("raw_exec", "mock").replace(
+        "command = \"/bin/sh\"\n args = [\"-c\", \"env; echo done; exec sleep 600\"]",
+        "run_for = \"1h\"",
+    );
+    std::fs::write(&file, mocked).expect("a file of ours");
+    let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    let id = agent.alloc_ids().remove(0);
+    until_running(&agent, &id);
+    let namespace = std::path::PathBuf::from("/run/netns").join(&id);
+    assert!(namespace.exists());
+    let shown = agent.json(&format!("/v1/allocs/{id}"))["network"].clone();
+    assert_eq!((shown["mode"].as_str(), shown["interface"].as_str()), (Some("bridge"), Some("eth0")));
+    assert_eq!(shown["addresses"][0].as_str(), Some("172.26.80.7"));
+    let status = agent.cli(&["status", &id]).ok();
+    assert!(status.contains("bridge eth0 172.26.80.7"), "{status}");
+
+    agent.kill();
+    agent.start_again();
+    until_running(&agent, &id);
+    assert!(namespace.exists());
+    agent.cli(&["stop", &id]).ok();
+    wait("its namespace is gone", || (!namespace.exists()).then_some(()));
+    let asked = std::fs::read_to_string(&noted).expect("plugins were asked");
+    let asked: Vec<&str> = asked.lines().map(|line| line.trim_end_matches(&format!(" {id}"))).collect();
+    let expected = [
+        "loopback ADD", "bridge ADD", "firewall ADD", "portmap ADD", "portmap DEL", "firewall DEL", "bridge DEL",
+        "loopback DEL",
+    ];
+    assert_eq!(asked, expected);
+    agent.stop();
+}

@@ -148,6 +148,7 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
+    warnings.extend(not_joined(parsed, context.runner.drivers()));
     warnings.extend(awaited_ports(parsed, &context.runner).await);
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
@@ -223,6 +224,20 @@ fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Di
         Some(parsed.diagnose(Severity::Warning, &path, message))
     };
     tasks.filter_map(wait).collect()
+}
+
+/// Tells of each task that keeps its group from a network namespace.
+fn not_joined(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
+    let isolated = |group: &&TaskGroup| group.network.as_ref().is_some_and(|network| network.mode.is_isolated());
+    let tasks = parsed.job.groups.iter().filter(isolated);
+    let tasks = tasks.flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+    let warn = |(group, task): (&TaskGroup, &Task)| {
+        let joins = drivers.get(task.driver.as_str())?.joins_namespaces();
+        let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "driver");
+        let message = format!("its group will fail: driver {} cannot join a network namespace", task.driver);
+        (!joins).then(|| parsed.diagnose(Severity::Warning, &path, message))
+    };
+    tasks.filter_map(warn).collect()
 }
 
 /// Of each port at a network that this agent does not know.

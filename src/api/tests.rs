@@ -113,6 +113,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         cgroups: None,
         devices: None,
         ports_in_use: Arc::new(runner::HostPorts::default()),
+        networks: Arc::new(runner::HostNetworks::new(Default::default())),
         metrics: Arc::clone(metrics),
         node: node(),
         facts: Arc::default(),

@@ -69,6 +69,18 @@ pub struct AllocRow {
     pub kind: Option<String>,
     #[serde(default)]
     pub ports: Vec<AllocPort>,
+    #[serde(default)]
+    pub network: Option<NetworkRow>,
+}
+
+/// The network namespace of an alloc.
+#[derive(Debug, Clone, Deserialize)]
+pub struct NetworkRow {
+    pub mode: String,
+    #[serde(default)]
+    pub interface: Option<String>,
+    #[serde(default)]
+    pub addresses: Vec<String>,
 }
 
 impl AllocRow {

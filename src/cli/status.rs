@@ -148,6 +148,11 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
+    if let Some(network) = &alloc.network {
+        let addresses = network.addresses.iter().map(|address| printable(address)).collect::<Vec<_>>().join(", ");
+        let interface = network.interface.as_ref().map_or_else(String::new, |name| format!(" {}", printable(name)));
+        lines.push(("network", format!("{}{interface} {addresses}", printable(&network.mode)).trim_end().to_owned()));
+    }
     if !alloc.ports.is_empty() {
         let ports: Vec<String> = alloc.ports.iter().take(PORTS_SHOWN).map(|port| printable(&port.shown())).collect();
         let more = alloc.ports.len().saturating_sub(PORTS_SHOWN);

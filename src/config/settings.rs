@@ -12,8 +12,8 @@ use crate::api::Public;
 use crate::devices::Attribution;
 use crate::exporters::catalogue;
 use crate::model::profile::Profile;
-use crate::runner::HostNetwork;
 use crate::runner::drivers::{self, DriverEntry, DriverSetting};
+use crate::runner::{HostNetwork, bridge_subnet, interface_name};
 use crate::telemetry::LoggingError;
 
 /// Ours, those of OTLP, then those of each driver.
@@ -350,6 +350,41 @@ static OURS: &[Setting] = &[
             Ok(())
         }),
         get: |c| written(&c.network.host_networks),
+    },
+    Setting {
+        stanza: "network",
+        key: "cni_path",
+        env: "ALLOSTAT_CNI_PATH",
+        about: "Directories with CNI plugins (containernetworking-plugins), for networks of mode bridge and cni/NAME.",
+        kind: Kind::Texts(|c, texts| {
+            c.network.cni_path = each(&texts, absolute)?;
+            Ok(())
+        }),
+        get: |c| listed(&c.network.cni_path.iter().map(|path| path.display().to_string()).collect::<Vec<_>>()),
+    },
+    Setting {
+        stanza: "network",
+        key: "cni_config_dir",
+        env: "ALLOSTAT_CNI_CONFIG_DIR",
+        about: "Where the CNI configurations are that mode cni/NAME names.",
+        kind: Kind::Text(|c, text| absolute(text).map(|path| c.network.cni_config_dir = path)),
+        get: |c| Some(c.network.cni_config_dir.display().to_string()),
+    },
+    Setting {
+        stanza: "network",
+        key: "bridge_name",
+        env: "ALLOSTAT_BRIDGE_NAME",
+        about: "The bridge that allocs with mode bridge are connected to; it is made with the first.",
+        kind: Kind::Text(|c, text| interface_name(text).map(|name| c.network.bridge_name = name)),
+        get: |c| Some(c.network.bridge_name.clone()),
+    },
+    Setting {
+        stanza: "network",
+        key: "bridge_subnet",
+        env: "ALLOSTAT_BRIDGE_SUBNET",
+        about: "The IPv4 network behind that bridge.",
+        kind: Kind::Text(|c, text| bridge_subnet(text).map(|subnet| c.network.bridge_subnet = subnet)),
+        get: |c| Some(c.network.bridge_subnet.clone()),
     },
     Setting {
         stanza: "history",

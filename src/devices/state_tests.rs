@@ -106,6 +106,7 @@ impl World {
             sought: Vec::new(),
             may_run: Vec::new(),
             ports: Vec::new(),
+            network: None,
             generation: 1,
         };
         let published = Published {

@@ -1,11 +1,13 @@
 //! The tree into a [`Job`]: every stanza by its table, every value checked, nothing read twice.
 
 use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::env;
 use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task, TaskGroup};
-use crate::model::network::{AllocPort, GroupNetwork};
+use crate::model::network::{AllocNetwork, AllocPort, GroupNetwork};
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
@@ -20,7 +22,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
-    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new() };
+    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
     let (first, rest) = match jobs.split_first() {
@@ -48,6 +50,8 @@ pub(super) struct Builder<'p> {
     pub(super) seen: Vec<&'static str>,
     /// The ports of the group that is read, those of its tasks too: for references to them.
     ports: Vec<AllocPort>,
+    /// As its network will be where it has one of its own that is connected: for the same.
+    connected: Option<AllocNetwork>,
 }
 
 impl<'p> Builder<'p> {
@@ -127,6 +131,13 @@ impl<'p> Builder<'p> {
             ports.map(|port| AllocPort::named(&port.label, task.map(Into::into))).collect()
         };
         self.ports = of(None, network.as_ref());
+        self.connected = network.as_ref().filter(|network| network.mode.maps_ports()).map(|network| AllocNetwork {
+            mode: network.mode.clone(),
+            namespace: PathBuf::new(),
+            interface: Some(String::new()),
+            addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
+            hostname: String::new(),
+        });
         let own = tasks.iter().zip(&networks).flat_map(|(task, network)| of(Some(task.name), network.as_ref()));
         self.ports.extend(own);
         self.check_leaders(&tasks, &path);
@@ -243,6 +254,9 @@ impl<'p> Builder<'p> {
         nomad.extend(env::limit_variables(task).into_keys());
         nomad.extend(env::meta_variables(meta).into_keys());
         nomad.extend(env::port_variables(&task.name, &self.ports).into_keys());
+        nomad.extend(
+            self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
+        );
         let mut known = Known { meta, nomad, own, inside_env: None };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();

@@ -55,6 +55,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         inherited: &inherited,
         devices: &devices,
         ports: &[],
+        network: None,
         attributes: &env::node_attributes(&node, &known, &job),
     })
 }

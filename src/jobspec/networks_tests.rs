@@ -159,3 +159,15 @@ fn a_reference_to_a_port_is_checked_against_the_labels() {
         );
     }
 }
+
+#[test]
+fn addresses_inside_are_known_where_the_network_is_connected() {
+    let with = |mode: &str| {
+        format!(
+            "job \"j\" {{\ngroup \"g\" {{\nnetwork {{\nmode = \"{mode}\"\nport \"http\" {{\n}}\n}}\ntask \"t\" {{\ndriver = \"mock\"\nenv {{\nA = \"${{NOMAD_ALLOC_ADDR_http}}\"\n}}\n}}\n}}\n}}\n"
+        )
+    };
+    assert_eq!(errors("x.hcl", &with("bridge")), [""; 0]);
+    assert_eq!(errors("x.hcl", &with("cni/lan")), [""; 0]);
+    assert_eq!(errors("x.hcl", &with("host")).len(), 1);
+}

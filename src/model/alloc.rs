@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::{Job, TaskGroup};
-use super::network::AllocPort;
+use super::network::{AllocNetwork, AllocPort};
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 use super::words;
@@ -175,6 +175,8 @@ pub struct AllocStatus {
     pub may_run: Vec<TaskName>,
     /// What was reserved for it.
     pub ports: Vec<AllocPort>,
+    /// Its own network namespace.
+    pub network: Option<AllocNetwork>,
     /// Grows with each published change.
     pub generation: u64,
 }

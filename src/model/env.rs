@@ -1,13 +1,14 @@
 //! The environment of a task: the `NOMAD_*` variables, in Nomad's words.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::attributes::{Attributes, HostAttribute, OF_DRIVERS};
 use super::host::NodeInfo;
 use super::id::{AllocId, CgroupPath, TaskName};
 use super::job::{Job, Task, TaskGroup};
-use super::network::AllocPort;
+use super::network::{AllocNetwork, AllocPort};
 
 pub type Env = BTreeMap<String, String>;
 
@@ -34,6 +35,8 @@ pub struct TaskContext<'a> {
     pub devices: &'a Env,
     /// The ports of its alloc, those of other tasks too.
     pub ports: &'a [AllocPort],
+    /// The network namespace of its alloc.
+    pub network: Option<&'a AllocNetwork>,
     /// `attr.*` and `node.*`: [`node_attributes`].
     pub attributes: &'a Env,
 }
@@ -175,6 +178,18 @@ pub fn port_variables<'a>(task: &TaskName, ports: impl IntoIterator<Item = &'a A
     env
 }
 
+/// What is known of the ports of a group in a namespace that is connected: where they are inside.
+pub fn namespace_variables(network: &AllocNetwork, ports: &[AllocPort]) -> Env {
+    let (Some(interface), Some(ip)) = (&network.interface, network.addresses.first()) else { return Env::new() };
+    let of_group = ports.iter().filter(|port| port.task.is_none());
+    let variables = of_group.flat_map(|port| {
+        let address = SocketAddr::new(*ip, port.inside());
+        [("INTERFACE", interface.clone()), ("IP", ip.to_string()), ("ADDR", address.to_string())]
+            .map(|(what, value)| (clean_name(&format!("NOMAD_ALLOC_{what}_{}", port.label)), value))
+    });
+    variables.collect()
+}
+
 /// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them; a limit that is
 /// not given has no variable.
 pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
@@ -200,6 +215,7 @@ pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
     env.extend(context.alloc_cgroup.map(|cgroup| (PARENT_CGROUP.to_owned(), cgroup.to_string())));
     env.extend(limit_variables(task));
     env.extend(port_variables(&task.name, context.ports));
+    env.extend(context.network.into_iter().flat_map(|network| namespace_variables(network, context.ports)));
     env.extend(meta_variables(&merged_meta(job, group, task)));
     env
 }

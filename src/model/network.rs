@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -198,6 +199,33 @@ impl AllocPort {
     pub fn inside(&self) -> u16 {
         if self.to == 0 { self.value } else { self.to }
     }
+}
+
+/// The network namespace that an alloc has of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocNetwork {
+    pub mode: NetworkMode,
+    /// A file to join it by.
+    pub namespace: PathBuf,
+    /// Inside; `None`: there is none but the loopback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Of that interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    pub hostname: String,
+}
+
+/// What the `network` of its group means to a task whose driver gives it a root or a host name of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskNetwork {
+    /// Its mode, whether or not the alloc has a namespace for it.
+    pub mode: NetworkMode,
+    pub hostname: Option<String>,
+    pub dns: Option<DnsConfig>,
+    /// Files of the host for its `/etc`.
+    pub hosts: Option<PathBuf>,
+    pub resolv_conf: Option<PathBuf>,
 }
 
 #[cfg(test)]

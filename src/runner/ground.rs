@@ -15,6 +15,7 @@ use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
+use super::networks::AllocNetworks;
 use super::places::Places;
 use super::ports::{PortKeeper, PortsInUse};
 use super::settings::Config;
@@ -45,6 +46,7 @@ pub struct Parts {
     pub devices: Option<Arc<dyn DeviceKeeper>>,
     /// Which ports other programs have.
     pub ports_in_use: Arc<dyn PortsInUse>,
+    pub networks: Arc<dyn AllocNetworks>,
     pub metrics: Arc<Metrics>,
     /// What `${node...}` in a job file says.
     pub node: NodeInfo,
@@ -67,6 +69,9 @@ pub struct Context {
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
     pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub ports: Arc<PortKeeper>,
+    pub networks: Arc<dyn AllocNetworks>,
+    /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
+    pub plugins: Places,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
     pub facts: Arc<Facts>,
@@ -97,6 +102,7 @@ impl Context {
             cgroups,
             devices,
             ports_in_use,
+            networks,
             metrics,
             node,
             facts,
@@ -118,6 +124,8 @@ impl Context {
             cgroups,
             devices,
             ports,
+            networks,
+            plugins: Places::new(BLOCKING_AT_ONCE),
             metrics,
             node,
             facts,

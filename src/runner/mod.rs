@@ -10,6 +10,8 @@
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
+//! networks   the network namespaces of allocs
+//! cni        networks by CNI plugins
 //! drivers/   how a task is started, recovered, stopped
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
@@ -28,6 +30,7 @@
 
 mod alloc;
 mod cgroups;
+mod cni;
 mod decide;
 mod devices;
 pub mod drivers;
@@ -36,6 +39,7 @@ mod ground;
 mod hooks;
 mod kept;
 mod manager;
+mod networks;
 mod places;
 mod ports;
 mod settings;
@@ -55,5 +59,6 @@ pub use manager::{
     AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
     Wait, Watchers,
 };
+pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
-pub use settings::{Config, HostNetwork, NetworkConfig};
+pub use settings::{Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};

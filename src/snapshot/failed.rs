@@ -98,6 +98,7 @@ mod tests {
             sought: Vec::new(),
             may_run: Vec::new(),
             ports: Vec::new(),
+            network: None,
             generation: 1,
         })
     }

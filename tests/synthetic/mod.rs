@@ -97,6 +97,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         sought: Vec::new(),
         may_run: Vec::new(),
         ports: Vec::new(),
+        network: None,
         generation: 1,
     };
     let readers = vec![None; status.tasks.len()];

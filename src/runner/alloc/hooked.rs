@@ -33,10 +33,13 @@ impl Alloc {
             asks: Some(AllocAsks {
                 job: Arc::clone(&self.job),
                 group: self.group,
+                name: inner.identity.name.clone(),
+                index: self.index,
                 all_gone: !inner.cells.iter().any(TaskCell::may_run),
                 say: Box::new(say),
             }),
             ports: inner.record.ports.clone(),
+            network: inner.record.network.clone(),
             took: Vec::new(),
         }
     }
@@ -50,8 +53,8 @@ impl Alloc {
         if !made.took.is_empty() {
             inner.prerun = Some((made.took, now));
         }
-        let is_new = inner.record.ports != made.ports;
-        inner.record.ports = made.ports;
+        let is_new = inner.record.ports != made.ports || inner.record.network != made.network;
+        (inner.record.ports, inner.record.network) = (made.ports, made.network);
         is_new
     }
     /// One event of each task that is not dead.
@@ -85,6 +88,7 @@ impl Alloc {
             dirs: None,
             devices: ReservedDevices::default(),
             ports: inner.record.ports.clone(),
+            network: inner.record.network.as_ref().map(|record| record.network.clone()),
             prepared: None,
             took: Vec::new(),
         }

@@ -42,7 +42,7 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -88,6 +88,7 @@ struct Inner {
     cells: Vec<TaskCell>,
     /// As they are shown: once they are on record.
     ports: Vec<AllocPort>,
+    network: Option<AllocNetwork>,
     /// How long its hooks before its tasks took, and when the last was through; until that is told.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
@@ -171,6 +172,7 @@ impl Alloc {
                 base,
                 finish_shown: record.finished.is_some(),
                 ports: record.ports.clone(),
+                network: record.network.as_ref().map(|record| record.network.clone()),
                 prerun: None,
                 generation: 0,
                 cells,

@@ -80,6 +80,7 @@ impl Alloc {
         }
         let mut inner = self.lock();
         inner.ports = inner.record.ports.clone();
+        inner.network = inner.record.network.as_ref().map(|record| record.network.clone());
         self.publish(&mut inner, None);
     }
 
@@ -179,6 +180,7 @@ impl Alloc {
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
             ports: inner.ports.clone(),
+            network: inner.network.clone(),
             generation: inner.generation,
         };
         let published = Published {

@@ -53,6 +53,7 @@ impl Hook<OfTask> for Environment {
                 inherited: &inherited,
                 devices: &subject.devices.with.env,
                 ports: &subject.ports,
+                network: subject.network.as_ref(),
                 attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
             };
             let mut prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {

@@ -14,6 +14,7 @@ mod cgroup;
 mod devices;
 mod env;
 mod frame;
+mod network;
 mod ports;
 mod stats;
 mod subject;
@@ -39,6 +40,7 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
     || Box::new(ports::Ports),
+    || Box::new(network::AllocNetworkHook),
     || Box::new(cgroup::Cgroup),
     || Box::new(stats::Stats),
 ];

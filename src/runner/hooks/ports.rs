@@ -42,10 +42,6 @@ impl Hook<OfAlloc> for Ports {
 
 async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
     let Some(asks) = &subject.asks else { return Ok(()) };
-    if let Some(network) = asks.group().network.as_ref().filter(|network| network.mode.is_isolated()) {
-        let message = format!("networks of mode {:?} are not supported yet", network.mode.to_string());
-        return Err(HookError { recoverable: false, ..HookError::setup(message) });
-    }
     let wanted = subject.ctx.ports.asks(asks.group(), &subject.ctx.facts.now());
     // That needs another setting of the agent.
     let wanted = wanted.map_err(|e| HookError { recoverable: false, ..HookError::setup(e.to_string()) })?;

@@ -14,9 +14,10 @@ use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocNetwork, AllocPort};
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
+use crate::runner::kept::record::NetworkRecord;
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
 pub struct OfAlloc {
@@ -32,6 +33,8 @@ pub struct OfAlloc {
     pub asks: Option<AllocAsks>,
     /// What was reserved for it, once or now.
     pub ports: Vec<AllocPort>,
+    /// The network namespace that was made for it.
+    pub network: Option<Box<NetworkRecord>>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
 }
@@ -41,6 +44,9 @@ pub struct AllocAsks {
     pub job: Arc<Job>,
     /// Its group in the job.
     pub group: usize,
+    /// `job.group[index]`
+    pub name: String,
+    pub index: u32,
     /// Nothing of its tasks is left, as far as is known.
     pub all_gone: bool,
     /// An event of each of its tasks that is not dead.
@@ -63,6 +69,7 @@ impl OfAlloc {
             reader: None,
             asks: None,
             ports: Vec::new(),
+            network: None,
             took: Vec::new(),
         }
     }
@@ -95,6 +102,8 @@ pub struct OfTask {
     pub devices: ReservedDevices,
     /// The ports of its alloc, those of other tasks too.
     pub ports: Vec<AllocPort>,
+    /// The network namespace of its alloc.
+    pub network: Option<AllocNetwork>,
     pub prepared: Option<Prepared>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,

@@ -331,6 +331,7 @@ impl Manager {
             cgroup,
             finished: None,
             ports: Vec::new(),
+            network: None,
             stop_asked_at: None,
             again_asked_at: None,
             expired: false,

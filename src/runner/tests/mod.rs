@@ -13,6 +13,7 @@ mod hooks;
 mod kill;
 mod lifecycle;
 mod locks;
+mod networks;
 mod orphans;
 mod places;
 mod ports;
@@ -57,6 +58,7 @@ struct Host {
     fill: Arc<std::sync::Mutex<std::collections::VecDeque<super::Fill>>>,
     clock: Arc<SetClock>,
     in_use: Arc<ports::FakePorts>,
+    networks: Arc<networks::FakeNetworks>,
     _dir: tempfile::TempDir,
 }
 
@@ -73,6 +75,7 @@ impl Host {
             fill: Arc::default(),
             clock: Arc::default(),
             in_use: Arc::default(),
+            networks: Arc::default(),
             _dir: dir,
         }
     }
@@ -100,6 +103,7 @@ impl Host {
             cgroups: None,
             devices: None,
             ports_in_use: Arc::clone(&self.in_use) as _,
+            networks: Arc::clone(&self.networks) as _,
             metrics,
             node: node(),
             facts: Arc::default(),
