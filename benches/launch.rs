@@ -21,39 +21,48 @@ use allostat::host::cgroup::Cgroup;
 use allostat::kernel::proc::pid_stat;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
-use allostat::runner::drivers::{Attempt, Driver, DriverContext, RawExec, StartRequest};
+use allostat::runner::drivers::{ALL, Attempt, Driver, DriverContext, StartRequest};
 use common::{Cgroups, driver_context, is_root, sampling, test_dir};
 use shared::{median, report};
 
 const ROUNDS: usize = 200;
 
 struct World {
-    driver: RawExec,
+    driver: Arc<dyn Driver>,
     layout_places: Cgroup,
     cgroups: Cgroups,
     dir: tempfile::TempDir,
 }
 
 impl World {
-    fn new() -> World {
+    fn new(driver: &str) -> World {
         let sampling = sampling();
         let cgroups = Cgroups::new();
         let layout_places = Cgroup::at(&sampling.layout, &CgroupPath::new(cgroups.parent.as_str()).child("alloc"));
         layout_places.create().expect("root can make cgroups");
         let context = DriverContext { descriptors: None, ..driver_context(sampling) };
-        World { driver: RawExec::new(&context), layout_places, cgroups, dir: test_dir() }
+        let build = ALL.iter().find(|entry| entry.name == driver).expect("it is always there").build;
+        World { driver: build(&context), layout_places, cgroups, dir: test_dir() }
     }
 
     fn request(&self, name: &str, command: &str, args: &[&str]) -> StartRequest {
         let config = serde_json::json!({ "command": command, "args": args });
         let config = config.as_object().cloned().expect("an object");
-        for sub in ["task", "logs"] {
+        for sub in ["task/local", "task/secrets", "task/tmp", "logs", "shared"] {
             fs::create_dir_all(self.dir.path().join(sub)).expect("the directory must be writable");
         }
-        StartRequest {
+        let mut request = StartRequest {
             alloc_cgroup: Some(CgroupPath::new(self.cgroups.parent.as_str()).child("alloc")),
-            ..StartRequest::alone(Task::new(name, "raw_exec", config, JobKind::Batch), self.dir.path())
+            ..StartRequest::alone(Task::new(name, self.driver.name(), config, JobKind::Batch), self.dir.path())
+        };
+        if self.driver.has_own_root() {
+            let dirs = &mut request.dirs;
+            dirs.shared = self.dir.path().join("shared");
+            dirs.local = dirs.task.join("local");
+            dirs.secrets = dirs.task.join("secrets");
+            dirs.tmp = dirs.task.join("tmp");
         }
+        request
     }
 
     async fn start(&self, name: &str, command: &str, args: &[&str]) -> Arc<dyn Attempt> {
@@ -91,8 +100,9 @@ fn main() {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime must be makeable");
     runtime.block_on(async {
-        let world = World::new();
+        let world = World::new("raw_exec");
         one_by_one(&world).await;
+        confined(&world).await;
         all_at_once(&world).await;
     });
 }
@@ -130,6 +140,46 @@ async fn one_by_one(world: &World) {
         "CPU-ms each, supervisor included",
         Some((each(whole_cpu) / each(floor_cpu), "launch/floor-cpu")),
     );
+}
+
+/// What a root directory, namespaces and a filter cost: `exec` and `raw_exec` in turn.
+async fn confined(plain: &World) {
+    let confined = World::new("exec");
+    let (mut plain_times, mut confined_times) = (Vec::new(), Vec::new());
+    for _ in 0..ROUNDS {
+        for (world, times) in [(plain, &mut plain_times), (&confined, &mut confined_times)] {
+            let begun = Instant::now();
+            let attempt = world.start("true", "/bin/true", &[]).await;
+            times.push(begun.elapsed());
+            attempt.wait().await;
+            attempt.destroy().await.expect("it has ended");
+        }
+    }
+    let (plain_50, confined_50) = (millis(&mut plain_times, 50), millis(&mut confined_times, 50));
+    report("launch/exec-raw-to-running-p50", plain_50, "ms, raw_exec in the same rounds", None);
+    let ratio = Some((confined_50 / plain_50, "launch/exec-raw-to-running-p50"));
+    report("launch/exec-to-running-p50", confined_50, "ms", ratio);
+    report("launch/exec-to-running-p99", millis(&mut confined_times, 99), "ms", None);
+    let mut attempts = Vec::new();
+    for n in 0..20 {
+        attempts.push(confined.start(&format!("idle-{n}"), "/bin/sleep", &["3600"]).await);
+    }
+    let supervisors = attempts.iter().map(|attempt| attempt.handle().supervisor.expect("it runs").pid);
+    let mut dirty: Vec<f64> = supervisors.clone().map(|pid| smaps_mib(pid, "Private_Dirty:")).collect();
+    report("launch/exec-supervisor-private-dirty", median(&mut dirty), "MiB, median of 20", None);
+    let mains: Vec<u32> = attempts.iter().map(|attempt| attempt.handle().main.expect("it runs").pid).collect();
+    let inits = supervisors.flat_map(|pid| {
+        let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+        children.split_whitespace().filter_map(|pid| pid.parse().ok()).collect::<Vec<u32>>()
+    });
+    let mut dirty: Vec<f64> =
+        inits.filter(|pid| !mains.contains(pid)).map(|pid| smaps_mib(pid, "Private_Dirty:")).collect();
+    report("launch/exec-init-private-dirty", median(&mut dirty), "MiB, median of 20", None);
+    for attempt in &attempts {
+        attempt.kill().await.expect("it runs");
+        attempt.wait().await;
+        attempt.destroy().await.expect("it has ended");
+    }
 }
 
 async fn all_at_once(world: &World) {

@@ -17,12 +17,16 @@
 //! workload stubborn MS             ignores SIGINT and SIGTERM
 //! workload lines N                 prints N numbered lines
 //! workload network N BYTES MS       has a network of its own, over which N packets of BYTES come in and as many go out
+//! workload escape FILE PID DISK [NAME...]  tries ways out of a sandbox to a file, a process and a block device of the host
 //! workload gpu MIB MS [BUSY_MS]    holds MIB of the memory of the first NVIDIA GPU that it may see, which works for BUSY_MS of MS
 //! ```
 //!
 //! Each prints `ready {...}` when it has reached what it promised, one JSON object.
 
 #![allow(unsafe_code)] // Shared mappings, forks and signal dispositions have no safe form in the standard library.
+
+#[path = "workload/escape.rs"]
+mod escape;
 
 use std::io::{Read, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -76,6 +80,10 @@ fn main() {
             }
             ready("");
             hold(ms);
+        }
+        ["escape", file, process, disk, names @ ..] => {
+            let process = process.parse().expect("PID must be a number");
+            escape::all(&escape::Host { file, process, disk }, names);
         }
         ["network", n, bytes, ms] => network::carry(number(n), number(bytes), ms),
         ["gpu", mib, ms] => gpu::hold(number(mib), millis(ms), millis(ms)),

@@ -3,6 +3,8 @@
 //!
 //! [`SETTINGS`] is the one list of them.
 
+mod network;
+mod node;
 mod observed;
 mod otlp;
 mod paths;
@@ -28,6 +30,7 @@ use crate::jobspec::fields::{Fields, Stanza, Word};
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
+use crate::model::host::NodeIdentity;
 use crate::observe;
 use crate::runner::drivers::DriverSettings;
 use crate::runner::{GcConfig, NetworkConfig};
@@ -63,6 +66,8 @@ pub struct Config {
     pub selection: exporters::Selection,
     pub devices: devices::Config,
     pub observe: observe::Config,
+    /// What the operator calls this node; its ID is found, not set.
+    pub node: NodeIdentity,
     pub log_level: LogLevel,
 }
 
@@ -106,6 +111,7 @@ impl Config {
             selection: exporters::Selection::default(),
             devices: devices::Config::default(),
             observe: observe::Config::default(),
+            node: NodeIdentity::default(),
             log_level: LogLevel::default(),
         }
     }

@@ -53,13 +53,14 @@ use crate::exporters::prometheus::Bodies;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
+use crate::host::machine;
 use crate::host::process;
 use crate::host::roots::Roots;
 use crate::model::event::EventKind;
-use crate::model::host::NodeInfo;
+use crate::model::host::{NodeIdentity, NodeInfo};
 use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
-use crate::runner::drivers::{self, DriverContext};
+use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
 use crate::runner::{self, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
@@ -333,7 +334,9 @@ impl Ground {
         let made = home.refused.clone().map_or_else(make, Err);
         let refused = made.as_ref().err().map(String::as_str);
         let (node::KernelParts { pass, ends }, may) = node::may(config, &roots, &layout, &home.parent);
-        let info = Arc::new(node::info(&roots, &layout, &home.parent, may, refused)?);
+        let mut info = node::info(&roots, &layout, &home.parent, may, refused)?;
+        info.identity = NodeIdentity { node_id: machine::node_id(&roots), ..config.node.clone() };
+        let info = Arc::new(info);
         for missing in info.capabilities.iter().filter(|c| !c.available) {
             let told = if missing.unknown { "not known whether it is measured here" } else { "not measured here" };
             tracing::info!(feature = %missing.feature, reason = missing.reason, "{told}");
@@ -373,10 +376,8 @@ async fn start_runner(
         sampling: Arc::clone(sampling),
         clock: Arc::clone(clock),
         boot_id: info.boot_id.clone(),
-        supervisor: OURSELVES.into(),
-        supervisors: home.supervisors.clone(),
+        supervisors: SupervisorPool::new(OURSELVES.into(), home.supervisors.clone(), needs.watches(&sampling.budget)),
         descriptors: process::original_descriptor_limit(),
-        watches: needs.watches(&sampling.budget),
         no_cgroups: no_cgroups.clone(),
         settings: config.drivers.settings.clone(),
     };

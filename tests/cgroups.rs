@@ -16,6 +16,7 @@ mod kernel_pass;
 mod liars;
 mod live;
 mod observed;
+mod placement;
 mod places;
 mod reader;
 mod supervisor;

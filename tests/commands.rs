@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, test_dir, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, allostat, alone, is_root, patience, says, test_dir, wait_for};
 
 #[track_caller]
 fn fails(cli: &Cli, code: i32, words: &[&str]) {
@@ -942,28 +942,73 @@ fn files_that_are_for_prometheus_and_nomad_are_called_so() {
     assert!(told.contains("type `system` is for Nomad itself") && told.contains("`nomad job run`"), "{told}");
 }
 
-/// Nothing is done to any of them.
 #[test]
-fn who_says_a_jobs_name_where_an_id_is_wanted_is_told_the_ids_of_its_allocs() {
+fn completions_have_every_command_and_its_aliases_and_a_shell_can_read_them() {
+    let home = test_dir();
+    let script = |shell: &str| alone(home.path(), &["completions", shell]).ok();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = script(shell);
+        for (command, _) in allostat::cli::help_texts().iter().skip(1) {
+            let name = command.trim_start_matches("allostat ");
+            assert!(script.contains(name), "{shell} completes {name}");
+        }
+        assert!(script.contains("inspect"), "{shell} completes aliases");
+    }
+    let mut bash =
+        Command::new("bash").args(["-n", "/dev/stdin"]).stdin(Stdio::piped()).spawn().expect("bash is there");
+    std::io::Write::write_all(&mut bash.stdin.take().expect("piped"), script("bash").as_bytes()).expect("it reads");
+    assert!(bash.wait().expect("our own child").success());
+    assert_eq!(alone(home.path(), &["completions", "tcsh"]).code, Some(2));
+    says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "platform"]);
+    let help = alone(home.path(), &["help", "ps"]).ok();
+    says(&help, &["Show all allocs"]);
+}
+
+#[test]
+fn a_name_that_one_alloc_has_is_enough_for_every_command() {
     let agent = Agent::start();
     run(&agent, &batch("over", "true", "")).ok();
     let over = agent.alloc_ids()[0].clone();
-    fails(&agent.cli(&["status", "over"]), 66, &["no alloc \"over\"", &format!("{} (ended)", &over[..8])]);
-    let lives = agent.run(&batch("lives", "exec sleep 600", "")).trim().to_owned();
-    for command in ["status", "stats", "events", "logs", "stop", "restart", "signal"] {
-        for name in ["lives", "lives.g[0]"] {
-            let said = agent.cli(&[command, name]);
-            fails(&said, 66, &[&format!("no alloc {name:?}"), &lives[..8]]);
-            assert!(!said.stderr.contains("(ended)"), "{}", said.stderr);
+    says(&agent.cli(&["status", "over"]).ok(), &[&over, "complete"]);
+    says(&agent.cli(&["stop", "over"]).ok(), &[&over[..8], "had ended already"]);
+    says(&agent.cli(&["history", "over"]).ok(), &["over"]);
+    let lives = agent.run(&batch("lives", "echo written; exec sleep 600", "")).trim().to_owned();
+    fails(&agent.cli(&["history", "lives"]), 66, &["no end of \"lives\"", "allostat status lives"]);
+    fails(&agent.cli(&["status", "live"]), 66, &["no alloc, job or workload \"live\""]);
+    wait_for("its output", Duration::from_secs(10) * patience(), || {
+        (agent.cli(&["logs", "lives"]).ok() == "written\n").then_some(())
+    });
+    for name in ["lives", "lives.g[0]"] {
+        for command in ["status", "stats", "events"] {
+            says(&agent.cli(&[command, name]).ok(), &[&lives[..8]]);
         }
+        assert_eq!(agent.cli(&["signal", "--signal", "SIGCONT", name]).ok(), "sent SIGCONT to t\n");
     }
+    assert_eq!(agent.cli(&["restart", "lives"]).ok(), "restarting t\n");
     // A new one takes the place of one that has ended.
     run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
-    let told = agent.cli(&["stop", "over"]).stderr;
-    assert!(!told.contains(&over[..8]) && !told.contains("(ended)"), "{told}");
-    let states = agent.json("/v1/allocs");
-    let running = states["allocs"].as_array().expect("a list").iter().filter(|a| a["status"] == "running").count();
-    assert_eq!(running, 2, "{states}");
+    says(&agent.cli(&["status", "over"]).ok(), &["running"]);
+    for name in ["over", "lives"] {
+        says(&agent.cli(&["stop", name]).ok(), &["stopped 1 alloc"]);
+    }
+    agent.stop();
+}
+
+#[test]
+fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
+    let agent = Agent::start();
+    agent.run(&batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1));
+    let ids = agent.alloc_ids();
+    let all: Vec<&str> = ids.iter().map(|id| &id[..8]).collect();
+    says(&agent.cli(&["status", "many"]).ok(), &all);
+    for command in ["stop", "restart", "signal"] {
+        fails(&agent.cli(&[command, "many"]), 66, &["the name of 3 allocs", all[0], all[1], all[2], "--yes"]);
+    }
+    fails(&agent.cli(&["stats", "many"]), 66, &["the name of 3 allocs", "many.g[2]"]);
+    let attempts = || ids.iter().map(|id| agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["attempt"].clone());
+    assert!(attempts().all(|attempt| attempt == 1), "nothing was done to them");
+    says(&agent.cli(&["stop", "many.g[1]"]).ok(), &["stopped 1 alloc"]);
+    says(&agent.cli(&["stop", "--yes", "many"]).ok(), &["stopped 2 allocs"]);
     agent.stop();
 }
 
@@ -1002,7 +1047,7 @@ fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
             assert_eq!(agent.cli(&[command, "--job", over]).ok(), "nothing runs\n", "{command} {over}");
         }
         fails(&agent.cli(&[command, "--job", "man"]), 66, &["no alloc of a job \"man\"", "allostat status"]);
-        fails(&agent.cli(&[command, "many-more"]), 66, &["no alloc \"many-more\"", "--job NAME"]);
+        fails(&agent.cli(&[command, "many-mor"]), 66, &["no alloc, job or workload \"many-mor\"", "allostat status"]);
         fails(&agent.cli(&[command, "--job", "many", "abc"]), 2, &["--job"]);
         fails(&agent.cli(&[command]), 2, &["<ALLOC"]);
     }

@@ -11,7 +11,7 @@ use crate::common::{Agent, patience, wait_for};
 
 struct Expected {
     path: PathBuf,
-    /// `complete`, `running`, `failed`; `refused` and the word.
+    /// `complete`, `running`, `failed`; `refused` and the word; `waits` and the reason for which it is not placed.
     end: String,
     warns: Vec<String>,
 }
@@ -65,7 +65,9 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
             assert!(submitted.stdout.is_empty(), "{name}: {}", submitted.stdout);
             continue;
         }
-        assert_eq!(submitted.code, Some(0), "{name}: {}", submitted.stderr);
+        let waits = end.strip_prefix("waits ");
+        assert_eq!(submitted.code, Some(if waits.is_some() { 1 } else { 0 }), "{name}: {}", submitted.stderr);
+        assert_eq!(submitted.stderr.contains("not placed"), waits.is_some(), "{name}: {}", submitted.stderr);
         let told: Vec<&str> = submitted.stderr.lines().filter(|line| line.contains("warning: ")).collect();
         assert_eq!(told.len(), warns.len(), "{name}: {told:?}");
         for word in warns {
@@ -81,18 +83,22 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
             let alloc = agent.json(&format!("/v1/allocs/{id}"));
             let tasks = alloc["tasks"].as_object().unwrap();
             let dead = |t: &serde_json::Value| t["state"] == "dead";
+            if let Some(reason) = end.strip_prefix("waits ") {
+                return (alloc["status"] == "pending" && alloc["not_placed"][0]["reason"] == reason).then_some(());
+            }
             let over = end == "running" || tasks.values().all(dead);
             (alloc["status"] == end.as_str() && over).then_some(())
         });
     }
     // Nothing changes any more, and all of it can be ended.
     for (name, id, end) in &wanted {
-        assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], end.as_str(), "{name}");
+        let end = if end.starts_with("waits") { "pending" } else { end.as_str() };
+        assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], end, "{name}");
     }
     let stopped = agent.cli(&["stop", "--all"]);
     assert_eq!(stopped.code, Some(0), "{}", stopped.stderr);
     for (name, id, end) in &wanted {
-        let ended = if end == "running" { "complete" } else { end.as_str() };
+        let ended = if end == "running" || end.starts_with("waits") { "complete" } else { end.as_str() };
         assert_eq!(agent.json(&format!("/v1/allocs/{id}"))["status"], ended, "{name}");
     }
     agent.stop();

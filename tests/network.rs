@@ -1,4 +1,4 @@
-//! The ports of tasks, of a real agent on the real host: what the task is told, who holds what, and programs that come between.
+//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that come between.
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
@@ -28,16 +28,21 @@ fn environment(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
 }
 
 fn value<'a>(environment: &'a [(String, String)], name: &str) -> &'a str {
-    let found = environment.iter().find(|(known, _)| known == name);
+    let found = environment.iter().find(|(variable, _)| variable == name);
     found.map(|(_, value)| value.as_str()).unwrap_or_else(|| panic!("no {name} in {environment:?}"))
 }
 
 fn run(agent: &Agent, name: &str, ports: &str) -> String {
+    submit(agent, name, ports, Some(0))
+}
+
+/// `code`: 1 where it is submitted and waits.
+fn submit(agent: &Agent, name: &str, ports: &str, code: Option<i32>) -> String {
     let before: BTreeSet<String> = agent.alloc_ids().into_iter().collect();
     let file = agent.scratch().join(format!("{name}.hcl"));
     std::fs::write(&file, job(name, ports)).expect("a file of ours");
     let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
-    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    assert_eq!(run.code, code, "{}\n{}", run.stdout, run.stderr);
     agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted")
 }
 
@@ -71,7 +76,7 @@ fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_
     let fixed = free_port();
     let id =
         run(&agent, "web", &format!("port \"http\" {{\n to = -1\n }}\n port \"my-admin\" {{\n static = {fixed}\n }}"));
-    let told = environment(&agent, &id);
+    let known = environment(&agent, &id);
     let shown = ports(&agent, &id);
     let (http, ip) = (shown[0]["value"].as_u64().expect("a port"), shown[0]["host_ip"].as_str().expect("an address"));
     assert!((20_000..=32_000).contains(&http));
@@ -88,7 +93,7 @@ fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_
         ("NOMAD_PORT_my_admin", fixed.to_string()),
         ("NOMAD_ADDR_my_admin", format!("{ip}:{fixed}")),
     ] {
-        assert_eq!(value(&told, name), expected, "{name}");
+        assert_eq!(value(&known, name), expected, "{name}");
     }
     let status = agent.cli(&["status", &id]).ok();
     assert!(status.contains(&format!("http {ip}:{http}, my-admin {ip}:{fixed}")), "{status}");
@@ -119,9 +124,10 @@ fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
     let named = format!("it will wait: port {port} (http) is held by alloc {} of job first", &first[..8]);
     assert!(plan.stderr.contains(&named) && plan.stderr.contains("second.hcl:5:11: warning"), "{}", plan.stderr);
     assert!(plan.stdout.contains(&format!("ports of each alloc of g: http {port}")), "{}", plan.stdout);
-    let second = run(&agent, "second", &stanza);
-    until_said(&agent, &second, &format!("waiting for its ports: port {port} (http) is held by alloc {}", &first[..8]));
+    let second = submit(&agent, "second", &stanza, Some(1));
+    until_said(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
     assert_eq!(state(&agent, &second), "pending");
+    assert_eq!(agent.json(&format!("/v1/allocs/{second}"))["not_placed"][0]["reason"], "port");
     agent.cli(&["stop", &first]).ok();
     until_running(&agent, &second);
     agent.stop();
@@ -131,13 +137,13 @@ fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
 fn a_port_that_another_program_has_is_named_or_skipped() {
     let port = free_port();
     let listener = TcpListener::bind(("0.0.0.0", port)).expect("it was free a moment ago");
-    // A range of two, of which a program has the first.
+    // A range of two ports; a program has the first.
     let config = format!("network {{\n min_dynamic_port = {port}\n max_dynamic_port = {}\n}}\n", port + 1);
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let other = run(&agent, "dynamic", "port \"http\" {\n }");
     until_running(&agent, &other);
     assert_eq!(ports(&agent, &other)[0]["value"].as_u64(), Some(u64::from(port) + 1));
-    let fixed = run(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"));
+    let fixed = submit(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"), Some(1));
     let who = format!("port {port} (http) is in use by ");
     until_said(&agent, &fixed, &who);
     let alloc = agent.json(&format!("/v1/allocs/{fixed}")).to_string();
@@ -172,8 +178,8 @@ fn a_thousand_dynamic_ports_of_one_alloc_are_a_thousand_ports() {
     let apart: BTreeSet<u64> =
         shown.as_array().expect("its ports").iter().filter_map(|p| p["value"].as_u64()).collect();
     assert_eq!(apart.len(), 1_000);
-    let told = environment(&agent, &id);
-    assert_eq!(value(&told, "NOMAD_PORT_p999"), shown[999]["value"].to_string());
+    let known = environment(&agent, &id);
+    assert_eq!(value(&known, "NOMAD_PORT_p999"), shown[999]["value"].to_string());
     agent.stop();
 }
 
@@ -207,14 +213,11 @@ fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agen
         dir.path().display().to_string()
     );
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
-    let bridge = |name: &str| {
-        job(name, "mode = \"bridge\"\n port \"http\" {\n to = 80\n }")
-    };
+    let bridge = |name: &str| job(name, "mode = \"bridge\"\n port \"http\" {\n to = 80\n }");
     let file = agent.scratch().join("bridge.hcl");
-    let mocked = bridge("bridge").replace("raw_exec", "mock").replace(
-        "command = \"/bin/sh\"\n args = [\"-c\", \"env; echo done; exec sleep 600\"]",
-        "run_for = \"1h\"",
-    );
+    let mocked = bridge("bridge")
+        .replace("raw_exec", "mock")
+        .replace("command = \"/bin/sh\"\n args = [\"-c\", \"env; echo done; exec sleep 600\"]", "run_for = \"1h\"");
     std::fs::write(&file, mocked).expect("a file of ours");
     let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
     assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
@@ -237,7 +240,13 @@ fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agen
     let asked = std::fs::read_to_string(&noted).expect("plugins were asked");
     let asked: Vec<&str> = asked.lines().map(|line| line.trim_end_matches(&format!(" {id}"))).collect();
     let expected = [
-        "loopback ADD", "bridge ADD", "firewall ADD", "portmap ADD", "portmap DEL", "firewall DEL", "bridge DEL",
+        "loopback ADD",
+        "bridge ADD",
+        "firewall ADD",
+        "portmap ADD",
+        "portmap DEL",
+        "firewall DEL",
+        "bridge DEL",
         "loopback DEL",
     ];
     assert_eq!(asked, expected);

@@ -10,16 +10,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::common::{
-    Agent, AgentOptions, Cgroups, Cli, allostat, alone, free_address, is_root, mounted_v1, mounted_v2, patience,
+    Agent, AgentOptions, Cgroups, Cli, allostat, alone, free_address, is_root, mounted_v1, mounted_v2, patience, says,
     test_dir, unix, wait_for,
 };
-
-#[track_caller]
-fn says(text: &str, words: &[&str]) {
-    for word in words {
-        assert!(text.contains(word), "{word:?} is not in: {text}");
-    }
-}
 
 #[track_caller]
 fn with_job(agent: &Agent, command: &[&str], job: &str) -> Cli {

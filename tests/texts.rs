@@ -40,38 +40,34 @@ fn the_settings_stand_at_the_end_of_the_page_of_commands() {
     ends_with("docs/commands.md", HEADING, &table);
 }
 
-/// Parts of the page of metrics: title, what it says first, and the beginnings of its families' names. The last has all others.
+/// Parts of the page of metrics: title, first sentence, prefixes of its families. The last part has all the others.
 const SUBJECTS: [(&str, &str, &[&str]); 6] = [
-    (
-        "Tasks",
-        "Each task by itself where there is an `alloc_id`; else all tasks of that name in a workload, which is a job, together.",
-        &["allostat_task_"],
-    ),
-    (
-        "Allocs",
-        "What only the alloc as a whole can tell, and in the profile `full` the sums over its tasks.",
-        &["allostat_alloc_"],
-    ),
+    ("Tasks", "With an `alloc_id`: one task. Without: all tasks of that name in a workload.", &["allostat_task_"]),
+    ("Allocs", "Values of the alloc as a whole; in the profile `full` also sums over its tasks.", &["allostat_alloc_"]),
     (
         "Workloads",
-        "All allocs of a job on this host, live and ended: these never fall, whatever comes and goes.",
+        "Totals over all allocs of a workload on this host, live and ended. Counters never decrease.",
         &["allostat_workload_"],
     ),
     (
         "Devices",
-        "GPUs and what else plugins tell of: [`devices.md`](devices.md).",
+        "GPUs and other devices that plugins report: [`devices.md`](devices.md).",
         &["allostat_device_", "allostat_mig_"],
     ),
-    ("The host", "The machine itself, whoever uses it.", &["allostat_host_"]),
-    ("The agent", "How well it is itself, and what it has done in its whole life.", &["allostat_", "process_"]),
+    ("The host", "The machine as a whole.", &["allostat_host_"]),
+    ("The agent", "Health of the agent, and totals over its lifetime.", &["allostat_", "process_"]),
 ];
 
 #[test]
 fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
     let mut page = String::from(
-        "# Every metric\n\nMade from the catalogue; `allostat catalogue NAME` says the same of one, `allostat catalogue` lists all. What to make of them:\n\
-         [`reading.md`](reading.md). Questions and their expressions: [`cookbook.md`](cookbook.md). What each profile has: [`profiles.md`](profiles.md).\n\n\
-         `absent` says when there is no series: it is never 0 instead. `OTLP` is what it is called for a collector: [`otlp.md`](otlp.md).\n",
+        "# Every metric\n\nGenerated from the catalogue. `allostat catalogue` lists all metrics, \
+         `allostat catalogue NAME` one.\n\n\
+         - How to read the numbers: [`reading.md`](reading.md)\n\
+         - Queries: [`cookbook.md`](cookbook.md)\n\
+         - Values of labels: [`label-values.md`](label-values.md)\n\
+         - Metrics of each profile: [`profiles.md`](profiles.md)\n\n\
+         `absent`: when there is no series (never 0 instead). `OTLP`: name and instrument, see [`otlp.md`](otlp.md).\n",
     );
     let part_of = |name: &str| SUBJECTS.iter().position(|(_, _, begins)| begins.iter().any(|b| name.starts_with(b)));
     for (at, (title, about, _)) in SUBJECTS.iter().enumerate() {

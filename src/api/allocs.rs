@@ -36,7 +36,7 @@ pub(super) static SHOW: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}",
     access: Access::Read,
-    about: "one alloc; the id may be a unique prefix",
+    about: "one alloc, by its ID, a unique prefix of it, or a name that one alloc has",
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&[])?;
@@ -89,68 +89,87 @@ pub(super) static SIGNAL: Route = Route {
 /// So many are named where one was meant.
 const MOST_NAMED: usize = 5;
 
-/// The alloc whose id is, or begins with, `id`.
+/// The alloc that `name` means: its ID or a prefix of it, else the name of a job, of an alloc (`web.app[0]`) or of an observed
+/// workload. Of several with one name it is the one that has not ended; where all have ended, the newest.
 ///
-/// Errors: none (then with the nearest id), or more than one.
-pub(super) fn find(snapshot: &Snapshot, id: &str) -> Result<Arc<AllocView>, ApiError> {
+/// Errors: none (then with the nearest ID), or more than one.
+pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, ApiError> {
+    find_among(snapshot, name, |_| true)
+}
+
+/// `is_meant`: of allocs with that name, these come first.
+fn find_among(snapshot: &Snapshot, id: &str, is_meant: fn(&AllocView) -> bool) -> Result<Arc<AllocView>, ApiError> {
     let wanted = id.to_ascii_lowercase();
     let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
-    // Of observed ones the names are somebody else's: as they are, and without their source they are enough where they are unique.
+    // The source's own name of an observed alloc, without the source, is enough where it is unique.
     let is_called = |alloc: &&Arc<AllocView>| {
         alloc.identity.id.as_str() == id || alloc.observed.as_ref().is_some_and(|observed| observed.native == id)
     };
-    let mut called = snapshot.allocs.iter().filter(is_called);
-    if let (Some(alloc), None) = (called.next(), called.next()) {
-        return Ok(Arc::clone(alloc));
-    }
+    let ambiguous = |message: String| Err(ApiError::new(Code::Ambiguous, message).on("id"));
     let picked = match pick(ids(), id) {
         Picked::None => pick(ids(), &wanted),
         picked => picked,
     };
-    match picked {
-        Picked::One(at) => Ok(Arc::clone(&snapshot.allocs[at])),
-        Picked::Many(some) => {
-            let message = format!("{id:?} begins more than one alloc: {}", some.join(", "));
-            Err(ApiError::new(Code::Ambiguous, message).on("id"))
+    let mut native = snapshot.allocs.iter().filter(is_called);
+    match (native.next(), native.next(), picked) {
+        (Some(alloc), None, _) => return Ok(Arc::clone(alloc)),
+        (_, _, Picked::One(at)) => return Ok(Arc::clone(&snapshot.allocs[at])),
+        (_, _, Picked::Many(some)) => {
+            return ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")));
         }
-        Picked::None => {
-            let message = match (called_so(snapshot, id), nearest(ids(), &wanted)) {
-                (Some(called), _) => format!("there is no alloc {id:?}, but that is the name of {called}"),
-                (None, Some(near)) => format!("there is no alloc {id:?}; the nearest is {near}"),
-                (None, None) => format!("there is no alloc {id:?}"),
-            };
+        (_, _, Picked::None) => {}
+    }
+    let named = named(snapshot, id, is_meant);
+    match named.as_slice() {
+        [] => {
+            let near = nearest(ids(), &wanted).map_or_else(String::new, |near| format!("; the nearest ID is {near}"));
+            let message = format!("no alloc, job or workload {id:?}{near}");
             Err(ApiError::new(Code::NotFound, message).on("id"))
+        }
+        [alloc] => Ok(Arc::clone(alloc)),
+        many => {
+            let mut shown: Vec<String> = many
+                .iter()
+                .take(MOST_NAMED)
+                .map(|a| format!("{} ({})", a.identity.id.short(), a.identity.name))
+                .collect();
+            if many.len() > MOST_NAMED {
+                shown.push(format!("{} more", many.len() - MOST_NAMED));
+            }
+            ambiguous(format!("{id:?} is the name of {} allocs: {}", many.len(), shown.join(", ")))
         }
     }
 }
 
-/// The allocs whose job, or whose own name, is this: those that have not ended, if there are any. None of them is taken for the
-/// one that was meant: that the job has one alloc now says nothing of what it has when somebody stops it.
-fn called_so(snapshot: &Snapshot, name: &str) -> Option<String> {
+/// The allocs whose job, workload or own name this is: those that have not ended, else the newest of those that have.
+fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> bool) -> Vec<&'s Arc<AllocView>> {
     let is_called = |alloc: &&Arc<AllocView>| {
         let identity = &alloc.identity;
         identity.name == name || identity.workload.as_ref().is_some_and(|job| job.as_str() == name)
     };
-    let (ended, lives): (Vec<_>, Vec<_>) = snapshot.allocs.iter().filter(is_called).partition(|alloc| alloc.ended);
-    let (some, note) = if lives.is_empty() { (ended, " (ended)") } else { (lives, "") };
-    let mut told: Vec<String> =
-        some.iter().take(MOST_NAMED).map(|alloc| format!("{}{note}", alloc.identity.id.short())).collect();
-    if some.len() > MOST_NAMED {
-        told.push(format!("{} more", some.len() - MOST_NAMED));
+    let mut found: Vec<_> = snapshot.allocs.iter().filter(is_called).collect();
+    if found.iter().any(|alloc| is_meant(alloc)) {
+        found.retain(|alloc| is_meant(alloc));
     }
-    (!told.is_empty()).then(|| told.join(", "))
+    let (ended, running): (Vec<_>, Vec<_>) = found.into_iter().partition(|alloc| alloc.ended);
+    match running.is_empty() {
+        true => ended.into_iter().max_by_key(|alloc| alloc.identity.created_at).into_iter().collect(),
+        false => running,
+    }
 }
 
-/// [`find`], to act on it. Errors: others run it too; then with the command that does it there.
+/// [`find`], to act on it: of a managed and an observed alloc with one name, the managed one.
+///
+/// Errors: another runtime runs it; then with the command that does it there.
 pub(super) fn ours(snapshot: &Snapshot, id: &str, wish: Elsewhere) -> Result<Arc<AllocView>, ApiError> {
-    let alloc = find(snapshot, id)?;
+    let alloc = find_among(snapshot, id, |alloc| alloc.observed.is_none())?;
     let Some(observed) = &alloc.observed else { return Ok(alloc) };
     let source = alloc.identity.source;
     let message = match command_elsewhere(source, &observed.native, wish) {
         Some(command) => {
-            format!("{} is run by {}, and only looked at here: {command}", alloc.identity.id, source.as_str())
+            format!("{} is run by {}, and only observed here: {command}", alloc.identity.id, source.as_str())
         }
-        None => format!("{} is a cgroup of somebody else's, and only looked at here", alloc.identity.id),
+        None => format!("{} is a plain cgroup of another owner, and only observed here", alloc.identity.id),
     };
     Err(ApiError::new(Code::Conflict, message).on("id"))
 }

@@ -50,7 +50,7 @@ pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, Submitted};
+pub use submission::{JobText, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};

@@ -13,9 +13,10 @@ use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, Pars
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Task, TaskGroup};
 use crate::model::network::PortRequest;
+use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork};
+use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork, Unplaced};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -49,7 +50,7 @@ impl JobText {
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Submitted {
     pub job: String,
-    /// `service` or `batch`.
+    /// `service`, `batch`, `system` or `sysbatch`.
     #[serde(rename = "type")]
     pub kind: String,
     /// New allocs; empty in a plan.
@@ -61,14 +62,28 @@ pub struct Submitted {
     /// A plan only: live allocs of this very job, because of which it would be refused.
     #[serde(default)]
     pub unchanged: Vec<String>,
+    /// Allocs that wait, or would wait, for their place.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_placed: Vec<UnplacedGroup>,
     /// What of the file is ignored, each with its place.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// Allocs of one group that are not placed, for the same reasons.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnplacedGroup {
+    pub group: String,
+    pub count: u32,
+    pub reasons: Vec<NotPlaced>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct PlannedGroup {
     pub name: String,
     pub count: u32,
+    /// How well this node suits its affinities, from -1 to 1; absent: it has none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub affinity: Option<f64>,
     pub tasks: Vec<PlannedTask>,
     /// Those that each of its allocs gets, its tasks' own too.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -134,7 +149,7 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         let row = |task: &Task| PlannedTask {
             name: task.name.to_string(),
             driver: task.driver.clone(),
-            memory_bytes: task.resources.memory_max_bytes.or(task.resources.memory_bytes),
+            memory_bytes: task.resources.memory().0,
             cpu_shares: task.resources.cpu_shares,
         };
         group.tasks.iter().map(row).collect()
@@ -142,20 +157,24 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
     let group = |group: &TaskGroup| PlannedGroup {
         name: group.name.to_string(),
         count: group.count,
+        affinity: context.runner.affinity(job, group),
         tasks: tasks(group),
         ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
     };
+    let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
     warnings.extend(not_joined(parsed, context.runner.drivers()));
-    warnings.extend(awaited_ports(parsed, &context.runner).await);
+    let awaited = context.runner.awaited_ports(job).await;
+    warnings.extend(at_their_places(parsed, &awaited));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),
         groups: job.groups.iter().map(group).collect(),
+        not_placed: context.runner.not_placed(job).into_iter().map(waits).chain(waiting_for_ports(&awaited)).collect(),
         warnings,
         ..Submitted::default()
     }
@@ -226,7 +245,7 @@ fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Di
     tasks.filter_map(wait).collect()
 }
 
-/// Tells of each task that keeps its group from a network namespace.
+/// Warns of each task that keeps its group from a network namespace.
 fn not_joined(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
     let isolated = |group: &&TaskGroup| group.network.as_ref().is_some_and(|network| network.mode.is_isolated());
     let tasks = parsed.job.groups.iter().filter(isolated);
@@ -252,14 +271,32 @@ fn unknown_networks(parsed: &ParsedJob, runner: &Handle) -> Vec<Diagnostic> {
     runner.unknown_host_networks(&parsed.job).into_iter().map(problem).collect()
 }
 
-/// Tells of each static port that will be waited for, and who has it.
-async fn awaited_ports(parsed: &ParsedJob, runner: &Handle) -> Vec<Diagnostic> {
-    let warn = |port: AwaitedPort| {
+/// Warns of each static port that its allocs will wait for, at its place.
+fn at_their_places(parsed: &ParsedJob, awaited: &[AwaitedPort]) -> Vec<Diagnostic> {
+    let warn = |port: &AwaitedPort| {
         let task = port.task.as_ref().map(TaskName::as_str);
         let path = parsed.port_path(port.group.as_str(), task, &port.label) + ".static";
         parsed.diagnose(Severity::Warning, &path, format!("it will wait: {}", port.why))
     };
-    runner.awaited_ports(&parsed.job).await.into_iter().map(warn).collect()
+    awaited.iter().map(warn).collect()
+}
+
+/// The groups that wait for ports, each with all of them.
+fn waiting_for_ports(awaited: &[AwaitedPort]) -> Vec<UnplacedGroup> {
+    let mut groups: Vec<UnplacedGroup> = Vec::new();
+    for port in awaited {
+        let reason = NotPlaced::new(PlacementReason::Port, port.why.clone());
+        match groups.iter_mut().find(|group| group.group == port.group.as_str()) {
+            Some(group) => {
+                group.count = group.count.max(port.count);
+                group.reasons.push(reason);
+            }
+            None => {
+                groups.push(UnplacedGroup { group: port.group.to_string(), count: port.count, reasons: vec![reason] })
+            }
+        }
+    }
+    groups
 }
 
 /// What the file says and this host will not do, by each task's driver.

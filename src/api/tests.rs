@@ -30,7 +30,7 @@ use crate::model::id::{BootId, JobId};
 use crate::model::profile::Profile;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
-use crate::runner::drivers::{DriverContext, Mock};
+use crate::runner::drivers::{DriverContext, Mock, SupervisorPool};
 use crate::runner::events::Log;
 use crate::runner::journal::Journal;
 use crate::runner::{self, Drivers};
@@ -65,6 +65,7 @@ struct Server {
 
 fn node() -> NodeInfo {
     NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: "fake".into(),
         kernel: "6".into(),
         boot_id: BootId("b".into()),
@@ -96,10 +97,8 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
         clock: Arc::new(SystemClock),
         boot_id: node().boot_id,
-        supervisor: "/nowhere".into(),
+        supervisors: SupervisorPool::new("/nowhere".into(), None, 100),
         descriptors: None,
-        supervisors: None,
-        watches: 100,
         no_cgroups: None,
         settings: Default::default(),
     });

@@ -18,7 +18,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// With -f also what happens from then on, over restarts of the agent too, until Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct Events {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Go on with what happens, as it happens

@@ -1,9 +1,10 @@
 //! `allostat history`
 
+use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::human::{self, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
-use super::shape::{EndedRow, HistoryPage, TaskStats};
+use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::{Session, follow, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
@@ -17,7 +18,7 @@ use crate::model::usage::Usage;
 /// of its last end, and what each of its tasks used of what it might have used: of ours all attempts together, of others' the last life.
 #[derive(Debug, clap::Args)]
 pub struct History {
-    /// An id, or a beginning of one; of others what their source calls it does as well
+    /// An ID or its prefix, or the name of a job or an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only of this workload (a job, a slice, a Compose project, a Slurm account: what `allostat top` calls WORKLOAD)
@@ -71,9 +72,7 @@ impl History {
         }
         let now = follow::now();
         match (ends.first(), &self.alloc) {
-            (None, Some(id)) => {
-                return Err(CliError::new(Exit::NotFound, format!("nothing called {id:?} is on record")));
-            }
+            (None, Some(name)) => return self.of_name(&mut agent, name, session),
             (None, None) => session.remark("nothing like that is on record"),
             (Some(newest), Some(_)) if ends.iter().all(|end| end.alloc.id == newest.alloc.id) => {
                 write!(session.out, "{}", detail(newest, now, session.paint))?;
@@ -87,6 +86,25 @@ impl History {
             session.remark(&format!("there are more: these are the newest {count}"));
         }
         Ok(Exit::Done)
+    }
+}
+
+impl History {
+    /// It is no ID of what has ended: the ends of a workload of that name.
+    fn of_name(&self, agent: &mut Agent, name: &str, session: &mut Session<'_>) -> CliResult {
+        let target = format!("/v1/history?limit={}&job={}", self.limit, encode(name));
+        let page: HistoryPage = agent.get(&target)?;
+        let ends: Vec<EndedRow> = page.ended.into_iter().filter_map(|end| serde_json::from_value(end).ok()).collect();
+        if !ends.is_empty() {
+            write!(session.out, "{}", table(&ends, follow::now(), session.paint))?;
+            return Ok(Exit::Done);
+        }
+        let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
+        let list: AllocList = agent.get("/v1/allocs")?;
+        match list.allocs.iter().any(|alloc| alloc.is_called(name) || alloc.id.starts_with(name)) {
+            true => Err(error.hint(format!("it has not ended: `allostat status {}`", printable(name)))),
+            false => Err(error),
+        }
     }
 }
 

@@ -19,7 +19,7 @@ const LOOK: Duration = Duration::from_millis(100);
 /// With -f also what it writes from then on, over its restarts and those of the agent, until it is dead or Ctrl-C.
 #[derive(Debug, clap::Args)]
 pub struct Logs {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: String,
     /// One of its tasks; default: the only one

@@ -5,6 +5,7 @@ mod agent;
 mod answer;
 mod catalogue;
 mod check;
+mod completions;
 mod connect;
 mod demo;
 mod device_plugin;
@@ -35,6 +36,7 @@ mod tail;
 #[cfg(test)]
 mod testing;
 mod top;
+mod version;
 mod width;
 mod workload;
 
@@ -56,7 +58,7 @@ use output::{Out, Paint, Style};
 /// same truth.
 #[derive(Debug, Parser)]
 #[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
-#[command(disable_help_subcommand = true, arg_required_else_help = true)]
+#[command(arg_required_else_help = true)]
 pub struct Cli {
     #[command(flatten, next_help_heading = "Connection")]
     at: connect::Where,
@@ -88,6 +90,7 @@ commands! {
     run::Run,
     plan::Plan,
     top::Top,
+    #[command(visible_aliases = ["ps", "ls", "list", "describe", "inspect"])]
     status::Status,
     stats::Stats,
     events::Events,
@@ -102,6 +105,8 @@ commands! {
     metrics::Metrics,
     catalogue::Catalogue,
     check::Check,
+    completions::Completions,
+    version::Version,
     #[command(name = "device-plugin")]
     device_plugin::ServePlugin,
     #[command(hide = true)]
@@ -171,7 +176,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Commands that ask no agent: their help has nothing of how one is reached.
-const ASK_NOBODY: [&str; 5] = ["demo", "agent", "catalogue", "check", "device-plugin"];
+const ASK_NOBODY: [&str; 7] = ["demo", "agent", "catalogue", "check", "completions", "version", "device-plugin"];
 
 fn command() -> clap::Command {
     let root = Cli::command();
@@ -250,7 +255,7 @@ pub fn help_texts() -> Vec<(String, String)> {
     };
     let mut all = vec![("allostat".to_owned(), text(root.render_long_help()))];
     for sub in root.get_subcommands_mut() {
-        if !sub.is_hide_set() {
+        if !sub.is_hide_set() && sub.get_name() != "help" {
             all.push((format!("allostat {}", sub.get_name()), text(sub.render_long_help())));
         }
     }

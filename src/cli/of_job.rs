@@ -1,35 +1,74 @@
-//! Which allocs a command acts on: one, by its id, or those of a job. A job's name where an id is wanted is never taken for all of them.
+//! Which allocs a command acts on: one, by its ID or a name that it alone has, or those of a job.
 
 use serde_json::Value;
 
-use super::Session;
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
+use super::output::printable;
 use super::shape::{AllocList, AllocRow, short};
+use super::{Session, human, output};
 
-/// One alloc, or those of a job that run.
+/// One alloc, or the allocs of a job that have not ended.
 #[derive(Debug, clap::Args)]
 pub struct OneOrJob {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, or the name of an alloc (web.app[0])
     #[arg(required_unless_present = "job", value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Instead of one: every alloc of this job that has not ended, with all of its tasks
+    /// Every alloc of this job that has not ended, with all of its tasks
     #[arg(long, value_name = "NAME", conflicts_with = "alloc")]
     job: Option<String>,
+    #[command(flatten)]
+    agreement: Agreement,
+}
+
+/// Of an action on several allocs.
+#[derive(Debug, clap::Args)]
+pub struct Agreement {
+    /// Act on every alloc of that name without a question
+    #[arg(short, long)]
+    yes: bool,
+}
+
+impl Agreement {
+    /// The IDs that a name means, of allocs that this agent runs: itself, unless several that have not ended have that name.
+    ///
+    /// Errors: several have it, and neither `--yes` nor a person at the terminal agreed to `verb` all of them.
+    pub fn allocs(&self, agent: &mut Agent, name: &str, verb: &str) -> Result<Vec<String>, CliError> {
+        let list: AllocList = agent.get("/v1/allocs")?;
+        if list.allocs.iter().any(|alloc| alloc.id.starts_with(name)) {
+            return Ok(vec![name.to_owned()]);
+        }
+        let is_meant = |a: &AllocRow| a.is_ours() && !a.is_over() && a.is_called(name);
+        let several: Vec<AllocRow> = list.allocs.into_iter().filter(is_meant).collect();
+        if several.len() < 2 {
+            return Ok(vec![name.to_owned()]);
+        }
+        let rows: Vec<String> = several.iter().map(|a| format!("  {} {}", a.short(), printable(&a.name))).collect();
+        let question = format!("{verb} {} of {name:?}?\n{}", human::count(several.len(), "alloc"), rows.join("\n"));
+        if self.yes || output::confirm(&question) == Some(true) {
+            return Ok(several.into_iter().map(|alloc| alloc.id).collect());
+        }
+        let message = format!("{name:?} is the name of {}:\n{}", human::count(several.len(), "alloc"), rows.join("\n"));
+        Err(CliError::new(Exit::NotFound, message).hint("give one of these IDs, or add --yes to act on all of them"))
+    }
 }
 
 impl OneOrJob {
-    /// Asks for it at its target, and says to which tasks it went: `did`, and their names.
+    /// Posts to the target of each alloc and prints which tasks it reached: `did`, and their names.
     ///
-    /// Errors: it was refused; of a job's allocs it goes on with the others first.
-    pub fn act(&self, session: &mut Session<'_>, did: &str, target: impl Fn(&str) -> String) -> CliResult {
+    /// Errors: it was refused; of several allocs it goes on with the rest first.
+    pub fn act(&self, session: &mut Session<'_>, verb: &str, did: &str, target: impl Fn(&str) -> String) -> CliResult {
         let mut agent = session.connect_to_act()?;
-        let Some(job) = &self.job else {
-            let answer = agent.post(&target(self.alloc.as_deref().unwrap_or_default()), "").map_err(or_job)?;
+        let ids = match (&self.job, &self.alloc) {
+            (Some(job), _) => running(&mut agent, job)?,
+            (None, Some(name)) => self.agreement.allocs(&mut agent, name, verb)?,
+            (None, None) => Vec::new(),
+        };
+        if let ([id], None) = (ids.as_slice(), &self.job) {
+            let answer = agent.post(&target(id), "").map_err(or_job)?;
             writeln!(session.out, "{did} {}", tasks(&answer))?;
             return Ok(Exit::Done);
-        };
-        let ids = running(&mut agent, job)?;
+        }
         if ids.is_empty() {
             writeln!(session.out, "nothing runs")?;
         }
@@ -51,7 +90,7 @@ impl OneOrJob {
     }
 }
 
-/// The ids of those of a job's allocs that have not ended.
+/// The IDs of the allocs of a job that have not ended.
 ///
 /// Errors: the agent has none of that job, ended or not.
 pub fn running(agent: &mut Agent, job: &str) -> Result<Vec<String>, CliError> {
@@ -64,12 +103,12 @@ pub fn running(agent: &mut Agent, job: &str) -> Result<Vec<String>, CliError> {
     Ok(of_job.into_iter().filter(|alloc| !alloc.is_over()).map(|alloc| alloc.id).collect())
 }
 
-/// Who is told that there is no such alloc may have meant a job.
+/// An unknown name may be that of a job.
 pub fn or_job(error: CliError) -> CliError {
     if error.exit != Exit::NotFound || error.hint.is_none() {
         return error;
     }
-    error.hint("`allostat status` lists the allocs; all of a job that run: --job NAME")
+    error.hint("`allostat status` lists allocs and jobs")
 }
 
 fn tasks(answer: &Value) -> String {

@@ -87,6 +87,20 @@ pub fn tell(text: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
 }
 
+/// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
+pub fn confirm(question: &str) -> Option<bool> {
+    /// No answer is longer.
+    const LONGEST: u64 = 64;
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return None;
+    }
+    tell(&format!("{}\n[y/N] ", terminal_lines(question)));
+    let mut answer = String::new();
+    let line = io::Read::take(io::stdin().lock(), LONGEST);
+    let _ = io::BufRead::read_line(&mut io::BufReader::new(line), &mut answer);
+    Some(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
 /// What somebody else wrote to standard output.
 pub fn flush() -> io::Result<()> {
     io::Write::flush(&mut io::stdout())

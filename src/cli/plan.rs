@@ -9,7 +9,7 @@ use super::exit::{CliError, CliResult, Exit};
 use super::inputs::{CallersFiles, Variables};
 use super::output::{Align, Table, printable};
 use super::{Session, human};
-use crate::api::{JobText, Submitted};
+use crate::api::{JobText, Submitted, UnplacedGroup};
 use crate::jobspec::{self, Diagnostic, Inputs};
 
 /// Show what a job file would run, and what of it is ignored or refused
@@ -32,7 +32,8 @@ impl Plan {
         if self.json {
             let plan: Value = agent.post(&target, body)?;
             session.json(&plan)?;
-            return Ok(Exit::Done);
+            let waits = plan["not_placed"].as_array().is_some_and(|groups| !groups.is_empty());
+            return Ok(if waits { Exit::Failed } else { Exit::Done });
         }
         let plan: Submitted = agent.post(&target, body)?;
         show_warnings(session, &plan.warnings);
@@ -58,9 +59,14 @@ impl Plan {
             }
         }
         write!(session.out, "{}", table.render(session.paint))?;
-        for group in plan.groups.iter().filter(|group| !group.ports.is_empty()) {
-            let ports: Vec<String> = group.ports.iter().map(|port| printable(&port.to_string())).collect();
-            writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
+        for group in &plan.groups {
+            if let Some(score) = group.affinity {
+                writeln!(session.out, "\naffinity of group {}: {score:.2} of 1", printable(&group.name))?;
+            }
+            if !group.ports.is_empty() {
+                let ports: Vec<String> = group.ports.iter().map(|port| printable(&port.to_string())).collect();
+                writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
+            }
         }
         if !plan.replaces.is_empty() {
             writeln!(session.out, "\nstops and replaces: {}", plan.replaces.join(", "))?;
@@ -69,8 +75,22 @@ impl Plan {
             let ids = plan.unchanged.join(", ");
             writeln!(session.out, "\nnothing would happen: it runs already, unchanged, as {ids}")?;
         }
-        Ok(Exit::Done)
+        match not_placed(&plan) {
+            None => Ok(Exit::Done),
+            Some(why) => Err(CliError::failed(format!("job {} would wait\n{why}", printable(&plan.job)))),
+        }
     }
+}
+
+/// A line for each reason of each group. `None`: all allocs are placed.
+pub fn not_placed(submitted: &Submitted) -> Option<String> {
+    let line = |group: &UnplacedGroup| {
+        let count = human::count(usize::try_from(group.count).unwrap_or(usize::MAX), "alloc");
+        let reasons = group.reasons.iter().map(|one| format!("\n    {}", printable(&one.message)));
+        format!("  {count} of group {} not placed:{}", printable(&group.group), reasons.collect::<String>())
+    };
+    let lines: Vec<String> = submitted.not_placed.iter().map(line).collect();
+    (!lines.is_empty()).then(|| lines.join("\n"))
 }
 
 /// Reads a job file, and checks it here: a broken one needs no agent to be found.

@@ -5,7 +5,7 @@ use super::exit::CliResult;
 use super::of_job::OneOrJob;
 use crate::api::encode;
 
-/// End what runs of an alloc and start it anew
+/// Restart the running tasks of an alloc
 #[derive(Debug, clap::Args)]
 pub struct Restart {
     #[command(flatten)]
@@ -24,6 +24,6 @@ impl Restart {
             None if self.all => "?all=true".to_owned(),
             None => String::new(),
         };
-        self.of.act(session, "restarting", |alloc| format!("/v1/allocs/{}/restart{what}", encode(alloc)))
+        self.of.act(session, "restart", "restarting", |alloc| format!("/v1/allocs/{}/restart{what}", encode(alloc)))
     }
 }

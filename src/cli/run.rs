@@ -9,6 +9,7 @@ use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
 use super::{Session, human, plan};
 use crate::api::Submitted;
+use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its lifecycle
@@ -38,7 +39,7 @@ impl Run {
             for id in &submitted.allocs {
                 writeln!(session.out, "{id}")?;
             }
-            return Ok(Exit::Done);
+            return waiting(&submitted);
         }
         let job = printable(&submitted.job);
         if !submitted.replaces.is_empty() {
@@ -46,7 +47,10 @@ impl Run {
         }
         let count = human::count(submitted.allocs.len(), "alloc");
         writeln!(session.out, "job {job} ({}): {count}", submitted.kind)?;
-        let batch = submitted.kind == "batch";
+        if !submitted.not_placed.is_empty() {
+            return waiting(&submitted);
+        }
+        let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
         let paint = session.paint;
         let ended = follow.until(&submitted.allocs, session.out, paint, |allocs| {
             if batch {
@@ -74,6 +78,15 @@ impl Run {
                 Ok(Exit::Done)
             }
         }
+    }
+}
+
+/// A job whose allocs are not all placed is submitted, and waits.
+fn waiting(submitted: &Submitted) -> CliResult {
+    match plan::not_placed(submitted) {
+        None => Ok(Exit::Done),
+        Some(why) => Err(CliError::failed(format!("job {} is submitted and waits\n{why}", printable(&submitted.job)))
+            .hint("it starts when that has changed; `allostat status` shows it, `allostat stop` ends it")),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
 use crate::model::network::AllocPort;
+use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -60,6 +61,9 @@ pub struct AllocRow {
     /// Tasks that were given up, and may still run.
     #[serde(default)]
     pub may_run: Vec<String>,
+    /// Why it waits for its place.
+    #[serde(default)]
+    pub not_placed: Vec<NotPlaced>,
     /// Alone only: `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: Option<String>,
@@ -86,6 +90,10 @@ pub struct NetworkRow {
 impl AllocRow {
     pub fn short(&self) -> &str {
         short(&self.id)
+    }
+    /// Its job or workload, or its own name (`web.app[0]`).
+    pub fn is_called(&self, name: &str) -> bool {
+        self.job == name || self.name == name
     }
     /// The agent runs it.
     pub fn is_ours(&self) -> bool {

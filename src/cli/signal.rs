@@ -34,6 +34,6 @@ impl Signal {
             what.push_str(&format!("&task={}", encode(task)));
         }
         let target = |alloc: &str| format!("/v1/allocs/{}/signal?{what}", encode(alloc));
-        self.of.act(session, &format!("sent {} to", self.signal), target)
+        self.of.act(session, "signal", &format!("sent {} to", self.signal), target)
     }
 }

@@ -16,7 +16,7 @@ use crate::model::usage::{Field, Usage};
 /// where no agent runs it looks itself.
 #[derive(Debug, clap::Args)]
 pub struct Stats {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// As the API says it

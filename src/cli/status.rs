@@ -18,9 +18,11 @@ use crate::model::units::Timestamp;
 const PORTS_SHOWN: usize = 10;
 
 /// Show all allocs, or one with its tasks and newest events
+///
+/// Several allocs of one name are listed.
 #[derive(Debug, clap::Args)]
 pub struct Status {
-    /// An id, or a unique beginning of one
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only those that this one runs: managed (the agent), docker, systemd, kubernetes ...
@@ -47,9 +49,18 @@ impl Status {
             return Ok(Exit::Done);
         }
         let now = follow::now();
-        if self.alloc.is_some() {
-            let alloc: AllocRow = agent.get(&target)?;
-            write!(session.out, "{}", detail(&alloc, now, session.paint))?;
+        if let Some(name) = &self.alloc {
+            match agent.get::<AllocRow>(&target) {
+                Ok(alloc) => write!(session.out, "{}", detail(&alloc, now, session.paint))?,
+                Err(error) => {
+                    let mut list: AllocList = agent.get("/v1/allocs")?;
+                    list.allocs.retain(|alloc| alloc.is_called(name) || alloc.id.starts_with(name.as_str()));
+                    if list.allocs.is_empty() {
+                        return Err(error);
+                    }
+                    write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+                }
+            }
         } else {
             let mut list: AllocList = agent.get(&target)?;
             list.allocs.retain(|alloc| self.source.is_none_or(|source| alloc.is_of(source)));
@@ -148,6 +159,9 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
+    for one in &alloc.not_placed {
+        lines.push(("not placed", paint.paint(Style::Yellow, &printable(&one.message))));
+    }
     if let Some(network) = &alloc.network {
         let addresses = network.addresses.iter().map(|address| printable(address)).collect::<Vec<_>>().join(", ");
         let interface = network.interface.as_ref().map_or_else(String::new, |name| format!(" {}", printable(name)));

@@ -7,6 +7,7 @@ use serde_json::Value;
 use super::connect::{Agent, AgentDoor};
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
+use super::of_job::Agreement;
 use super::output::Style;
 use super::shape::{AllocList, AllocRow, short};
 use super::{Session, human, of_job};
@@ -20,7 +21,7 @@ const AT_ONCE: usize = 32;
 /// Over restarts of the agent too. Ctrl-C ends the waiting, not the stop.
 #[derive(Debug, clap::Args)]
 pub struct Stop {
-    /// Ids, or unique beginnings
+    /// IDs or their prefixes, jobs, or names of allocs (web.app[0])
     #[arg(required_unless_present_any = ["all", "job"], value_parser = super::alloc_id)]
     allocs: Vec<String>,
     /// Every alloc of this agent's that has not ended
@@ -29,9 +30,11 @@ pub struct Stop {
     /// Every alloc of this job that has not ended
     #[arg(long, value_name = "NAME", conflicts_with_all = ["allocs", "all"])]
     job: Option<String>,
-    /// Ask and return
+    /// Request it and return
     #[arg(long)]
     detach: bool,
+    #[command(flatten)]
+    agreement: Agreement,
 }
 
 impl Stop {
@@ -44,7 +47,11 @@ impl Stop {
         } else if let Some(job) = &self.job {
             of_job::running(follow.agent(), job)?
         } else {
-            self.allocs
+            let mut ids = Vec::with_capacity(self.allocs.len());
+            for name in &self.allocs {
+                ids.extend(self.agreement.allocs(follow.agent(), name, "stop")?);
+            }
+            ids
         };
         let mut ids: Vec<String> = Vec::with_capacity(wanted.len());
         let mut had_ended: Vec<String> = Vec::new();

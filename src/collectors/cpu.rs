@@ -120,74 +120,55 @@ fn cpus(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>) -> Option<Parse
 
 pub(super) static SUBJECT: Subject = Subject { measures: MEASURES, files: FILES };
 
-const NO_QUOTA: &str = "no quota is set: the kernel would print 0";
+const NO_QUOTA: &str = "no quota is set (the kernel would report 0)";
 
 const MEASURES: &[Measure<Usage>] = &[
-    Measure::of(
-        Field::cpu_usage_ns,
-        "CPU time used by all processes that were ever in the cgroup, those that have ended included.",
-    )
-    .in_profiles(Lean, Full, Lean)
-    .called("cpu_usage_seconds_total")
-    .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
-    .on_v2(ValueSource::Told("cpu.stat usage_usec"))
-    .absent_when("no cgroup tells CPU time")
-    .otlp("container.cpu.time", "s"),
+    Measure::of(Field::cpu_usage_ns, "CPU time of all processes that ever ran in the cgroup.")
+        .in_profiles(Lean, Full, Lean)
+        .called("cpu_usage_seconds_total")
+        .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
+        .on_v2(ValueSource::Told("cpu.stat usage_usec"))
+        .absent_when("no cgroup accounts CPU time")
+        .otlp("container.cpu.time", "s"),
     Measure::new(
         "cpu_seconds_total",
-        "CPU time used, in user and in system mode. On a host with v1 hierarchies only, the kernel tells them apart by clock ticks: \
-         together they may then differ from cpu_usage_seconds_total, which the scheduler counts by itself.",
-        &[
-            Cell::of(Field::cpu_user_ns, &[("mode", "user")]),
-            Cell::of(Field::cpu_system_ns, &[("mode", "system")]),
-        ],
+        "CPU time in user and system mode; counted by clock ticks on v1-only hosts.",
+        &[Cell::of(Field::cpu_user_ns, &[("mode", "user")]), Cell::of(Field::cpu_system_ns, &[("mode", "system")])],
     )
     .in_profiles(Full, Full, Full)
-    .sources("cpu.stat of the unified tree, else cpuacct.usage_user, cpuacct.usage_sys, else cpuacct.stat", "cpu.stat user_usec, system_usec")
-    .absent_when("the kernel does not tell the modes apart")
+    .sources(
+        "cpu.stat of the unified tree, else cpuacct.usage_user, cpuacct.usage_sys, else cpuacct.stat",
+        "cpu.stat user_usec, system_usec",
+    )
+    .absent_when("the kernel does not separate the modes")
     .otlp("container.cpu.time", "s"),
-    Measure::of(
-        Field::cpu_cfs_periods,
-        "Periods of the quota in which the task wanted to run.",
-    )
-    .in_profiles(Standard, Full, Full)
-    .absent_when(NO_QUOTA)
-    .sources("cpu.stat nr_periods", "cpu.stat nr_periods")
-    .otlp("allostat.task.cpu.throttling.periods", "{period}"),
-    Measure::of(
-        Field::cpu_cfs_throttled_periods,
-        "Periods of the quota in which the task used it up and had to wait.",
-    )
-    .in_profiles(Standard, Full, Full)
-    .absent_when(NO_QUOTA)
-    .sources("cpu.stat nr_throttled", "cpu.stat nr_throttled")
-    .otlp("allostat.task.cpu.throttling.throttled_periods", "{period}"),
-    Measure::of(
-        Field::cpu_throttled_ns,
-        "Time for which the task had to wait because its quota was used up, summed over CPUs.",
-    )
-    .called("cpu_throttled_seconds_total")
-    .absent_when(NO_QUOTA)
-    .sources("cpu.stat throttled_time", "cpu.stat throttled_usec")
-    .otlp("allostat.task.cpu.throttling.time", "s"),
-    Measure::of(
-        Field::cpu_burst_periods,
-        "Periods in which the task used more than its quota from what it had saved.",
-    )
-    .absent_when(NO_QUOTA)
-    .sources("cpu.stat nr_bursts (5.14)", "cpu.stat nr_bursts (5.14)")
-    .otlp("allostat.task.cpu.burst.periods", "{period}"),
-    Measure::of(
-        Field::cpu_burst_ns,
-        "CPU time above the quota, from what was saved.",
-    )
-    .called("cpu_burst_seconds_total")
-    .absent_when(NO_QUOTA)
-    .sources("cpu.stat burst_time (5.14)", "cpu.stat burst_usec (5.14)")
-    .otlp("allostat.task.cpu.burst.time", "s"),
+    Measure::of(Field::cpu_cfs_periods, "CFS quota periods in which the cgroup was runnable.")
+        .in_profiles(Standard, Full, Full)
+        .absent_when(NO_QUOTA)
+        .sources("cpu.stat nr_periods", "cpu.stat nr_periods")
+        .otlp("allostat.task.cpu.throttling.periods", "{period}"),
+    Measure::of(Field::cpu_cfs_throttled_periods, "CFS quota periods in which the cgroup was throttled.")
+        .in_profiles(Standard, Full, Full)
+        .absent_when(NO_QUOTA)
+        .sources("cpu.stat nr_throttled", "cpu.stat nr_throttled")
+        .otlp("allostat.task.cpu.throttling.throttled_periods", "{period}"),
+    Measure::of(Field::cpu_throttled_ns, "Time throttled by the CPU quota, summed over CPUs.")
+        .called("cpu_throttled_seconds_total")
+        .absent_when(NO_QUOTA)
+        .sources("cpu.stat throttled_time", "cpu.stat throttled_usec")
+        .otlp("allostat.task.cpu.throttling.time", "s"),
+    Measure::of(Field::cpu_burst_periods, "CFS quota periods that exceeded the quota with saved burst time.")
+        .absent_when(NO_QUOTA)
+        .sources("cpu.stat nr_bursts (5.14)", "cpu.stat nr_bursts (5.14)")
+        .otlp("allostat.task.cpu.burst.periods", "{period}"),
+    Measure::of(Field::cpu_burst_ns, "CPU time above the quota, taken from saved burst time.")
+        .called("cpu_burst_seconds_total")
+        .absent_when(NO_QUOTA)
+        .sources("cpu.stat burst_time (5.14)", "cpu.stat burst_usec (5.14)")
+        .otlp("allostat.task.cpu.burst.time", "s"),
     Measure::new(
         "cpu_limit_cores",
-        "How many CPUs the quota allows: quota / period.",
+        "CPU quota in cores: quota / period.",
         &[Cell {
             labels: &[],
             nature: Nature::Limit,
@@ -206,23 +187,20 @@ const MEASURES: &[Measure<Usage>] = &[
     .otlp("allostat.task.cpu.limit", "{cpu}"),
     Measure::of(
         Field::cpu_shares,
-        "Relative share of CPU time when there is not enough; 1024 is the default. Not comparable to cpu_weight.",
+        "Relative CPU weight under contention (v1 cpu.shares, default 1024); not comparable to cpu_weight.",
     )
     .on_v1(ValueSource::Number { controller: "cpu", file: "cpu.shares", when: When::Set })
     .absent_when("cgroup v2: see cpu_weight")
     .otlp("allostat.task.cpu.shares", "1"),
     Measure::of(
         Field::cpu_weight,
-        "Relative weight of CPU time when there is not enough; 100 is the default. Not comparable to cpu_shares.",
+        "Relative CPU weight under contention (v2 cpu.weight, default 100); not comparable to cpu_shares.",
     )
     .on_v2(ValueSource::Number { controller: "cpu", file: "cpu.weight", when: When::Set })
     .absent_when("cgroup v1: see cpu_shares")
     .otlp("allostat.task.cpu.weight", "1"),
-    Measure::of(
-        Field::cpuset_cpus,
-        "CPUs that the task may run on.",
-    )
-    .sources("cpuset.effective_cpus", "cpuset.cpus.effective")
-    .absent_when("the task is in no cpuset of its own")
-    .otlp("allostat.task.cpuset.cpus", "{cpu}"),
+    Measure::of(Field::cpuset_cpus, "CPUs that the processes may run on.")
+        .sources("cpuset.effective_cpus", "cpuset.cpus.effective")
+        .absent_when("the task has no cpuset of its own")
+        .otlp("allostat.task.cpuset.cpus", "{cpu}"),
 ];

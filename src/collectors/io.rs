@@ -69,43 +69,26 @@ fn counted(raw: &Raw, file: &'static str, bytes: Option<&[u8]>) -> Parsed<Blkio>
 }
 
 const MEASURES: &[Measure<Usage>] = &[
-    io(
-        Field::io_read_bytes,
-        "Bytes that the task read from block devices; what the page cache served is not counted.",
-    )
-    .in_profiles(Standard, Full, Full)
-    .sources("blkio.throttle.io_service_bytes_recursive", "io.stat rbytes")
-    .otlp("container.disk.io", "By"),
-    io(
-        Field::io_written_bytes,
-        "Bytes that the task wrote to block devices. On cgroup v1 only direct and synchronous writes are charged to the task: \
-         buffered ones are written back later by the kernel, and not counted here.",
-    )
-    .in_profiles(Standard, Full, Full)
-    .sources("blkio.throttle.io_service_bytes_recursive", "io.stat wbytes")
-    .otlp("container.disk.io", "By"),
-    io(
-        Field::io_discarded_bytes,
-        "Bytes that the task told block devices to forget.",
-    )
-    .sources("blkio.throttle.io_service_bytes_recursive (4.20)", "io.stat dbytes")
-    .otlp("allostat.task.io.discarded", "By"),
-    io(
-        Field::io_reads,
-        "Read operations of the task on block devices.",
-    )
-    .sources("blkio.throttle.io_serviced_recursive", "io.stat rios")
-    .otlp("allostat.task.io.operations", "{operation}"),
-    io(
-        Field::io_writes,
-        "Write operations of the task on block devices; on cgroup v1 without what the kernel wrote back later.",
-    )
-    .sources("blkio.throttle.io_serviced_recursive", "io.stat wios")
-    .otlp("allostat.task.io.operations", "{operation}"),
+    io(Field::io_read_bytes, "Bytes read from block devices, without reads from the page cache.")
+        .in_profiles(Standard, Full, Full)
+        .sources("blkio.throttle.io_service_bytes_recursive", "io.stat rbytes")
+        .otlp("container.disk.io", "By"),
+    io(Field::io_written_bytes, "Bytes written to block devices; on v1 without buffered writes.")
+        .in_profiles(Standard, Full, Full)
+        .sources("blkio.throttle.io_service_bytes_recursive", "io.stat wbytes")
+        .otlp("container.disk.io", "By"),
+    io(Field::io_discarded_bytes, "Bytes discarded on block devices (TRIM).")
+        .sources("blkio.throttle.io_service_bytes_recursive (4.20)", "io.stat dbytes")
+        .otlp("allostat.task.io.discarded", "By"),
+    io(Field::io_reads, "Read operations on block devices.")
+        .sources("blkio.throttle.io_serviced_recursive", "io.stat rios")
+        .otlp("allostat.task.io.operations", "{operation}"),
+    io(Field::io_writes, "Write operations on block devices; on v1 without kernel writeback.")
+        .sources("blkio.throttle.io_serviced_recursive", "io.stat wios")
+        .otlp("allostat.task.io.operations", "{operation}"),
 ];
 
 const fn io(field: Field, help: &'static str) -> Measure<Usage> {
-    Measure::of(field, help).absent_when(
-        "the io (v1: blkio) controller is not on; on v1, newer kernels: no throttle rule was set on any disk",
-    )
+    Measure::of(field, help)
+        .absent_when("the io (v1: blkio) controller is off; on v1 with newer kernels: no disk has a throttle rule")
 }

@@ -157,46 +157,44 @@ const NO_CONTROLLER: &str = "no memory controller";
 const NO_STAT: &str = "memory.stat cannot be read";
 
 const MEASURES: &[Measure<Usage>] = &[
-    Measure::of(
-        Field::memory_usage_bytes,
-        "Memory charged to the cgroup: anonymous, page cache and kernel memory. Page cache counts here and is given up under \
-         pressure: see memory_working_set_bytes.",
-    )
-    .in_profiles(Standard, Standard, Full)
-    .sources("memory.usage_in_bytes", "memory.current")
-    .absent_when(NO_CONTROLLER)
-    .otlp("container.memory.usage", "By"),
+    Measure::of(Field::memory_usage_bytes, "Memory charged to the cgroup: anonymous, page cache and kernel memory.")
+        .in_profiles(Standard, Standard, Full)
+        .sources("memory.usage_in_bytes", "memory.current")
+        .absent_when(NO_CONTROLLER)
+        .otlp("container.memory.usage", "By"),
     Measure::of(
         Field::memory_peak_bytes,
-        "Highest memory_usage_bytes of the whole life, as the kernel kept it: exact also for tasks shorter than the sampling \
-         interval. Over restarts the maximum of all attempts.",
+        "Lifetime peak of memory_usage_bytes, recorded by the kernel; the maximum over restarts.",
     )
     .in_profiles(Lean, Standard, Full)
     .sources("memory.max_usage_in_bytes", "memory.peak (5.19)")
-    .absent_when("the kernel keeps no peak; see memory_sampled_peak_bytes")
+    .absent_when("the kernel records no peak; see memory_sampled_peak_bytes")
     .otlp("allostat.task.memory.peak", "By"),
     Measure::of(
         Field::memory_window_peak_bytes,
-        "Highest memory_usage_bytes of the last 60 s, as the kernel kept it: its peak is read and reset each 5 s, so that a \
-         scraper of up to 60 s misses no spike. What rises between a reading and its reset, some microseconds, is not in it; \
-         on cgroup v1 it is not in memory_peak_bytes either.",
+        "Peak of memory_usage_bytes in the last 60 s, recorded by the kernel in windows of 5 s.",
     )
     .in_profiles(Standard, Full, Full)
-    .sources("memory.max_usage_in_bytes, reset for all readers (cgroup.peak_window_v1)", "memory.peak, reset for us alone (6.12)")
-    .absent_when("cgroup v1 without cgroup.peak_window_v1, an older kernel, no descriptor to keep, the first 5 s, or less than a minute since an agent found it running")
+    .sources(
+        "memory.max_usage_in_bytes, reset for all readers (cgroup.peak_window_v1)",
+        "memory.peak, reset for this agent only (6.12)",
+    )
+    .absent_when(
+        "cgroup v1 without cgroup.peak_window_v1; v2 before Linux 6.12; no free file descriptor; the first 5 s; less \
+         than 60 s after an agent found it running",
+    )
     .otlp("allostat.task.memory.window_peak", "By"),
     Measure::of(
         Field::memory_sampled_peak_bytes,
-        "Highest memory_usage_bytes that was sampled, only where the kernel keeps no peak: what rose and fell between two \
-         samples is missed.",
+        "Highest sampled memory_usage_bytes; spikes between two samples are missed.",
     )
     .in_profiles(Lean, Full, Full)
     .sources("memory.usage_in_bytes", "memory.current")
-    .absent_when("the kernel keeps a peak: memory_peak_bytes")
+    .absent_when("the kernel records a peak: see memory_peak_bytes")
     .otlp("allostat.task.memory.sampled_peak", "By"),
     Measure::of(
         Field::memory_working_set_bytes,
-        "memory_usage_bytes less the inactive page cache of the same moment, not below 0: what cannot be given up easily.",
+        "memory_usage_bytes minus inactive page cache, at least 0: memory not easily reclaimed.",
     )
     .in_profiles(Lean, Standard, Full)
     .sources("usage_in_bytes - memory.stat total_inactive_file", "memory.current - memory.stat inactive_file")
@@ -204,86 +202,64 @@ const MEASURES: &[Measure<Usage>] = &[
     .otlp("container.memory.working_set", "By"),
     Measure::of(
         Field::memory_rss_bytes,
-        "Anonymous memory of the cgroup. Where the task is measured by its processes: the sum of their resident sets, with \
-         shared pages counted in each.",
+        "Anonymous memory of the cgroup; without a cgroup, the sum of resident sets of its processes.",
     )
     .in_profiles(Standard, Full, Full)
     .sources("memory.stat total_rss", "memory.stat anon")
     .absent_when(NO_STAT)
     .otlp("container.memory.rss", "By"),
-    Measure::of(
-        Field::memory_cache_bytes,
-        "Page cache, shared memory included.",
-    )
+    Measure::of(Field::memory_cache_bytes, "Page cache, including shared memory.")
         .sources("memory.stat total_cache", "memory.stat file")
         .absent_when(NO_STAT)
         .otlp("allostat.task.memory.cache", "By"),
-    Measure::of(
-        Field::memory_shmem_bytes,
-        "Shared memory and tmpfs.",
-    )
+    Measure::of(Field::memory_shmem_bytes, "Shared memory and tmpfs.")
         .sources("memory.stat total_shmem", "memory.stat shmem")
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.shmem", "By"),
-    Measure::of(
-        Field::memory_mapped_bytes,
-        "Page cache that is mapped into a process.",
-    )
+    Measure::of(Field::memory_mapped_bytes, "Page cache mapped into processes.")
         .sources("memory.stat total_mapped_file", "memory.stat file_mapped")
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.mapped", "By"),
-    Measure::of(
-        Field::memory_dirty_bytes,
-        "Page cache that waits to be written to disk.",
-    )
+    Measure::of(Field::memory_dirty_bytes, "Page cache waiting to be written to disk.")
         .sources("memory.stat total_dirty", "memory.stat file_dirty")
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.dirty", "By"),
-    Measure::of(
-        Field::memory_swap_bytes,
-        "Swap used; memory itself not included.",
-    )
+    Measure::of(Field::memory_swap_bytes, "Swap used, without memory.")
         .on_v1(ValueSource::Told("memory.stat total_swap"))
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
-    Measure::of(Field::memory_zswap_bytes, "Memory that swapped pages of the task take in zswap, compressed.")
+    Measure::of(Field::memory_zswap_bytes, "Compressed size in zswap of swapped-out pages.")
         .on_v2(number_of("memory.zswap.current", When::Asleep))
-        .absent_when("the kernel has no zswap or is older than 5.19, or cgroup v1")
+        .absent_when("cgroup v1, or a kernel before 5.19 or without zswap")
         .otlp("allostat.task.memory.zswap", "By"),
-    Measure::of(
-        Field::memory_kernel_bytes,
-        "Memory that the kernel uses for the task.",
-    )
+    Measure::of(Field::memory_kernel_bytes, "Kernel memory charged to the cgroup.")
         .on_v1(number_of("memory.kmem.usage_in_bytes", When::Stirred))
         .on_v2(ValueSource::Told("memory.stat kernel (5.18)"))
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.kernel", "By"),
     Measure::of(
         Field::memory_limit_bytes,
-        "Lowest memory limit from the cgroup up to the root: where the OOM killer begins.",
+        "Lowest memory limit from the cgroup up to the root, at which the OOM killer acts.",
     )
     .in_profiles(Lean, Full, Full)
     .sources("min(memory.limit_in_bytes, memory.stat hierarchical_memory_limit)", "lowest memory.max up the tree")
     .absent_when("unlimited")
     .otlp("allostat.task.memory.limit", "By"),
-    Measure::of(
-        Field::memory_high_bytes,
-        "Usage above which the task is throttled and reclaimed.",
-    )
+    Measure::of(Field::memory_high_bytes, "Usage above which the cgroup is throttled and reclaimed (memory.high).")
         .on_v2(number_of("memory.high", When::Set))
         .absent_when("not set, or cgroup v1")
-            .otlp("allostat.task.memory.high", "By"),
+        .otlp("allostat.task.memory.high", "By"),
     Measure::of(
         Field::memory_reservation_bytes,
-        "Memory that is protected from reclaim (v2), or to which reclaim shrinks the task first (v1).",
+        "Memory protected from reclaim (v2 memory.low), or the soft limit for reclaim (v1).",
     )
     .sources("memory.soft_limit_in_bytes", "memory.low")
     .absent_when("not set")
     .otlp("allostat.task.memory.reservation", "By"),
     Measure::new(
         "memory_available_bytes",
-        "memory_limit_bytes less memory_working_set_bytes, not below 0.",
+        "memory_limit_bytes minus memory_working_set_bytes, at least 0.",
         &[Cell {
             labels: &[],
             nature: Nature::Live,
@@ -298,40 +274,27 @@ const MEASURES: &[Measure<Usage>] = &[
     .sources("limit - working set", "limit - working set")
     .absent_when("unlimited")
     .otlp("container.memory.available", "By"),
-    Measure::of(
-        Field::memory_limit_hits,
-        "How often usage met the limit. Not comparable across cgroup versions: v1 counts each failed charge, so that one OOM \
-         can give thousands.",
-    )
-    .sources("memory.failcnt + memory.memsw.failcnt", "memory.events max")
-    .absent_when(NO_CONTROLLER)
-    .otlp("allostat.task.memory.limit_hits", "{event}"),
-    Measure::of(
-        Field::memory_high_events,
-        "How often the task was throttled because usage was above memory_high_bytes.",
-    )
-    .sources("-", "memory.events high")
-    .absent_when("cgroup v1")
-    .otlp("allostat.task.memory.high_events", "{event}"),
-    Measure::of(
-        Field::oom_kills,
-        "Processes of the task that the OOM killer ended.",
-    )
+    Measure::of(Field::memory_limit_hits, "Times that usage reached the limit; v1 counts each failed charge.")
+        .sources("memory.failcnt + memory.memsw.failcnt", "memory.events max")
+        .absent_when(NO_CONTROLLER)
+        .otlp("allostat.task.memory.limit_hits", "{event}"),
+    Measure::of(Field::memory_high_events, "Times that the cgroup was throttled above memory_high_bytes.")
+        .sources("-", "memory.events high")
+        .absent_when("cgroup v1")
+        .otlp("allostat.task.memory.high_events", "{event}"),
+    Measure::of(Field::oom_kills, "Processes killed by the kernel's OOM killer.")
         .in_profiles(Lean, Full, Lean)
         .sources("memory.oom_control oom_kill (4.13)", "memory.events oom_kill")
         .absent_when("the kernel does not count them")
         .tells_created()
         .otlp("allostat.task.oom_kills", "{kill}"),
-    Measure::of(
-        Field::oom_group_kills,
-        "How often the OOM killer ended the whole cgroup at once.",
-    )
-    .sources("-", "memory.events oom_group_kill (5.17)")
-    .absent_when("cgroup v1 or an older kernel")
-    .otlp("allostat.task.oom_group_kills", "{kill}"),
+    Measure::of(Field::oom_group_kills, "Times that the OOM killer killed the whole cgroup (memory.oom.group).")
+        .sources("-", "memory.events oom_group_kill (5.17)")
+        .absent_when("cgroup v1, or an older kernel")
+        .otlp("allostat.task.oom_group_kills", "{kill}"),
     Measure::new(
         "page_faults_total",
-        "Page faults: minor were served from memory, major had to wait for a disk.",
+        "Page faults: minor (served from memory) and major (waited for a disk).",
         &[
             Cell::of(Field::page_faults_minor, &[("kind", "minor")]),
             Cell::of(Field::page_faults_major, &[("kind", "major")]),
@@ -339,14 +302,14 @@ const MEASURES: &[Measure<Usage>] = &[
     )
     .in_profiles(Full, Full, Full)
     .sources(
-        "memory.stat total_pgfault, total_pgmajfault; at the end wait4 where that says more",
-        "memory.stat pgfault, pgmajfault; at the end wait4 where that says more",
+        "memory.stat total_pgfault, total_pgmajfault; at the end wait4 if higher",
+        "memory.stat pgfault, pgmajfault; at the end wait4 if higher",
     )
-    .absent_when("the kernel does not say")
+    .absent_when("the kernel does not report it")
     .otlp("container.paging.faults", "{fault}"),
     Measure::new(
         "workingset_refaults_total",
-        "Pages that were reclaimed and needed again soon after: memory is too tight.",
+        "Pages reclaimed and soon needed again; rises when memory is short.",
         &[
             Cell::of(Field::workingset_refaults_anon, &[("kind", "anon")]),
             Cell::of(Field::workingset_refaults_file, &[("kind", "file")]),
@@ -354,12 +317,11 @@ const MEASURES: &[Measure<Usage>] = &[
     )
     .in_profiles(Full, Full, Full)
     .sources("-", "memory.stat workingset_refault_anon, workingset_refault_file (5.9)")
-    .absent_when("cgroup v1 or an older kernel")
+    .absent_when("cgroup v1, or an older kernel")
     .otlp("allostat.task.memory.workingset_refaults", "{fault}"),
     Measure::of(
         Field::max_rss_bytes,
-        "Largest resident set that any single process of the task had; the only peak where there is no cgroup. Known when the \
-         task has ended.",
+        "Largest resident set of any single process of the task, known once an attempt has ended.",
     )
     .sources("wait4 ru_maxrss", "wait4 ru_maxrss")
     .absent_when("no attempt has ended")

@@ -24,23 +24,26 @@ pub(super) const FIELDS: [Field; 8] = [
 pub(super) type Counts = [u64; FIELDS.len()];
 
 const MEASURES: &[Measure<Usage>] = &[
-    network(FIELDS[0], "Bytes that came in over the task's own network, all its interfaces but the loopback.")
+    network(FIELDS[0], "Bytes received in the network namespace, without loopback.")
         .in_profiles(Standard, Full, Full)
         .otlp("container.network.io", "By"),
-    network(FIELDS[1], "Packets that came in.").otlp("allostat.task.network.packets", "{packet}"),
-    network(FIELDS[2], "Packets that came in broken.").otlp("allostat.task.network.errors", "{error}"),
-    network(FIELDS[3], "Packets that came in whole and were dropped or missed.")
+    network(FIELDS[1], "Packets received in the network namespace.").otlp("allostat.task.network.packets", "{packet}"),
+    network(FIELDS[2], "Packets received with errors in the network namespace.")
+        .otlp("allostat.task.network.errors", "{error}"),
+    network(FIELDS[3], "Packets received intact and dropped in the network namespace.")
         .otlp("allostat.task.network.dropped", "{packet}"),
-    network(FIELDS[4], "Bytes that the task sent over its own network.")
+    network(FIELDS[4], "Bytes sent from the network namespace, without loopback.")
         .in_profiles(Standard, Full, Full)
         .otlp("container.network.io", "By"),
-    network(FIELDS[5], "Packets that were sent.").otlp("allostat.task.network.packets", "{packet}"),
-    network(FIELDS[6], "Packets that could not be sent.").otlp("allostat.task.network.errors", "{error}"),
-    network(FIELDS[7], "Packets that were dropped in place of sent.").otlp("allostat.task.network.dropped", "{packet}"),
+    network(FIELDS[5], "Packets sent from the network namespace.").otlp("allostat.task.network.packets", "{packet}"),
+    network(FIELDS[6], "Packets not sent from the network namespace because of errors.")
+        .otlp("allostat.task.network.errors", "{error}"),
+    network(FIELDS[7], "Packets dropped instead of sent from the network namespace.")
+        .otlp("allostat.task.network.dropped", "{packet}"),
 ];
 
 const fn network(field: Field, help: &'static str) -> Measure<Usage> {
     Measure::of(field, help)
         .sources("/proc/PID/net/dev of its network namespace", "/proc/PID/net/dev of its network namespace")
-        .absent_when("its network is the host's, or another task's that tells it")
+        .absent_when("it uses the host's network, or a network that another task reports")
 }

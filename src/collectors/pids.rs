@@ -32,37 +32,37 @@ const FILES: &[File] = both! {
 };
 
 const MEASURES: &[Measure<Usage>] = &[
-    Measure::of(Field::pids_current, "Processes and threads now.")
+    Measure::of(Field::pids_current, "Current number of processes and threads.")
         // A process that is moved here from outside does not have to run.
         .in_profiles(Standard, Full, Full)
         .on_v1(number_of("pids.current", When::Asleep))
         .on_v2(number_of("pids.current", When::Asleep))
         .absent_when("no pids controller")
         .otlp("allostat.task.pids.current", "{thread}"),
-    Measure::of(Field::pids_peak, "Most processes and threads at any one time, as the kernel kept it.")
+    Measure::of(Field::pids_peak, "Highest number of processes and threads, recorded by the kernel.")
         .sources("pids.peak (newer kernels)", "pids.peak (newer kernels)")
-        .absent_when("the kernel keeps no peak")
+        .absent_when("the kernel records no peak")
         .otlp("allostat.task.pids.peak", "{thread}"),
-    Measure::of(Field::pids_limit, "Most processes and threads that the task may have.")
+    Measure::of(Field::pids_limit, "Limit of processes and threads (pids.max).")
         .in_profiles(Standard, Full, Full)
         .on_v1(number_of("pids.max", When::Set))
         .on_v2(number_of("pids.max", When::Set))
         .absent_when("unlimited")
         .otlp("allostat.task.pids.limit", "{thread}"),
-    Measure::of(Field::pids_limit_hits, "How often starting a process or thread failed because of pids_limit.")
+    Measure::of(Field::pids_limit_hits, "Processes and threads that failed to start because of pids_limit.")
         .sources("pids.events max", "pids.events max")
         .absent_when("the kernel does not count them")
         .otlp("allostat.task.pids.limit_hits", "{event}"),
-    Measure::of(
-        Field::processes,
-        "Processes now, threads not counted. Where pids_current stays the same, or they are more than 64, they are listed each 5 s.",
-    )
-    .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
-    .absent_when("cgroup.procs cannot be read")
-    .otlp("allostat.task.processes", "{process}"),
-    Measure::of(Field::open_fds, "Open file descriptors of all processes, looked at when these are listed.")
-        .sources("size of /proc/PID/fd (6.2), else its entries", "size of /proc/PID/fd (6.2), else its entries")
-        .absent_when("the descriptors of some process may not be looked at")
+    Measure::of(Field::processes, "Current number of processes, without threads; up to 5 s old.")
+        .sources("cgroup.procs of the cgroup and those below it", "cgroup.procs of the cgroup and those below it")
+        .absent_when("cgroup.procs cannot be read")
+        .otlp("allostat.task.processes", "{process}"),
+    Measure::of(Field::open_fds, "Open file descriptors of all processes; up to 5 s old.")
+        .sources(
+            "size of /proc/PID/fd (6.2), else the number of its entries",
+            "size of /proc/PID/fd (6.2), else the number of its entries",
+        )
+        .absent_when("the descriptors of some process cannot be read")
         .otlp("allostat.task.open_fds", "{file_descriptor}"),
 ];
 

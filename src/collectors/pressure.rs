@@ -42,7 +42,7 @@ macro_rules! cells {
 
 const MEASURES: &[Measure<Usage>] = &[Measure::new(
     "pressure_stall_seconds_total",
-    "Time in which some, or all, runnable processes of the task waited for the resource.",
+    "PSI stall time: some or all runnable processes waited for the resource.",
     cells! {
         "cpu", "some", pressure_cpu_some_ns;
         "cpu", "full", pressure_cpu_full_ns;
@@ -54,6 +54,6 @@ const MEASURES: &[Measure<Usage>] = &[Measure::new(
     },
 )
 .in_profiles(Standard, Full, Full)
-.sources("*.pressure of the unified tree beside the v1 hierarchies", "*.pressure")
-.absent_when("no unified tree; psi=0 on the kernel's command line; cgroup.pressure is 0; irq: kernel before 6.1")
+.sources("*.pressure of the cgroup v2 hierarchy beside v1", "*.pressure")
+.absent_when("no cgroup v2 hierarchy; PSI is off (psi=0, or cgroup.pressure is 0); irq: kernel before 6.1")
 .otlp("allostat.task.pressure.stall", "s")];

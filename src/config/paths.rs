@@ -4,8 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use super::Config;
-use crate::host::access;
-use crate::host::untrusted::{open_own, open_secret};
+use crate::host::access::{self, open_own, open_secret};
 use crate::telemetry::otlp::Signal;
 
 /// What is at a path.

@@ -146,6 +146,7 @@ pub(super) fn info(
         Some(why) => Capability::no(capability::KERNEL_ENDS, why),
     });
     Ok(NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: text(uname.nodename()),
         kernel: text(uname.release()),
         boot_id: process::boot_id(roots)?,

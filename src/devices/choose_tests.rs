@@ -1,7 +1,8 @@
 use super::*;
 use crate::model::attribute::Attribute;
-use crate::model::demand::{Affinity, Operator, Property};
+use crate::model::demand::{Affinity, Property};
 use crate::model::device::DeviceFacts;
+use crate::model::operator::Operator;
 use proptest::prelude::*;
 
 pub(in crate::devices) fn kind(name: &str) -> DeviceKind {

@@ -4,10 +4,9 @@ use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
 use crate::model::attribute::Attribute;
-use crate::model::demand::{Constraint, DeviceName, DeviceRequest, Operator, Property};
+use crate::model::demand::{Constraint, DeviceName, DeviceRequest, Property};
 use crate::model::device::DeviceKind;
 use crate::model::id::DeviceId;
-use crate::model::version::{DottedVersion, VersionRange};
 
 /// What a request is held against.
 #[derive(Debug, Clone, Copy)]
@@ -38,25 +37,8 @@ impl Offer<'_> {
 
     /// What cannot be compared (another base, a text and a number) does not hold, whatever the operator.
     pub fn meets(&self, constraint: &Constraint) -> bool {
-        let Some(there) = self.property(&constraint.attribute) else {
-            return matches!(constraint.operator, Operator::NotEqual | Operator::IsNotSet);
-        };
-        let asked = constraint.value.as_str();
-        let compared = |holds: fn(Ordering) -> bool| compare(&there, asked).is_some_and(holds);
-        match constraint.operator {
-            Operator::Equal => compared(Ordering::is_eq),
-            Operator::NotEqual => compared(Ordering::is_ne),
-            Operator::Less => compared(Ordering::is_lt),
-            Operator::LessOrEqual => compared(Ordering::is_le),
-            Operator::Greater => compared(Ordering::is_gt),
-            Operator::GreaterOrEqual => compared(Ordering::is_ge),
-            Operator::Version => is_in_range(&there, asked).unwrap_or(false),
-            Operator::Regexp => regex::Regex::new(asked).is_ok_and(|regex| regex.is_match(&there.to_string())),
-            Operator::SetContains => words(asked).all(|word| words(&there.to_string()).any(|there| there == word)),
-            Operator::SetContainsAny => words(asked).any(|word| words(&there.to_string()).any(|there| there == word)),
-            Operator::IsSet => true,
-            Operator::IsNotSet => false,
-        }
+        let there = self.property(&constraint.attribute);
+        constraint.operator.holds(there.as_ref(), &constraint.value, compare)
     }
 
     /// How much is liked about it: the weights of what holds, together.
@@ -75,18 +57,10 @@ fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
     there.compare(&asked).ok()
 }
 
-fn is_in_range(there: &Attribute, asked: &str) -> Option<bool> {
-    let version = DottedVersion::parse(&there.to_string())?;
-    Some(VersionRange::parse(asked)?.holds(&version))
-}
-
-fn words(text: &str) -> impl Iterator<Item = &str> {
-    text.split(',').map(str::trim)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::operator::Operator;
 
     fn attributes() -> BTreeMap<String, Attribute> {
         let parsed = |text: &str| Attribute::parse(text).unwrap();

@@ -80,7 +80,7 @@ macro_rules! activity {
                 single!(Live, Ratio, |usage| usage.activity[GpuUnit::$unit as usize].map(Value::Float)),
             ),
             "nvmlGpmMetricsGet of two samples (Hopper and later)",
-            "an older device or driver, or there was one sample only",
+            "the device or driver is too old, or there is only one sample",
         )
         .otlp($otlp, "1")
     };
@@ -94,33 +94,32 @@ fn flag(is_so: Option<bool>) -> Option<Value> {
     is_so.map(|is_so| Value::Int(u64::from(is_so)))
 }
 
-const UNSUPPORTED: &str = "the device or its driver does not tell it";
+const UNSUPPORTED: &str = "the device or its driver does not report it";
 
-const NO_LINK: &str = "no NVLink link of the device is up, or the driver does not count it";
+const NO_LINK: &str = "no NVLink link of the device is active, or the driver does not count it";
 
 /// Of whole devices.
 pub static DEVICE: &[Measure<DeviceUsage>] = &[
     told(
         Measure::new(
             "utilization_ratio",
-            "Share of the time in which a part of the device was at work: the processors (general), memory, encoder, decoder. The driver \
-             averages over a sixth of a second to a second.",
+            "Busy share of a device engine (general, memory, encoder, decoder), averaged over at most 1 s.",
             each!(Live, Ratio, "engine", Engine { General = "general", Memory = "memory", Encoder = "encoder", Decoder = "decoder" },
                 |usage, at| usage.utilization[at].map(Value::Float)),
         ),
         "nvmlDeviceGetUtilizationRates, nvmlDeviceGetEncoderUtilization, nvmlDeviceGetDecoderUtilization",
-        "the device is divided (MIG), or does not tell it",
+        "the device is partitioned (MIG), or does not report it",
     )
     .otlp("hw.gpu.utilization", "1"),
     told(
-        Measure::new("memory_used_bytes", "Memory of the device in use, without what its driver reserves.",
+        Measure::new("memory_used_bytes", "Device memory in use, without the part reserved by its driver.",
             single!(Live, Bytes, |usage| usage.memory_used_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("hw.gpu.memory.usage", "By"),
     told(
-        Measure::new("memory_used_ratio", "Share of the device's memory that is in use.",
+        Measure::new("memory_used_ratio", "Share of device memory in use.",
             single!(Live, Ratio, |usage| {
                 let (used, total) = usage.memory_used_bytes.zip(usage.memory_total_bytes.filter(|total| *total > 0))?;
                 // No device has 2^53 bytes.
@@ -133,35 +132,35 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     .in_profiles(Full, Full, Full)
     .otlp("hw.gpu.memory.utilization", "1"),
     told(
-        Measure::new("memory_free_bytes", "Memory of the device that nobody uses.",
+        Measure::new("memory_free_bytes", "Unused device memory.",
             single!(Live, Bytes, |usage| usage.memory_free_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("allostat.device.memory.free", "By"),
     told(
-        Measure::new("memory_reserved_bytes", "Memory of the device that its driver and firmware keep.",
+        Measure::new("memory_reserved_bytes", "Device memory reserved by its driver and firmware.",
             single!(Live, Bytes, |usage| usage.memory_reserved_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the driver is older than 510",
     )
     .otlp("allostat.device.memory.reserved", "By"),
     told(
-        Measure::new("memory_total_bytes", "Memory of the device.",
+        Measure::new("memory_total_bytes", "Total device memory.",
             single!(Live, Bytes, |usage| usage.memory_total_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("hw.gpu.memory.limit", "By"),
     told(
-        Measure::new("bar1_used_bytes", "Memory of the device that is mapped for the bus.",
+        Measure::new("bar1_used_bytes", "Device memory mapped on the bus (BAR1).",
             single!(Live, Bytes, |usage| usage.bar1_used_bytes.map(Value::Int))),
         "nvmlDeviceGetBAR1MemoryInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.bar1.usage", "By"),
     told(
-        Measure::new("temperature_celsius", "Temperature of the device.",
+        Measure::new("temperature_celsius", "Temperature of the device by sensor.",
             each!(Live, Celsius, "sensor", Sensor { Gpu = "gpu", Memory = "memory" },
                 |usage, at| usage.temperature[at].map(Value::Int))),
         "nvmlDeviceGetTemperature, field 82",
@@ -169,7 +168,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .otlp("hw.temperature", "Cel"),
     told(
-        Measure::new("temperature_threshold_celsius", "Temperature at which the device slows down, is switched off, or that its maker wants as the highest.",
+        Measure::new("temperature_threshold_celsius", "Temperature threshold of the device by kind.",
             each!(Live, Celsius, "threshold", Threshold { Slowdown = "slowdown", Shutdown = "shutdown", GpuMax = "gpu_max", MemoryMax = "memory_max" },
                 |usage, at| usage.threshold[at].map(Value::Int))),
         "nvmlDeviceGetTemperatureThreshold",
@@ -177,146 +176,147 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .otlp("hw.temperature.limit", "Cel"),
     told(
-        Measure::new("power_watts", "Power that the device draws now.",
+        Measure::new("power_watts", "Current power draw of the device.",
             single!(Live, Watts, |usage| usage.power_milliwatts.map(thousandths))),
         "field 186, else nvmlDeviceGetPowerUsage",
         UNSUPPORTED,
     )
     .otlp("hw.power", "W"),
     told(
-        Measure::new("power_average_watts", "Power that the device drew over the last second.",
+        Measure::new("power_average_watts", "Average power draw of the device over the last second.",
             single!(Live, Watts, |usage| usage.power_average_milliwatts.map(thousandths))),
         "field 185",
         UNSUPPORTED,
     )
     .otlp("allostat.device.power.average", "W"),
     told(
-        Measure::new("power_limit_watts", "Power that the device may draw.",
+        Measure::new("power_limit_watts", "Enforced power limit of the device.",
             single!(Live, Watts, |usage| usage.power_limit_milliwatts.map(thousandths))),
         "nvmlDeviceGetEnforcedPowerLimit",
         UNSUPPORTED,
     )
     .otlp("allostat.device.power.limit", "W"),
     told(
-        Measure::new("energy_joules_total", "Energy that the device has used, as it counts it itself.",
+        Measure::new("energy_joules_total", "Energy used by the device, by its own counter.",
             single!(Counter, Joules, |usage| usage.energy_millijoules.map(thousandths))),
         "nvmlDeviceGetTotalEnergyConsumption (Volta and later)",
-        "the device does not count it: it is never made of watts",
+        "the device has no energy counter (it is never derived from power)",
     )
     .otlp("hw.energy", "J"),
     told(
-        Measure::new("clock_hertz", "Clock of a part of the device now.", clocks!(clock_hertz)),
+        Measure::new("clock_hertz", "Current clock of the device by domain.", clocks!(clock_hertz)),
         "nvmlDeviceGetClockInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.clock", "Hz"),
     told(
-        Measure::new("clock_max_hertz", "Highest clock of a part of the device.", clocks!(clock_max_hertz)),
+        Measure::new("clock_max_hertz", "Maximum clock of the device by domain.", clocks!(clock_max_hertz)),
         "nvmlDeviceGetMaxClockInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.clock.limit", "Hz"),
     told(
-        Measure::new("throttle_active", "1: the device runs slower than it could, for this reason.",
+        Measure::new("throttle_active", "1 while the device is throttled for this reason.",
             throttles!(Live, None, |usage, at| flag(usage.throttled.map(|all| all[at])))),
         "nvmlDeviceGetCurrentClocksThrottleReasons",
         UNSUPPORTED,
     )
     .otlp("allostat.device.throttle.active", "1"),
     told(
-        Measure::new("throttle_seconds_total", "Time in which the device ran slower than it could, by reason.",
+        Measure::new("throttle_seconds_total", "Time in which the device was throttled, by reason.",
             throttles!(Counter, Seconds, |usage, at| usage.throttled_nanos[at].map(Value::Nanos))),
         "fields 74 and 269 to 273",
         "the driver does not count it",
     )
     .otlp("allostat.device.throttle.time", "s"),
     told(
-        Measure::new("ecc_errors_total", "Errors in the memory of the device: since its driver was loaded (volatile), and in its life (aggregate).", ECC),
+        Measure::new("ecc_errors_total",
+            "ECC errors since driver load (volatile) or in the device's life (aggregate).", ECC),
         "nvmlDeviceGetTotalEccErrors",
-        "its memory has no ECC, or it is switched off: 0 would claim that all is well",
+        "the device has no ECC memory, or ECC is off (0 would claim that all is well)",
     )
     .otlp("hw.errors", "{error}"),
     told(
-        Measure::new("remapped_rows", "Rows of memory that were replaced, by the kind of error.",
+        Measure::new("remapped_rows", "Remapped memory rows of the device, by kind of error.",
             each!(Live, None, "cause", EccKind { Corrected = "corrected", Uncorrected = "uncorrected" },
                 |usage, at| usage.remapped_rows[at].map(Value::Int))),
         "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
-        "an older device, or a divided one",
+        "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.remapped_rows", "{row}"),
     told(
-        Measure::new("row_remap_pending", "1: rows are replaced at the next reset of the device.",
+        Measure::new("row_remap_pending", "1 if rows will be remapped at the next reset of the device.",
             single!(Live, None, |usage| flag(usage.row_remap_pending))),
         "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
-        "an older device, or a divided one",
+        "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.row_remap.pending", "1"),
     told(
-        Measure::new("row_remap_failed", "1: a row could not be replaced; the device is to be exchanged.",
+        Measure::new("row_remap_failed", "1 if a row could not be remapped: the device must be replaced.",
             single!(Live, None, |usage| flag(usage.row_remap_failed))),
         "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
-        "an older device, or a divided one",
+        "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.row_remap.failed", "1"),
     told(
-        Measure::new("retired_pages", "Pages of memory that are not used any more, by the kind of error.",
+        Measure::new("retired_pages", "Retired memory pages of the device, by kind of error.",
             each!(Live, None, "cause", EccKind { Corrected = "corrected", Uncorrected = "uncorrected" },
                 |usage, at| usage.retired_pages[at].map(Value::Int))),
         "nvmlDeviceGetRetiredPages (before Ampere)",
-        "a newer device",
+        "the device is Ampere or newer",
     )
     .otlp("allostat.device.retired_pages", "{page}"),
     told(
-        Measure::new("pcie_transmit_bytes_total", "Bytes that the device sent over PCIe.",
+        Measure::new("pcie_transmit_bytes_total", "Bytes sent by the device over PCIe.",
             single!(Counter, Bytes, |usage| usage.pcie_transmit_bytes.map(Value::Int))),
         "field 197",
         UNSUPPORTED,
     )
     .otlp("hw.gpu.io", "By"),
     told(
-        Measure::new("pcie_receive_bytes_total", "Bytes that the device received over PCIe.",
+        Measure::new("pcie_receive_bytes_total", "Bytes received by the device over PCIe.",
             single!(Counter, Bytes, |usage| usage.pcie_receive_bytes.map(Value::Int))),
         "field 198",
         UNSUPPORTED,
     )
     .otlp("hw.gpu.io", "By"),
     told(
-        Measure::new("pcie_replays_total", "Packets that had to be sent over PCIe again.",
+        Measure::new("pcie_replays_total", "Packets sent again over PCIe (replays).",
             single!(Counter, None, |usage| usage.pcie_replays.map(Value::Int))),
         "nvmlDeviceGetPcieReplayCounter",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.replays", "{packet}"),
     told(
-        Measure::new("pcie_link_generation", "Generation of PCIe that is spoken now: it falls where the device idles.",
+        Measure::new("pcie_link_generation", "Current PCIe link generation; lower while the device is idle.",
             single!(Live, None, |usage| usage.pcie_link_generation.map(Value::Int))),
         "nvmlDeviceGetCurrPcieLinkGeneration",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.link.generation", "1"),
     told(
-        Measure::new("pcie_link_width", "Lanes of PCIe in use now.",
+        Measure::new("pcie_link_width", "Current number of PCIe lanes in use.",
             single!(Live, None, |usage| usage.pcie_link_width.map(Value::Int))),
         "nvmlDeviceGetCurrPcieLinkWidth",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.link.width", "{lane}"),
     told(
-        Measure::new("nvlink_transmit_bytes_total", "Bytes of payload that the device sent over all its NVLink links.",
+        Measure::new("nvlink_transmit_bytes_total", "Payload bytes sent by the device over all its NVLink links.",
             single!(Counter, Bytes, |usage| usage.nvlink_transmit_bytes.map(Value::Int))),
         "field 138 of all links",
         NO_LINK,
     )
     .otlp("allostat.device.nvlink.io", "By"),
     told(
-        Measure::new("nvlink_receive_bytes_total", "Bytes of payload that the device received over all its NVLink links.",
+        Measure::new("nvlink_receive_bytes_total", "Payload bytes received by the device over all its NVLink links.",
             single!(Counter, Bytes, |usage| usage.nvlink_receive_bytes.map(Value::Int))),
         "field 139 of all links",
         NO_LINK,
     )
     .otlp("allostat.device.nvlink.io", "By"),
     told(
-        Measure::new("nvlink_links", "NVLink links of the device: those that are up, and those that are not.",
+        Measure::new("nvlink_links", "NVLink links of the device by state (active, inactive).",
             each!(Live, None, "state", LinkState { Active = "active", Inactive = "inactive" },
                 |usage, at| usage.nvlink_links[at].map(Value::Int))),
         "nvmlDeviceGetNvLinkState of each link, each 30 readings",
@@ -324,28 +324,31 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .otlp("allostat.device.nvlink.links", "{link}"),
     told(
-        Measure::new("nvlink_errors_total", "Errors on NVLink links that are up: sent again (replay), set up again (recovery), wrong checksums.",
+        Measure::new("nvlink_errors_total", "Errors on active NVLink links by kind: replays, recoveries, CRC errors.",
             each!(Counter, None, "kind", LinkError { Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data" },
                 |usage, at| usage.nvlink_errors[at].map(Value::Int))),
         "nvmlDeviceGetNvLinkErrorCounter of each link, each 30 readings",
         NO_LINK,
     )
     .otlp("allostat.device.nvlink.errors", "{error}"),
-    activity!(Sm, "sm_activity_ratio", "Share of the time in which a multiprocessor of the device had work, over all of them.", "allostat.device.sm.activity"),
-    activity!(Tensor, "tensor_activity_ratio", "Share of the time in which the tensor cores of the device were at work.", "allostat.device.tensor.activity"),
-    activity!(Dram, "dram_activity_ratio", "Share of what can go to and from the memory of the device that went.", "allostat.device.dram.activity"),
+    activity!(Sm, "sm_activity_ratio",
+        "Share of time with busy SMs, averaged over SMs.", "allostat.device.sm.activity"),
+    activity!(Tensor, "tensor_activity_ratio",
+        "Share of time with busy tensor cores.", "allostat.device.tensor.activity"),
+    activity!(Dram, "dram_activity_ratio", "Share of memory bandwidth in use.", "allostat.device.dram.activity"),
     told(
-        Measure::new("recovery_action", "What the driver wants to be done: 0 nothing, 1 a reset, 2 a restart of the host, 3 draining, 4 draining and a reset.",
+        Measure::new("recovery_action",
+            "Recovery action that the driver requires: 0 none, 1 reset, 2 host restart, 3 drain, 4 drain and reset.",
             single!(Live, None, |usage| usage.recovery_action.map(Value::Int))),
         "field 230",
         "the driver is too old",
     )
     .otlp("allostat.device.recovery_action", "1"),
     told(
-        Measure::new("processes", "Processes that hold the device, whoever they belong to.",
+        Measure::new("processes", "Processes that hold the device, of any owner.",
             single!(Live, None, |usage| usage.processes.map(Value::Int))),
         "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
-        "the driver does not tell",
+        "the driver does not report it",
     )
     .otlp("allostat.device.processes", "{process}"),
 ];
@@ -355,59 +358,59 @@ pub static INSTANCE: &[Measure<DeviceUsage>] = &[
     told(
         Measure::new(
             "memory_used_bytes",
-            "Memory of the instance in use.",
+            "Instance memory in use.",
             single!(Live, Bytes, |usage| usage.memory_used_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetMemoryInfo_v2 of the instance",
-        "the driver does not tell",
+        "the driver does not report it",
     )
     .otlp("allostat.mig.memory.usage", "By"),
     told(
         Measure::new(
             "memory_free_bytes",
-            "Memory of the instance that nobody uses.",
+            "Unused instance memory.",
             single!(Live, Bytes, |usage| usage.memory_free_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetMemoryInfo_v2 of the instance",
-        "the driver does not tell",
+        "the driver does not report it",
     )
     .otlp("allostat.mig.memory.free", "By"),
     told(
         Measure::new(
             "memory_total_bytes",
-            "Memory of the instance.",
+            "Total instance memory.",
             single!(Live, Bytes, |usage| usage.memory_total_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetMemoryInfo_v2 of the instance",
-        "the driver does not tell",
+        "the driver does not report it",
     )
     .otlp("allostat.mig.memory.limit", "By"),
     activity!(
         Sm,
         "sm_activity_ratio",
-        "Share of the time in which a multiprocessor of the instance had work, over all of them.",
+        "Share of time with busy SMs of the instance, averaged over SMs.",
         "allostat.mig.sm.activity"
     ),
     activity!(
         Tensor,
         "tensor_activity_ratio",
-        "Share of the time in which the tensor cores of the instance were at work.",
+        "Share of time with busy tensor cores of the instance.",
         "allostat.mig.tensor.activity"
     ),
     activity!(
         Dram,
         "dram_activity_ratio",
-        "Share of what can go to and from the memory of the instance that went.",
+        "Share of the instance's memory bandwidth in use.",
         "allostat.mig.dram.activity"
     ),
     told(
         Measure::new(
             "processes",
-            "Processes that hold the instance, whoever they belong to.",
+            "Processes that hold the instance, of any owner.",
             single!(Live, None, |usage| usage.processes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses of the instance",
-        "the driver does not tell",
+        "the driver does not report it",
     )
     .otlp("allostat.mig.processes", "{process}"),
 ];
@@ -425,62 +428,61 @@ pub static ON_TASK: &[Measure<TaskDeviceUsage>] = &[
     of_task(
         Measure::new(
             "memory_used_bytes",
-            "Memory of the device that the task's processes hold.",
+            "Device memory held by the task's processes.",
             single!(TaskLive, Bytes, |usage| usage.memory_used_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses and its like; /proc/PID/cgroup",
-        "the driver does not tell it, or nobody can tell whose a process is",
+        "the driver does not report it, or the task of a process is unknown",
     )
     .otlp("allostat.task.device.memory.usage", "By"),
     of_task(
         Measure::new(
             "memory_peak_bytes",
-            "Most memory of the device that the task was seen to hold; where the driver keeps accounts of processes, at least the most that one of \
-             its own ever held.",
+            "Highest sampled device memory of the task; with driver accounting, at least the peak of each process.",
             single!(TaskPeak, Bytes, |usage| usage.memory_peak_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses and its like, each tick; nvmlDeviceGetAccountingStats",
-        "it was never seen to hold any",
+        "the task was never seen holding device memory",
     )
     .otlp("allostat.task.device.memory.peak", "By"),
     of_task(
         Measure::new(
             "sm_utilization_ratio",
-            "Share of the time in which the task had the device's processors at work.",
+            "Share of time in which the task kept the device's processors (SMs) busy.",
             single!(TaskLive, Ratio, |usage| usage.sm_ratio.map(Value::Float)),
         ),
         "nvmlDeviceGetProcessUtilization since the reading before",
-        "the device is divided (MIG), or there was no sample",
+        "the device is partitioned (MIG), or there is no sample",
     )
     .otlp("allostat.task.device.sm.utilization", "1"),
     of_task(
         Measure::new(
             "processes",
-            "Processes of the task that hold the device; 0: it was given the device and does not use it.",
+            "Processes of the task that hold the device; 0 if it is reserved but unused.",
             single!(TaskLive, None, |usage| usage.processes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses and its like; /proc/PID/cgroup",
-        "nobody can tell whose a process is",
+        "the task of a process is unknown",
     )
     .otlp("allostat.task.device.processes", "{process}"),
     of_task(
         Measure::new(
             "energy_joules_total",
-            "Energy that the whole device used while the task held it alone.",
+            "Energy of the whole device while the task held it exclusively.",
             single!(TaskCounter, Joules, |usage| usage.energy_millijoules.map(thousandths)),
         ),
         "nvmlDeviceGetTotalEnergyConsumption",
-        "the device was not reserved for the task, or does not count it",
+        "the device is not reserved for the task, or has no energy counter",
     )
     .otlp("allostat.task.device.energy", "J"),
     of_task(
         Measure::new(
             "xid_errors_total",
-            "Errors that the driver told of while the task held or used the device.",
+            "XID errors reported by the driver while the task held or used the device.",
             single!(TaskCounter, None, |usage| usage.xid_errors.map(Value::Int)),
         ),
         "nvmlEventSetWait, critical XID",
-        "the driver tells of none",
+        "the driver reports no XID errors",
     )
     .otlp("allostat.task.device.xid_errors", "{error}"),
 ];

@@ -45,6 +45,8 @@ fn alloc(id: &str) -> Arc<AllocIdentity> {
 
 fn job() -> Job {
     Job {
+        node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
+        placing: crate::model::job::Placing::default(),
         id: "j".into(),
         name: "j".to_owned(),
         kind: JobKind::Batch,
@@ -107,6 +109,7 @@ impl World {
             may_run: Vec::new(),
             ports: Vec::new(),
             network: None,
+            not_placed: Vec::new(),
             generation: 1,
         };
         let published = Published {

@@ -70,7 +70,8 @@ pub fn facts(desc: &MetricDesc) -> Vec<(&'static str, String)> {
     }
     // Of what is told of one alloc or task.
     if desc.labels.contains(&"alloc_id") {
-        let end = if desc.life == Life::Live { "goes with its alloc or task" } else { "stays until it was scraped" };
+        let end =
+            if desc.life == Life::Live { "removed with its alloc or task" } else { "retained until it was scraped" };
         facts.push(("at the end", end.to_owned()));
     }
     let zeros =
@@ -251,6 +252,9 @@ mod tests {
                 if text.trim().is_empty() || text.trim() != text || text.contains('\n') {
                     return Err(format!("its {what} is {text:?}"));
                 }
+            }
+            if d.help.chars().count() > 120 {
+                return Err("help is longer than 120 characters".into());
             }
             d.help.ends_with('.').then_some(()).ok_or_else(|| "help is no sentence".into())
         });

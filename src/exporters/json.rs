@@ -16,8 +16,9 @@ use self::fields::set;
 use crate::board::devices::AllocDevices;
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
-use crate::model::answer::Detail;
+use crate::model::answer::{Detail, WITHHELD};
 use crate::model::network::AllocNetwork;
+use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
@@ -52,8 +53,16 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         row["desired"] = json!(status.desired);
         set(&mut row, "finished_at", status.finished_at);
         set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
+        let waits = status.not_placed.iter().map(|one| not_placed(one, detail)).collect::<Vec<_>>();
+        set(&mut row, "not_placed", Some(waits).filter(|reasons| !reasons.is_empty()));
     }
     row
+}
+
+/// A reason may cite metadata of the node.
+fn not_placed(one: &NotPlaced, detail: Detail) -> Value {
+    let message = if detail == Detail::Full { one.message.as_str() } else { WITHHELD };
+    json!({ "reason": one.reason, "message": message })
 }
 
 /// Attempts are numbered from 1 wherever people read them.

@@ -1,9 +1,11 @@
-//! Who may pass through a directory: its mode, and the POSIX ACL that some file systems keep beside it.
+//! Access rights: who may pass through a directory (its mode, and the POSIX ACL that some file systems keep beside it), and files
+//! over which no other user has power.
 //!
 //! Source: acl(5); the kernel's `include/uapi/linux/posix_acl_xattr.h` for the bytes of `system.posix_acl_access`: a version, then
 //! entries of tag, permissions and id, little-endian, sorted by tag and id.
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -12,6 +14,7 @@ use rustix::fs::{FileType, Mode, OFlags, XattrFlags};
 use rustix::io::Errno;
 
 use super::process::Account;
+use super::untrusted;
 
 const NAME: &str = "system.posix_acl_access";
 const VERSION: u32 = 2;
@@ -163,6 +166,36 @@ pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
     Ok(None)
 }
 
+/// A regular file that decides what the agent does or whom it believes: root or the agent's user owns it, each directory and each link on the
+/// way to it, and no other user may write it.
+///
+/// Errors: those of open(2); `InvalidInput`: no regular file; `PermissionDenied`: another user has power over it.
+pub fn open_own(path: &Path) -> io::Result<File> {
+    open_without(path, 0o022, "other users may write it", "chmod go-w")
+}
+
+/// The same of a token or a private key, which no other user may read either.
+pub fn open_secret(path: &Path) -> io::Result<File> {
+    open_without(path, 0o077, "other users may read or write it", "chmod 600")
+}
+
+fn open_without(path: &Path, forbidden: u32, why: &str, what_to_do: &str) -> io::Result<File> {
+    let denied = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+    if let Some(why) = exposed(path)? {
+        return denied(why.to_string());
+    }
+    let file = rustix::fs::open(path, untrusted::FLAGS, Mode::empty())?;
+    let stat = rustix::fs::fstat(&file)?;
+    let (kind, mode) = (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o7777);
+    if !kind.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
+    }
+    if mode & forbidden != 0 {
+        return denied(format!("{why} (mode {mode:04o}): {what_to_do} {}", path.display()));
+    }
+    Ok(file.into())
+}
+
 /// As many as the kernel follows. Source: path_resolution(7).
 const MOST_LINKS: usize = 40;
 
@@ -293,6 +326,31 @@ mod tests {
         for (way, of) in [("alias/file", "alias"), ("far", "his"), ("his/new", "his")] {
             let expected = Exposed::Owned { path: path(of), uid: 12_345 };
             assert_eq!(exposed(&path(way)).unwrap(), Some(expected), "{way}");
+        }
+    }
+
+    #[test]
+    fn a_secret_is_its_owners_alone_and_a_setting_written_by_nobody_else() {
+        use std::os::unix::fs::{chown, lchown, symlink};
+        let dir = tempfile::tempdir().unwrap();
+        let (path, link) = (dir.path().join("token"), dir.path().join("link"));
+        std::fs::write(&path, "t").unwrap();
+        symlink("token", &link).unwrap();
+        for mode in 0o000..=0o777_u32 {
+            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode | 0o400)).unwrap();
+            assert_eq!(open_secret(&link).is_ok(), mode & 0o077 == 0, "{mode:o}");
+            assert_eq!(open_own(&link).is_ok(), mode & 0o022 == 0, "{mode:o}");
+        }
+        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
+        let why = open_secret(&path).unwrap_err().to_string();
+        assert!(why.contains("(mode 0644): chmod 600 "), "{why}");
+        assert_eq!(open_own(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
+        if rustix::process::geteuid().is_root() {
+            lchown(&link, Some(12_345), None).unwrap();
+            let why = open_own(&link).unwrap_err().to_string();
+            assert!(why.contains("link belongs to another user (uid 12345)"), "{why}");
+            chown(&path, Some(12_345), None).unwrap();
+            assert!(open_own(&path).is_err());
         }
     }
 

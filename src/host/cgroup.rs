@@ -81,6 +81,8 @@ const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
 /// v1 only: on v2 a program stands before devices ([`gate`](crate::kernel::bpf::gate)).
 const DEVICES: &str = "devices";
 
+const CPUSET: &str = "cpuset";
+
 /// Where this process is in the unified tree. `None`: there is none, or the place was removed.
 pub fn own(roots: &Roots) -> Option<CgroupPath> {
     let text = roots.read_proc("self/cgroup").ok()?;
@@ -98,6 +100,25 @@ pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
         Version::V2 => None,
     };
     crate::kernel::proc::cgroup::place(&text, controller).map(|path| hierarchy.directory(path))
+}
+
+/// Cores that a task can have for itself: those of the host, or of where the agent lives. Empty: there is no controller of cpusets.
+pub fn cores(layout: &Layout) -> Vec<u32> {
+    let Some(home) = layout.controller(CPUSET) else { return Vec::new() };
+    let file = match home.version {
+        Version::V1 => "cpuset.effective_cpus",
+        Version::V2 => "cpuset.cpus.effective",
+    };
+    let files = [file, "cpuset.cpus"].into_iter().map(|file| home.mount.join(file));
+    let read = |path: PathBuf| super::untrusted::read(&path, 1 << 16).ok();
+    let parsed = files.filter_map(read).find_map(|bytes| crate::kernel::cgroup::cpuset::list(file, &bytes).ok());
+    let online: Vec<u32> = parsed.unwrap_or_default();
+    let own = rustix::thread::sched_getaffinity(None).ok();
+    let may = |core: &u32| {
+        let core = usize::try_from(*core).unwrap_or(usize::MAX);
+        own.as_ref().is_none_or(|own| core < rustix::thread::CpuSet::MAX_CPU && own.is_set(core))
+    };
+    online.into_iter().filter(may).collect()
 }
 
 impl Cgroup {
@@ -129,6 +150,24 @@ impl Cgroup {
                 unified: false,
                 controllers: home.controllers.clone(),
             });
+        }
+        self
+    }
+
+    /// With a place in the hierarchy of cpusets, if there is one: made for a task that has cores of its own, looked for by whoever removes
+    /// what may be of such a task. v1: a new cpuset takes no process before [`Cgroup::limit`] has set it up.
+    #[must_use]
+    pub fn with_cpuset(mut self, layout: &Layout) -> Cgroup {
+        let Some(home) = layout.controller(CPUSET).filter(|_| self.controller(CPUSET).is_none()) else { return self };
+        match self.places.iter_mut().find(|place| place.mount == home.mount) {
+            Some(place) if place.unified => place.controllers.push(CPUSET.to_owned()),
+            Some(_) => {}
+            None => self.places.push(CgroupDir {
+                mount: home.mount.clone(),
+                directory: home.mount.join(self.path.relative()),
+                unified: home.version == Version::V2,
+                controllers: vec![CPUSET.to_owned()],
+            }),
         }
         self
     }
@@ -185,8 +224,12 @@ impl CgroupDir {
         let mut parent = self.mount.clone();
         for component in below.components() {
             let directory = parent.join(component);
-            if !directory.is_dir() {
+            let missing = !directory.is_dir();
+            // Of a cpuset the parents that are there have none to hand down yet.
+            if missing || self.controllers.iter().any(|c| c == CPUSET) {
                 self.hand_down(&parent)?;
+            }
+            if missing {
                 match std::fs::create_dir(&directory) {
                     Ok(()) => made.push(directory.clone()),
                     Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {}

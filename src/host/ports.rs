@@ -14,7 +14,7 @@ const DESCRIPTORS: usize = 20_000;
 /// Whether a program has the port, of TCP or UDP, at this address. Both are bound, and closed again: nothing is sent, and who connects
 /// within those microseconds is refused by a reset.
 ///
-/// Errors are answers: an address that is not this host's, or a port that this user may not bind, has nobody that is known.
+/// Errors are answers: an address that is not this host's, or a port that this user may not bind, counts as free.
 pub fn is_bound(at: SocketAddr) -> bool {
     let in_use = |error: std::io::Error| error.kind() == ErrorKind::AddrInUse;
     // The standard library sets SO_REUSEADDR for TCP: what lingers of ended connections is no conflict.

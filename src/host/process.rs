@@ -5,6 +5,7 @@
 
 #![allow(unsafe_code)]
 
+mod capability;
 mod child;
 mod given;
 mod group;
@@ -12,6 +13,7 @@ mod held;
 mod known;
 mod launch;
 mod rlimit;
+mod sandbox;
 mod user;
 
 use std::io;
@@ -28,6 +30,7 @@ use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat;
 use crate::model::id::{BootId, ProcessId};
 
+pub use capability::Capabilities;
 pub use child::Child;
 pub use given::{Given, are_given};
 pub use group::{GroupError, group};
@@ -35,6 +38,7 @@ pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
 pub use known::{KnownEnd, end_as};
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
+pub use sandbox::{Confined, Init, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees};
 pub use user::{Account, UserError, account};
 
 /// The id of this boot. Source: `/proc/sys/kernel/random/boot_id`.

@@ -3,7 +3,6 @@
 //!
 //! ```text
 //! read         a file at a path of our own: regular, up to a limit; read_start: no more than its beginning
-//! open_own     a file of root or the agent's user, that no other user may write or replace; open_secret: nor read
 //! component    a name of somebody else's, as one component of a path
 //! RuntimeDirectory  opens what is beneath it, by such components alone
 //! environment  chosen variables of a process, up to 1 MiB, within a deadline
@@ -25,8 +24,6 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-use super::access;
-
 /// Of an environment no more is read; what stands behind it is not found.
 pub const LARGEST_ENVIRONMENT: usize = 1 << 20;
 /// So much of a variable is kept, its name included, in bytes.
@@ -35,7 +32,7 @@ const LONGEST_VARIABLE: usize = 4 << 10;
 const LONGEST_NAME: usize = 255;
 
 /// Opening never waits for a FIFO's writer, makes no terminal ours and runs no device: `O_NONBLOCK`, then a regular file or an error.
-const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+pub(super) const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// The whole of a regular file of at most `limit` bytes.
 ///
@@ -68,36 +65,6 @@ fn regular(file: OwnedFd) -> io::Result<File> {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
     }
     Ok(File::from(file))
-}
-
-/// A regular file that decides what the agent does or whom it believes: root or the agent's user owns it, each directory and each link on the
-/// way to it, and no other user may write it.
-///
-/// Errors: those of open(2); `InvalidInput`: no regular file; `PermissionDenied`: another user has power over it.
-pub fn open_own(path: &Path) -> io::Result<File> {
-    open_without(path, 0o022, "other users may write it", "chmod go-w")
-}
-
-/// The same of a token or a private key, which no other user may read either.
-pub fn open_secret(path: &Path) -> io::Result<File> {
-    open_without(path, 0o077, "other users may read or write it", "chmod 600")
-}
-
-fn open_without(path: &Path, forbidden: u32, why: &str, what_to_do: &str) -> io::Result<File> {
-    let denied = |why: String| Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
-    if let Some(why) = access::exposed(path)? {
-        return denied(why.to_string());
-    }
-    let file = rustix::fs::open(path, FLAGS, Mode::empty())?;
-    let stat = rustix::fs::fstat(&file)?;
-    let (kind, mode) = (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o7777);
-    if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
-    }
-    if mode & forbidden != 0 {
-        return denied(format!("{why} (mode {mode:04o}): {what_to_do} {}", path.display()));
-    }
-    Ok(file.into())
 }
 
 /// All that a reader gives, at most `limit` bytes. Errors: `FileTooLarge`: it gives more.
@@ -300,31 +267,6 @@ mod tests {
         assert_eq!(directory.read(&["one", "a.xml"], 9).unwrap(), b"a");
         for odd in [&["..", "secret"][..], &["/etc/passwd"], &["one/../../secret"], &["a\0"], &[""], &[]] {
             assert_eq!(directory.read(odd, 9).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{odd:?}");
-        }
-    }
-
-    #[test]
-    fn a_secret_is_its_owners_alone_and_a_setting_written_by_nobody_else() {
-        use std::os::unix::fs::{PermissionsExt, chown, lchown};
-        let dir = tempfile::tempdir().unwrap();
-        let (path, link) = (dir.path().join("token"), dir.path().join("link"));
-        std::fs::write(&path, "t").unwrap();
-        symlink("token", &link).unwrap();
-        for mode in 0o000..=0o777_u32 {
-            std::fs::set_permissions(&path, PermissionsExt::from_mode(mode | 0o400)).unwrap();
-            assert_eq!(open_secret(&link).is_ok(), mode & 0o077 == 0, "{mode:o}");
-            assert_eq!(open_own(&link).is_ok(), mode & 0o022 == 0, "{mode:o}");
-        }
-        std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-        let why = open_secret(&path).unwrap_err().to_string();
-        assert!(why.contains("(mode 0644): chmod 600 "), "{why}");
-        assert_eq!(open_own(dir.path()).unwrap_err().kind(), io::ErrorKind::InvalidInput);
-        if rustix::process::geteuid().is_root() {
-            lchown(&link, Some(12_345), None).unwrap();
-            let why = open_own(&link).unwrap_err().to_string();
-            assert!(why.contains("link belongs to another user (uid 12345)"), "{why}");
-            chown(&path, Some(12_345), None).unwrap();
-            assert!(open_own(&path).is_err());
         }
     }
 

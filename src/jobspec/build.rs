@@ -1,19 +1,18 @@
 //! The tree into a [`Job`]: every stanza by its table, every value checked, nothing read twice.
 
 use std::collections::BTreeMap;
-use std::net::Ipv4Addr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{Job, JobKind, LogConfig, Resources, RestartPolicy, Task, TaskGroup};
-use crate::model::network::{AllocNetwork, AllocPort, GroupNetwork};
+use crate::model::job::{Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::nearest::nearest;
+use super::reschedule::OfJob;
 use super::tree::{self, Body, Literal, join};
 use super::{limits, names, values, words};
 
@@ -49,9 +48,9 @@ pub(super) struct Builder<'p> {
     /// Words without effect that were warned of.
     pub(super) seen: Vec<&'static str>,
     /// The ports of the group that is read, those of its tasks too: for references to them.
-    ports: Vec<AllocPort>,
+    pub(super) ports: Vec<AllocPort>,
     /// As its network will be where it has one of its own that is connected: for the same.
-    connected: Option<AllocNetwork>,
+    pub(super) connected: Option<AllocNetwork>,
 }
 
 impl<'p> Builder<'p> {
@@ -66,7 +65,6 @@ impl<'p> Builder<'p> {
         let path = join("job", job.name);
         let fields = self.open(job.body, &words::JOB, path.clone());
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
-        values::check_constraints(&fields);
         names::check("job", job.name, job.name_span, &path, self.problems);
         let id = fields.text("id");
         if let Some(id) = &id {
@@ -81,6 +79,9 @@ impl<'p> Builder<'p> {
         }
         let kind = kind(&fields);
         let meta = self.meta(&fields);
+        let placing = self.placing(&fields, kind);
+        fields.integer("priority", limits::PRIORITY);
+        fields.bool("all_at_once");
         let most = values::max_run_duration(&fields, kind);
         let mut groups = self.groups(&fields, job, kind, &meta);
         groups.iter_mut().for_each(|group| group.max_run_duration = group.max_run_duration.or(most));
@@ -100,46 +101,67 @@ impl<'p> Builder<'p> {
             namespace: text("namespace", "default"),
             region: text("region", "global"),
             datacenters,
+            node_pool: text("node_pool", Job::ANY_POOL),
             meta,
+            placing,
             groups,
         }
     }
 
     fn groups(&mut self, fields: &Fields<'_>, job: &NamedBody<'_>, kind: JobKind, meta: &Meta) -> Vec<TaskGroup> {
         let groups = fields.named("group");
-        if fields.entry("group").is_none() {
+        // A task that stands alone is a group of its name.
+        let alone = fields.named("task");
+        if groups.is_empty() && fields.entry("group").is_none() && fields.entry("task").is_none() {
             let advice = Some("add group \"name\" { task \"name\" { ... } }".to_owned());
             fields.error(job.name_span, "group", "the job has no `group`", advice);
         }
-        names::check_unique("group", &groups, &fields.path_of("group"), self.problems);
-        groups.iter().map(|group| self.group(group, fields.path(), kind, meta)).collect()
+        let all: Vec<NamedBody<'_>> = alone.iter().chain(&groups).copied().collect();
+        names::check_unique("group", &all, &fields.path_of("group"), self.problems);
+        let of_job = self.rollout_of_job(fields, kind);
+        let of_tasks = alone.iter().map(|task| self.lone_task(task, fields.path(), kind, meta)).collect::<Vec<_>>();
+        let of_groups = groups.iter().map(|group| self.group(group, fields.path(), kind, meta, of_job));
+        of_tasks.into_iter().chain(of_groups).collect()
     }
 
-    fn group(&mut self, group: &NamedBody<'_>, job_path: &str, kind: JobKind, job_meta: &Meta) -> TaskGroup {
+    fn lone_task(&mut self, task: &NamedBody<'_>, job_path: &str, kind: JobKind, job_meta: &Meta) -> TaskGroup {
+        names::check("group", task.name, task.name_span, &format!("{job_path}.task.{}", task.name), self.problems);
+        let restart = RestartPolicy::default_for(kind);
+        let mut services = Vec::new();
+        let (network, mut networks) = self.networks(None, job_path, std::slice::from_ref(task));
+        let mut built = self.task(task, job_path, (kind, &restart), job_meta, &mut services);
+        built.resources.network = networks.pop().flatten();
+        TaskGroup {
+            name: task.name.into(),
+            count: 1,
+            meta: Meta::new(),
+            restart,
+            shutdown_delay: Duration::ZERO,
+            max_run_duration: None,
+            placing: Placing::default(),
+            tasks: vec![built],
+            network,
+            services,
+        }
+    }
+
+    fn group(
+        &mut self,
+        group: &NamedBody<'_>,
+        job_path: &str,
+        kind: JobKind,
+        job_meta: &Meta,
+        of_job: OfJob,
+    ) -> TaskGroup {
         let path = format!("{job_path}.group.{}", group.name);
         let fields = self.open(group.body, &words::GROUP, path.clone());
         warn_ignored(group.body, &words::GROUP, &path, &mut self.seen, self.problems);
-        values::check_constraints(&fields);
         names::check("group", group.name, group.name_span, &path, self.problems);
         let restart = self.restart(&fields, RestartPolicy::default_for(kind));
         let meta = self.meta(&fields);
         let mut services = values::services(&fields, None);
         let tasks = fields.named("task");
-        let (network, networks) = self.networks(&fields, &tasks);
-        let of = |task: Option<&str>, network: Option<&GroupNetwork>| -> Vec<AllocPort> {
-            let ports = network.into_iter().flat_map(|network| &network.ports);
-            ports.map(|port| AllocPort::named(&port.label, task.map(Into::into))).collect()
-        };
-        self.ports = of(None, network.as_ref());
-        self.connected = network.as_ref().filter(|network| network.mode.maps_ports()).map(|network| AllocNetwork {
-            mode: network.mode.clone(),
-            namespace: PathBuf::new(),
-            interface: Some(String::new()),
-            addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
-            hostname: String::new(),
-        });
-        let own = tasks.iter().zip(&networks).flat_map(|(task, network)| of(Some(task.name), network.as_ref()));
-        self.ports.extend(own);
+        let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -163,17 +185,37 @@ impl<'p> Builder<'p> {
             fields.error(group.name_span, "task", message, advice);
         }
         let max_run_duration = values::max_run_duration(&fields, kind);
+        self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
-            count: fields.integer("count", 1..=limits::COUNT).map_or(1, |at| u32::try_from(at.value).unwrap_or(1)),
+            count: self.count(&fields, kind),
             meta,
             restart,
             shutdown_delay: fields.duration("shutdown_delay").map_or(Duration::ZERO, |at| at.value),
             max_run_duration,
+            placing: self.placing(&fields, kind),
             tasks,
             network,
             services,
         }
+    }
+
+    fn count(&self, group: &Fields<'_>, kind: JobKind) -> u32 {
+        let given = group.integer("count", 0..=limits::COUNT);
+        let count = self.scaling(group, given.as_ref()).or(given.as_ref().map(|at| at.value));
+        match given {
+            Some(at) if kind == JobKind::System && at.value > 1 => {
+                let message = "a job of type `system` has one alloc on each node: `count` is 1";
+                group.error(&at.span, "count", message, None);
+            }
+            Some(at) if kind == JobKind::Sysbatch && at.value > 1 => {
+                let message = "`count` is ignored: a job of type `sysbatch` has one alloc on each node";
+                self.problems.warn(&at.span, &group.path_of("count"), message, None);
+                return 1;
+            }
+            Some(_) | None => {}
+        }
+        count.map_or(1, |count| u32::try_from(count).unwrap_or(1))
     }
 
     /// With two leaders nobody could say whose end is the alloc's.
@@ -201,7 +243,6 @@ impl<'p> Builder<'p> {
         let path = format!("{group_path}.task.{}", task.name);
         let fields = self.open(task.body, &words::TASK, path.clone());
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
-        values::check_constraints(&fields);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
         services.extend(values::services(&fields, Some(task.name)));
@@ -210,14 +251,17 @@ impl<'p> Builder<'p> {
             let message = format!("the task {} has no `driver`", quote(task.name));
             fields.error(task.name_span, "driver", message, Some("add driver = \"raw_exec\"".to_owned()));
         }
+        self.task_scaling(&fields);
+        let driver = driver.map_or_else(String::new, |at| driver_of(at.value));
         let mut built = Task {
+            placing: self.placing(&fields, kind),
             meta: self.meta(&fields),
             user: user(&fields),
             resources: self.resources(&fields),
             restart: self.restart(&fields, group_restart.clone()),
             logs: self.logs(&fields),
             kill_signal: kill_signal(&fields),
-            ..Task::new(task.name, &driver.map_or_else(String::new, |at| at.value), serde_json::Map::new(), kind)
+            ..Task::new(task.name, &driver, serde_json::Map::new(), kind)
         };
         if let Some(at) = fields.duration("kill_timeout") {
             built.kill_timeout = at.value;
@@ -314,13 +358,20 @@ impl<'p> Builder<'p> {
 
     fn resources(&mut self, task: &Fields<'_>) -> Resources {
         let Some(body) = task.stanza("resources") else { return Resources::default() };
-        let path = task.path_of("resources");
-        let fields = self.open(body, &words::RESOURCES, path.clone());
-        warn_ignored(body, &words::RESOURCES, &path, &mut self.seen, self.problems);
+        let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
+        warn_ignored(body, &words::RESOURCES, fields.path(), &mut self.seen, self.problems);
         let mebibytes = |at: &At<u64>| at.value << 20;
         let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
-        if let (Some(memory), Some(max)) = (&memory, &memory_max)
+        let cores = fields.integer("cores", 1..=limits::CORES);
+        if let (Some(_), Some(at)) = (fields.entry("cores"), fields.entry("cpu")) {
+            let message = "a task has `cpu` or `cores`, not both";
+            fields.error(&at.key_span, "cpu", message, Some("keep `cores` for cores of its own".to_owned()));
+        }
+        for deprecated in ["disk", "iops"] {
+            fields.integer(deprecated, 0..=u64::MAX);
+        }
+        if let (Some(memory), Some(MemoryMax::Limit(max))) = (&memory, &memory_max)
             && max.value < memory.value
         {
             let message = format!("`memory_max` ({} MiB) is less than `memory` ({} MiB)", max.value, memory.value);
@@ -333,7 +384,13 @@ impl<'p> Builder<'p> {
                 None => fields.entry("cpu").map(|_| limits::CPU_SHARES),
             },
             memory_bytes: memory.as_ref().map(mebibytes),
-            memory_max_bytes: memory_max.as_ref().map(mebibytes),
+            memory_unlimited: matches!(memory_max, Some(MemoryMax::Unlimited)),
+            memory_max_bytes: match &memory_max {
+                Some(MemoryMax::Limit(at)) => Some(mebibytes(at)),
+                Some(MemoryMax::Unlimited) | None => None,
+            },
+            cores: cores.map(|at| u32::try_from(at.value).unwrap_or(u32::MAX)),
+            core_ids: Vec::new(),
             devices: self.devices(&fields),
             network: None,
         }
@@ -362,24 +419,23 @@ impl<'p> Builder<'p> {
 }
 
 fn kind(fields: &Fields<'_>) -> JobKind {
-    let choices = [("service", JobKind::Service), ("batch", JobKind::Batch)];
-    if let Some(text) = fields.entry("type").and_then(|e| e.value.text())
-        && matches!(text, "system" | "sysbatch")
-        && let Some(entry) = fields.entry("type")
-    {
-        let here = if text == "system" { "service" } else { "batch" };
-        let message = format!("a job of type `{text}` is for Nomad itself, which runs it on each of many hosts");
-        let advice = format!("`nomad job run` takes it; allostat runs jobs on one host, and there that is `{here}`");
-        fields.error(&entry.value.span, "type", message, Some(advice));
-        return JobKind::Service;
-    }
+    let choices = JobKind::ALL.map(|kind| (kind.as_str(), kind));
     fields.choice("type", &choices).map_or(JobKind::Service, |at| at.value)
 }
 
+/// Nomad's name of the driver that runs nothing.
+fn driver_of(name: String) -> String {
+    if name == "mock_driver" { "mock".to_owned() } else { name }
+}
+
+/// A name or number, or a number of a user and one of a group: `1000:1000`.
 fn user(fields: &Fields<'_>) -> Option<String> {
     let At { value, span } = fields.text("user")?;
-    if value.is_empty() || value.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':') {
-        fields.error(&span, "user", format!("{} is no name of a user", quote(&value)), None);
+    let is_name =
+        |name: &str| !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':');
+    if !value.split_once(':').map_or_else(|| is_name(&value), |(user, group)| is_name(user) && is_name(group)) {
+        let advice = Some("a name, a number, or numbers of user and group: \"1000:1000\"".to_owned());
+        fields.error(&span, "user", format!("{} is no user", quote(&value)), advice);
         return None;
     }
     Some(value)
@@ -395,14 +451,21 @@ fn kill_signal(fields: &Fields<'_>) -> Option<String> {
     fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
     None
 }
-/// In MiB. Newer Nomads take -1 for "no limit, and `memory` is a reservation", which is none of ours.
-fn memory_max(fields: &Fields<'_>) -> Option<At<u64>> {
-    let node = fields.value("memory_max")?;
-    if node.value != Literal::Int(-1) {
-        return fields.integer("memory_max", 1..=limits::MEMORY_MIB);
+
+enum MemoryMax {
+    /// In MiB.
+    Limit(At<u64>),
+    /// -1: `memory` is a reservation, and nothing is enforced.
+    Unlimited,
+}
+
+fn memory_max(fields: &Fields<'_>) -> Option<MemoryMax> {
+    let most = i64::try_from(limits::MEMORY_MIB).unwrap_or(i64::MAX);
+    let At { value, span } = fields.signed("memory_max", -1..=most)?;
+    match u64::try_from(value) {
+        // Nomad's word for none.
+        Ok(0) => None,
+        Ok(value) => Some(MemoryMax::Limit(At { value, span })),
+        Err(_) => Some(MemoryMax::Unlimited),
     }
-    let message = "`memory_max` is -1: a reservation without a limit is not supported here";
-    let advice = "give a limit in MiB, or leave out `memory` and `memory_max`: then there is none";
-    fields.error(&node.span, "memory_max", message.to_owned(), Some(advice.to_owned()));
-    None
 }

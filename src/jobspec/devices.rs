@@ -1,23 +1,13 @@
 //! `device` stanzas: which devices a task asks for, and what of them.
 
-use std::iter::once;
-
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody};
 use super::nearest::nearest;
 use super::template::{Part, parts};
 use super::tree::Body;
-use super::{limits, words};
-use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceRequest, Operator, Property};
-
-/// Nomad's other words for the same.
-const SYNONYMS: [(&str, Operator); 4] = [
-    ("==", Operator::Equal),
-    ("is", Operator::Equal),
-    ("not", Operator::NotEqual),
-    ("set_contains_all", Operator::SetContains),
-];
+use super::{limits, placing, tree, words};
+use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceRequest, Property};
 
 impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
@@ -54,13 +44,8 @@ impl Builder<'_> {
     }
 
     fn device_affinity(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Affinity> {
-        let fields = self.open(body, &words::DEVICE_AFFINITY, device.path_of("affinity"));
-        let weight = fields.signed("weight", -100..=100).map(|at| (i8::try_from(at.value).unwrap_or(0), at.span));
-        if let Some((0, span)) = &weight {
-            let advice = Some("leave the `affinity` out".to_owned());
-            fields.error(span, "weight", "a `weight` of 0 changes nothing", advice);
-        }
-        let weight = weight.map_or(Affinity::WEIGHT, |(weight, _)| weight);
+        let fields = self.open(body, &words::ANY_AFFINITY, device.path_of("affinity"));
+        let weight = placing::weight(&fields);
         constraint(key, &fields).map(|constraint| Affinity { constraint, weight })
     }
 }
@@ -68,26 +53,13 @@ impl Builder<'_> {
 /// What a constraint and an affinity have in common. `key`: where the stanza begins, for what is missing in it.
 fn constraint(key: &Span, fields: &Fields<'_>) -> Option<Constraint> {
     let attribute = attribute(key, fields);
-    let operator = operator(fields);
-    let value = fields.scalar("value");
-    let (attribute, operator) = (attribute?, operator?);
-    let value = match (operator.takes_value(), value) {
-        (true, Some(value)) => value,
-        (false, None) => At { value: String::new(), span: key.clone() },
-        (false, Some(value)) => {
-            let message = format!("the operator {} takes no `value`", quote(operator.as_str()));
-            fields.error(&value.span, "value", message, Some("remove it".to_owned()));
-            return None;
-        }
-        (true, None) => {
-            // One that is there and wrong is told already.
-            if fields.entry("value").is_none() {
-                let message = format!("the operator {} needs a `value`", quote(operator.as_str()));
-                fields.error(key, "value", message, Some("add value = \"...\"".to_owned()));
-            }
-            return None;
-        }
-    };
+    let (operator, value) = placing::operator_and_value(key, fields)?;
+    let attribute = attribute?;
+    if tree::plain(&value.value).is_none() {
+        let advice = Some("for the two characters themselves write `$${`".to_owned());
+        fields.error(&value.span, "value", "the value of a device's attribute takes no `${...}`", advice);
+        return None;
+    }
     let constraint = Constraint { attribute, operator, value: value.value };
     if let Err(error) = constraint.check() {
         let message =
@@ -118,26 +90,4 @@ fn attribute(key: &Span, fields: &Fields<'_>) -> Option<Property> {
         fields.error(&span, "attribute", message, Some(same.or(near).unwrap_or_else(|| ADVICE.to_owned())));
     }
     property
-}
-
-/// `None`: reported.
-fn operator(fields: &Fields<'_>) -> Option<Operator> {
-    if fields.entry("operator").is_none() {
-        return Some(Operator::Equal);
-    }
-    let text = fields.text("operator")?;
-    let synonym = || SYNONYMS.iter().find(|(word, _)| *word == text.value).map(|(_, operator)| *operator);
-    let operator = Operator::parse(&text.value).or_else(synonym);
-    if operator.is_none() {
-        let known = || Operator::ALL.into_iter().map(Operator::as_str);
-        let near = nearest(&text.value, known()).map(|word| format!("did you mean `{word}`?"));
-        let all = once("known are:").chain(known()).collect::<Vec<_>>().join(" ");
-        fields.error(
-            &text.span,
-            "operator",
-            format!("there is no operator {}", quote(&text.value)),
-            near.or(Some(all)),
-        );
-    }
-    operator
 }

@@ -14,7 +14,7 @@ use super::evaluate::value::HclValue;
 use super::evaluate::variables::{self, GivenVariables};
 use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
-use super::unclosed;
+use super::{syntax, unclosed};
 
 /// How often a file is read again because of keys given twice.
 const MAX_ROUNDS: usize = 50;
@@ -46,7 +46,7 @@ pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Optio
                     Some(span) => problems.error(&span, "", "HCL syntax: this text has no end quote", None),
                     None => {
                         let message = format!("HCL syntax: {}", error.message());
-                        problems.error(&(offset..offset + 1), "", message, advice(&text, offset));
+                        problems.error(&(offset..offset + 1), "", message, syntax::advice(&text, offset));
                     }
                 }
                 break;
@@ -84,32 +84,6 @@ fn rename(text: &mut String, offset: usize, repeated: &mut BTreeMap<usize, u32>,
     }
     text.replace_range(span, &String::from_utf8_lossy(&name));
     true
-}
-
-/// What people coming from other languages write.
-fn advice(text: &str, offset: usize) -> Option<String> {
-    let line = text.get(..offset).map_or("", |before| before.rsplit('\n').next().unwrap_or(before));
-    let rest = text.get(offset..).unwrap_or("");
-    let (ahead, more) = rest.split_once('\n').unwrap_or((rest, ""));
-    let ahead = if more.is_empty() { ahead } else { ahead.strip_suffix('\r').unwrap_or(ahead) };
-    if line.contains('\r') || ahead.contains('\r') {
-        Some("lines end with a carriage return alone: save the file with Unix line ends".to_owned())
-    } else if rest.starts_with(':') {
-        Some("write `key = value`".to_owned())
-    } else if line.trim_start().is_empty() && rest.starts_with('"') {
-        Some("a key stands without quotes: `key = value`".to_owned())
-    } else if rest.starts_with(',') {
-        Some("in a stanza each `key = value` stands on its own line, without a comma".to_owned())
-    } else if rest.starts_with('\'') {
-        Some("texts stand in double quotes".to_owned())
-    } else if unclosed::in_one_line_stanza(text, offset) {
-        Some(
-            "a stanza in one line holds one `key = value` at most: put each of its parts on a line of its own"
-                .to_owned(),
-        )
-    } else {
-        None
-    }
 }
 
 struct Lower<'p, 's> {

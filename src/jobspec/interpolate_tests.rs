@@ -19,6 +19,7 @@ fn job(task: &str) -> Job {
 fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
     let job = job(task);
     let node = NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: "box".to_owned(),
         kernel: "6.1.0".to_owned(),
         boot_id: BootId(String::new()),

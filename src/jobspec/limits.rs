@@ -8,6 +8,10 @@ pub const COUNT: u64 = 10_000;
 pub const MEMORY_MIB: u64 = (1 << 43) - 1;
 /// The largest `cpu.shares`; weights of v2 are made of shares.
 pub const CPU_SHARES: u64 = 262_144;
+/// Cores of one task: more than any kernel knows.
+pub const CORES: u64 = 8_192;
+/// Nomad's.
+pub const PRIORITY: std::ops::RangeInclusive<u64> = 1..=100;
 /// Of one `device` stanza, on one host.
 pub const DEVICE_COUNT: u64 = 1_024;
 /// Stanzas of one task: what each of them may get is weighed against all others.

@@ -29,9 +29,13 @@ mod limits;
 mod names;
 pub mod nearest;
 mod networks;
+mod placing;
 pub mod quantity;
 pub mod read;
+mod reschedule;
+mod rollout;
 mod size;
+mod syntax;
 mod template;
 pub mod tree;
 mod unclosed;
@@ -160,12 +164,17 @@ pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
 impl ParsedJob {
     /// The path of a task's field: `job.web.group.app.task.server.config.args[1]` for `config.args[1]`.
     pub fn task_path(&self, group: &str, task: &str, field: &str) -> String {
-        format!("job.{}.group.{group}.task.{task}.{field}", self.label)
+        let in_group = format!("job.{}.group.{group}", self.label);
+        // A task that stands in its job alone is a group of its name.
+        let outer = if self.places.values.contains_key(&in_group) { in_group } else { format!("job.{}", self.label) };
+        format!("{outer}.task.{task}.{field}")
     }
     /// The path of a port: of its group, or of a task alone.
     pub fn port_path(&self, group: &str, task: Option<&str>, label: &str) -> String {
-        let network = task.map_or_else(|| "network".to_owned(), |task| format!("task.{task}.resources.network"));
-        format!("job.{}.group.{group}.{network}.port.{label}", self.label)
+        match task {
+            Some(task) => self.task_path(group, task, &format!("resources.network.port.{label}")),
+            None => format!("job.{}.group.{group}.network.port.{label}", self.label),
+        }
     }
     /// Line, column (from 1) and the line itself of a field; of the nearest stanza around it if the field is not in the
     /// file. `None` if nothing of the path is.

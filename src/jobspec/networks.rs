@@ -1,7 +1,8 @@
 //! `network` stanzas: the ports of a group and in which network namespace its tasks run; and the deprecated ones of tasks.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
@@ -9,7 +10,7 @@ use super::fields::{Fields, NamedBody, warn_ignored};
 use super::nearest::nearest;
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
-use crate::model::network::{DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
+use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
 
 /// A network that was read, and where each of its ports stands in the file.
 struct Found {
@@ -25,20 +26,40 @@ impl Builder<'_> {
     /// every task are known before the first one's `env` and `config`.
     pub(super) fn networks(
         &mut self,
-        group: &Fields<'_>,
+        group: Option<&Fields<'_>>,
+        group_path: &str,
         tasks: &[NamedBody<'_>],
     ) -> (Option<GroupNetwork>, Vec<Option<GroupNetwork>>) {
-        let of_group = group.stanza("network").map(|body| self.network(body, None, group.path_of("network")));
+        let of_group = group.and_then(|group| Some((group.stanza("network")?, group.path_of("network"))));
+        let of_group = of_group.map(|(body, path)| self.network(body, None, path));
         let mut of_tasks = Vec::with_capacity(tasks.len());
         for task in tasks {
-            let path = format!("{}.task.{}.resources.network", group.path(), task.name);
+            let path = format!("{group_path}.task.{}.resources.network", task.name);
             let body = object(task.body, "resources").and_then(|resources| object(resources, "network"));
             of_tasks.push(body.map(|body| self.network(body, Some(task.name), path)));
         }
         let all: Vec<&Found> = of_group.iter().chain(of_tasks.iter().flatten()).collect();
         self.check_ports(&all);
+        self.know(&all);
         let strip = |found: Option<Found>| found.map(|found| found.network);
         (strip(of_group), of_tasks.into_iter().map(strip).collect())
+    }
+
+    /// For references to ports, in the tasks that are read next.
+    fn know(&mut self, networks: &[&Found]) {
+        let ports = |found: &&Found| -> Vec<AllocPort> {
+            let task = found.task.as_deref();
+            found.network.ports.iter().map(|port| AllocPort::named(&port.label, task.map(Into::into))).collect()
+        };
+        self.ports = networks.iter().flat_map(ports).collect();
+        let own = networks.iter().find(|found| found.task.is_none() && found.network.mode.maps_ports());
+        self.connected = own.map(|found| AllocNetwork {
+            mode: found.network.mode.clone(),
+            namespace: PathBuf::new(),
+            interface: Some(String::new()),
+            addresses: vec![Ipv4Addr::UNSPECIFIED.into()],
+            hostname: String::new(),
+        });
     }
 
     fn network(&mut self, body: &Body, task: Option<&str>, path: String) -> Found {

@@ -87,10 +87,7 @@ fn what_is_wrong_in_a_network_is_told_with_its_place() {
             "cni {\nargs {\na = \"b;c\"\n}\n}",
             "6:5 `a` cannot be an argument of CNI plugins (`;`, `=` and `${...}` are possible in neither name nor value)",
         ),
-        (
-            "cidr = \"10.0.0.0/8\"",
-            "4:1 `cidr` is not supported: the network of `bridge` is a setting of the agent (remove it)",
-        ),
+        ("cidr = \"10.0.0.0/8\"", "4:1 `cidr` is not supported: the network of `bridge` is a setting of the agent"),
     ] {
         refused(&in_group(&format!("network {{\n{lines}\n}}")), expected);
     }
@@ -170,4 +167,14 @@ fn addresses_inside_are_known_where_the_network_is_connected() {
     assert_eq!(errors("x.hcl", &with("bridge")), [""; 0]);
     assert_eq!(errors("x.hcl", &with("cni/lan")), [""; 0]);
     assert_eq!(errors("x.hcl", &with("host")).len(), 1);
+}
+
+#[test]
+fn a_task_that_stands_alone_has_its_own_ports() {
+    let text = "job \"j\" {\ntask \"t\" {\ndriver = \"mock\"\nresources {\nnetwork {\nport \"http\" {\nstatic = 80\n}\n}\n}\nenv {\nA = \"${NOMAD_PORT_http}\"\n}\n}\n}\n";
+    let parsed = parse("x.hcl", text).unwrap_or_else(|e| panic!("{e}"));
+    let network = parsed.job.groups[0].tasks[0].resources.network.as_ref().unwrap();
+    assert_eq!(network.ports[..], [port("http", Some(80), PortTarget::Unset)]);
+    let path = parsed.port_path("t", Some("t"), "http") + ".static";
+    assert_eq!(parsed.locate(&path).map(|(line, ..)| line), Some(7));
 }

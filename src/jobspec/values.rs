@@ -54,7 +54,7 @@ pub(super) fn restart(fields: &Fields<'_>, key: &Span, default: RestartPolicy) -
 /// `None`: none is given, or it is reported. Services run until they are stopped.
 pub(super) fn max_run_duration(fields: &Fields<'_>, kind: JobKind) -> Option<Duration> {
     let at = fields.duration("max_run_duration")?;
-    if kind == JobKind::Service {
+    if kind.is_service() {
         let message = "`max_run_duration` is for jobs of type `batch`: a service runs until it is stopped";
         fields.error(&at.span, "max_run_duration", message, Some("add type = \"batch\" to the job".to_owned()));
     } else if at.value.is_zero() {
@@ -84,31 +84,6 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
             None
         }
         sidecar => Some(Lifecycle { hook, sidecar: sidecar.is_some_and(|at| at.value) }),
-    }
-}
-
-/// One host satisfies every constraint on its own attributes that it was written for; those on the set of hosts not.
-pub(super) fn check_constraints(fields: &Fields<'_>) {
-    for entry in fields.entries("constraint") {
-        let bodies = match &entry.value.value {
-            Literal::Object(body) => vec![body],
-            Literal::List(list) => list.iter().filter_map(Node::object).collect(),
-            _ => Vec::new(),
-        };
-        for inner in bodies.iter().flat_map(|body| &body.entries) {
-            let text = inner.value.text().unwrap_or("");
-            let distinct = |word: &str| matches!(word, "distinct_hosts" | "distinct_property");
-            let path = fields.path_of("constraint");
-            if distinct(&inner.key) || (inner.key == "operator" && distinct(text)) {
-                let word = if distinct(&inner.key) { &inner.key } else { text };
-                let message = format!("{} is not supported: there is one host", quote(word));
-                fields.problems().error(&inner.key_span, &join(&path, &inner.key), message, None);
-            } else if inner.key == "attribute" && !["${attr.", "${node.", "${meta."].iter().any(|p| text.contains(p)) {
-                let advice = Some("refer to ${attr.*}, ${node.*} or ${meta.*}".to_owned());
-                let message = format!("{} is no attribute of a node", quote(text));
-                fields.problems().error(&inner.value.span, &join(&path, "attribute"), message, advice);
-            }
-        }
     }
 }
 

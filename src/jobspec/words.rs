@@ -2,7 +2,6 @@
 
 use super::fields::{Shape, Stanza, Word};
 
-const ONE_HOST: &str = "ignored: there is one host, so nothing is placed";
 const NO_VAULT: &str = "there is no Vault here";
 const NO_CONSUL: &str = "there is no Consul here";
 const NO_VOLUMES: &str = "there are no volumes here";
@@ -30,23 +29,26 @@ pub static JOB: Stanza = Stanza {
         Word::value("type"),
         Word::map("meta"),
         Word::named("group"),
-        Word::value("datacenters").but("nothing is placed by it; tasks get the first one as NOMAD_DC"),
+        Word::named("task"),
+        Word::stanzas("constraint"),
+        Word::stanzas("affinity"),
+        Word::value("datacenters").but(
+            "it decides the placement only where the agent's node.datacenter is set; tasks get the first one as NOMAD_DC",
+        ),
         Word::value("region").but("one host has no regions; tasks get it as NOMAD_REGION"),
         Word::value("namespace").but("one host has no namespaces; tasks get it as NOMAD_NAMESPACE"),
-        Word::ignored("node_pool", ONE_HOST),
-        Word::ignored("priority", "ignored: nothing is placed or evicted by priority"),
-        UPDATE,
-        RESCHEDULE,
-        MIGRATE,
-        SPREAD,
-        AFFINITY,
-        CONSTRAINT,
+        Word::value("node_pool").but("it decides the placement only where the agent's node.pool is set"),
+        Word::value("priority").but("no alloc is placed before another or evicted by priority"),
+        Word::value("all_at_once").but("each alloc is placed on its own"),
+        Word::ignored("ui", "no page of allostat shows it"),
+        UPDATE_HERE,
+        RESCHEDULE_HERE,
+        MIGRATE_HERE,
+        SPREAD_HERE,
         Word::not_yet("parameterized"),
         Word::value("max_run_duration"),
         Word::refused("periodic", "nothing is started by the clock; let cron or a systemd timer run `allostat run`"),
         Word::refused("multiregion", "there is one host"),
-        Word::refused("all_at_once", "nothing is placed"),
-        Word::refused("ui", "there is no such page"),
         Word::refused("vault", NO_VAULT),
         Word::refused("vault_token", NO_VAULT),
         Word::refused("consul", NO_CONSUL),
@@ -61,23 +63,23 @@ pub static GROUP: Stanza = Stanza {
         Word::map("meta"),
         Word::stanza("restart"),
         Word::named("task"),
-        UPDATE,
-        RESCHEDULE,
-        MIGRATE,
-        SPREAD,
-        AFFINITY,
-        CONSTRAINT,
+        UPDATE_HERE,
+        RESCHEDULE_HERE,
+        MIGRATE_HERE,
+        SPREAD_HERE,
+        Word::stanzas("constraint"),
+        Word::stanzas("affinity"),
+        Word::stanza("scaling").but("nothing scales the group: it has `count` allocs"),
+        Word::stanza("disconnect").but(NO_SERVERS),
+        Word::value("max_client_disconnect").but(NO_SERVERS),
+        Word::value("stop_after_client_disconnect").but(NO_SERVERS),
+        Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         SERVICE,
         Word::not_yet("ephemeral_disk"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::refused("volume", NO_VOLUMES),
-        Word::refused("scaling", "nothing is scaled by itself; set `count`"),
-        Word::refused("disconnect", "there are no servers to be disconnected from"),
-        Word::refused("max_client_disconnect", "there are no servers to be disconnected from"),
-        Word::refused("stop_after_client_disconnect", "there are no servers to be disconnected from"),
-        Word::refused("prevent_reschedule_on_lost", "there is no other host"),
         Word::refused("vault", NO_VAULT),
         Word::refused("consul", NO_CONSUL),
     ],
@@ -96,8 +98,11 @@ pub static TASK: Stanza = Stanza {
         Word::value("kill_timeout"),
         Word::value("kill_signal"),
         Word::value("user"),
-        AFFINITY,
-        CONSTRAINT,
+        Word::stanzas("constraint"),
+        Word::stanzas("affinity"),
+        Word::named("scaling").but("nothing scales the resources of the task: it has those that the file names"),
+        Word::ignored("identity", "no server issues an identity: the task gets no token"),
+        Word::ignored("action", "no action is run on demand: its command can be run by hand"),
         SERVICE,
         Word::stanza("lifecycle"),
         Word::value("leader"),
@@ -108,11 +113,8 @@ pub static TASK: Stanza = Stanza {
         Word::not_yet("dispatch_payload"),
         Word::refused("volume_mount", NO_VOLUMES),
         Word::refused("csi_plugin", NO_VOLUMES),
-        Word::refused("scaling", "nothing is scaled by itself; set `count` in the group"),
-        Word::refused("action", "run the command yourself"),
         Word::refused("secret", "there is no secret store here"),
         Word::refused("schedule", "nothing is started by the clock"),
-        Word::refused("identity", "there are no servers to issue one"),
         Word::refused("kind", NO_CONSUL),
         Word::refused("vault", NO_VAULT),
         Word::refused("consul", NO_CONSUL),
@@ -127,10 +129,10 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("memory_max"),
         Word::named("device"),
         Word::stanza("network").but("deprecated in `resources`: write it in the group, for all of its tasks"),
-        Word::refused("cores", "no cores are reserved; use `cpu` for shares, or `cpu_hard_limit` in `config`"),
-        Word::refused("disk", "disk space is not limited"),
-        Word::refused("iops", "use `io_read_bps` and `io_write_bps` in `config`"),
-        Word::refused("numa", "no cores are reserved"),
+        Word::value("cores"),
+        Word::value("disk").but("deprecated, and disk space is not limited"),
+        Word::value("iops").but("deprecated and not enforced: `io_read_bps` and `io_write_bps` in `config` are"),
+        Word::refused("numa", "cores are reserved wherever they are"),
         Word::refused("secrets", "the size of the secrets directory cannot be set"),
     ],
 };
@@ -161,33 +163,119 @@ pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value(
 pub static DEVICE: Stanza =
     Stanza { name: "device", words: &[Word::value("count"), Word::stanzas("constraint"), Word::stanzas("affinity")] };
 
-/// Of a `device`; those of jobs, groups and tasks are not checked.
+/// Of a device.
 pub static DEVICE_CONSTRAINT: Stanza = Stanza {
     name: "constraint",
     words: &[
         Word::value("attribute"),
         Word::value("operator"),
         Word::value("value"),
-        Word::refused("version", "write operator = \"version\" and the version as `value`"),
-        Word::refused("semver", "write operator = \"version\" and the version as `value`"),
-        Word::refused("regexp", "write operator = \"regexp\" and the expression as `value`"),
-        Word::refused("set_contains", "write operator = \"set_contains\" and the words as `value`"),
-        Word::refused("distinct_hosts", "there is one host"),
-        Word::refused("distinct_property", "there is one host"),
+        Word::value("version"),
+        Word::value("semver"),
+        Word::value("regexp"),
+        Word::value("set_contains"),
+        Word::value("set_contains_all"),
+        Word::value("set_contains_any"),
+        Word::refused("distinct_hosts", "a device is on one host"),
+        Word::refused("distinct_property", "a device is on one host"),
     ],
 };
 
-pub static DEVICE_AFFINITY: Stanza = Stanza {
+/// Of a device, a job, a group or a task.
+pub static ANY_AFFINITY: Stanza = Stanza {
     name: "affinity",
     words: &[
         Word::value("attribute"),
         Word::value("operator"),
         Word::value("value"),
         Word::value("weight"),
-        Word::refused("version", "write operator = \"version\" and the version as `value`"),
-        Word::refused("semver", "write operator = \"version\" and the version as `value`"),
-        Word::refused("regexp", "write operator = \"regexp\" and the expression as `value`"),
-        Word::refused("set_contains", "write operator = \"set_contains\" and the words as `value`"),
+        Word::value("version"),
+        Word::value("semver"),
+        Word::value("regexp"),
+        Word::value("set_contains"),
+        Word::value("set_contains_all"),
+        Word::value("set_contains_any"),
+    ],
+};
+
+/// Of a job, a group or a task.
+pub static NODE_CONSTRAINT: Stanza = Stanza {
+    name: "constraint",
+    words: &[
+        Word::value("attribute"),
+        Word::value("operator"),
+        Word::value("value"),
+        Word::value("version"),
+        Word::value("semver"),
+        Word::value("regexp"),
+        Word::value("set_contains"),
+        Word::value("set_contains_all"),
+        Word::value("set_contains_any"),
+        Word::value("distinct_hosts"),
+        Word::value("distinct_property"),
+    ],
+};
+
+pub static UPDATE: Stanza = Stanza {
+    name: "update",
+    words: &[
+        Word::value("max_parallel"),
+        Word::value("health_check"),
+        Word::value("min_healthy_time"),
+        Word::value("healthy_deadline"),
+        Word::value("progress_deadline"),
+        Word::value("auto_revert"),
+        Word::value("auto_promote"),
+        Word::value("canary"),
+        Word::value("stagger"),
+    ],
+};
+
+pub static RESCHEDULE: Stanza = Stanza {
+    name: "reschedule",
+    words: &[
+        Word::value("attempts"),
+        Word::value("interval"),
+        Word::value("delay"),
+        Word::value("delay_function"),
+        Word::value("max_delay"),
+        Word::value("unlimited"),
+    ],
+};
+
+pub static MIGRATE: Stanza = Stanza {
+    name: "migrate",
+    words: &[
+        Word::value("max_parallel"),
+        Word::value("health_check"),
+        Word::value("min_healthy_time"),
+        Word::value("healthy_deadline"),
+    ],
+};
+
+pub static SPREAD: Stanza =
+    Stanza { name: "spread", words: &[Word::value("attribute"), Word::value("weight"), Word::named("target")] };
+
+pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("value"), Word::value("percent")] };
+
+pub static SCALING: Stanza = Stanza {
+    name: "scaling",
+    words: &[
+        Word::value("min"),
+        Word::value("max"),
+        Word::value("enabled"),
+        Word::value("type"),
+        Word { shape: Shape::Any, ..Word::map("policy") },
+    ],
+};
+
+pub static DISCONNECT: Stanza = Stanza {
+    name: "disconnect",
+    words: &[
+        Word::value("lost_after"),
+        Word::value("stop_on_client_after"),
+        Word::value("replace"),
+        Word::value("reconcile"),
     ],
 };
 
@@ -214,7 +302,7 @@ pub static PORT: Stanza = Stanza {
 pub static DNS: Stanza =
     Stanza { name: "dns", words: &[Word::value("servers"), Word::value("searches"), Word::value("options")] };
 
-/// Not in [`ALL`]: whoever writes `args` elsewhere means a task's.
+/// Not in [`ALL`]: `args` elsewhere is meant as a task's.
 pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::map("args")] };
 
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
@@ -226,10 +314,18 @@ pub static ALL: &[&Stanza] = &[
     &RESOURCES,
     &DEVICE,
     &DEVICE_CONSTRAINT,
-    &DEVICE_AFFINITY,
     &NETWORK,
     &PORT,
     &DNS,
+    &NODE_CONSTRAINT,
+    &ANY_AFFINITY,
+    &UPDATE,
+    &RESCHEDULE,
+    &MIGRATE,
+    &SPREAD,
+    &TARGET,
+    &SCALING,
+    &DISCONNECT,
     &RESTART,
     &LOGS,
     &LIFECYCLE,
@@ -243,12 +339,13 @@ pub(super) fn is_stanza(key: &str) -> bool {
     ALL.iter().any(|stanza| stanza.words.iter().any(holds))
 }
 
-const UPDATE: Word = Word::ignored("update", "ignored: nothing is rolled out; a changed job replaces its allocs");
-const RESCHEDULE: Word = Word::ignored("reschedule", "ignored: there is no other host; `restart` applies");
-const MIGRATE: Word = Word::ignored("migrate", "ignored: there is no other host");
-const SPREAD: Word = Word::ignored("spread", ONE_HOST);
-const AFFINITY: Word = Word::ignored("affinity", ONE_HOST);
-const CONSTRAINT: Word = Word::ignored("constraint", "ignored: there is one host, and it is not checked");
+const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
+const UPDATE_HERE: Word =
+    Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
+const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
+    .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
+const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
+const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
 const SERVICE: Word = Word::ignored("service", "kept as metadata: nothing is registered and no check runs");
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::{Job, TaskGroup};
 use super::network::{AllocNetwork, AllocPort};
+use super::placement::NotPlaced;
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 use super::words;
@@ -177,6 +178,8 @@ pub struct AllocStatus {
     pub ports: Vec<AllocPort>,
     /// Its own network namespace.
     pub network: Option<AllocNetwork>,
+    /// Why it waits for its place; empty: it has it, or was not asked yet.
+    pub not_placed: Vec<NotPlaced>,
     /// Grows with each published change.
     pub generation: u64,
 }
@@ -188,6 +191,11 @@ impl AllocStatus {
             return "tasks of it are still looked for, since the agent was started again".into();
         }
         match AllocState::derive(self.forced, &self.tasks) {
+            (AllocState::Pending, _) if !self.not_placed.is_empty() => {
+                let mut words: Vec<_> = self.not_placed.iter().map(|one| one.reason.as_str()).collect();
+                words.dedup();
+                format!("not placed: {}", words.join(", ")).into()
+            }
             (AllocState::Complete, _) if self.desired == Desired::Stop && self.forced.is_none() => {
                 "it was asked to stop, and its tasks have ended".into()
             }

@@ -10,8 +10,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::attribute::{Attribute, AttributeError};
-use super::version::VersionRange;
-use super::words;
+use super::operator::{BadPattern, Operator};
 
 /// So many devices of one make, for one task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -156,55 +155,26 @@ impl From<Property> for String {
     }
 }
 
-words! {
-    pub enum Operator {
-        Equal = "=",
-        /// Also of what is not there.
-        NotEqual = "!=",
-        Less = "<",
-        LessOrEqual = "<=",
-        Greater = ">",
-        GreaterOrEqual = ">=",
-        Version = "version",
-        Regexp = "regexp",
-        /// Of a text with commas: all of these are in it.
-        SetContains = "set_contains",
-        SetContainsAny = "set_contains_any",
-        IsSet = "is_set",
-        IsNotSet = "is_not_set",
-    }
-}
-
-impl Operator {
-    pub fn takes_value(self) -> bool {
-        !matches!(self, Operator::IsSet | Operator::IsNotSet)
-    }
-}
-
 /// Why a value can be held against nothing.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadValue {
     #[error(transparent)]
     Number(#[from] AttributeError),
-    #[error("it is no version")]
-    Version,
-    #[error("it is no regular expression: {0}")]
-    Regexp(String),
+    #[error(transparent)]
+    Pattern(#[from] BadPattern),
 }
 
 impl Constraint {
     /// Errors: its value can be held against nothing.
     pub fn check(&self) -> Result<(), BadValue> {
         match self.operator {
-            Operator::Version => VersionRange::parse(&self.value).map(|_| ()).ok_or(BadValue::Version),
-            Operator::Regexp => regex::Regex::new(&self.value).map(|_| ()).map_err(|e| BadValue::Regexp(flat(&e))),
             Operator::Equal
             | Operator::NotEqual
             | Operator::Less
             | Operator::LessOrEqual
             | Operator::Greater
             | Operator::GreaterOrEqual => Attribute::parse(&self.value).map(|_| ()).map_err(BadValue::Number),
-            Operator::SetContains | Operator::SetContainsAny | Operator::IsSet | Operator::IsNotSet => Ok(()),
+            other => other.check(&self.value).map_err(BadValue::Pattern),
         }
     }
 }
@@ -219,12 +189,6 @@ impl fmt::Display for Constraint {
 
 impl Affinity {
     pub const WEIGHT: i8 = 50;
-}
-
-/// An error of several lines in one.
-fn flat(error: &regex::Error) -> String {
-    let text = error.to_string();
-    text.lines().last().map_or_else(String::new, |line| line.trim_start_matches("error: ").to_owned())
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use super::host::NodeInfo;
 use super::id::{AllocId, CgroupPath, TaskName};
 use super::job::{Job, Task, TaskGroup};
 use super::network::{AllocNetwork, AllocPort};
+use super::placement::core_list;
 
 pub type Env = BTreeMap<String, String>;
 
@@ -63,7 +64,8 @@ pub static ALWAYS: &[&str] = &[
 pub const PARENT_CGROUP: &str = "NOMAD_PARENT_CGROUP";
 
 /// What a reference may name of the node beside its attributes.
-pub static NODE: [&str; 3] = ["node.datacenter", "node.region", "node.unique.name"];
+pub static NODE: [&str; 6] =
+    ["node.class", "node.datacenter", "node.pool", "node.region", "node.unique.id", "node.unique.name"];
 
 /// Every attribute that a reference may name, but those of drivers. A host need not have each.
 pub fn attribute_names() -> impl Iterator<Item = String> {
@@ -91,8 +93,11 @@ pub fn datacenter(job: &Job) -> &str {
 /// What references to attributes come to: what is known of the host now, and what the node is to this job.
 pub fn node_attributes(node: &NodeInfo, known: &Attributes, job: &Job) -> Env {
     let of_host = known.iter().map(|(name, value)| (format!("attr.{name}"), value.bare()));
-    let of_node = NODE.into_iter().zip([datacenter(job), &job.region, &node.hostname]);
-    of_host.chain(of_node.map(|(name, value)| (name.to_owned(), value.to_owned()))).collect()
+    // What the job says of its place is its own, where the node says nothing of it.
+    let of_job = [("node.datacenter", datacenter(job)), ("node.region", &job.region)];
+    let of_job = of_job.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let of_node = node.values().into_iter().map(|(name, value)| (name.to_owned(), value));
+    of_host.chain(of_job).chain(of_node).collect()
 }
 
 /// A variable's name as a shell can use it: what is neither letter, digit nor underscore becomes an underscore, and so
@@ -135,6 +140,7 @@ pub fn limit_variables(task: &Task) -> Env {
         ("NOMAD_CPU_LIMIT", resources.cpu_shares.map(|shares| shares.to_string())),
         ("NOMAD_MEMORY_LIMIT", resources.memory_bytes.map(mebibytes)),
         ("NOMAD_MEMORY_MAX_LIMIT", resources.memory_max_bytes.map(mebibytes)),
+        ("NOMAD_CPU_CORES", resources.cores.map(|_| core_list(&resources.core_ids))),
     ]
     .into_iter()
     .filter_map(|(name, value)| Some((name.to_owned(), value?)))

@@ -22,6 +22,8 @@ macro_rules! event_kinds {
 event_kinds! {
     /// The runner took the task on: once in its life.
     Received = "received", "Received";
+    /// Its alloc waits for its place; why.
+    NotPlaced = "not_placed", "Not Placed";
     TaskSetup = "task_setup", "Task Setup";
     SetupFailure = "setup_failure", "Setup Failure";
     /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::network::{GroupNetwork, PortRequest};
@@ -22,8 +23,21 @@ pub struct Job {
     pub namespace: String,
     pub region: String,
     pub datacenters: Vec<String>,
+    #[serde(default = "Job::any_pool", skip_serializing_if = "Job::is_any_pool")]
+    pub node_pool: String,
     pub meta: BTreeMap<String, String>,
+    #[serde(flatten)]
+    pub placing: Placing,
     pub groups: Vec<TaskGroup>,
+}
+
+/// What a job, a group or a task asks of its node.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placing {
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub constraints: Vec<NodeConstraint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub affinities: Vec<NodeAffinity>,
 }
 
 words! {
@@ -32,6 +46,21 @@ words! {
         Service = "service",
         /// Runs until done: an exit with 0 is success.
         Batch = "batch",
+        /// A service with one alloc on each node.
+        System = "system",
+        /// A batch job with one alloc on each node.
+        Sysbatch = "sysbatch",
+    }
+}
+
+impl JobKind {
+    /// It runs until it is stopped.
+    pub fn is_service(self) -> bool {
+        matches!(self, JobKind::Service | JobKind::System)
+    }
+    /// It has one alloc on each node.
+    pub fn is_on_each_node(self) -> bool {
+        matches!(self, JobKind::System | JobKind::Sysbatch)
     }
 }
 
@@ -49,6 +78,8 @@ pub struct TaskGroup {
     /// How long after its creation an alloc is ended, as complete; batch jobs only. `None`: never.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_run_duration: Option<Duration>,
+    #[serde(flatten)]
+    pub placing: Placing,
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
@@ -69,6 +100,8 @@ pub struct Task {
     pub env: BTreeMap<String, String>,
     pub meta: BTreeMap<String, String>,
     pub user: Option<String>,
+    #[serde(flatten)]
+    pub placing: Placing,
     pub resources: Resources,
     pub restart: RestartPolicy,
     pub logs: LogConfig,
@@ -118,6 +151,15 @@ pub struct Resources {
     pub memory_bytes: Option<u64>,
     /// Nomad's `memory_max` in MiB, here in bytes: then this is enforced and `memory` is the reservation.
     pub memory_max_bytes: Option<u64>,
+    /// `memory_max = -1`: `memory` is a reservation, and nothing is enforced.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub memory_unlimited: bool,
+    /// So many cores of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cores: Option<u32>,
+    /// Which cores it has: known when it is placed, never part of a job.
+    #[serde(skip)]
+    pub core_ids: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceRequest>,
     /// Deprecated in Nomad: ports that only this task has.
@@ -147,8 +189,8 @@ impl RestartPolicy {
     /// Nomad's defaults: services 2 in 30 min, batch jobs 3 in 24 h, 15 s apart, then fail.
     pub fn default_for(kind: JobKind) -> RestartPolicy {
         let (attempts, interval) = match kind {
-            JobKind::Service => (2, Duration::from_secs(30 * 60)),
-            JobKind::Batch => (3, Duration::from_secs(24 * 3600)),
+            JobKind::Service | JobKind::System => (2, Duration::from_secs(30 * 60)),
+            JobKind::Batch | JobKind::Sysbatch => (3, Duration::from_secs(24 * 3600)),
         };
         RestartPolicy { attempts, interval, delay: Duration::from_secs(15), mode: RestartMode::Fail }
     }
@@ -170,8 +212,28 @@ impl Default for LogConfig {
 }
 
 impl Job {
+    /// Nomad's name for the pool that has every node.
+    pub const ANY_POOL: &str = "all";
+
+    fn any_pool() -> String {
+        Job::ANY_POOL.to_owned()
+    }
+    fn is_any_pool(pool: &str) -> bool {
+        pool == Job::ANY_POOL
+    }
     pub fn group(&self, name: &str) -> Option<&TaskGroup> {
         self.groups.iter().find(|g| g.name.as_str() == name)
+    }
+}
+
+impl Resources {
+    /// What is enforced of its memory, and what is only reserved.
+    pub fn memory(&self) -> (Option<u64>, Option<u64>) {
+        match (self.memory_max_bytes, self.memory_unlimited) {
+            (Some(max), _) => (Some(max), self.memory_bytes),
+            (None, true) => (None, self.memory_bytes),
+            (None, false) => (self.memory_bytes, None),
+        }
     }
 }
 
@@ -187,6 +249,7 @@ impl Task {
             env: BTreeMap::new(),
             meta: BTreeMap::new(),
             user: None,
+            placing: Placing::default(),
             resources: Resources::default(),
             restart: RestartPolicy::default_for(kind),
             logs: LogConfig::default(),
@@ -211,7 +274,7 @@ impl Task {
     /// as long as the alloc runs only if they are sidecars.
     pub fn restarts_on_success(&self, kind: JobKind) -> bool {
         match self.lifecycle {
-            None => kind == JobKind::Service,
+            None => kind.is_service(),
             Some(lifecycle) => lifecycle.sidecar,
         }
     }

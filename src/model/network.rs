@@ -103,7 +103,7 @@ pub struct PortRequest {
     pub fixed: Option<u16>,
     #[serde(default, skip_serializing_if = "PortTarget::is_unset")]
     pub to: PortTarget,
-    /// Of which of the host's networks the port is; `None`: the default one.
+    /// A name of one of the host's addresses; `None`: that of the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<String>,
     /// A static port that other allocs of jobs with the same word may have as well.

@@ -233,11 +233,18 @@ impl<T> Ends<T> {
     pub(super) fn finish(&mut self, path: &str) -> Option<BriefLife<T>> {
         self.brief.remove(path)
     }
-    /// Those of which nothing more is waited for. `is_there`: something stands there yet.
-    pub(super) fn settled(&mut self, now: Instant, is_there: impl Fn(&str) -> bool) -> Vec<(String, BriefLife<T>)> {
-        let is_over =
-            |(path, life): &(&String, &BriefLife<T>)| life.until <= now || (life.settles <= now && !is_there(path));
-        let over: Vec<String> = self.brief.iter().filter(is_over).map(|(path, _)| path.clone()).collect();
+    /// Lives that no further record is expected of. `is_there`: the cgroup still exists in some hierarchy, so that its removal
+    /// from there, with the values of that hierarchy, is still to come.
+    pub(super) fn settled(&mut self, wait: Wait, is_there: impl Fn(&str) -> bool) -> Vec<(String, BriefLife<T>)> {
+        let Wait { now, settled, .. } = wait;
+        let mut over = Vec::new();
+        for (path, life) in &mut self.brief {
+            if life.until <= now || (life.settles <= now && !is_there(path)) {
+                over.push(path.clone());
+            } else if life.settles <= now {
+                life.settles = now + settled;
+            }
+        }
         over.into_iter().filter_map(|path| self.brief.remove(&path).map(|life| (path, life))).collect()
     }
     /// Whether what it counted may be what others below it used.
@@ -317,9 +324,11 @@ mod tests {
         }
         assert!(ends.is_another("/a/b", 3) && ends.was_above("/a") && !ends.was_above("/a/b"));
         let later = now + Duration::from_millis(30);
-        assert!(ends.settled(now, |_| false).is_empty(), "more may come");
-        assert!(ends.settled(later, |_| true).is_empty(), "another hierarchy has it yet");
-        let all = ends.settled(later, |_| false);
+        assert!(ends.settled(wait(now), |_| false).is_empty(), "more may come");
+        assert!(ends.settled(wait(later), |_| true).is_empty(), "another hierarchy has it yet");
+        assert_eq!(ends.next(), Some(later + Duration::from_millis(20)), "it is looked for again then, not at once");
+        let later = later + Duration::from_millis(20);
+        let all = ends.settled(wait(later), |_| false);
         let [(path, life)] = &all[..] else { panic!("{all:?}") };
         assert_eq!((path.as_str(), &life.told[..], life.notes.is_whole), ("/a/b", &[3, 7, 9][..], true));
         assert!(life.notes.has_run_itself() && life.notes.first_start() == Some(45));

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::collectors::{Sampling, TaskReader, kept_peak, read_final};
-use crate::host::cgroup::Cgroup;
+use crate::host::cgroup::{self, Cgroup};
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
 use crate::telemetry::chain;
@@ -20,6 +20,10 @@ pub trait AllocCgroups: Send + Sync {
     fn reader(&self, path: &CgroupPath) -> TaskReader;
     /// What the cgroup of a task has counted, read once. Nothing, where it is gone.
     fn counted(&self, task: &CgroupPath) -> Usage;
+    /// Cores that a task can have for itself. Empty: no cpuset can be made for a task.
+    fn cores(&self) -> Vec<u32> {
+        Vec::new()
+    }
     /// Removes it (not its parents), where it has no processes and no children.
     fn remove(&self, path: &CgroupPath) -> Result<(), String>;
 }
@@ -55,7 +59,14 @@ impl AllocCgroups for HostCgroups {
         }
         usage
     }
+    fn cores(&self) -> Vec<u32> {
+        cgroup::cores(&self.sampling.layout)
+    }
     fn remove(&self, path: &CgroupPath) -> Result<(), String> {
-        self.at(path).with_devices(&self.sampling.layout).remove(PATIENCE).map_err(|e| chain(&e))
+        self.at(path)
+            .with_devices(&self.sampling.layout)
+            .with_cpuset(&self.sampling.layout)
+            .remove(PATIENCE)
+            .map_err(|e| chain(&e))
     }
 }

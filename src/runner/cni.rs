@@ -159,8 +159,9 @@ impl CniNetwork<'_> {
         };
         let output = serde_json::from_slice::<Value>(&answer.output);
         if !status.success() {
-            let told = output.ok().and_then(|told| Some((told["msg"].as_str()?.to_owned(), told["details"].clone())));
-            let why = match told {
+            let stated =
+                output.ok().and_then(|error| Some((error["msg"].as_str()?.to_owned(), error["details"].clone())));
+            let why = match stated {
                 Some((message, Value::String(details))) if !details.is_empty() => format!("{message}: {details}"),
                 Some((message, _)) => message,
                 None if answer.complaint.is_empty() => status.to_string(),

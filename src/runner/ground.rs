@@ -7,7 +7,9 @@ use tokio::sync::watch;
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
+use super::cores::CoreKeeper;
 use super::decide::limits::Fill;
+use super::decide::placement::PlacementNode;
 use super::devices::DeviceKeeper;
 use super::drivers::{Driver, DriverInfo};
 use super::events::Log;
@@ -22,6 +24,7 @@ use super::settings::Config;
 use crate::board::Board;
 use crate::board::facts::Facts;
 use crate::host::clock::Clock;
+use crate::model::constraint::NodeValues;
 use crate::model::env::Env;
 use crate::model::host::NodeInfo;
 use crate::telemetry::Metrics;
@@ -67,6 +70,7 @@ pub struct Context {
     pub driver_infos: BTreeMap<&'static str, watch::Sender<DriverInfo>>,
     pub clock: Arc<dyn Clock>,
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
+    pub cores: CoreKeeper,
     pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub ports: Arc<PortKeeper>,
     pub networks: Arc<dyn AllocNetworks>,
@@ -121,6 +125,7 @@ impl Context {
             drivers,
             driver_infos,
             clock,
+            cores: CoreKeeper::new(cgroups.as_ref().map(|cgroups| cgroups.cores()).unwrap_or_default()),
             cgroups,
             devices,
             ports,
@@ -143,6 +148,15 @@ impl Context {
     /// Whether tasks of a driver are processes that belong in cgroups.
     pub fn has_processes(&self, driver: &str) -> bool {
         self.drivers.get(driver).is_some_and(|driver| driver.has_processes())
+    }
+
+    /// This node as placement sees it at this moment.
+    pub fn placement_node(&self) -> PlacementNode {
+        PlacementNode {
+            identity: self.node.identity.clone(),
+            values: NodeValues::new(&self.node, &self.facts.now()),
+            cores: self.cores.all().to_vec(),
+        }
     }
 
     /// Does what nobody waits for, until [`Context::let_go`] at the latest.

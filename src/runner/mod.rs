@@ -3,9 +3,9 @@
 //! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
 //!
 //! ```text
-//! manager/   the set of allocs: Handle, Manager; owner, wishes, gc, ledger, restore, orphans, watchers
+//! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
-//! alloc/     what the owners of one alloc's tasks share: cell, edit, show, again, end
+//! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
@@ -13,11 +13,12 @@
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
 //! drivers/   how a task is started, recovered, stopped
+//! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, restart, coordinator, outcome, wish, plan, limits, whose
+//! decide/    pure: step, restart, coordinator, outcome, wish, placement, plan, limits, whose
 //! places     few at once: what may block
 //! ```
 //! ```text
@@ -31,6 +32,7 @@
 mod alloc;
 mod cgroups;
 mod cni;
+mod cores;
 mod decide;
 mod devices;
 pub mod drivers;
@@ -57,7 +59,7 @@ pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
     AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
-    Wait, Watchers,
+    Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};

@@ -40,7 +40,7 @@ pub struct NetworkAsk {
 
 /// Concurrency: any thread; each call may block for as long as plugins take.
 pub trait AllocNetworks: Send + Sync {
-    /// Makes its namespace, connects it and writes its files. One that an agent before this one has left half made is made anew.
+    /// Makes its namespace, connects it and writes its files. One that an agent before this one has left half made is made again.
     ///
     /// Errors: the first step that failed, in a sentence; nothing is left then.
     fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String>;
@@ -48,7 +48,7 @@ pub trait AllocNetworks: Send + Sync {
     fn exists(&self, record: &NetworkRecord) -> bool;
     /// Disconnects and removes it, by its record where there is one. Repeating it does no harm.
     fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String>;
-    /// Of an alloc of which nothing else is known.
+    /// Of an alloc whose record is gone.
     fn forget(&self, alloc: &AllocId);
 }
 

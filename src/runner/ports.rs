@@ -25,9 +25,9 @@ use crate::telemetry::lock;
 
 /// Which ports programs of this host have. May block for as long as a system call does.
 pub trait PortsInUse: Send + Sync {
-    /// Who has it at this address; `None`: nobody.
+    /// The program that has it at this address; `None`: it is free.
     fn user(&self, at: SocketAddr) -> Option<String>;
-    /// Whether somebody has it at any address.
+    /// Whether a program has it at any address.
     fn is_used(&self, port: u16) -> bool;
 }
 

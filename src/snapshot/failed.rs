@@ -71,6 +71,8 @@ mod tests {
 
     fn job(region: &str) -> Arc<Job> {
         Arc::new(Job {
+            node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
+            placing: crate::model::job::Placing::default(),
             id: "j".into(),
             name: "j".to_owned(),
             kind: JobKind::Service,
@@ -99,6 +101,7 @@ mod tests {
             may_run: Vec::new(),
             ports: Vec::new(),
             network: None,
+            not_placed: Vec::new(),
             generation: 1,
         })
     }

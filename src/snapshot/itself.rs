@@ -16,42 +16,38 @@ families! {
 pub static LAST_SAMPLE: MetricDesc = MetricDesc::gauge(
     "allostat_collector_last_sample_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the collector last had values: time() minus this says whether it goes on, so a sampler that hangs shows. How old what it \
-     shows may be, its oldest sample says.",
+    "Time of the collector's last sample with values; its age shows whether the collector hangs.",
     &["collector"],
 )
-.absent_when("it never had values yet")
+.absent_when("no sample yet")
 .otlp("allostat.collector.last_sample", "s");
 
 pub static OLDEST_SAMPLE: MetricDesc = MetricDesc::gauge(
     "allostat_collector_oldest_sample_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the oldest value was read that the collector shows, as of the last tick: time() minus this is the age of what is shown. \
-     `task`: of what runs, tasks and their allocs; in one that sleeps all is looked at every 9 s. What has ended is read no more, and \
-     not counted here.",
+    "Time at which the oldest exposed value was read, as of the last tick; ended tasks are not counted.",
     &["collector"],
 )
-.absent_when("it shows nothing; task: no task runs")
+.absent_when("the collector exposes nothing; task: no task is running")
 .otlp("allostat.collector.oldest_sample", "s");
 
 pub static INTERVAL: MetricDesc =
-    MetricDesc::gauge("allostat_collector_interval_seconds", Unit::Seconds, "How often everything is sampled.", &[])
+    MetricDesc::gauge("allostat_collector_interval_seconds", Unit::Seconds, "Sampling interval.", &[])
         .otlp("allostat.collector.interval", "s");
 
 pub static STUCK: MetricDesc = MetricDesc::gauge(
     "allostat_collector_stuck",
     Unit::None,
-    "1 while a call of the collector into the kernel has not come back in its time. Others go on; its own values are gone.",
+    "1 while a kernel call of the collector exceeds its deadline; its values are absent meanwhile.",
     &["collector"],
 )
-.absent_when("it makes no call that the kernel may keep for long")
+.absent_when("the collector makes no call that can block")
 .otlp("allostat.collector.stuck", "1");
 
 pub static ERRORS: MetricDesc = MetricDesc::counter(
     "allostat_collector_errors_total",
     Unit::None,
-    "Values that a collector should have had and could not get. \"not_found_race\": the thing went away between two \
-     system calls, which is no fault.",
+    "Values that a collector failed to read, by reason; not_found_race (gone between two calls) is harmless.",
     &["collector", "reason"],
 )
 .otlp("allostat.collector.errors", "{error}");
@@ -59,16 +55,16 @@ pub static ERRORS: MetricDesc = MetricDesc::counter(
 pub static CAPABILITY: MetricDesc = MetricDesc::gauge(
     "allostat_capability",
     Unit::None,
-    "Whether this host, kernel and user let a feature be measured (1) or not (0). /v1/node says why not.",
+    "1 if this host, kernel and user allow the feature to be measured, else 0; /v1/node gives the reason.",
     &["feature"],
 )
-.absent_when("there is nothing to look at that would tell, or it may not be looked at: /v1/node says what")
+.absent_when("unknown: there is nothing to probe, or it may not be read; /v1/node gives the reason")
 .otlp("allostat.capability", "1");
 
 pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
     "allostat_collector_kept_files",
     Unit::None,
-    "Kernel files kept open, so that reading them costs one system call.",
+    "Kernel files kept open for sampling.",
     &[],
 )
 .otlp("allostat.collector.kept_files", "{file}");
@@ -76,7 +72,7 @@ pub static KEPT_FILES: MetricDesc = MetricDesc::gauge(
 pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
     "allostat_collector_kept_files_limit",
     Unit::None,
-    "How many kernel files may be kept open, by the process's limit on descriptors.",
+    "Maximum number of kernel files kept open, set by the descriptor limit of the process.",
     &[],
 )
 .otlp("allostat.collector.kept_files.limit", "{file}");
@@ -84,9 +80,7 @@ pub static KEPT_FILES_LIMIT: MetricDesc = MetricDesc::gauge(
 pub static WANTED_FILES: MetricDesc = MetricDesc::gauge(
     "allostat_collector_wanted_files",
     Unit::None,
-    "Kernel files that would be kept open if the limit on descriptors let it. More than the limit: what the kernel pass tells, \
-     then settings are opened anew for each reading first, then what is read when something moves, then what is read each 9 s, \
-     then window peaks of cgroup v2 are absent, and what is read of a task each second comes last.",
+    "Kernel files that the agent would keep open without the descriptor limit.",
     &[],
 )
 .otlp("allostat.collector.wanted_files", "{file}");
@@ -94,7 +88,7 @@ pub static WANTED_FILES: MetricDesc = MetricDesc::gauge(
 pub static REOPENED: MetricDesc = MetricDesc::counter(
     "allostat_collector_reopened_files_total",
     Unit::None,
-    "Readings that had to open their file because no more may be kept open: each costs some five times as much.",
+    "Readings that reopened their file because of the descriptor limit, at about five times the cost.",
     &[],
 )
 .otlp("allostat.collector.reopened_files", "{file}");
@@ -102,26 +96,26 @@ pub static REOPENED: MetricDesc = MetricDesc::counter(
 pub static PROCESS_CPU: MetricDesc = MetricDesc::counter(
     "process_cpu_seconds_total",
     Unit::Seconds,
-    "CPU time of the agent's own process, user and system.",
+    "CPU time of the agent process, user and system.",
     &[],
 )
 .from_source("/proc/self/stat utime, stime")
 .otlp("allostat.process.cpu.time", "s");
 
 pub static PROCESS_RESIDENT: MetricDesc =
-    MetricDesc::gauge("process_resident_memory_bytes", Unit::Bytes, "Resident memory of the agent's own process.", &[])
+    MetricDesc::gauge("process_resident_memory_bytes", Unit::Bytes, "Resident memory of the agent process.", &[])
         .from_source("/proc/self/stat rss")
         .otlp("process.memory.usage", "By");
 
 pub static PROCESS_FDS: MetricDesc =
-    MetricDesc::gauge("process_open_fds", Unit::None, "Descriptors that the agent's own process has open.", &[])
+    MetricDesc::gauge("process_open_fds", Unit::None, "Open file descriptors of the agent process.", &[])
         .from_source("/proc/self/fd: st_size (6.2), else counted")
         .otlp("process.unix.file_descriptor.count", "{file_descriptor}");
 
 pub static PROCESS_MAX_FDS: MetricDesc = MetricDesc::gauge(
     "process_max_fds",
     Unit::None,
-    "How many descriptors the agent's own process may have open.",
+    "Limit of open file descriptors of the agent process.",
     &[],
 )
 .from_source("getrlimit RLIMIT_NOFILE")
@@ -130,7 +124,7 @@ pub static PROCESS_MAX_FDS: MetricDesc = MetricDesc::gauge(
 pub static PROCESS_START: MetricDesc = MetricDesc::gauge(
     "process_start_time_seconds",
     Unit::Seconds,
-    "When the agent's own process started, in seconds since 1970.",
+    "Start time of the agent process, in seconds since 1970.",
     &[],
 )
 .from_source("/proc/self/stat starttime, /proc/stat btime")
@@ -236,6 +230,7 @@ pub(crate) mod tests {
 
     pub(crate) fn info() -> NodeInfo {
         NodeInfo {
+            identity: crate::model::host::NodeIdentity::default(),
             hostname: "h".into(),
             kernel: "6.1".into(),
             boot_id: BootId("b".into()),

@@ -16,6 +16,7 @@
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
+mod confine;
 #[cfg(debug_assertions)]
 mod deadly;
 mod find;

@@ -5,7 +5,8 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 use crate::host::cgroup::Cgroup;
-use crate::host::process::{Account, ResourceLimit};
+use crate::host::process::{Account, Capabilities, ResourceLimit};
+use crate::host::seccomp::FilterProgram;
 use crate::model::id::BootId;
 
 /// Grows when a field changes its meaning. Orders are read only by a supervisor that the same binary started.
@@ -39,6 +40,42 @@ pub struct Orders {
     pub cgroup: Option<Cgroup>,
     /// What to read when the last process is gone, most precious first.
     pub final_files: Vec<FinalRead>,
+    /// `None`: it runs as a process of the host, in the host's root.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sandbox: Option<SandboxOrders>,
+}
+
+/// What confines a task. Paths inside are absolute, in its own root.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxOrders {
+    /// The directory of the host that becomes its root.
+    pub root: PathBuf,
+    /// By `pivot_root`.
+    pub pivots: bool,
+    pub own_pids: bool,
+    pub own_ipc: bool,
+    /// A file to join a network namespace by; `None`: the host's network.
+    pub network: Option<PathBuf>,
+    /// In order: what is mounted over another comes after it.
+    pub mounts: Vec<Mount>,
+    /// Nothing is to be seen there: the path on the host, and inside.
+    pub hidden: Vec<(PathBuf, PathBuf)>,
+    /// Nodes of devices, beside those that every program may expect.
+    pub devices: Vec<PathBuf>,
+    pub capabilities: Capabilities,
+    pub filters: Vec<FilterProgram>,
+}
+
+/// A part of the host's file system that the task sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Mount {
+    pub host: PathBuf,
+    pub inside: PathBuf,
+    pub read_only: bool,
+    /// Else it is left out where the host has no such thing.
+    pub needed: bool,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,12 +7,13 @@ use std::time::SystemTime;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use super::confine::confine;
 use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
 use super::tree::{self, Tree, note};
 use super::{moment, start};
-use crate::host::process::{self, Rusage};
+use crate::host::process::{self, Confined, Init, Rusage};
 use crate::model::units::Timestamp;
 
 /// Enough for what a pipe holds, four times over before it is full.
@@ -40,14 +41,15 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
     // Set aside now: the end must not depend on memory that a host in need may not have.
     let room = Vec::with_capacity(64 * 1024);
     match bring_up(&orders, &record, &mut start) {
-        Ok((main, streams)) => {
+        Ok((main, init, streams)) => {
             moment("opened");
             drop(report);
             moment("reported");
-            let end = Life { orders: &orders, main, signals, problems: Vec::new() }.live(&start, streams);
+            let end = Life { orders: &orders, main, init, signals, problems: Vec::new() }.live(&start, streams);
             leave(&record, &end, room)
         }
         Err(how) => {
+            tree::wait_for_all();
             let written = leave(&record, &never_started(how), room);
             drop(report);
             written
@@ -96,9 +98,12 @@ fn now() -> Timestamp {
 }
 
 /// The main process, running; its identity is on record before it runs anything.
-fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32, [Stream; 2]), How> {
+fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32, Option<Init>, [Stream; 2]), How> {
     let (program, outputs) = start::prepare(orders)?;
-    let launched = program.launch().map_err(|e| start::explain(orders, e))?;
+    let confined = orders.sandbox.as_ref().map(confine).transpose()?;
+    moment("confined");
+    let explain = |e| start::explain(orders, confined.as_ref(), e);
+    let launched = program.launch(confined.as_ref()).map_err(explain)?;
     let pid = launched.pid;
     moment("forked");
     let known = process::identity(pid).and_then(|id| {
@@ -115,13 +120,15 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
     moment("recorded");
     // Before the gate: as long as the task has run nothing, its log directory is the one we made.
     let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
-    launched.open_gate().map_err(|e| start::explain(orders, e))?;
-    Ok((pid, streams))
+    launched.open_gate().map_err(explain)?;
+    Ok((pid, confined.map(Confined::into_init), streams))
 }
 
 struct Life<'a> {
     orders: &'a Orders,
     main: u32,
+    /// Ends with us.
+    init: Option<Init>,
     signals: OwnedFd,
     problems: Vec<String>,
 }
@@ -186,7 +193,7 @@ impl Life<'_> {
         let mut tree = Tree::default();
         let mut finished_at = None;
         loop {
-            let no_child = tree.reap(self.main, &mut self.problems);
+            let no_child = tree.reap(self.main, self.init.as_ref().map(Init::pid), &mut self.problems);
             if tree.main.is_some() && finished_at.is_none() {
                 finished_at = Some(now());
             }

@@ -11,7 +11,7 @@ use rustix::fs::OFlags;
 
 use super::orders::Orders;
 use super::record::How;
-use crate::host::process::{LaunchError, Program, ResourceLimit, Step, errno_text};
+use crate::host::process::{Confined, LaunchError, Program, ResourceLimit, Step, errno_text};
 
 /// Where a command without a slash is looked for when the task has no `PATH`.
 const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -27,7 +27,7 @@ pub struct Outputs {
 const MESSAGE_KEPT: usize = 4_000;
 
 /// Why it cannot run, as it will stand in the record.
-fn refuse(message: String, errno: Option<i32>) -> How {
+pub fn refuse(message: String, errno: Option<i32>) -> How {
     // What another moment may mend: memory, processes, descriptors, room on the disk, a file that is being written.
     const PASSING: [i32; 10] = [
         libc::EAGAIN,
@@ -45,13 +45,13 @@ fn refuse(message: String, errno: Option<i32>) -> How {
     How::NotStarted { message, recoverable: errno.is_some_and(|errno| PASSING.contains(&errno)) }
 }
 
-fn refused(what: &str, path: &Path, error: &io::Error) -> How {
+pub fn refused(what: &str, path: &Path, error: &io::Error) -> How {
     let errno = error.raw_os_error();
     let why = errno.map_or_else(|| error.to_string(), errno_text);
     refuse(format!("{what}{}: {why}", path.display()), errno)
 }
 
-fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, How> {
+pub fn text(bytes: impl AsRef<OsStr>, what: &str) -> Result<CString, How> {
     CString::new(bytes.as_ref().as_bytes()).map_err(|_| refuse(format!("{what} has a zero byte in it"), None))
 }
 
@@ -118,16 +118,39 @@ fn search_path(orders: &Orders) -> &str {
     orders.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value)
 }
 
+/// Whether a path leads to something in the root of the task. `false` where that cannot be told.
+fn is_inside(confined: &Confined, path: &CString) -> bool {
+    let open = || {
+        let flags = OFlags::PATH | OFlags::CLOEXEC;
+        let root = rustix::fs::open(format!("/proc/{}/root", confined.init().pid()), flags, rustix::fs::Mode::empty())?;
+        rustix::fs::openat2(root, path, flags, rustix::fs::Mode::empty(), rustix::fs::ResolveFlags::IN_ROOT)
+    };
+    open().is_ok()
+}
+
 fn candidates(orders: &Orders) -> Result<Vec<CString>, How> {
+    if orders.sandbox.is_some() && !orders.command.starts_with('/') {
+        // As Nomad looks: what the task brought comes first.
+        let own = ["/local/", "/"].into_iter().map(|dir| text(format!("{dir}{}", orders.command), "the command"));
+        let mut all = own.collect::<Result<Vec<_>, _>>()?;
+        if !orders.command.contains('/') {
+            all.extend(searched(orders)?);
+        }
+        return Ok(all);
+    }
     if orders.command.contains('/') {
         return Ok(vec![text(&orders.command, "the command")?]);
     }
+    searched(orders)
+}
+
+fn searched(orders: &Orders) -> Result<Vec<CString>, How> {
     let directories = search_path(orders).split(':').map(|d| if d.is_empty() { "." } else { d });
     directories.map(|directory| text(format!("{directory}/{}", orders.command), "PATH")).collect()
 }
 
 /// Which step failed, in words with the names of this task.
-pub fn explain(orders: &Orders, error: LaunchError) -> How {
+pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError) -> How {
     let why = errno_text(error.errno);
     let user = orders.account.as_ref().map_or("", |a| a.name.as_str());
     let directory = orders.directory.display();
@@ -158,7 +181,10 @@ pub fn explain(orders: &Orders, error: LaunchError) -> How {
         Step::Groups | Step::Group | Step::User => format!("cannot become user {user}: {why}"),
         Step::Directory if user.is_empty() => format!("cannot use the directory {directory}: {why}"),
         Step::Directory => format!("cannot use the directory {directory} as user {user}: {why}"),
-        Step::Exec => explain_exec(orders, error.errno, &why),
+        Step::Exec => explain_exec(orders, confined, error.errno, &why),
+        Step::Join => format!("cannot join the namespaces of the task: {why}"),
+        Step::Capabilities => format!("cannot reduce the capabilities of the task: {why}"),
+        Step::Filter => format!("cannot set the seccomp filter of the task: {why}"),
     };
     match refuse(message, Some(error.errno)) {
         // Somebody removed it after the agent had made it, and with it what was to be found in it.
@@ -184,13 +210,17 @@ fn is_gone(path: &Path) -> bool {
     path.symlink_metadata().is_err_and(|e| e.kind() == io::ErrorKind::NotFound)
 }
 
-fn explain_exec(orders: &Orders, errno: i32, why: &str) -> String {
+fn explain_exec(orders: &Orders, confined: Option<&Confined>, errno: i32, why: &str) -> String {
     let command = &orders.command;
+    let is_there = || match confined {
+        Some(confined) => candidates(orders).is_ok_and(|all| all.iter().any(|path| is_inside(confined, path))),
+        None => orders.directory.join(command).exists(),
+    };
     match errno {
-        libc::ENOENT if !command.contains('/') => {
+        libc::ENOENT if !command.contains('/') && (orders.sandbox.is_none() || !is_there()) => {
             format!("{command}: not found in PATH ({})", search_path(orders))
         }
-        libc::ENOENT if orders.directory.join(command).exists() => {
+        libc::ENOENT if is_there() => {
             format!("{command}: it exists, but the interpreter or loader that it names does not")
         }
         libc::ENOEXEC => {

@@ -14,10 +14,12 @@ pub struct Tree {
 
 impl Tree {
     /// Reaps whoever has ended. `true`: no child is left.
-    pub fn reap(&mut self, main: u32, problems: &mut Vec<String>) -> bool {
+    /// `init`: nobody's orphan, and none of the task's.
+    pub fn reap(&mut self, main: u32, init: Option<u32>, problems: &mut Vec<String>) -> bool {
         loop {
             match process::reap() {
                 Ok(Reap::Child(child)) if child.pid == main => self.main = Some(child),
+                Ok(Reap::Child(child)) if Some(child.pid) == init => {}
                 Ok(Reap::Child(child)) => {
                     self.orphans = self.orphans.plus(child.rusage);
                     self.orphans_reaped += 1;
@@ -31,6 +33,11 @@ impl Tree {
             }
         }
     }
+}
+
+/// Returns when we have no child any more: of a start that failed each ends by itself.
+pub fn wait_for_all() {
+    while rustix::io::retry_on_intr(|| rustix::process::wait(rustix::process::WaitOptions::empty())).is_ok() {}
 }
 
 /// SIGKILL to everything that is left: the cgroup as a whole, and children that are outside of it. `true`: nothing was.

@@ -12,11 +12,7 @@ families! {
 pub static REQUESTS_REFUSED: MetricDesc = MetricDesc::counter(
     "allostat_http_requests_refused_total",
     Unit::None,
-    "Requests and connections over TCP that were not let in. wrong_host: the Host header names another; socket_only: for who acts, or \
-     more than telemetry.public tells; no_credentials, wrong_password (or user), wrong_token: with 401; token_in_clear: a token over \
-     plain HTTP from elsewhere; page: a browser's page wanted to act; rate_limit, too_many_connections, unsent_answers: too much at once; plain_http: \
-     on a port that speaks TLS; no_certificate, certificate_expired, certificate_untrusted, certificate_name, certificate_invalid, \
-     tls: the handshake failed.",
+    "Refused HTTP requests and TCP connections, by reason.",
     &["reason"],
 )
 .from_profile(Profile::Standard)
@@ -25,10 +21,10 @@ pub static REQUESTS_REFUSED: MetricDesc = MetricDesc::counter(
 pub static LAST_RELOAD_SUCCESSFUL: MetricDesc = MetricDesc::gauge(
     "allostat_access_last_reload_successful",
     Unit::None,
-    "1: what the file says is in effect. 0: it, or a file that it names, cannot be read, and what it said before holds; the log says why.",
+    "1 if the file is in effect; 0 if it or a file it names is unreadable and the previous content still applies.",
     &["file"],
 )
-.absent_when("no such file is configured: agent.web_config_file, agent.token_file")
+.absent_when("the file is not configured (agent.web_config_file, agent.token_file)")
 .otlp("allostat.access.last_reload_successful", "1");
 }
 

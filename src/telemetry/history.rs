@@ -13,20 +13,19 @@ families! {
 pub static HISTORY_ENDS: MetricDesc = MetricDesc::counter(
     "allostat_history_ends_total",
     Unit::None,
-    "Ends of allocs, ours and others', by what became of their line in the history. written: it is on disk; one of which more becomes \
-     known is written again. lost: the disk refused it for so long that memory was full.",
+    "Ends of managed and observed allocs by outcome of their history record: written to disk, or lost.",
     &["outcome"],
 )
-.absent_when("nothing is kept: history.keep is 0")
+.absent_when("history is off (history.keep is 0)")
 .otlp("allostat.history.ends", "{end}");
 
 pub static HISTORY_WAITING: MetricDesc = MetricDesc::gauge(
     "allostat_history_waiting_ends",
     Unit::None,
-    "Lines of the history that wait in memory because the disk refuses them.",
+    "History records held in memory because disk writes fail.",
     &[],
 )
-.absent_when("nothing is kept: history.keep is 0")
+.absent_when("history is off (history.keep is 0)")
 .otlp("allostat.history.waiting", "{end}");
 }
 

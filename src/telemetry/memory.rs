@@ -11,7 +11,7 @@ families! {
 pub static MEMORY_LIMIT: MetricDesc = MetricDesc::gauge(
     "allostat_agent_memory_limit_bytes",
     Unit::Bytes,
-    "Memory that the agent keeps below: agent.memory_limit_mib, or its cgroup's limit if that is lower.",
+    "Memory limit of the agent: agent.memory_limit_mib, or its cgroup's limit if lower.",
     &[],
 )
 .absent_when("neither is set")
@@ -20,7 +20,7 @@ pub static MEMORY_LIMIT: MetricDesc = MetricDesc::gauge(
 pub static MEMORY_SHED: MetricDesc = MetricDesc::gauge(
     "allostat_agent_memory_shed",
     Unit::None,
-    "1 while the agent leaves something out to stay below its memory limit (new_observed, observed, detail).",
+    "1 while the agent sheds this data to stay below its memory limit (new_observed, observed, detail).",
     &["what"],
 )
 .absent_when("the agent has no memory limit")
@@ -29,7 +29,7 @@ pub static MEMORY_SHED: MetricDesc = MetricDesc::gauge(
 pub static MEMORY_SHED_TOTAL: MetricDesc = MetricDesc::counter(
     "allostat_agent_memory_sheds_total",
     Unit::None,
-    "Times that the agent began to leave more out to stay below its memory limit.",
+    "Times that the agent began to shed more data to stay below its memory limit.",
     &[],
 )
 .absent_when("the agent has no memory limit")

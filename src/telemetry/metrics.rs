@@ -33,7 +33,7 @@ pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
     "allostat_collector_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "How long one pass of a collector took. The collector \"task\" is one pass over all tasks and allocs.",
+    "Duration of one pass of a collector; task is one pass over all tasks and allocs.",
     &["collector"],
 )
 .from_profile(Profile::Standard)
@@ -42,7 +42,7 @@ pub static COLLECTOR_DURATION: MetricDesc = MetricDesc::new(
 pub static SKIPPED_TICKS: MetricDesc = MetricDesc::counter(
     "allostat_collector_skipped_ticks_total",
     Unit::None,
-    "Sampling ticks left out because the one before took too long or the machine slept.",
+    "Sampling ticks skipped because the previous one took too long or the host was suspended.",
     &[],
 )
 .otlp("allostat.collector.skipped_ticks", "{tick}");
@@ -50,7 +50,7 @@ pub static SKIPPED_TICKS: MetricDesc = MetricDesc::counter(
 pub static CLOCK_STEPS: MetricDesc = MetricDesc::counter(
     "allostat_clock_steps_total",
     Unit::None,
-    "Jumps of the wall clock by more than half a second, in either direction.",
+    "Steps of the wall clock by more than 0.5 s, in either direction.",
     &[],
 )
 .otlp("allostat.clock.steps", "{step}");
@@ -59,7 +59,7 @@ pub static SCRAPE_DURATION: MetricDesc = MetricDesc::new(
     "allostat_scrape_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "From a request of /metrics to its body at hand; sending it is the network's time.",
+    "Time from a /metrics request until its body is ready, without sending it.",
     &["format"],
 )
 .from_profile(Profile::Standard)
@@ -68,7 +68,7 @@ pub static SCRAPE_DURATION: MetricDesc = MetricDesc::new(
 pub static SCRAPES: MetricDesc = MetricDesc::counter(
     "allostat_scrapes_total",
     Unit::None,
-    "Requests of /metrics answered, by format, encoding and HTTP status code.",
+    "Answered /metrics requests by format, encoding and HTTP status code.",
     &["format", "encoding", "code"],
 )
 .otlp("allostat.scrapes", "{request}");
@@ -76,9 +76,7 @@ pub static SCRAPES: MetricDesc = MetricDesc::counter(
 pub static SERIES_DROPPED: MetricDesc = MetricDesc::counter(
     "allostat_series_dropped_total",
     Unit::None,
-    "Series that somebody may miss. scope \"final\": withdrawn before every known scraper had them, \"budget\", because they took more \
-     memory than allowed, or \"unread\", because a scraper did not come for as long as they are kept at most. scope \"alloc\", reason \
-     \"churn\": of new allocs above their workload's telemetry.churn_limit, which are added up in alloc_id=\"_overflow\".",
+    "Series dropped before every scraper read them (budget, unread), or folded into alloc_id=\"_overflow\" (churn).",
     &["scope", "reason"],
 )
 .otlp("allostat.series.dropped", "{series}");
@@ -86,8 +84,7 @@ pub static SERIES_DROPPED: MetricDesc = MetricDesc::counter(
 pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
     "allostat_allocs_collected_total",
     Unit::None,
-    "Ended allocs removed with their directories. count: there were too many; age: it ended long ago; requested: somebody \
-     asked; disk: for want of room; disk_unread: for want of room, before every scraper had its final series.",
+    "Ended allocs garbage-collected with their directories, by reason.",
     &["reason"],
 )
 .otlp("allostat.allocs.collected", "{alloc}");
@@ -96,7 +93,7 @@ pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
     "allostat_hook_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "How long a hook took in a phase of an alloc's or a task's life, failed ones included.",
+    "Duration of a hook in a phase of an alloc or task, including failed runs.",
     &["runner", "hook", "phase"],
 )
 .from_profile(Profile::Standard)
@@ -106,8 +103,7 @@ pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
     "allostat_task_start_phase_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "The parts of all starts here. prestart: the task's hooks, which make its directories and environment; setup: the durable record \
-     of what is about to run; driver: until the main process runs. Begins with the agent's process.",
+    "Duration of the phases of task starts (prestart, setup, driver) since the agent started.",
     &["phase"],
 )
 .from_profile(Profile::Standard)
@@ -116,7 +112,7 @@ pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
 pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_hook_failures_total",
     Unit::None,
-    "Hooks that failed or did not end within their deadline.",
+    "Hooks that failed or exceeded their deadline.",
     &["runner", "hook", "phase"],
 )
 .otlp("allostat.hook.failures", "{failure}");
@@ -124,49 +120,44 @@ pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(
 pub static RESTORE_TASKS: MetricDesc = MetricDesc::gauge(
     "allostat_restore_tasks",
     Unit::None,
-    "What the agent's last start found of the tasks that had not ended by its records. reattached: running; ended: ended \
-     meanwhile, and its exit is known; lost: gone, and nobody saw how; failed: not to be found again, and perhaps still \
-     there: it is not started twice; restarted: nothing of it ran, so it begins or goes on waiting; orphan_killed: it ran, \
-     no record named it, and it was ended.",
+    "Tasks handled by recovery at the last agent start, by outcome.",
     &["outcome"],
 )
-.absent_when("the agent has not restored yet")
+.absent_when("the agent has not finished recovery")
 .otlp("allostat.restore.tasks", "{task}");
 
 pub static RESTORE_DURATION: MetricDesc = MetricDesc::gauge(
     "allostat_restore_duration_seconds",
     Unit::Seconds,
-    "How long the agent's last start took to read its state and to find every task again.",
+    "Time that the last agent start took to read its state and recover every task.",
     &[],
 )
-.absent_when("the agent has not restored yet")
+.absent_when("the agent has not finished recovery")
 .otlp("allostat.restore.duration", "s");
 
 pub static SUPERVISORS: MetricDesc = MetricDesc::gauge(
     "allostat_supervisors",
     Unit::None,
-    "Supervisors of the agent's user on this host, each of a task, by who watches them. another_agent: that of another data \
-     directory; nobody: their tasks run, and nobody restarts, measures or ends them. `allostat node` lists both.",
+    "Supervisor processes of the agent's user on this host, by who watches them (this_agent, another_agent, nobody).",
     &["watched_by"],
 )
 .from_source("/proc/PID/{cmdline,fd}")
-.absent_when("the agent has not looked yet, or cannot")
+.absent_when("the agent has not scanned yet, or cannot")
 .otlp("allostat.supervisors", "{process}");
 
 pub static DRIVER_HEALTHY: MetricDesc = MetricDesc::gauge(
     "allostat_driver_healthy",
     Unit::None,
-    "1: the driver starts tasks. 0: what is to start with it waits until it is well, and what runs is left alone; `allostat node` \
-     says why.",
+    "1 if the driver can start tasks; 0 if starts wait for it (running tasks continue).",
     &["driver"],
 )
-.absent_when("it has not said yet how it is")
+.absent_when("the driver has not reported its health yet")
 .otlp("allostat.driver.healthy", "1");
 
 pub static DRIVER_HEALTH_CHANGES: MetricDesc = MetricDesc::counter(
     "allostat_driver_health_changes_total",
     Unit::None,
-    "How often the driver became healthy, unhealthy or undetected after its first report; each time is an event.",
+    "Changes of the driver to healthy, unhealthy or undetected after its first report; each is an event.",
     &["driver"],
 )
 .otlp("allostat.driver.health.changes", "{change}");
@@ -174,8 +165,7 @@ pub static DRIVER_HEALTH_CHANGES: MetricDesc = MetricDesc::counter(
 pub static FINGERPRINT_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_fingerprint_failures_total",
     Unit::None,
-    "Looks at the host that gave nothing: what was found before stays, and it is tried again. error: something could not be read; \
-     timeout: no answer in time; panic: a bug. `allostat node` says why.",
+    "Failed fingerprints of the host by reason (error, timeout, panic); the previous result is kept.",
     &["fingerprinter", "reason"],
 )
 .otlp("allostat.fingerprint.failures", "{failure}");
@@ -183,7 +173,7 @@ pub static FINGERPRINT_FAILURES: MetricDesc = MetricDesc::counter(
 pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
     "allostat_state_db_writes_total",
     Unit::None,
-    "Durable commits to the state database. Many records may share one.",
+    "Durable commits to the state database; a commit may hold many records.",
     &[],
 )
 .otlp("allostat.state_db.writes", "{write}");
@@ -191,7 +181,7 @@ pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
 pub static STATE_DB_DEDUPED: MetricDesc = MetricDesc::counter(
     "allostat_state_db_writes_deduped_total",
     Unit::None,
-    "Records not written because the database has the same bytes already.",
+    "Records not written because the state database already holds the same bytes.",
     &[],
 )
 .otlp("allostat.state_db.writes.deduped", "{write}");
@@ -199,7 +189,7 @@ pub static STATE_DB_DEDUPED: MetricDesc = MetricDesc::counter(
 pub static STATE_DB_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_state_db_write_failures_total",
     Unit::None,
-    "Commits that the state database refused: a full disk, an I/O error.",
+    "Failed commits to the state database, such as a full disk or an I/O error.",
     &[],
 )
 .otlp("allostat.state_db.write_failures", "{write}");
@@ -208,30 +198,29 @@ pub static STATE_DB_DURATION: MetricDesc = MetricDesc::new(
     "allostat_state_db_write_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "How long a durable commit took, the disk's answer included.",
+    "Duration of a durable commit to the state database, including the sync to disk.",
     &[],
 )
 .otlp("allostat.state_db.write.duration", "s");
 
 pub static STATE_DB_SIZE: MetricDesc =
-    MetricDesc::gauge("allostat_state_db_size_bytes", Unit::Bytes, "What the state database takes on disk.", &[])
+    MetricDesc::gauge("allostat_state_db_size_bytes", Unit::Bytes, "Size of the state database on disk.", &[])
         .absent_when("the state is kept in memory only")
         .otlp("allostat.state_db.size", "By");
 
 pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
     "allostat_state_db_quarantined_records",
     Unit::None,
-    "Records of the state that could not be read and were set aside, at this start or an earlier one; `allostat node` \
-     lists them.",
+    "Unreadable state records set aside at this or an earlier start; `allostat node` lists them.",
     &[],
 )
-.absent_when("the agent has not restored yet")
+.absent_when("the agent has not finished recovery")
 .otlp("allostat.state_db.quarantined", "{record}");
 
 pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_events_missed_total",
     Unit::None,
-    "Events that readers of /v1/events were told they had missed: no longer kept when they came to read on.",
+    "Events that readers of /v1/events missed because they were no longer retained.",
     &[],
 )
 .otlp("allostat.events.missed", "{event}");
@@ -239,7 +228,7 @@ pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
 pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
     "allostat_log_lines_suppressed_total",
     Unit::None,
-    "Warnings and errors not logged because the same line had just been logged many times.",
+    "Warnings and errors suppressed because the same line had just been logged many times.",
     &[],
 )
 .otlp("allostat.log.lines_suppressed", "{line}");

@@ -15,55 +15,51 @@ families! {
 pub static OBSERVED_ALLOCS: MetricDesc = MetricDesc::gauge(
     "allostat_observed_allocs",
     Unit::None,
-    "Allocs that others run and that have not ended, by who runs them.",
+    "Observed allocs that have not ended, by source.",
     &["source"],
 )
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
+.from_source("cgroup tree")
+.absent_when("observation is off (observe.enabled)")
 .otlp("allostat.observed.allocs", "{alloc}");
 
 pub static OBSERVED_LEFT_OUT: MetricDesc = MetricDesc::gauge(
     "allostat_observed_left_out",
     Unit::None,
-    "Cgroups of others that run something and are not shown. limit: observe.max_allocs are shown already. What the configuration does \
-     not want is not counted.",
+    "Observed cgroups not exposed because observe.max_allocs is reached; configured exclusions are not counted.",
     &["reason"],
 )
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
+.from_source("cgroup tree")
+.absent_when("observation is off (observe.enabled)")
 .otlp("allostat.observed.left_out", "{cgroup}");
 
 pub static OBSERVED_ENDS: MetricDesc = MetricDesc::counter(
     "allostat_observed_ends_total",
     Unit::None,
-    "Tasks of others that ended, by what is their last reading. final: one from after their last process had gone; sampled: an earlier \
-     one, so what they used since is missing.",
+    "Ended observed tasks by last sample: final (after their last process), or sampled (earlier).",
     &["reading"],
 )
-.from_source("the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
+.from_source("cgroup tree")
+.absent_when("observation is off (observe.enabled)")
 .otlp("allostat.observed.ends", "{task}");
 
 pub static OBSERVED_ENDS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_observed_ends_missed_total",
     Unit::None,
-    "Cgroups of others that were removed, and of which nothing is told. lost: the kernel had no room to tell it; unseen: it came and \
-     went before anybody looked, where the kernel tells of no ends; limit: observe.max_allocs were shown already; name: its path \
-     is too long.",
+    "Removed observed cgroups of which nothing was recorded, by reason (lost, unseen, limit, name).",
     &["reason"],
 )
-.from_source("the kernel's trace points, else the tree of cgroups")
-.absent_when("nothing is observed: observe.enabled")
+.from_source("kernel tracepoints, else the cgroup tree")
+.absent_when("observation is off (observe.enabled)")
 .otlp("allostat.observed.ends.missed", "{cgroup}");
 
 pub static OBSERVED_TEXTS_CHANGED: MetricDesc = MetricDesc::counter(
     "allostat_observed_texts_changed_total",
     Unit::None,
-    "Names and labels of observed allocs that were shortened (length), cleaned (characters) or left out (budget).",
+    "Names and labels of observed allocs that were shortened (length), cleaned (characters) or omitted (budget).",
     &["reason"],
 )
 .from_source("paths of cgroups, runtimes, environments")
-.absent_when("nothing is observed: observe.enabled")
+.absent_when("observation is off (observe.enabled)")
 .otlp("allostat.observed.texts.changed", "{text}");
 }
 

@@ -137,8 +137,7 @@ families! {
 pub static ENQUEUED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_enqueued_total",
     Unit::None,
-    "Points made for the collector: always the sum of those exported, rejected, dropped and queued. Goes on over restarts. Of logs \
-     records are counted, of traces spans.",
+    "Points (log records, spans) made for the collector: exported + rejected + dropped + queued; across restarts.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -147,7 +146,7 @@ pub static ENQUEUED: MetricDesc = MetricDesc::counter(
 pub static EXPORTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_exported_total",
     Unit::None,
-    "Points that the collector took.",
+    "Points that the collector accepted.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -156,7 +155,7 @@ pub static EXPORTED: MetricDesc = MetricDesc::counter(
 pub static REJECTED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_rejected_total",
     Unit::None,
-    "Points that the collector refused for good: by themselves, or by a partial success.",
+    "Points that the collector rejected for good, alone or in a partial success.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -165,38 +164,40 @@ pub static REJECTED: MetricDesc = MetricDesc::counter(
 pub static DROPPED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_points_dropped_total",
     Unit::None,
-    "Points that were lost. capacity: the queue was full, and the oldest went; age: they waited for too long; corrupt: they could not \
-     be read back; disk: the disk refused them, and memory was full; slow_disk: the disk was still busy with those before them; forgotten: events that \
-     were not kept until they could be sent.",
+    "Points lost before they were exported, by reason.",
     &["destination", "signal", "reason"],
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.dropped", "{data_point}");
 
 pub static QUEUED: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None, "Points that wait to be sent.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_points", Unit::None,
+        "Points waiting to be sent.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.points", "{data_point}");
 
 pub static BYTES: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes, "What waits to be sent. A file goes when all in it was sent, and the newest one stays: on disk it is somewhat more.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_bytes", Unit::Bytes,
+        "Bytes waiting to be sent; the queue's files on disk are somewhat larger.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.size", "By");
 
 pub static CAPACITY: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes, "What its files may take.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_capacity_bytes", Unit::Bytes,
+        "Maximum size of the queue's files.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.capacity", "By");
 
 pub static SEGMENTS: MetricDesc =
-    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None, "Files of the queue.", &["destination", "signal"])
+    MetricDesc::gauge("allostat_otlp_queue_segments", Unit::None,
+        "Number of files of the queue.", &["destination", "signal"])
         .absent_when(UNSET)
         .otlp("allostat.otlp.queue.segments", "{segment}");
 
 pub static IN_MEMORY: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_in_memory",
     Unit::None,
-    "Batches that wait in memory because the disk refuses them: they go with the agent.",
+    "Batches held in memory because disk writes fail; they are lost when the agent ends.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -205,16 +206,16 @@ pub static IN_MEMORY: MetricDesc = MetricDesc::gauge(
 pub static OLDEST: MetricDesc = MetricDesc::gauge(
     "allostat_otlp_queue_oldest_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the oldest batch in the queue was made; absent also where the queue is empty.",
+    "Creation time of the oldest batch in the queue.",
     &["destination", "signal"],
 )
-.absent_when(UNSET)
+.absent_when("no endpoint is set, or the queue is empty")
 .otlp("allostat.otlp.queue.oldest", "s");
 
 pub static CORRUPT: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_corrupt_records_total",
     Unit::None,
-    "Places in the queue's files that could not be read.",
+    "Unreadable places in the queue's files.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -223,7 +224,7 @@ pub static CORRUPT: MetricDesc = MetricDesc::counter(
 pub static TRUNCATED: MetricDesc = MetricDesc::counter(
     "allostat_otlp_queue_truncated_bytes_total",
     Unit::Bytes,
-    "Bytes cut off at the end of the queue's files: what was being written when the agent or the machine ended.",
+    "Bytes of unfinished writes cut off at the end of the queue's files after a crash.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -232,8 +233,7 @@ pub static TRUNCATED: MetricDesc = MetricDesc::counter(
 pub static REQUESTS: MetricDesc = MetricDesc::counter(
     "allostat_otlp_requests_total",
     Unit::None,
-    "Requests to the collector by status code: of HTTP, or of gRPC with `grpc-` in front. timeout, connect, tls, broken: there was no answer; \
-     tls: a certificate was not believed.",
+    "Requests to the collector by HTTP status, gRPC status (grpc-N), or failure (timeout, connect, tls, broken).",
     &["destination", "signal", "code"],
 )
 .absent_when(UNSET)
@@ -242,7 +242,7 @@ pub static REQUESTS: MetricDesc = MetricDesc::counter(
 pub static RETRIES: MetricDesc = MetricDesc::counter(
     "allostat_otlp_retries_total",
     Unit::None,
-    "Requests that repeat one before, because it was not answered or asked to come again.",
+    "Requests sent again after no answer or an answer that asked for a retry.",
     &["destination", "signal"],
 )
 .absent_when(UNSET)
@@ -252,8 +252,7 @@ pub static REQUEST_DURATION: MetricDesc = MetricDesc::new(
     "allostat_otlp_request_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
-    "From a request to the collector to its answer, whatever it says, or until it is known that none comes. How many fail is in \
-     allostat_otlp_requests_total; what waits for a slow collector is in the queue.",
+    "Duration of requests to the collector, until an answer or a failure.",
     &["destination", "signal"],
 )
 .from_profile(Profile::Standard)

@@ -54,6 +54,14 @@ impl Cli {
     }
 }
 
+/// Each of these words is in the text.
+#[track_caller]
+pub fn says(text: &str, words: &[&str]) {
+    for word in words {
+        assert!(text.contains(word), "{word:?} is not in: {text}");
+    }
+}
+
 impl From<Output> for Cli {
     fn from(output: Output) -> Cli {
         Cli {

@@ -7,7 +7,7 @@ use allostat::host::clock::SystemClock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::process;
 use allostat::host::roots::Roots;
-use allostat::runner::drivers::DriverContext;
+use allostat::runner::drivers::{DriverContext, SupervisorPool};
 
 use super::programs::allostat;
 
@@ -22,10 +22,8 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         boot_id: process::boot_id(&sampling.roots).expect("/proc must be there"),
         sampling,
         clock: Arc::new(SystemClock),
-        supervisor: allostat(),
-        supervisors: None,
+        supervisors: SupervisorPool::new(allostat(), None, 10_000),
         descriptors: Some(300),
-        watches: 10_000,
         no_cgroups: None,
         settings: Default::default(),
     }

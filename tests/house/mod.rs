@@ -8,6 +8,7 @@ mod doors;
 mod drawing;
 mod gate;
 mod hygiene;
+mod language;
 mod names;
 mod papers;
 mod source;
@@ -43,6 +44,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
+    ("clap_complete", &["cli"]),
     ("crc32fast", &["supervisor", "host", "store"]),
     ("flate2", &["exporters", "api", "store"]),
     ("hcl-edit", &["jobspec"]),
@@ -69,6 +71,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
     ("saphyr-parser", &["api"]),
+    ("seccompiler", &["host"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),
     ("sled", &["store"]),

@@ -1,6 +1,6 @@
 # page: nomad/docs/job-specification/constraint
 # expect: complete
-# warns: constraint affinity spread node_pool priority
+# warns: node_pool priority spread
 job "placed" {
   type      = "batch"
   node_pool = "default"

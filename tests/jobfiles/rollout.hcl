@@ -13,6 +13,7 @@ job "rolled-out" {
   group "web" {
     reschedule {
       attempts  = 3
+      interval  = "1h"
       unlimited = false
     }
     task "serve" {

@@ -1,15 +1,26 @@
 # page: nomad/docs/job-specification/scaling
-# expect: refused scaling
+# expect: running
+# warns: scaling
 job "elastic" {
-  group "web" {
+  type = "service"
+  group "work" {
+    count = 2
     scaling {
-      min = 1
-      max = 5
+      enabled = true
+      min     = 1
+      max     = 5
+      policy {
+        cooldown = "2m"
+        check "load" {
+          query = "avg_cpu"
+        }
+      }
     }
-    task "serve" {
+    task "work" {
       driver = "raw_exec"
       config {
-        command = "/bin/true"
+        command = "/bin/sleep"
+        args    = ["600"]
       }
     }
   }

@@ -1,12 +1,13 @@
 # page: nomad/docs/schedulers
-# expect: refused system
+# expect: running
 job "everywhere" {
   type = "system"
-  group "agent" {
-    task "agent" {
+  group "work" {
+    task "work" {
       driver = "raw_exec"
       config {
-        command = "/bin/true"
+        command = "/bin/sleep"
+        args    = ["600"]
       }
     }
   }

@@ -236,7 +236,7 @@ fn to_act_on_what_others_run_is_refused_with_what_would_do_it_there() {
     let id = scene.wait("a", "the cgroup", |_| true)["id"].as_str().unwrap().to_owned();
     for command in [&["stop", &id][..], &["restart", &id], &["signal", &id, "HUP"], &["logs", &id, "a"]] {
         let said = scene.agent.cli(command);
-        assert!(said.code != Some(0) && said.stderr.contains("only looked at here"), "{command:?}: {said:?}");
+        assert!(said.code != Some(0) && said.stderr.contains("only observed here"), "{command:?}: {said:?}");
     }
     scene.agent.cli(&["stop", "--all"]).ok();
     let said = scene.agent.cli(&["status", "--source", "cgroup"]).ok();

@@ -89,6 +89,7 @@ impl Looked {
     /// What a scrape has now.
     fn scrape(&self) -> Exposition {
         let info = NodeInfo {
+            identity: allostat::model::host::NodeIdentity::default(),
             hostname: "host".into(),
             kernel: "6.12.0".into(),
             boot_id: BootId("boot".into()),

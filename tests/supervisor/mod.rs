@@ -5,8 +5,10 @@
 #![allow(clippy::unwrap_used)]
 
 mod cgroups;
+mod confined;
 mod devices;
 mod ends;
+mod escapes;
 mod failures;
 mod killed;
 mod laws;

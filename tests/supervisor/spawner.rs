@@ -2,8 +2,8 @@
 
 use allostat::host::process;
 use allostat::model::task::ExitStatus;
-use allostat::runner::drivers::DriverContext;
 use allostat::runner::drivers::{ALL, Attempt};
+use allostat::runner::drivers::{DriverContext, SupervisorPool};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -95,7 +95,8 @@ async fn a_program_that_is_no_supervisor_is_named() {
     let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
     for (program, said) in [("/no/such", "No such file"), ("/bin/true", "it has ended before it answered")] {
         let context = driver_context(Arc::clone(&world.sampling));
-        world.driver = build(&DriverContext { supervisor: program.into(), ..context });
+        world.driver =
+            build(&DriverContext { supervisors: SupervisorPool::new(program.into(), None, 10_000), ..context });
         let error = world.start(shell("true")).await.err().expect("it must not start").to_string();
         assert!(error.contains(program) && error.contains(said), "{error}");
         assert!(world.task_cgroups().is_empty());

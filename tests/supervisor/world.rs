@@ -9,7 +9,9 @@ use allostat::collectors::Sampling;
 use allostat::host::cgroup::Cgroup;
 use allostat::model::id::CgroupPath;
 use allostat::model::job::{JobKind, Task};
-use allostat::runner::drivers::{ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest};
+use allostat::runner::drivers::{
+    ALL, Attempt, AttemptEnd, Driver, DriverContext, DriverError, StartRequest, SupervisorPool,
+};
 
 use crate::common::{Cgroups, driver_context, patience, sampling, test_dir, workload};
 
@@ -33,7 +35,7 @@ impl World {
         let sampling = sampling();
         let build = ALL.iter().find(|entry| entry.name == driver).unwrap().build;
         let dir = test_dir();
-        for sub in ["task", "logs"] {
+        for sub in ["task", "logs", "shared"] {
             std::fs::create_dir_all(dir.path().join(sub)).unwrap();
         }
         let world = World {
@@ -43,10 +45,41 @@ impl World {
             cgroups: Cgroups::new(),
             dir,
         };
+        if world.driver.has_own_root() {
+            world.furnish();
+        }
         if world.with_cgroups {
             Cgroup::at(&world.sampling.layout, &world.alloc_cgroup()).create().unwrap();
         }
         world
+    }
+
+    /// `exec`, as an agent prepares its directories; `None`: not on this host.
+    pub fn confined() -> Option<World> {
+        let world = World::of("exec", true);
+        world.with_cgroups.then_some(world)
+    }
+
+    /// As after a restart of the agent: nothing of the driver before is known to this one.
+    pub fn with_another_driver(mut self) -> World {
+        let build = ALL.iter().find(|driver| driver.name == self.driver.name()).unwrap().build;
+        self.driver = build(&driver_context(Arc::clone(&self.sampling)));
+        self
+    }
+
+    /// The directories of a task that sees nothing else, and our program in them.
+    fn furnish(&self) {
+        for sub in ["local", "secrets", "tmp"] {
+            let dir = self.dir.path().join("task").join(sub);
+            std::fs::create_dir_all(&dir).unwrap();
+            if crate::common::is_root() {
+                std::os::unix::fs::chown(&dir, Some(65_534), Some(65_534)).unwrap();
+            }
+        }
+        let program = self.dir.path().join("task/local/workload");
+        if std::fs::hard_link(workload(), &program).is_err() {
+            std::fs::copy(workload(), &program).unwrap();
+        }
     }
 
     /// Whose spawner, and the supervisors that it forks, have this in their environment: `NAME=value`.
@@ -55,8 +88,9 @@ impl World {
         let text = format!("#!/bin/sh\n{env} exec {} \"$@\"\n", crate::common::allostat().display());
         std::fs::write(&script, text).unwrap();
         std::fs::set_permissions(&script, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
-        let build = ALL.iter().find(|driver| driver.name == "raw_exec").unwrap().build;
-        self.driver = build(&DriverContext { supervisor: script, ..driver_context(Arc::clone(&self.sampling)) });
+        let build = ALL.iter().find(|driver| driver.name == self.driver.name()).unwrap().build;
+        let supervisors = SupervisorPool::new(script, None, 10_000);
+        self.driver = build(&DriverContext { supervisors, ..driver_context(Arc::clone(&self.sampling)) });
         self
     }
 
@@ -76,11 +110,19 @@ impl World {
     }
 
     pub fn request(&self, task: Task) -> StartRequest {
-        StartRequest {
+        let mut request = StartRequest {
             env: BTreeMap::from([("PATH".to_owned(), "/usr/local/bin:/usr/bin:/bin".to_owned())]),
             alloc_cgroup: self.with_cgroups.then(|| self.alloc_cgroup()),
             ..StartRequest::alone(task, self.dir.path())
+        };
+        if self.driver.has_own_root() {
+            let dirs = &mut request.dirs;
+            dirs.shared = self.dir.path().join("shared");
+            dirs.local = dirs.task.join("local");
+            dirs.secrets = dirs.task.join("secrets");
+            dirs.tmp = dirs.task.join("tmp");
         }
+        request
     }
 
     pub async fn start(&self, task: Task) -> Result<Arc<dyn Attempt>, DriverError> {

@@ -31,6 +31,7 @@ pub const NOW: Timestamp = Timestamp(1_767_323_045_000_000_000);
 
 pub fn info(cgroup_mode: &str, capabilities: Vec<Capability>) -> Arc<NodeInfo> {
     Arc::new(NodeInfo {
+        identity: allostat::model::host::NodeIdentity::default(),
         hostname: "host".into(),
         kernel: "6.12.0".into(),
         boot_id: BootId("boot".into()),
@@ -98,6 +99,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         may_run: Vec::new(),
         ports: Vec::new(),
         network: None,
+        not_placed: Vec::new(),
         generation: 1,
     };
     let readers = vec![None; status.tasks.len()];

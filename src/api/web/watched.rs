@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use crate::host::untrusted;
+use crate::host::access;
 use crate::jobspec;
 use crate::telemetry::access::AccessFile;
 use crate::telemetry::{Metrics, chain, lock};
@@ -41,15 +41,15 @@ fn stamp(path: &Path) -> Option<Stamp> {
 pub(super) struct Files(Vec<(PathBuf, Option<Stamp>)>);
 
 impl Files {
-    /// At most 256 KiB and one byte. Errors: as [`untrusted::open_own`]'s: no other user decides who gets in.
+    /// At most 256 KiB and one byte. Errors: as [`access::open_own`]'s: no other user decides who gets in.
     pub(super) fn read(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.push((path.to_owned(), stamp(path)));
-        jobspec::bytes_of(untrusted::open_own(path)?)
+        jobspec::bytes_of(access::open_own(path)?)
     }
-    /// The same of tokens and keys. Errors: as [`untrusted::open_secret`]'s.
+    /// The same of tokens and keys. Errors: as [`access::open_secret`]'s.
     pub(super) fn read_secret(&mut self, path: &Path) -> io::Result<Vec<u8>> {
         self.0.push((path.to_owned(), stamp(path)));
-        jobspec::bytes_of(untrusted::open_secret(path)?)
+        jobspec::bytes_of(access::open_secret(path)?)
     }
     fn have_changed(&self) -> bool {
         self.0.iter().any(|(path, seen)| stamp(path) != *seen)

@@ -13,66 +13,53 @@ use crate::model::units::Unit;
 static SECONDS: MetricDesc = MetricDesc::counter(
     "allostat_host_cpu_seconds_total",
     Unit::Seconds,
-    "CPU time of the host by mode. Guests count as user. Never falls: where the kernel takes iowait back, it stands still.",
+    "CPU time of the host by mode, guest time as user; monotonic even where the kernel lowers iowait.",
     &["mode"],
 )
 .from_source("/proc/stat cpu")
-.absent_when("the kernel does not know the mode")
+.absent_when("the kernel does not report the mode")
 .otlp("system.cpu.time", "s");
 
-static BOOT: MetricDesc = MetricDesc::gauge(
-    "allostat_host_boot_timestamp_seconds",
-    Unit::TimestampSeconds,
-    "When the host was started.",
-    &[],
-)
-.from_source("/proc/stat btime")
-.absent_when("the kernel does not say")
-.otlp("system.uptime", "s");
+static BOOT: MetricDesc =
+    MetricDesc::gauge("allostat_host_boot_timestamp_seconds", Unit::TimestampSeconds, "Boot time of the host.", &[])
+        .from_source("/proc/stat btime")
+        .absent_when("the kernel does not report it")
+        .otlp("system.uptime", "s");
 
-static CORES: MetricDesc =
-    MetricDesc::gauge("allostat_host_allocatable_cpu_cores", Unit::Cores, "CPUs that are online.", &[])
-        .from_source("/sys/devices/system/cpu/online")
-        .absent_when("the kernel does not say")
-        .otlp("allostat.host.allocatable.cpu", "{cpu}");
+static CORES: MetricDesc = MetricDesc::gauge("allostat_host_allocatable_cpu_cores", Unit::Cores, "Online CPUs.", &[])
+    .from_source("/sys/devices/system/cpu/online")
+    .absent_when("the kernel does not report it")
+    .otlp("allostat.host.allocatable.cpu", "{cpu}");
 
-static SWITCHES: MetricDesc = MetricDesc::counter(
-    "allostat_host_context_switches_total",
-    Unit::None,
-    "How often a CPU went from one thread to another.",
-    &[],
-)
-.from_source("/proc/stat ctxt")
-.absent_when("the kernel does not say")
-.from_profile(Profile::Full)
-.otlp("allostat.host.context_switches", "{switch}");
+static SWITCHES: MetricDesc =
+    MetricDesc::counter("allostat_host_context_switches_total", Unit::None, "Context switches since boot.", &[])
+        .from_source("/proc/stat ctxt")
+        .absent_when("the kernel does not report it")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.context_switches", "{switch}");
 
-static FORKS: MetricDesc = MetricDesc::counter(
-    "allostat_host_forks_total",
-    Unit::None,
-    "Processes and threads that were started since boot.",
-    &[],
-)
-.from_source("/proc/stat processes")
-.absent_when("the kernel does not say")
-.from_profile(Profile::Full)
-.otlp("system.process.created", "{process}");
+static FORKS: MetricDesc =
+    MetricDesc::counter("allostat_host_forks_total", Unit::None, "Processes and threads started since boot.", &[])
+        .from_source("/proc/stat processes")
+        .absent_when("the kernel does not report it")
+        .from_profile(Profile::Full)
+        .otlp("system.process.created", "{process}");
 
 static RUNNING: MetricDesc = MetricDesc::gauge(
     "allostat_host_threads_running",
     Unit::None,
-    "Threads that run, or would if a CPU were free, at this moment; the agent's own is one.",
+    "Threads running or runnable at this moment, including one of the agent.",
     &[],
 )
 .from_source("/proc/stat procs_running")
-.absent_when("the kernel does not say")
+.absent_when("the kernel does not report it")
 .from_profile(Profile::Full)
 .otlp("allostat.host.threads.running", "{thread}");
 
 static BLOCKED: MetricDesc =
-    MetricDesc::gauge("allostat_host_threads_blocked", Unit::None, "Threads that wait for a disk at this moment.", &[])
+    MetricDesc::gauge("allostat_host_threads_blocked", Unit::None, "Threads blocked on disk I/O at this moment.", &[])
         .from_source("/proc/stat procs_blocked")
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .from_profile(Profile::Full)
         .otlp("allostat.host.threads.blocked", "{thread}");
 

@@ -24,106 +24,105 @@ type Stands = fn(&Disk<'_>, &mut Times) -> Option<Value>;
 
 static FAMILIES: [(MetricDesc, Stands); 14] = [
     (
-        counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read.")
-        .from_profile(Profile::Standard)
-        .otlp("system.disk.io", "By"),
+        counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read from the disk.")
+            .from_profile(Profile::Standard)
+            .otlp("system.disk.io", "By"),
         |disk, _| bytes(disk.read.sectors),
     ),
     (
-        counter("allostat_host_disk_written_bytes_total", Unit::Bytes, "Bytes written.")
-        .from_profile(Profile::Standard)
-        .otlp("system.disk.io", "By"),
+        counter("allostat_host_disk_written_bytes_total", Unit::Bytes, "Bytes written to the disk.")
+            .from_profile(Profile::Standard)
+            .otlp("system.disk.io", "By"),
         |disk, _| bytes(disk.written.sectors),
     ),
     (
         counter(
-        "allostat_host_disk_busy_seconds_total",
-        Unit::Seconds,
-        "Time in which the disk had anything to do. Its rate is the share of time: a disk that does many things at once may be busy all \
-         the time and have room.",
-    )
-    .from_profile(Profile::Standard)
-    .otlp("system.disk.io_time", "s"),
+            "allostat_host_disk_busy_seconds_total",
+            Unit::Seconds,
+            "Time with I/O in progress; its rate is utilization. A parallel disk at 100% may have capacity left.",
+        )
+        .from_profile(Profile::Standard)
+        .otlp("system.disk.io_time", "s"),
         |disk, times| times.busy.value(disk.busy_ms),
     ),
     (
-        counter("allostat_host_disk_reads_total", Unit::None, "Reads that are done.")
-        .otlp("system.disk.operations", "{operation}"),
+        counter("allostat_host_disk_reads_total", Unit::None, "Completed reads.")
+            .otlp("system.disk.operations", "{operation}"),
         |disk, _| count(disk.read.operations),
     ),
     (
-        counter("allostat_host_disk_writes_total", Unit::None, "Writes that are done.")
-        .otlp("system.disk.operations", "{operation}"),
+        counter("allostat_host_disk_writes_total", Unit::None, "Completed writes.")
+            .otlp("system.disk.operations", "{operation}"),
         |disk, _| count(disk.written.operations),
     ),
     (
         counter(
-        "allostat_host_disk_read_seconds_total",
-        Unit::Seconds,
-        "Time that all reads took together: by the number of reads it is how long one takes.",
-    )
-    .otlp("system.disk.operation_time", "s"),
+            "allostat_host_disk_read_seconds_total",
+            Unit::Seconds,
+            "Total duration of reads; divided by reads_total it is the mean latency.",
+        )
+        .otlp("system.disk.operation_time", "s"),
         |disk, times| times.read.value(disk.read.ms),
     ),
     (
         counter(
-        "allostat_host_disk_write_seconds_total",
-        Unit::Seconds,
-        "Time that all writes took together: by the number of writes it is how long one takes.",
-    )
-    .otlp("system.disk.operation_time", "s"),
+            "allostat_host_disk_write_seconds_total",
+            Unit::Seconds,
+            "Total duration of writes; divided by writes_total it is the mean latency.",
+        )
+        .otlp("system.disk.operation_time", "s"),
         |disk, times| times.write.value(disk.written.ms),
     ),
     (
         counter(
-        "allostat_host_disk_queue_seconds_total",
-        Unit::Seconds,
-        "Time of all operations together, under way and waiting: its rate is how many there are at a time.",
-    )
-    .otlp("allostat.host.disk.queue_time", "s"),
+            "allostat_host_disk_queue_seconds_total",
+            Unit::Seconds,
+            "Total time of all operations, queued and in progress; its rate is the mean queue length.",
+        )
+        .otlp("allostat.host.disk.queue_time", "s"),
         |disk, times| times.queue.value(disk.queue_ms),
     ),
     (
         MetricDesc::gauge(
-        "allostat_host_disk_operations_in_flight",
-        Unit::None,
-        "Operations that are under way or wait at this moment.",
-        &["disk"],
-    )
-    .from_source("/proc/diskstats")
-    .absent_when(ABSENT)
-    .from_profile(Profile::Full)
-    .otlp("allostat.host.disk.operations.in_flight", "{operation}"),
+            "allostat_host_disk_operations_in_flight",
+            Unit::None,
+            "Operations in progress or queued at this moment.",
+            &["disk"],
+        )
+        .from_source("/proc/diskstats")
+        .absent_when(ABSENT)
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.disk.operations.in_flight", "{operation}"),
         |disk, _| in_flight(disk),
     ),
     (
-        newer("allostat_host_disk_discarded_bytes_total", Unit::Bytes, "Bytes that the disk was told to forget (TRIM).")
-        .from_source("/proc/diskstats (4.18)")
-        .otlp("allostat.host.disk.discard.io", "By"),
+        newer("allostat_host_disk_discarded_bytes_total", Unit::Bytes, "Bytes discarded (TRIM).")
+            .from_source("/proc/diskstats (4.18)")
+            .otlp("allostat.host.disk.discard.io", "By"),
         |disk, _| bytes(disk.discarded?.sectors),
     ),
     (
-        newer("allostat_host_disk_discards_total", Unit::None, "Discards that are done.")
-        .from_source("/proc/diskstats (4.18)")
-        .otlp("allostat.host.disk.discard.operations", "{operation}"),
+        newer("allostat_host_disk_discards_total", Unit::None, "Completed discards.")
+            .from_source("/proc/diskstats (4.18)")
+            .otlp("allostat.host.disk.discard.operations", "{operation}"),
         |disk, _| count(disk.discarded?.operations),
     ),
     (
-        newer("allostat_host_disk_discard_seconds_total", Unit::Seconds, "Time that all discards took together.")
-        .from_source("/proc/diskstats (4.18)")
-        .otlp("allostat.host.disk.discard.operation_time", "s"),
+        newer("allostat_host_disk_discard_seconds_total", Unit::Seconds, "Total duration of discards.")
+            .from_source("/proc/diskstats (4.18)")
+            .otlp("allostat.host.disk.discard.operation_time", "s"),
         |disk, times| times.discard.value(disk.discarded?.ms),
     ),
     (
-        newer("allostat_host_disk_flushes_total", Unit::None, "Flushes of the disk's own cache that are done.")
-        .from_source("/proc/diskstats (5.5)")
-        .otlp("allostat.host.disk.flush.operations", "{operation}"),
+        newer("allostat_host_disk_flushes_total", Unit::None, "Completed flushes of the disk's cache.")
+            .from_source("/proc/diskstats (5.5)")
+            .otlp("allostat.host.disk.flush.operations", "{operation}"),
         |disk, _| count(disk.flushed?.operations),
     ),
     (
-        newer("allostat_host_disk_flush_seconds_total", Unit::Seconds, "Time that all flushes took together.")
-        .from_source("/proc/diskstats (5.5)")
-        .otlp("allostat.host.disk.flush.operation_time", "s"),
+        newer("allostat_host_disk_flush_seconds_total", Unit::Seconds, "Total duration of flushes.")
+            .from_source("/proc/diskstats (5.5)")
+            .otlp("allostat.host.disk.flush.operation_time", "s"),
         |disk, times| times.flush.value(disk.flushed?.ms),
     ),
 ];
@@ -131,19 +130,18 @@ static FAMILIES: [(MetricDesc, Stands); 14] = [
 static LEFT_OUT: MetricDesc = MetricDesc::gauge(
     "allostat_host_disks_left_out",
     Unit::None,
-    "Disks that would be shown if there were not so many of them.",
+    "Disks not exposed because there are more than 128.",
     &[],
 )
 .from_source("/proc/diskstats")
-.absent_when("the kernel does not say what disks do")
+.absent_when("the kernel reports no disk statistics")
 .from_profile(Profile::Standard)
 .otlp("allostat.host.disks.left_out", "{disk}");
 
 static METRICS: LazyLock<Vec<&MetricDesc>> =
     LazyLock::new(|| FAMILIES.iter().map(|(desc, _)| desc).chain([&LEFT_OUT]).collect());
 
-const ABSENT: &str =
-    "it is a partition, a loop device, ram or zram; nothing was read or written yet; or 128 disks are shown";
+const ABSENT: &str = "a partition, loop device, ram or zram; nothing read or written yet; or 128 disks are exposed";
 
 const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
     MetricDesc::counter(name, unit, help, &["disk"])
@@ -152,7 +150,7 @@ const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDe
         .from_profile(Profile::Full)
 }
 const fn newer(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
-    counter(name, unit, help).absent_when("as of reads, or the kernel does not count it")
+    counter(name, unit, help).absent_when("as for reads, or the kernel does not count it")
 }
 
 /// What is known of each device by its name.

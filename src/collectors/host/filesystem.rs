@@ -12,7 +12,7 @@ use crate::model::units::Unit;
 static SIZE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_size_bytes",
     Unit::Bytes,
-    "Size of the file system that holds one of the agent's own directories.",
+    "Size of the file system that holds one of the agent's directories.",
     &["directory"],
 )
 .from_source("statvfs f_blocks")
@@ -22,7 +22,7 @@ static SIZE: MetricDesc = MetricDesc::gauge(
 static AVAILABLE: MetricDesc = MetricDesc::gauge(
     "allostat_host_filesystem_avail_bytes",
     Unit::Bytes,
-    "What ordinary users may still write there.",
+    "Space available to unprivileged users in the file system of the directory.",
     &["directory"],
 )
 .from_source("statvfs f_bavail")

@@ -12,11 +12,11 @@ use crate::model::units::Unit;
 static AVERAGE: MetricDesc = MetricDesc::gauge(
     "allostat_host_load_average",
     Unit::None,
-    "Threads that ran, could have run, or waited for a disk, on average over about so long. Of a container's host it is the host's.",
+    "Load average of the host: threads running, runnable or blocked on disk I/O, by window.",
     &["window"],
 )
 .from_source("/proc/loadavg")
-.absent_when("the kernel does not say")
+.absent_when("the kernel does not report it")
 .from_profile(Profile::Standard)
 .otlp("allostat.host.load_average", "{thread}");
 

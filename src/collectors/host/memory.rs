@@ -10,110 +10,100 @@ use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
 static TOTAL: MetricDesc =
-    MetricDesc::gauge("allostat_host_memory_total_bytes", Unit::Bytes, "Memory that the kernel manages.", &[])
+    MetricDesc::gauge("allostat_host_memory_total_bytes", Unit::Bytes, "Memory managed by the kernel (MemTotal).", &[])
         .from_source("/proc/meminfo MemTotal")
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .otlp("system.memory.limit", "By");
 
 static AVAILABLE: MetricDesc = MetricDesc::gauge(
     "allostat_host_memory_available_bytes",
     Unit::Bytes,
-    "Memory that can be had without swapping, as the kernel estimates it.",
+    "Memory available without swapping, estimated by the kernel (MemAvailable).",
     &[],
 )
 .from_source("/proc/meminfo MemAvailable (3.14)")
-.absent_when("the kernel does not say")
+.absent_when("the kernel does not report it")
 .otlp("system.memory.linux.available", "By");
 
 static SWAP_USED: MetricDesc = MetricDesc::gauge("allostat_host_swap_used_bytes", Unit::Bytes, "Swap in use.", &[])
     .from_source("/proc/meminfo SwapTotal - SwapFree")
-    .absent_when("the kernel has no swap")
+    .absent_when("the kernel has no swap support")
     .otlp("system.paging.usage", "By");
 
 static ALLOCATABLE: MetricDesc = MetricDesc::gauge(
     "allostat_host_allocatable_memory_bytes",
     Unit::Bytes,
-    "Memory that allocs can be given: all that the kernel manages.",
+    "Memory that allocs can be given (MemTotal).",
     &[],
 )
 .from_source("/proc/meminfo MemTotal")
-.absent_when("the kernel does not say")
+.absent_when("the kernel does not report it")
 .otlp("allostat.host.allocatable.memory", "By");
 
-static SWAP_TOTAL: MetricDesc =
-    MetricDesc::gauge("allostat_host_swap_total_bytes", Unit::Bytes, "Swap that there is, used or not.", &[])
-        .from_source("/proc/meminfo SwapTotal")
-        .absent_when("the kernel has no swap; where none is set up it is 0")
-        .from_profile(Profile::Standard)
-        .otlp("allostat.host.swap.limit", "By");
+static SWAP_TOTAL: MetricDesc = MetricDesc::gauge("allostat_host_swap_total_bytes", Unit::Bytes, "Total swap.", &[])
+    .from_source("/proc/meminfo SwapTotal")
+    .absent_when("the kernel has no swap support (0 where no swap is configured)")
+    .from_profile(Profile::Standard)
+    .otlp("allostat.host.swap.limit", "By");
 
 static CACHED: MetricDesc = part(
     "allostat_host_memory_cached_bytes",
-    "Page cache, tmpfs and shared memory among it: not all of it can be taken back.",
+    "Page cache, including tmpfs and shared memory; not all of it is reclaimable.",
     "/proc/meminfo Cached",
 )
 .from_profile(Profile::Standard)
 .otlp("system.memory.usage", "By");
 
-static FREE: MetricDesc = part(
-    "allostat_host_memory_free_bytes",
-    "Memory in which nothing is. Little of it is no fault: see allostat_host_memory_available_bytes.",
-    "/proc/meminfo MemFree",
-)
-.otlp("system.memory.usage", "By");
+static FREE: MetricDesc =
+    part("allostat_host_memory_free_bytes", "Unused memory (MemFree); low values are normal.", "/proc/meminfo MemFree")
+        .otlp("system.memory.usage", "By");
 
 static BUFFERS: MetricDesc = part(
     "allostat_host_memory_buffers_bytes",
-    "Page cache of block devices: what file systems keep of their own tables.",
+    "Page cache of block devices, mainly file system metadata.",
     "/proc/meminfo Buffers",
 )
 .otlp("system.memory.usage", "By");
 
 static USED: MetricDesc = part(
     "allostat_host_memory_used_bytes",
-    "All that is not free, page cache or buffers. What cannot be taken back is told better by total less available.",
+    "Total minus free, buffers and page cache; total minus available is the better estimate of used memory.",
     "/proc/meminfo MemTotal - MemFree - Buffers - Cached",
 )
 .otlp("system.memory.usage", "By");
 
-static ANONYMOUS: MetricDesc = part(
-    "allostat_host_memory_anonymous_bytes",
-    "Memory of processes that is in no file.",
-    "/proc/meminfo AnonPages (2.6.18)",
-)
-.otlp("allostat.host.memory.anonymous", "By");
+static ANONYMOUS: MetricDesc =
+    part("allostat_host_memory_anonymous_bytes", "Anonymous memory of processes.", "/proc/meminfo AnonPages (2.6.18)")
+        .otlp("allostat.host.memory.anonymous", "By");
 
 static SHARED: MetricDesc = part(
     "allostat_host_memory_shared_bytes",
-    "What is in tmpfs and in shared memory. It is in cached, too.",
+    "Memory in tmpfs and shared memory; also counted in cached.",
     "/proc/meminfo Shmem (2.6.32)",
 )
 .otlp("system.memory.linux.shared", "By");
 
 static SLAB_RECLAIMABLE: MetricDesc = part(
     "allostat_host_memory_slab_reclaimable_bytes",
-    "Objects of the kernel that it gives up under pressure: inodes and names of files above all.",
+    "Reclaimable kernel slab memory, mainly inodes and directory entries.",
     "/proc/meminfo SReclaimable (2.6.19)",
 )
 .otlp("system.memory.linux.slab.usage", "By");
 
 static SLAB_UNRECLAIMABLE: MetricDesc = part(
     "allostat_host_memory_slab_unreclaimable_bytes",
-    "Objects of the kernel that it cannot give up. What grows here without end leaks.",
+    "Unreclaimable kernel slab memory; steady growth indicates a leak.",
     "/proc/meminfo SUnreclaim (2.6.19)",
 )
 .otlp("system.memory.linux.slab.usage", "By");
 
-static DIRTY: MetricDesc = part(
-    "allostat_host_memory_dirty_bytes",
-    "What was written and waits for its way to a disk.",
-    "/proc/meminfo Dirty",
-)
-.otlp("allostat.host.memory.dirty", "By");
+static DIRTY: MetricDesc =
+    part("allostat_host_memory_dirty_bytes", "Memory waiting to be written to disk.", "/proc/meminfo Dirty")
+        .otlp("allostat.host.memory.dirty", "By");
 
 static WRITEBACK: MetricDesc = part(
     "allostat_host_memory_writeback_bytes",
-    "What is on its way to a disk at this moment.",
+    "Memory being written to disk at this moment.",
     "/proc/meminfo Writeback",
 )
 .otlp("allostat.host.memory.writeback", "By");
@@ -121,7 +111,7 @@ static WRITEBACK: MetricDesc = part(
 const fn part(name: &'static str, help: &'static str, source: &'static str) -> MetricDesc {
     MetricDesc::gauge(name, Unit::Bytes, help, &[])
         .from_source(source)
-        .absent_when("the kernel does not say")
+        .absent_when("the kernel does not report it")
         .from_profile(Profile::Full)
 }
 

@@ -45,38 +45,46 @@ type Stands = fn(&Space) -> Option<u64>;
 
 static FAMILIES: [(MetricDesc, Stands); 6] = [
     (
-        gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the file system that is mounted there.")
+        gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the mounted file system.")
             .from_source("statvfs f_blocks")
             .from_profile(Profile::Standard)
             .otlp("system.filesystem.limit", "By"),
         |space| Some(space.size),
     ),
     (
-        gauge("allostat_host_mount_avail_bytes", Unit::Bytes, "What ordinary users may still write there.")
-            .from_source("statvfs f_bavail")
-            .from_profile(Profile::Standard)
-            .otlp("system.filesystem.usage", "By"),
+        gauge(
+            "allostat_host_mount_avail_bytes",
+            Unit::Bytes,
+            "Space of the file system available to unprivileged users.",
+        )
+        .from_source("statvfs f_bavail")
+        .from_profile(Profile::Standard)
+        .otlp("system.filesystem.usage", "By"),
         |space| Some(space.available),
     ),
     (
-        gauge("allostat_host_mount_free_bytes", Unit::Bytes, "What nobody uses yet, with what is kept for root.")
-            .from_source("statvfs f_bfree")
-            .from_profile(Profile::Full)
-            .otlp("allostat.host.mount.free", "By"),
+        gauge(
+            "allostat_host_mount_free_bytes",
+            Unit::Bytes,
+            "Unused space of the file system, including the part reserved for root.",
+        )
+        .from_source("statvfs f_bfree")
+        .from_profile(Profile::Full)
+        .otlp("allostat.host.mount.free", "By"),
         |space| Some(space.free),
     ),
     (
-        gauge("allostat_host_mount_inodes", Unit::None, "Files and directories for which there is room in all.")
+        gauge("allostat_host_mount_inodes", Unit::None, "Total inodes of the file system.")
             .from_source("statvfs f_files")
-            .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+            .absent_when("as for its size, or it has no inode table (btrfs, vfat)")
             .from_profile(Profile::Standard)
             .otlp("allostat.host.mount.inodes.limit", "{inode}"),
         |space| space.inodes.map(|(all, _)| all),
     ),
     (
-        gauge("allostat_host_mount_inodes_free", Unit::None, "Files and directories that can still be made.")
+        gauge("allostat_host_mount_inodes_free", Unit::None, "Free inodes of the file system.")
             .from_source("statvfs f_ffree")
-            .absent_when("as of its size, or it has no table of them (btrfs, vfat)")
+            .absent_when("as for its size, or it has no inode table (btrfs, vfat)")
             .from_profile(Profile::Standard)
             .otlp("allostat.host.mount.inodes.free", "{inode}"),
         |space| space.inodes.map(|(_, free)| free),
@@ -85,7 +93,7 @@ static FAMILIES: [(MetricDesc, Stands); 6] = [
         gauge(
             "allostat_host_mount_readonly",
             Unit::None,
-            "1: nothing can be written there, because it is mounted so or because its device failed.",
+            "1 if the file system is read-only, by mount option or after a device failure.",
         )
         .from_source("statvfs f_flag")
         .from_profile(Profile::Standard)
@@ -97,11 +105,11 @@ static FAMILIES: [(MetricDesc, Stands); 6] = [
 static MOUNTS: MetricDesc = MetricDesc::gauge(
     "allostat_host_mounts",
     Unit::None,
-    "Mounts of the host, each once: what of them is shown, and why not the rest.",
+    "Mounts of the host by state: shown, or why they are not shown.",
     &["state"],
 )
 .from_source("mountinfo")
-.absent_when("the kernel does not say")
+.absent_when("the kernel does not report it")
 .from_profile(Profile::Standard)
 .otlp("allostat.host.mounts", "{mount}");
 
@@ -110,8 +118,8 @@ static METRICS: LazyLock<Vec<&MetricDesc>> =
 
 const fn gauge(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
     MetricDesc::gauge(name, unit, help, &["mountpoint", "device", "fstype"]).absent_when(
-        "it does not answer; it keeps no data of its own (proc, tmpfs, overlay, squashfs); an automounter would take it away; the same \
-         one is shown by a shorter path; or 64 are shown: see allostat_host_mounts",
+        "it does not answer; it stores no data of its own (proc, tmpfs, overlay, squashfs); an automounter would \
+         unmount it; the same file system is shown by a shorter path; or 64 are shown: see allostat_host_mounts",
     )
 }
 

@@ -22,20 +22,20 @@ static COUNTERS: [MetricDesc; 8] = [
         .otlp("system.network.io", "By"),
     counter("allostat_host_network_receive_packets_total", Unit::None, "Packets received.")
         .otlp("system.network.packet.count", "{packet}"),
-    counter("allostat_host_network_receive_errors_total", Unit::None, "Packets that came in broken.")
+    counter("allostat_host_network_receive_errors_total", Unit::None, "Packets received with errors.")
         .otlp("system.network.errors", "{error}"),
     counter(
         "allostat_host_network_receive_drops_total",
         Unit::None,
-        "Packets that came in whole and were dropped or missed: nobody wanted them, or there was no room.",
+        "Packets received intact and dropped: no receiver, or no room.",
     )
     .otlp("system.network.packet.dropped", "{packet}"),
     counter("allostat_host_network_transmit_bytes_total", Unit::Bytes, "Bytes sent.").otlp("system.network.io", "By"),
     counter("allostat_host_network_transmit_packets_total", Unit::None, "Packets sent.")
         .otlp("system.network.packet.count", "{packet}"),
-    counter("allostat_host_network_transmit_errors_total", Unit::None, "Packets that could not be sent.")
+    counter("allostat_host_network_transmit_errors_total", Unit::None, "Packets not sent because of errors.")
         .otlp("system.network.errors", "{error}"),
-    counter("allostat_host_network_transmit_drops_total", Unit::None, "Packets that were dropped in place of sent.")
+    counter("allostat_host_network_transmit_drops_total", Unit::None, "Packets dropped instead of sent.")
         .otlp("system.network.packet.dropped", "{packet}"),
 ];
 
@@ -46,7 +46,8 @@ static METRICS: [&MetricDesc; 8] = {
 
 const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc {
     MetricDesc::counter(name, unit, help, &["interface"]).from_source("/proc/net/dev").absent_when(
-        "the interface stands on another or is one end of a pair (vlan, veth: iflink is not its ifindex), or 128 are shown",
+        "the interface is on top of another or one end of a pair (vlan, veth: iflink is not its ifindex), or 128 are \
+         exposed",
     )
 }
 

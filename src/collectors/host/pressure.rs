@@ -9,7 +9,7 @@ use crate::model::units::Unit;
 static STALL: MetricDesc = MetricDesc::counter(
     "allostat_host_pressure_stall_seconds_total",
     Unit::Seconds,
-    "Time in which some, or all, runnable processes of the host waited for the resource.",
+    "PSI stall time: some or all runnable processes of the host waited for the resource.",
     &["resource", "kind"],
 )
 .from_source("/proc/pressure (4.20)")

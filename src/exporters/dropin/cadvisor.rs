@@ -34,86 +34,108 @@ static OF_CONTAINERS: MeasuredRows<PeerReading> = MeasuredRows {
 };
 
 peer_measures! {
-    Live "last_seen" = "the moment of the snapshot", "", "When the container was seen last.",
+    Live "last_seen" = "time of the snapshot", "", "Time at which the container was last seen.",
         [[] => |r| Some(Value::Nanos(r.seen_at?.0))];
-    Live "start_time_seconds" = "`/v1/allocs`: when the task started, of what others run when it was made",
-        "to the nanosecond; absent where the agent did not see it begin and no runtime says",
-        "When the container was made or started.", [[] => |r| Some(Value::Nanos(r.started_at?.0))];
-    Counter "cpu_usage_seconds_total" = "`allostat_task_cpu_usage_seconds_total`", "`cpu=\"total\"` alone, as the kubelet has it",
-        "CPU time that was used.", [[("cpu", "total")] => |r| r.of(Field::cpu_usage_ns)];
-    Counter "cpu_user_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", "", "CPU time of the user.",
+    Live "start_time_seconds" = "`/v1/allocs`: start of the task; of observed ones, creation",
+        "to the nanosecond; absent where the agent did not see it start and no runtime reports it",
+        "Time at which the container was created or started.", [[] => |r| Some(Value::Nanos(r.started_at?.0))];
+    Counter "cpu_usage_seconds_total" = "`allostat_task_cpu_usage_seconds_total`",
+        "`cpu=\"total\"` only, as in the kubelet",
+        "CPU time used.", [[("cpu", "total")] => |r| r.of(Field::cpu_usage_ns)];
+    Counter "cpu_user_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", "", "CPU time in user mode.",
         [[] => |r| r.of(Field::cpu_user_ns)];
-    Counter "cpu_system_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"system\"}`", "", "CPU time of the kernel.",
+    Counter "cpu_system_seconds_total" = "`allostat_task_cpu_seconds_total{mode=\"system\"}`", "",
+        "CPU time in kernel mode.",
         [[] => |r| r.of(Field::cpu_system_ns)];
-    Counter "cpu_cfs_periods_total" = "`allostat_task_cpu_cfs_periods_total`", "absent without a quota, as there",
-        "Periods of its quota that have passed.", [[] => |r| r.of(Field::cpu_cfs_periods)];
-    Counter "cpu_cfs_throttled_periods_total" = "`allostat_task_cpu_cfs_throttled_periods_total`", "absent without a quota, as there",
+    Counter "cpu_cfs_periods_total" = "`allostat_task_cpu_cfs_periods_total`", "absent without a quota, as in cAdvisor",
+        "Elapsed periods of its CPU quota.", [[] => |r| r.of(Field::cpu_cfs_periods)];
+    Counter "cpu_cfs_throttled_periods_total" = "`allostat_task_cpu_cfs_throttled_periods_total`",
+        "absent without a quota, as in cAdvisor",
         "Periods in which it was throttled.", [[] => |r| r.of(Field::cpu_cfs_throttled_periods)];
-    Counter "cpu_cfs_throttled_seconds_total" = "`allostat_task_cpu_throttled_seconds_total`", "absent without a quota, as there",
+    Counter "cpu_cfs_throttled_seconds_total" = "`allostat_task_cpu_throttled_seconds_total`",
+        "absent without a quota, as in cAdvisor",
         "Time for which it was throttled.", [[] => |r| r.of(Field::cpu_throttled_ns)];
     Counter "cpu_cfs_burst_periods_total" = "`allostat_task_cpu_burst_periods_total`", "absent without a quota",
-        "Periods in which it used more than its quota, as it was allowed to.", [[] => |r| r.of(Field::cpu_burst_periods)];
+        "Periods in which it used burst time above its quota.", [[] => |r| r.of(Field::cpu_burst_periods)];
     Counter "cpu_cfs_burst_seconds_total" = "`allostat_task_cpu_burst_seconds_total`", "absent without a quota",
-        "CPU time above its quota, as it was allowed to.", [[] => |r| r.of(Field::cpu_burst_ns)];
-    Live "memory_usage_bytes" = "`allostat_task_memory_usage_bytes`", "", "Memory that is charged, page cache included.",
+        "Burst CPU time above its quota.", [[] => |r| r.of(Field::cpu_burst_ns)];
+    Live "memory_usage_bytes" = "`allostat_task_memory_usage_bytes`", "", "Memory charged, including page cache.",
         [[] => |r| r.of(Field::memory_usage_bytes)];
-    Live "memory_working_set_bytes" = "`allostat_task_memory_working_set_bytes`", "", "Memory in use less inactive page cache.",
+    Live "memory_working_set_bytes" = "`allostat_task_memory_working_set_bytes`", "",
+        "Memory in use minus inactive page cache.",
         [[] => |r| r.of(Field::memory_working_set_bytes)];
     Peak "memory_max_usage_bytes" = "`allostat_task_memory_peak_bytes`",
-        "absent where the kernel has no peak (v2 before 5.19): cAdvisor prints 0", "The most memory that was ever charged.",
+        "absent where the kernel has no peak (v2 before 5.19): cAdvisor prints 0", "Highest memory ever charged.",
         [[] => |r| r.of(Field::memory_peak_bytes)];
     Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.", [[] => |r| r.of(Field::memory_rss_bytes)];
     Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.", [[] => |r| r.of(Field::memory_cache_bytes)];
     Live "memory_swap" = "`allostat_task_memory_swap_bytes`", "absent where swap is not accounted: cAdvisor prints 0", "Swap in use, in bytes.",
         [[] => |r| r.of(Field::memory_swap_bytes)];
-    Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Files that are mapped, in bytes.",
+    Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Mapped files, in bytes.",
         [[] => |r| r.of(Field::memory_mapped_bytes)];
-    Live "memory_kernel_usage" = "`allostat_task_memory_kernel_bytes`", "", "Memory of the kernel, in bytes.",
+    Live "memory_kernel_usage" = "`allostat_task_memory_kernel_bytes`", "", "Kernel memory, in bytes.",
         [[] => |r| r.of(Field::memory_kernel_bytes)];
-    Live "memory_total_inactive_file_bytes" = "`allostat_task_memory_usage_bytes` less `allostat_task_memory_working_set_bytes`",
-        "absent where that is all of it: then there may be more", "Page cache that nobody used of late.",
+    Live "memory_total_inactive_file_bytes" =
+        "`allostat_task_memory_usage_bytes` minus `allostat_task_memory_working_set_bytes`",
+        "absent where it is all of the usage: there may be more", "Inactive page cache.",
         [[] => |r| inactive_file(r)];
     Counter "memory_failcnt" = "`allostat_task_memory_limit_hits_total`", "`unknown` in OpenMetrics, whose counters end in `_total`",
-        "How often memory was refused at the limit.", [[] => |r| r.of(Field::memory_limit_hits)];
+        "Memory charges that failed at the limit.", [[] => |r| r.of(Field::memory_limit_hits)];
     Counter "memory_failures_total" = "`allostat_task_page_faults_total`",
-        "of all below the cgroup in both scopes; cAdvisor has what the cgroup itself had in both",
+        "includes child cgroups in both scopes; cAdvisor has the cgroup alone in both",
         "Page faults.", [
             [("failure_type", "pgfault"), ("scope", "container")] => |r| faults(r),
             [("failure_type", "pgfault"), ("scope", "hierarchy")] => |r| faults(r),
             [("failure_type", "pgmajfault"), ("scope", "container")] => |r| r.of(Field::page_faults_major),
             [("failure_type", "pgmajfault"), ("scope", "hierarchy")] => |r| r.of(Field::page_faults_major)
         ];
-    Counter "oom_events_total" = "`allostat_task_oom_kills_total`", "kills, as the cgroup counts them; cAdvisor reads the kernel's log",
-        "Processes of it that the kernel's OOM killer chose.", [[] => |r| r.of(Field::oom_kills)];
-    Counter "fs_reads_bytes_total" = "`allostat_task_io_read_bytes_total`", "all devices together: no `device`", "Bytes read from disks.",
+    Counter "oom_events_total" = "`allostat_task_oom_kills_total`",
+        "kills counted by the cgroup; cAdvisor reads the kernel log",
+        "Processes killed by the kernel's OOM killer.", [[] => |r| r.of(Field::oom_kills)];
+    Counter "fs_reads_bytes_total" = "`allostat_task_io_read_bytes_total`",
+        "sum over devices: no `device` label", "Bytes read from disks.",
         [[] => |r| r.of(Field::io_read_bytes)];
-    Counter "fs_writes_bytes_total" = "`allostat_task_io_written_bytes_total`", "all devices together: no `device`", "Bytes written to disks.",
+    Counter "fs_writes_bytes_total" = "`allostat_task_io_written_bytes_total`",
+        "sum over devices: no `device` label", "Bytes written to disks.",
         [[] => |r| r.of(Field::io_written_bytes)];
-    Counter "fs_reads_total" = "`allostat_task_io_reads_total`", "all devices together: no `device`", "Reads from disks.",
+    Counter "fs_reads_total" = "`allostat_task_io_reads_total`",
+        "sum over devices: no `device` label", "Reads from disks.",
         [[] => |r| r.of(Field::io_reads)];
-    Counter "fs_writes_total" = "`allostat_task_io_writes_total`", "all devices together: no `device`", "Writes to disks.",
+    Counter "fs_writes_total" = "`allostat_task_io_writes_total`",
+        "sum over devices: no `device` label", "Writes to disks.",
         [[] => |r| r.of(Field::io_writes)];
-    Counter "network_receive_bytes_total" = "`allostat_task_network_receive_bytes_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+    Counter "network_receive_bytes_total" = "`allostat_task_network_receive_bytes_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
         "Bytes received.", [[] => |r| r.of(Field::network_receive_bytes)];
-    Counter "network_receive_packets_total" = "`allostat_task_network_receive_packets_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+    Counter "network_receive_packets_total" = "`allostat_task_network_receive_packets_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
         "Packets received.", [[] => |r| r.of(Field::network_receive_packets)];
-    Counter "network_receive_errors_total" = "`allostat_task_network_receive_errors_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
-        "Errors of packets received.", [[] => |r| r.of(Field::network_receive_errors)];
-    Counter "network_receive_packets_dropped_total" = "`allostat_task_network_receive_drops_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
-        "Packets dropped of those received.", [[] => |r| r.of(Field::network_receive_drops)];
-    Counter "network_transmit_bytes_total" = "`allostat_task_network_transmit_bytes_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+    Counter "network_receive_errors_total" = "`allostat_task_network_receive_errors_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets received with errors.", [[] => |r| r.of(Field::network_receive_errors)];
+    Counter "network_receive_packets_dropped_total" = "`allostat_task_network_receive_drops_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
+        "Received packets that were dropped.", [[] => |r| r.of(Field::network_receive_drops)];
+    Counter "network_transmit_bytes_total" = "`allostat_task_network_transmit_bytes_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
         "Bytes sent.", [[] => |r| r.of(Field::network_transmit_bytes)];
-    Counter "network_transmit_packets_total" = "`allostat_task_network_transmit_packets_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
+    Counter "network_transmit_packets_total" = "`allostat_task_network_transmit_packets_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
         "Packets sent.", [[] => |r| r.of(Field::network_transmit_packets)];
-    Counter "network_transmit_errors_total" = "`allostat_task_network_transmit_errors_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
-        "Errors of packets sent.", [[] => |r| r.of(Field::network_transmit_errors)];
-    Counter "network_transmit_packets_dropped_total" = "`allostat_task_network_transmit_drops_total`", "all interfaces of a container together; `id=\"/\"` has those of the host, each with its `interface`",
-        "Packets dropped of those sent.", [[] => |r| r.of(Field::network_transmit_drops)];
+    Counter "network_transmit_errors_total" = "`allostat_task_network_transmit_errors_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets not sent because of errors.", [[] => |r| r.of(Field::network_transmit_errors)];
+    Counter "network_transmit_packets_dropped_total" = "`allostat_task_network_transmit_drops_total`",
+        "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
+        "Packets dropped instead of sent.", [[] => |r| r.of(Field::network_transmit_drops)];
     Live "processes" = "`allostat_task_processes`", "", "Processes.", [[] => |r| r.of(Field::processes)];
     Live "threads" = "`allostat_task_pids_current`", "", "Threads.", [[] => |r| r.of(Field::pids_current)];
-    Limit "threads_max" = "`allostat_task_pids_limit`", "absent where there is no limit: cAdvisor prints 0", "How many threads it may have.",
+    Limit "threads_max" = "`allostat_task_pids_limit`",
+        "absent without a limit: cAdvisor prints 0",
+        "Limit of threads.",
         [[] => |r| r.of(Field::pids_limit)];
-    Live "file_descriptors" = "`allostat_task_open_fds`", "", "Open descriptors.", [[] => |r| r.of(Field::open_fds)];
+    Live "file_descriptors" = "`allostat_task_open_fds`", "",
+        "Open file descriptors.", [[] => |r| r.of(Field::open_fds)];
     Counter "pressure_cpu_waiting_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"cpu\",kind=\"some\"}`",
         "absent where the kernel has no PSI", "Time in which some of its threads waited for a CPU.",
         [[] => |r| r.of(Field::pressure_cpu_some_ns)];
@@ -132,17 +154,21 @@ peer_measures! {
     Counter "pressure_io_stalled_seconds_total" = "`allostat_task_pressure_stall_seconds_total{resource=\"io\",kind=\"full\"}`",
         "absent where the kernel has no PSI", "Time in which all of its threads waited for disks.",
         [[] => |r| r.of(Field::pressure_io_full_ns)];
-    Limit "spec_cpu_quota" = "`allostat_task_cpu_limit_cores`, in microseconds of a period", "absent without a quota, as there",
-        "CPU time that it may use in a period, in microseconds.", [[] => |r| r.plain(Field::cpu_quota_us)];
-    Limit "spec_cpu_period" = "the kernel's `cpu.cfs_period_us`, `cpu.max`", "", "Length of a period, in microseconds.",
+    Limit "spec_cpu_quota" = "`allostat_task_cpu_limit_cores`, in microseconds of a period",
+        "absent without a quota, as in cAdvisor",
+        "CPU quota per period, in microseconds.", [[] => |r| r.plain(Field::cpu_quota_us)];
+    Limit "spec_cpu_period" = "`cpu.cfs_period_us`, `cpu.max`", "",
+        "Length of a quota period, in microseconds.",
         [[] => |r| r.plain(Field::cpu_period_us)];
-    Limit "spec_cpu_shares" = "`allostat_task_cpu_shares`, else `allostat_task_cpu_weight`", "a weight is turned into shares, as there",
-        "Its share of the CPUs where these are short.", [[] => |r| shares(r)];
+    Limit "spec_cpu_shares" = "`allostat_task_cpu_shares`, else `allostat_task_cpu_weight`",
+        "a weight is converted to shares, as in cAdvisor",
+        "Relative CPU share under contention.", [[] => |r| shares(r)];
     Limit "spec_memory_limit_bytes" = "`allostat_task_memory_limit_bytes`",
-        "the lowest limit up the tree; absent where there is none: cAdvisor prints its own cgroup's alone, and 0 for none",
-        "Memory that it may use.", [[] => |r| r.of(Field::memory_limit_bytes)];
+        "the lowest limit up the tree, absent without one; cAdvisor prints the limit of the cgroup alone, and 0 for \
+         none",
+        "Memory limit.", [[] => |r| r.of(Field::memory_limit_bytes)];
     Limit "spec_memory_reservation_limit_bytes" = "`allostat_task_memory_reservation_bytes`",
-        "of v1 alone: what it is of v2 differs between versions of cAdvisor", "Memory that is left to it where memory is short.",
+        "v1 only: on v2 versions of cAdvisor differ", "Memory reservation (soft limit).",
         [[] => |r| r.memory_soft_limit_bytes.map(Value::Int)];
 }
 
@@ -167,10 +193,13 @@ static MACHINE_CPU_CORES: MetricDesc =
 static MACHINE_MEMORY: MetricDesc =
     MetricDesc::gauge("machine_memory_bytes", unit_of("_bytes"), "Memory of this host.", &[])
         .from_source("`/v1/node`: `memory_bytes`");
-static VERSION: MetricDesc =
-    MetricDesc::info("cadvisor_version_info", "Of this host; it is not cAdvisor that tells it.", &["kernelVersion"])
-        .from_source("`/v1/node`: `kernel`")
-        .absent_when("no version of cAdvisor, Docker or the distribution");
+static VERSION: MetricDesc = MetricDesc::info(
+    "cadvisor_version_info",
+    "Kernel version of this host; exposed by allostat, not by cAdvisor.",
+    &["kernelVersion"],
+)
+.from_source("`/v1/node`: `kernel`")
+.absent_when("has no version of cAdvisor, Docker or the distribution");
 
 /// In the order of the page.
 pub fn descriptors() -> Vec<&'static MetricDesc> {

@@ -40,50 +40,62 @@ static OF_NOMAD: MeasuredRows<PeerReading> = MeasuredRows {
 };
 
 peer_measures! {
-    Live "memory_usage" = "`allostat_task_memory_usage_bytes`", "", "Memory that is charged, page cache included, in bytes.",
+    Live "memory_usage" = "`allostat_task_memory_usage_bytes`", "", "Memory charged, including page cache, in bytes.",
         [[] => |r| r.of(Field::memory_usage_bytes)];
     Live "memory_rss" = "`allostat_task_memory_rss_bytes`", "", "Anonymous memory, in bytes.", [[] => |r| r.of(Field::memory_rss_bytes)];
     Live "memory_cache" = "`allostat_task_memory_cache_bytes`", "", "Page cache, in bytes.", [[] => |r| r.of(Field::memory_cache_bytes)];
     Live "memory_swap" = "`allostat_task_memory_swap_bytes`",
-        "swap alone; Nomad's drivers for processes print memory and swap together on v1", "Swap in use, in bytes.",
+        "swap alone; on v1 Nomad's process drivers print memory plus swap", "Swap in use, in bytes.",
         [[] => |r| r.of(Field::memory_swap_bytes)];
-    Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Files that are mapped, in bytes.",
+    Live "memory_mapped_file" = "`allostat_task_memory_mapped_bytes`", "", "Mapped files, in bytes.",
         [[] => |r| r.of(Field::memory_mapped_bytes)];
     Live "memory_max_usage" = "`allostat_task_memory_peak_bytes`",
-        "absent where the kernel has no peak: Nomad prints 0 for Docker on v2", "The most memory that was ever charged, in bytes.",
+        "absent where the kernel has no peak: Nomad prints 0 for Docker on v2",
+            "Highest memory ever charged, in bytes.",
         [[] => |r| r.of(Field::memory_peak_bytes)];
-    Live "memory_kernel_usage" = "`allostat_task_memory_kernel_bytes`", "", "Memory of the kernel, in bytes.",
+    Live "memory_kernel_usage" = "`allostat_task_memory_kernel_bytes`", "", "Kernel memory, in bytes.",
         [[] => |r| r.of(Field::memory_kernel_bytes)];
-    Limit "memory_allocated" = "`memory` of the job file", "of our own allocs alone", "Memory that its job asks for, in bytes.",
+    Limit "memory_allocated" = "`memory` of the job file",
+        "managed allocs only",
+        "Memory requested by its job, in bytes.",
         [[] => |r| r.asked_memory_bytes.map(Value::Int)];
-    Limit "memory_max_allocated" = "`memory_max` of the job file", "of our own allocs alone", "Memory that it may have at most, in bytes.",
+    Limit "memory_max_allocated" = "`memory_max` of the job file",
+        "managed allocs only",
+        "Maximum memory allowed by its job, in bytes.",
         [[] => |r| r.asked_memory_max_bytes.map(Value::Int)];
     Live "cpu_total_percent" = "`allostat_task_cpu_usage_seconds_total`", PERCENT, "CPU time, in percent of one CPU.",
         [[] => |r| percent(r.cores[0])];
-    Live "cpu_user" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", PERCENT, "CPU time of the user, in percent of one CPU.",
+    Live "cpu_user" = "`allostat_task_cpu_seconds_total{mode=\"user\"}`", PERCENT,
+        "CPU time in user mode, in percent of one CPU.",
         [[] => |r| percent(r.cores[1])];
-    Live "cpu_system" = "`allostat_task_cpu_seconds_total{mode=\"system\"}`", PERCENT, "CPU time of the kernel, in percent of one CPU.",
+    Live "cpu_system" = "`allostat_task_cpu_seconds_total{mode=\"system\"}`", PERCENT,
+        "CPU time in kernel mode, in percent of one CPU.",
         [[] => |r| percent(r.cores[2])];
     Live "cpu_total_ticks" = "`allostat_task_cpu_usage_seconds_total`, times `cpu.totalcompute` of `/v1/node` by CPUs",
-        "as the percentages; absent where the host tells no frequency", "CPU time, in MHz.",
+        "as the percentages; absent where the host reports no CPU frequency", "CPU time, in MHz.",
         [[] => |r| Some(Value::Float(r.cores[0]? * r.core_mhz?))];
     Live "cpu_throttled_periods" = "`allostat_task_cpu_cfs_throttled_periods_total`", "absent without a quota: Nomad prints 0",
         "Periods in which it was throttled.", [[] => |r| r.of(Field::cpu_cfs_throttled_periods)];
     Live "cpu_throttled_time" = "`allostat_task_cpu_throttled_seconds_total`", "absent without a quota: Nomad prints 0",
         "Time for which it was throttled, in nanoseconds.", [[] => |r| r.plain(Field::cpu_throttled_ns)];
-    Limit "cpu_allocated" = "`cpu` of the job file", "of our own allocs alone", "CPU that its job asks for, in MHz.",
+    Limit "cpu_allocated" = "`cpu` of the job file", "managed allocs only", "CPU requested by its job, in MHz.",
         [[] => |r| r.asked_cpu_mhz.map(Value::Int)];
-    Counter "running" = "`allostat_task_events_total{event=\"started\"}`", BY_TASK, "How often it was started.",
+    Counter "running" = "`allostat_task_events_total{event=\"started\"}`", BY_TASK, "Times that the task was started.",
         [[] => |r| r.starts.map(Value::Int)];
-    Counter "restart" = "`allostat_task_restarts_total`", BY_TASK, "How often it was started again.", [[] => |r| r.restarts.map(Value::Int)];
-    Counter "oom_killed" = "`allostat_task_oom_kills_total`", BY_TASK, "In how many of its attempts the kernel's OOM killer killed anything.",
+    Counter "restart" = "`allostat_task_restarts_total`", BY_TASK,
+        "Times that the task was restarted.", [[] => |r| r.restarts.map(Value::Int)];
+    Counter "oom_killed" = "`allostat_task_oom_kills_total`", BY_TASK,
+        "Attempts in which the kernel's OOM killer killed a process.",
         [[] => |r| r.oom_attempts.map(Value::Int)];
-    Counter "complete" = "`allostat_task_state`", BY_TASK, "1 once it has ended well.", [[] => |r| r.completed.map(Value::Int)];
-    Counter "failed" = "`allostat_task_state`", BY_TASK, "1 once it has failed.", [[] => |r| r.failed.map(Value::Int)];
+    Counter "complete" = "`allostat_task_state`", BY_TASK,
+        "1 once the task has completed successfully.", [[] => |r| r.completed.map(Value::Int)];
+    Counter "failed" = "`allostat_task_state`", BY_TASK,
+        "1 once the task has failed.", [[] => |r| r.failed.map(Value::Int)];
 }
 
-const PERCENT: &str = "between the last two scrapes; Nomad's is of its last second. Absent in the first scrape, and five minutes after the last one";
-const BY_TASK: &str = "of our own allocs alone, by task; `unknown` in OpenMetrics";
+const PERCENT: &str =
+    "between the last two scrapes (Nomad: over its last second); absent in the first scrape and 5 min after the last";
+const BY_TASK: &str = "managed allocs only, by task; `unknown` in OpenMetrics";
 
 fn percent(cores: Option<f64>) -> Option<Value> {
     cores.map(|cores| Value::Float(cores * 100.0))
@@ -98,18 +110,35 @@ macro_rules! gauges {
 }
 
 gauges! {
-    PENDING "nomad_client_allocations_pending" = "`allostat_allocs{state=\"pending\"}`", "of our own allocs", "Allocs that do not run yet.";
-    RUNNING "nomad_client_allocations_running" = "`allostat_allocs{state=\"running\"}`", "of our own allocs", "Allocs that run.";
-    TERMINAL "nomad_client_allocations_terminal" = "`allostat_allocs{state=~\"complete|failed\"}`", "of our own allocs", "Allocs that have ended.";
-    ALLOCATED_CPU "nomad_client_allocated_cpu" = "`cpu` of the job files", "of our own allocs that have not ended", "CPU that allocs ask for, in MHz.";
-    ALLOCATED_MEMORY "nomad_client_allocated_memory" = "`memory` of the job files", "of our own allocs that have not ended", "Memory that allocs ask for, in MiB.";
-    ALLOCATED_MAX "nomad_client_allocated_max_memory" = "`memory_max`, else `memory`, of the job files", "of our own allocs that have not ended", "Memory that allocs may have at most, in MiB.";
-    FREE_CPU "nomad_client_unallocated_cpu" = "`cpu.totalcompute` of `/v1/node` less what is allocated", "absent where the host tells no frequency; nothing is reserved", "CPU that no alloc asks for, in MHz.";
-    FREE_MEMORY "nomad_client_unallocated_memory" = "`allostat_host_memory_total_bytes` less what is allocated", "nothing is reserved", "Memory that no alloc asks for, in MiB.";
+    PENDING "nomad_client_allocations_pending" = "`allostat_allocs{state=\"pending\"}`",
+        "managed allocs only", "Allocs that do not run yet.";
+    RUNNING "nomad_client_allocations_running" = "`allostat_allocs{state=\"running\"}`",
+        "managed allocs only", "Allocs that run.";
+    TERMINAL "nomad_client_allocations_terminal" = "`allostat_allocs{state=~\"complete|failed\"}`",
+        "managed allocs only", "Allocs that have ended.";
+    ALLOCATED_CPU "nomad_client_allocated_cpu" = "`cpu` of the job files",
+        "managed allocs that have not ended",
+        "CPU requested by allocs, in MHz.";
+    ALLOCATED_MEMORY "nomad_client_allocated_memory" = "`memory` of the job files",
+        "managed allocs that have not ended",
+        "Memory requested by allocs, in MiB.";
+    ALLOCATED_MAX "nomad_client_allocated_max_memory" = "`memory_max`, else `memory`, of the job files",
+        "managed allocs that have not ended",
+        "Maximum memory allowed for allocs, in MiB.";
+    FREE_CPU "nomad_client_unallocated_cpu" =
+        "`cpu.totalcompute` of `/v1/node` minus allocated CPU",
+        "absent where the host reports no CPU frequency; nothing is reserved",
+        "CPU not requested by any alloc, in MHz.";
+    FREE_MEMORY "nomad_client_unallocated_memory" =
+        "`allostat_host_memory_total_bytes` minus allocated memory", "nothing is reserved",
+        "Memory not requested by any alloc, in MiB.";
     HOST_TOTAL "nomad_client_host_memory_total" = "`allostat_host_memory_total_bytes`", "never", "Memory of this host, in bytes.";
-    HOST_AVAILABLE "nomad_client_host_memory_available" = "`allostat_host_memory_available_bytes`", "never", "Memory that can be had without swapping, in bytes.";
-    HOST_USED "nomad_client_host_memory_used" = "`allostat_host_memory_total_bytes` less `allostat_host_memory_available_bytes`", "page cache that cannot be taken back counts as used", "Memory in use, in bytes.";
-    UPTIME "nomad_client_uptime" = "`/v1/node`: `booted_at`", "never", "Since this host was started, in seconds.";
+    HOST_AVAILABLE "nomad_client_host_memory_available" = "`allostat_host_memory_available_bytes`", "never",
+        "Memory available without swapping, in bytes.";
+    HOST_USED "nomad_client_host_memory_used" =
+        "`allostat_host_memory_total_bytes` minus `allostat_host_memory_available_bytes`",
+        "page cache that is not reclaimable counts as used", "Memory in use, in bytes.";
+    UPTIME "nomad_client_uptime" = "`/v1/node`: `booted_at`", "never", "Uptime of this host, in seconds.";
 }
 
 /// In the order of the page.

@@ -140,6 +140,7 @@ fn snapshot(allocs: Vec<Arc<AllocView>>, devices: Vec<Arc<DeviceView>>, mut uses
         PluginView { name: "nvidia".into(), down: None, faults: BTreeMap::new() },
     ];
     let info = NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: "host".into(),
         kernel: "6".into(),
         boot_id: BootId("b".into()),

@@ -294,6 +294,7 @@ mod tests {
     /// Of one observed alloc with one task.
     fn snapshot() -> Snapshot {
         let info = NodeInfo {
+            identity: crate::model::host::NodeIdentity::default(),
             hostname: String::new(),
             kernel: String::new(),
             boot_id: BootId(String::new()),

@@ -8,7 +8,7 @@ use crate::model::units::Unit;
 pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
     "allostat_series",
     Unit::None,
-    "Series of each family in this very body, less those of this family.",
+    "Series of each family in this response, without this family.",
     &["family"],
 )
 .from_profile(Profile::Standard)
@@ -16,9 +16,7 @@ pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
 
 pub(super) static PROFILE: MetricDesc = MetricDesc::info(
     "allostat_exposition_info",
-    "What is in this body: the families of a profile (lean, standard or full; allostat catalogue --profile lists each), with \
-     what telemetry.include adds to it and telemetry.exclude takes from it. A family that is not here may be there, and not \
-     be exposed.",
+    "Profile of this response, with telemetry.include and telemetry.exclude; other families are not exposed.",
     &["profile", "include", "exclude"],
 );
 

@@ -22,7 +22,7 @@ const INSTANCE: &[&str] = &["device_uuid", "mig_uuid"];
 families! {
 pub static DEVICE_INFO: MetricDesc = MetricDesc::info(
     "allostat_device_info",
-    "What the device is. Join with: * on (job, instance, device_uuid) group_left (model, index) allostat_device_info.",
+    "Device identity; join: * on (job, instance, device_uuid) group_left (model, index) allostat_device_info.",
     &[
         "device_uuid", "plugin", "vendor", "device_type", "model", "index", "pci_bus_id", "numa_node", "driver_version",
         "vbios_version",
@@ -32,7 +32,7 @@ pub static DEVICE_INFO: MetricDesc = MetricDesc::info(
 
 pub static MIG_INFO: MetricDesc = MetricDesc::info(
     "allostat_mig_info",
-    "An instance of a divided device, and of which.",
+    "MIG instance of a partitioned device, with its profile and IDs.",
     &["device_uuid", "mig_uuid", "profile", "gpu_instance_id", "compute_instance_id"],
 )
 .from_source("device plugin");
@@ -40,7 +40,7 @@ pub static MIG_INFO: MetricDesc = MetricDesc::info(
 pub static DEVICE_UP: MetricDesc = MetricDesc::gauge(
     "allostat_device_up",
     Unit::None,
-    "1: the device answers. 0: it has fallen off its bus, wants a reset, or its plugin does not list it any more.",
+    "1 if the device answers; 0 if it is off the bus, needs a reset or is no longer listed by its plugin.",
     DEVICE,
 )
 .stays()
@@ -50,8 +50,7 @@ pub static DEVICE_UP: MetricDesc = MetricDesc::gauge(
 pub static DEVICE_STATUS: MetricDesc = MetricDesc::gauge(
     "allostat_device_status",
     Unit::None,
-    "1 for the state in which the device is, 0 for the others. failed: it does not answer. predicted_failure: a row of its memory could not \
-     be replaced. degraded: its plugin says that it is not well, a call to it hangs, or its driver wants a reset, a restart or a row replaced.",
+    "1 for the current state of the device (ok, degraded, predicted_failure, failed), 0 for the other states.",
     &["device_uuid", "state"],
 )
 .from_profile(Profile::Full)
@@ -62,7 +61,7 @@ pub static DEVICE_STATUS: MetricDesc = MetricDesc::gauge(
 pub static DEVICE_STUCK: MetricDesc = MetricDesc::gauge(
     "allostat_device_stuck",
     Unit::None,
-    "1: a call to the device has not come back in its time. Its values are not told until it has.",
+    "1 while a call to the device exceeds its deadline; its values are absent until it returns.",
     DEVICE,
 )
 .stays()
@@ -72,57 +71,57 @@ pub static DEVICE_STUCK: MetricDesc = MetricDesc::gauge(
 pub static DEVICE_READ: MetricDesc = MetricDesc::gauge(
     "allostat_device_read_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the device was read last.",
+    "Time of the last reading of the device.",
     DEVICE,
 )
 .from_source("device plugin")
-.absent_when("it was never read, or not for so long that it says nothing any more")
+.absent_when("never read, or the last reading is too old")
 .otlp("allostat.device.read.time", "s");
 
 pub static DEVICE_UNOWNED: MetricDesc = MetricDesc::gauge(
     "allostat_device_unowned_memory_bytes",
     Unit::Bytes,
-    "Memory of the device in use that belongs to no task: of processes of others, of dead ones, of its driver.",
+    "Device memory in use by no task: other processes, dead processes, the driver.",
     DEVICE,
 )
-.from_source("what the device says is in use, less what tasks hold of it")
-.absent_when("whose processes are on it is not known")
+.from_source("device memory in use minus device memory of tasks")
+.absent_when("the tasks of the processes on it are unknown")
 .otlp("allostat.device.memory.unowned", "By");
 
 pub static XID_ERRORS: MetricDesc = MetricDesc::counter(
     "allostat_device_xid_errors_total",
     Unit::None,
-    "Errors that the driver told of, by their number, since the agent watches. What is dangerous is there from the start, at 0.",
+    "XID errors reported by the driver, by number; critical XIDs are exposed from the start at 0.",
     &["device_uuid", "xid"],
 )
 .from_source("nvmlEventSetWait, critical XID")
-.absent_when("the device tells of none")
+.absent_when("the device reports no XID errors")
 .otlp("allostat.device.xid_errors", "{error}");
 
 pub static XID_LAST: MetricDesc = MetricDesc::gauge(
     "allostat_device_xid_last_timestamp_seconds",
     Unit::TimestampSeconds,
-    "When the driver told of such an error last.",
+    "Time of the last XID error with this number.",
     &["device_uuid", "xid"],
 )
 .stays()
 .from_source("nvmlEventSetWait, critical XID")
-.absent_when("it told of none since the agent watches")
+.absent_when("no such error since the agent started to watch the device")
 .otlp("allostat.device.xid_errors.last_time", "s");
 
 pub static DEVICE_STAT: MetricDesc = MetricDesc::gauge(
     "allostat_device_stat",
     Unit::None,
-    "A number that a plugin tells beyond what is known by name, in the unit that it says. Of one with a denominator, the numerator.",
+    "Plugin-specific statistic, in the unit that the plugin reports; of a fraction, the numerator.",
     &["device_uuid", "stat", "stat_unit"],
 )
 .from_source("device plugin")
-.absent_when("the plugin tells no such number")
+.absent_when("the plugin reports no such statistic")
 .otlp("allostat.device.stat", "1");
 
 pub static ALLOC_DEVICE_INFO: MetricDesc = MetricDesc::info(
     "allostat_alloc_device_info",
-    "The alloc has the device, or an instance of it. reserved: it was given to it, whether it is used or not.",
+    "Device or device instance of an alloc; reserved: assigned to it, whether used or not.",
     &["alloc_id", "workload", "device_uuid", "gpu_instance_id", "mig_uuid", "reserved"],
 )
 .from_source("reservations and running processes")
@@ -131,17 +130,17 @@ pub static ALLOC_DEVICE_INFO: MetricDesc = MetricDesc::info(
 pub static PLUGIN_UP: MetricDesc = MetricDesc::gauge(
     "allostat_device_plugin_up",
     Unit::None,
-    "1: the plugin runs. 0: it does not, or GPUs are on the PCI bus and their driver or its library is missing.",
+    "1 if the plugin runs; 0 if not, or if GPUs are on the PCI bus without their driver or its library.",
     &["plugin"],
 )
 .from_source("devices")
-.absent_when("what the plugin needs is not on this host, and no device of its kind either")
+.absent_when("the host has neither a device of its kind nor what the plugin needs")
 .otlp("allostat.device.plugin.up", "1");
 
 pub static PLUGIN_FAULTS: MetricDesc = MetricDesc::counter(
     "allostat_device_plugin_faults_total",
     Unit::None,
-    "How often a device plugin ended, or said what cannot be, by reason.",
+    "Exits and invalid reports of a device plugin, by reason.",
     &["plugin", "reason"],
 )
 .from_source("devices")
@@ -182,7 +181,7 @@ pub static TASK_DEVICE_ROWS: Rows = Rows::new(
 /// An alloc on a device: its tasks together.
 pub static ALLOC_DEVICE_ROWS: Rows = Rows {
     has: Nature::is_of_allocs,
-    about: |_| " Sum over the tasks of the alloc.",
+    about: |_| "; sum over the alloc's tasks",
     otlp: Some("alloc"),
     profile: |profiles| profiles.alloc,
     ..Rows::new(

@@ -36,7 +36,7 @@ fn descriptor<S: HasFields>(rows: &Rows, measure: &Measure<S>) -> MetricDesc {
         name: keep(format!("{}{}", rows.prefix, measure.stem)),
         kind: measure.nature().kind(),
         unit: measure.unit(),
-        help: keep(format!("{}{}", measure.help, (rows.about)(measure.nature()))),
+        help: keep(format!("{}{}.", measure.help.trim_end_matches('.'), (rows.about)(measure.nature()))),
         labels: Box::leak(labels.into_boxed_slice()),
         source,
         absent: measure.absent,

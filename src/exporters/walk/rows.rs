@@ -89,7 +89,7 @@ pub struct Rows {
     pub subject: for<'w> fn(&'w Walk<'_>, usize) -> RowSubject<'w>,
     /// Whether there is a family of a measure of such a nature.
     pub has: fn(Nature) -> bool,
-    /// What is added to the help of the measure.
+    /// Appended to the HELP sentence of the measure, before its full stop.
     pub about: fn(Nature) -> &'static str,
     /// Whose its OTLP names say it is: `allostat.<whose>.`; `None`: as the measure says.
     pub otlp: Option<&'static str>,
@@ -136,11 +136,7 @@ pub static TASK_ROWS: Rows = Rows::new(
 pub static ALLOC_ROWS: Rows = Rows {
     has: Nature::is_of_allocs,
     about: |nature| {
-        if nature.is_summed() {
-            " Sum over the tasks of the alloc; of limits of its own, what its cgroup counts."
-        } else {
-            " Of the whole alloc."
-        }
+        if nature.is_summed() { "; sum over the alloc's tasks" } else { "; whole alloc" }
     },
     otlp: Some("alloc"),
     profile: |profiles| profiles.alloc,
@@ -155,7 +151,7 @@ pub static ALLOC_ROWS: Rows = Rows {
 /// A task of a workload, all its allocs together.
 pub static WORKLOAD_ROWS: Rows = Rows {
     has: Nature::counts,
-    about: |_| " All allocs of the workload, live and ended; never falls.",
+    about: |_| "; all allocs of the workload, live and ended",
     otlp: Some("workload"),
     profile: |profiles| profiles.workload,
     ..Rows::new(
@@ -168,7 +164,7 @@ pub static WORKLOAD_ROWS: Rows = Rows {
 
 /// Cgroups above those of tasks.
 pub static PARENT_ROWS: Rows = Rows {
-    about: |_| " Of a cgroup above those of tasks.",
+    about: |_| "; parent cgroup",
     otlp: Some("parent"),
     ..Rows::new(
         "allostat_parent_",

@@ -7,6 +7,7 @@
 //! | memory | `memory.limit_in_bytes` | `memory.max` |
 //! | reservation | `memory.soft_limit_in_bytes` | `memory.low` |
 //! | pids | `pids.max` | `pids.max` |
+//! | cores of its own | `cpuset.cpus` | `cpuset.cpus` |
 //! | bytes per second | `blkio.throttle.{read,write}_bps_device` | `io.max` |
 //!
 //! A task with a memory limit gets no swap on top (v1 `memory.memsw.limit_in_bytes`, v2 `memory.swap.max`), where the kernel
@@ -17,6 +18,7 @@
 use std::error::Error;
 use std::io;
 use std::os::fd::AsFd;
+use std::path::Path;
 
 use cgroups_rs::blkio::BlkIoController;
 use cgroups_rs::cpu::CpuController;
@@ -24,7 +26,7 @@ use cgroups_rs::memory::MemController;
 use cgroups_rs::pid::PidController;
 
 use super::{Cgroup, CgroupDir, CgroupError};
-use crate::host::bpf;
+use crate::host::{bpf, untrusted};
 
 /// More than the kernel charges in one go (64 pages), so that the memory limit refuses first.
 const V1_SWAP_MARGIN: u64 = 1 << 20;
@@ -42,6 +44,8 @@ pub struct Limits {
     /// Spared while others can be reclaimed; not enforced.
     pub memory_reservation_bytes: Option<u64>,
     pub pids: Option<u64>,
+    /// Cores of its own, as the kernel writes a list of them.
+    pub cpuset: Option<String>,
     pub io: Vec<IoLimit>,
 }
 
@@ -101,6 +105,9 @@ impl Cgroup {
             let max = cgroups_rs::MaxValue::Value(signed(pids));
             place.set("the limit of processes", pids, controller.set_pid_max(max))?;
         }
+        if let Some(cores) = &limits.cpuset {
+            self.needed("cpuset", "resources.cores")?.set_cores(cores)?;
+        }
         for limit in &limits.io {
             self.limit_io(limit)?;
         }
@@ -154,6 +161,34 @@ impl Cgroup {
 }
 
 impl CgroupDir {
+    /// v1: a new cpuset has neither cores nor memory nodes: each gets what its parent has, and the task's own gets its cores.
+    fn set_cores(&self, cores: &str) -> Result<(), CgroupError> {
+        let set = |directory: &Path, file: &str, value: &str| {
+            std::fs::write(directory.join(file), value).map_err(|source| {
+                let (what, value, path) = ("its cores", format!("{value} ({file})"), directory.to_owned());
+                CgroupError::Limit { what, value, path, source }
+            })
+        };
+        if !self.unified {
+            let below = self.directory.strip_prefix(&self.mount).unwrap_or(Path::new(""));
+            let mut parent = self.mount.clone();
+            for component in below.components() {
+                let directory = parent.join(component);
+                for file in ["cpuset.cpus", "cpuset.mems"] {
+                    let value = |of: &Path| {
+                        let bytes = untrusted::read(&of.join(file), 1 << 16).unwrap_or_default();
+                        String::from_utf8_lossy(&bytes).trim().to_owned()
+                    };
+                    if value(&directory).is_empty() {
+                        set(&directory, file, &value(&parent))?;
+                    }
+                }
+                parent = directory;
+            }
+        }
+        set(&self.directory, "cpuset.cpus", cores)
+    }
+
     fn gate(&self, closed: &[(u32, u32)]) -> Result<(), CgroupError> {
         let refused = |source| CgroupError::Gate { path: self.directory.clone(), source };
         let directory = std::fs::File::open(&self.directory)
@@ -188,7 +223,6 @@ fn signed(value: u64) -> i64 {
 mod tests {
     use super::*;
     use crate::model::id::CgroupPath;
-    use std::path::Path;
 
     #[test]
     fn shares_become_weights_at_both_ends_and_in_the_middle() {
@@ -221,6 +255,7 @@ mod tests {
             memory_bytes: Some(64 << 20),
             memory_reservation_bytes: Some(32 << 20),
             pids: Some(7),
+            cpuset: None,
             io: vec![IoLimit { major: 8, minor: 0, read_bps: None, write_bps: Some(1_000_000) }],
         }
     }

@@ -15,7 +15,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::{Address, HttpError};
-use crate::host::untrusted;
+use crate::host::{access, untrusted};
 use crate::telemetry::chain;
 
 /// Of a file of certificates, in bytes: all authorities of a system are a quarter of it.
@@ -58,7 +58,7 @@ impl TlsFiles {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
                 let read = |source| TlsFilesError::Read { path: key.clone(), source };
-                let bytes = untrusted::read_all(untrusted::open_secret(key).map_err(read)?, LARGEST).map_err(read)?;
+                let bytes = untrusted::read_all(access::open_secret(key).map_err(read)?, LARGEST).map_err(read)?;
                 let private = PrivateKeyDer::from_pem_slice(&bytes)
                     .map_err(|source| TlsFilesError::Pem { path: key.clone(), source })?;
                 config.with_client_auth_cert(certificates(certificate)?, private).map_err(|source| {

@@ -60,7 +60,7 @@ impl Child {
             stderr,
         };
         let failed = |e: LaunchError| io::Error::other(format!("{:?}: {}", e.step, errno_text(e.errno)));
-        let launched = program.launch().map_err(failed)?;
+        let launched = program.launch(None).map_err(failed)?;
         let mut child = Child::of(launched.pid);
         match launched.open_gate() {
             Ok(()) => Ok(child),

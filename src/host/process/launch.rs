@@ -19,6 +19,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::raw;
+use super::sandbox::{self, Confined};
 
 /// Everything a main process needs, made before the fork.
 #[derive(Debug)]
@@ -59,6 +60,10 @@ pub enum Step {
     User,
     Directory,
     Exec,
+    /// Of the namespaces of its sandbox.
+    Join,
+    Capabilities,
+    Filter,
 }
 
 impl Step {
@@ -75,6 +80,9 @@ impl Step {
             Step::User => [8, 0],
             Step::Directory => [9, 0],
             Step::Exec => [10, 0],
+            Step::Join => [11, 0],
+            Step::Capabilities => [12, 0],
+            Step::Filter => [13, 0],
         }
     }
     fn of(code: [u8; 2]) -> Step {
@@ -89,6 +97,9 @@ impl Step {
             8 => Step::User,
             9 => Step::Directory,
             10 => Step::Exec,
+            11 => Step::Join,
+            12 => Step::Capabilities,
+            13 => Step::Filter,
             _ => Step::Fork,
         }
     }
@@ -142,8 +153,8 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 impl Program {
-    /// Makes the child and sends it to its gate.
-    pub fn launch(&self) -> Result<Gated, LaunchError> {
+    /// Makes the child and sends it to its gate, in a sandbox or as we are.
+    pub fn launch(&self, confined: Option<&Confined>) -> Result<Gated, LaunchError> {
         let fork = |e: Errno| LaunchError { step: Step::Fork, errno: e.raw_os_error() };
         let (gate_in, gate_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
         let (errors_in, errors_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
@@ -153,6 +164,10 @@ impl Program {
             None => None,
         };
         let tables = Tables { paths: pointers(&self.paths), args: pointers(&self.args), env: pointers(&self.env) };
+        if let Some(confined) = confined {
+            let join = |e: Errno| LaunchError { step: Step::Join, errno: e.raw_os_error() };
+            confined.init.adopt_children().map_err(join)?;
+        }
         // No handler of ours may run in the child: what it writes to would be shared with us.
         let blocked = block_signals();
         let (pid, entered) = match self.unified.as_ref().map(|cgroup| clone_with(0, Some(cgroup))) {
@@ -167,7 +182,7 @@ impl Program {
             let enter = if entered { None } else { procs.as_ref() };
             let ends = [raw(&gate_in), raw(&gate_out), raw(&errors_out)];
             // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
-            unsafe { self.become_it(&tables, enter, ends) }
+            unsafe { self.become_it(&tables, enter, ends, confined) }
         }
         Ok(Gated { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
     }
@@ -175,15 +190,28 @@ impl Program {
     /// The child's whole life until exec. No allocation, no lock, no panic, no return.
     ///
     /// SAFETY: only in a child just forked; the tables must belong to this program.
-    unsafe fn become_it(&self, tables: &Tables, procs: Option<&OwnedFd>, [gate, our_gate, errors]: [i32; 3]) -> ! {
+    unsafe fn become_it(
+        &self,
+        tables: &Tables,
+        procs: Option<&OwnedFd>,
+        [gate, our_gate, errors]: [i32; 3],
+        confined: Option<&Confined>,
+    ) -> ! {
         // SAFETY (all blocks below): plain system calls on descriptors that are open and on tables that outlive us.
-        let fail = |step: Step| -> ! {
-            let errno = Errno::from_io_error(&io::Error::last_os_error()).map_or(0, Errno::raw_os_error);
+        let fail_with = |step: Step, errno: i32| -> ! {
             let ([step, index], [a, b, c, d]) = (step.code(), errno.to_ne_bytes());
             let report = [step, index, a, b, c, d];
             unsafe {
                 libc::write(errors, report.as_ptr().cast(), report.len());
                 libc::_exit(127)
+            }
+        };
+        let fail = |step: Step| -> ! {
+            fail_with(step, Errno::from_io_error(&io::Error::last_os_error()).map_or(0, Errno::raw_os_error))
+        };
+        let done = |step: Step, result: Result<(), Errno>| {
+            if let Err(errno) = result {
+                fail_with(step, errno.raw_os_error())
             }
         };
         unsafe {
@@ -206,6 +234,11 @@ impl Program {
             }
             // From 5.11; before it, every descriptor of ours is close-on-exec anyway.
             libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
+            for namespace in confined.iter().flat_map(|confined| confined.namespaces()) {
+                if libc::setns(raw(namespace), 0) < 0 {
+                    fail(Step::Join);
+                }
+            }
             if libc::setsid() < 0 {
                 fail(Step::Session);
             }
@@ -213,6 +246,9 @@ impl Program {
                 if libc::setrlimit(*resource, std::ptr::from_ref(limit)) < 0 {
                     fail(Step::Limit(u8::try_from(index).unwrap_or(u8::MAX)));
                 }
+            }
+            if let Some(Confined { sandbox, .. }) = confined {
+                done(Step::Capabilities, sandbox::bound(sandbox.kept));
             }
             if let Some((uid, gid, groups)) = &self.user {
                 // The bare calls: glibc's would coordinate threads, of which we have none.
@@ -226,11 +262,17 @@ impl Program {
                     fail(Step::User);
                 }
             }
+            if let Some(Confined { sandbox, .. }) = confined {
+                done(Step::Capabilities, sandbox::give_up(sandbox.kept));
+            }
             if libc::chdir(self.directory.as_ptr()) < 0 {
                 fail(Step::Directory);
             }
             libc::umask(0o022);
             reset_signals();
+            if let Some(Confined { sandbox, .. }) = confined {
+                done(Step::Filter, sandbox::filter(&sandbox.filters));
+            }
             let mut go = 0u8;
             if libc::read(gate, (&raw mut go).cast(), 1) != 1 {
                 // The supervisor died before anybody knew of us.
@@ -346,6 +388,9 @@ mod tests {
             Step::User,
             Step::Directory,
             Step::Exec,
+            Step::Join,
+            Step::Capabilities,
+            Step::Filter,
         ];
         for step in steps {
             assert_eq!(Step::of(step.code()), step);

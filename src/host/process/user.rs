@@ -25,8 +25,23 @@ pub enum UserError {
     Lookup { name: String, source: io::Error },
 }
 
-/// Looks a user up, by name or by uid. Blocks: the database may be remote.
+/// Looks a user up, by name, by uid, or by `uid:gid`: such a pair needs no entry in the database. Blocks: that may be remote.
 pub fn account(name: &str) -> Result<Account, UserError> {
+    let Some((user, group)) = name.split_once(':') else { return in_database(name) };
+    let (Ok(uid), Ok(gid)) = (user.parse::<u32>(), group.parse::<u32>()) else {
+        return Err(UserError::Unknown { name: name.to_owned() });
+    };
+    match in_database(user) {
+        Ok(account) => Ok(Account { gid, groups: vec![gid], ..account }),
+        Err(UserError::Unknown { .. }) => {
+            let (home, shell) = ("/".to_owned(), "/bin/sh".to_owned());
+            Ok(Account { name: user.to_owned(), uid, gid, groups: vec![gid], home, shell })
+        }
+        Err(error) => Err(error),
+    }
+}
+
+fn in_database(name: &str) -> Result<Account, UserError> {
     let lookup = |source| UserError::Lookup { name: name.to_owned(), source };
     let unknown = || UserError::Unknown { name: name.to_owned() };
     let wanted = CString::new(name).map_err(|_| unknown())?;
@@ -92,6 +107,11 @@ mod tests {
         assert_eq!((root.uid, root.gid), (0, 0));
         assert!(root.groups.contains(&0));
         assert_eq!(account("0").unwrap(), root);
+        let with_group = account("0:7").unwrap();
+        assert_eq!((with_group.name, with_group.gid, with_group.groups), (root.name.clone(), 7, vec![7]));
+        let unknown = account("4123456:9").unwrap();
+        assert_eq!((unknown.uid, unknown.gid, unknown.groups.as_slice()), (4_123_456, 9, &[9][..]));
+        assert!(account("root:x").is_err());
     }
 
     #[test]

@@ -81,10 +81,10 @@ impl<'a> Scope<'a> {
                 entries.collect::<Evaluated<_>>().map(HclValue::Object)
             }
             Expression::Parenthesis(inner) => self.evaluate(inner.inner()),
-            Expression::Variable(name) => {
-                let value = self.get(name.as_str()).cloned();
-                value.ok_or_else(|| self.unknown(name.as_str(), span))
-            }
+            Expression::Variable(name) => match self.get(name.as_str()) {
+                Some(value) => Ok(value.clone()),
+                None => self.bare(expression, name.as_str(), span),
+            },
             Expression::Traversal(traversal) => self.traversal(traversal, span),
             Expression::Conditional(conditional) => {
                 let condition = self.bool(&conditional.cond_expr, "a condition")?;
@@ -125,17 +125,18 @@ impl<'a> Scope<'a> {
         value.to_bool().ok_or_else(wrong)
     }
 
-    fn unknown(&self, written: &str, span: &Span) -> Fault {
-        let base = written.split(['.', '[']).next().unwrap_or_default();
-        match base {
-            "var" | "local" => Fault::new(span.clone(), format!("`{written}` is not known here")),
-            base if is_of_the_start(base) => {
-                let fault = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
-                fault.advise("a reference is written inside a text: \"${...}\"")
-            }
+    /// `attr.kernel.name` without quotes is the text `${attr.kernel.name}`, as Nomad has it.
+    fn bare(&self, expression: &Expression, name: &str, span: &Span) -> Evaluated {
+        if let Some(reference) = self.reference(expression) {
+            return Ok(HclValue::Text(reference));
+        }
+        let written = path(expression);
+        let written = written.as_deref().unwrap_or(name);
+        match name {
+            "var" | "local" => Err(Fault::new(span.clone(), format!("`{written}` is not known here"))),
             _ => {
                 let fault = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
-                fault.advise(format!("write it in quotes: \"{written}\""))
+                Err(fault.advise(format!("write it in quotes: \"{written}\"")))
             }
         }
     }
@@ -143,8 +144,7 @@ impl<'a> Scope<'a> {
     fn traversal(&self, traversal: &Traversal, span: &Span) -> Evaluated {
         let value = match &traversal.expr {
             Expression::Variable(name) if !self.has(name.as_str()) => {
-                let written = path(&Expression::Traversal(Box::new(traversal.clone())));
-                return Err(self.unknown(written.as_deref().unwrap_or(name.as_str()), span));
+                return self.bare(&Expression::Traversal(Box::new(traversal.clone())), name.as_str(), span);
             }
             expression => self.evaluate(expression)?,
         };

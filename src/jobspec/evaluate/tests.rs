@@ -77,6 +77,9 @@ fn expressions_have_the_values_of_the_specification() {
         ("\"%{ if var.on }yes%{ else }no%{ endif }\"", "\"yes\""),
         ("\"%{ for p in var.ports }<${p}>%{ endfor }\"", "\"<80><443>\""),
         ("\"a ${~ \"b\" ~} c\"", "\"abc\""),
+        // Without quotes a reference is the same text.
+        ("attr.kernel.name", "\"${attr.kernel.name}\""),
+        ("[NOMAD_PORT_http, meta.zone]", "[\"${NOMAD_PORT_http}\",\"${meta.zone}\"]"),
         (
             "\"${NOMAD_TASK_NAME}/${attr.kernel.name}/${meta[\"x\"]}\"",
             "\"${NOMAD_TASK_NAME}/${attr.kernel.name}/${meta[\\\"x\\\"]}\"",
@@ -180,7 +183,6 @@ fn faults_name_their_place_and_what_would_be_right() {
         ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
         ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
         ("batch", 4, "`batch` stands without quotes"),
-        ("attr.kernel.name", 4, "`attr.kernel.name` stands without quotes"),
         ("range(5000)", 4, "range(): it would have more than 1024 elements"),
         ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
     ] {

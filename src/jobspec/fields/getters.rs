@@ -27,16 +27,17 @@ impl<'a> Fields<'a> {
         self.error(&node.span, key, format!("{} takes {wanted}, not {}", quote(key), node.describe()), suggestion);
     }
 
-    /// A text, still a template.
+    /// A text, still a template. As in HCL, a number or a boolean is a text too.
     pub fn template(&self, key: &str) -> Option<At<String>> {
         let node = self.value(key)?;
         match &node.value {
             Literal::Text(text) => Some(At { value: text.clone(), span: node.span.clone() }),
             _ => {
-                let source = self.problems.source().slice(&node.span);
-                let scalar = matches!(node.value, Literal::Int(_) | Literal::Float(_) | Literal::Bool(_));
-                self.wrong_type(key, node, "a text", scalar.then(|| format!("write it in quotes: \"{source}\"")));
-                None
+                let text = as_text(&node.value);
+                if text.is_none() {
+                    self.wrong_type(key, node, "a text", None);
+                }
+                Some(At { value: text?, span: node.span.clone() })
             }
         }
     }
@@ -59,14 +60,16 @@ impl<'a> Fields<'a> {
         match &node.value {
             Literal::Bool(value) => Some(At { value: *value, span: node.span.clone() }),
             other => {
-                let advice = match other {
-                    Literal::Text(text) if text == "true" || text == "false" => {
-                        Some("write it without quotes".to_owned())
-                    }
+                // As HCL converts them.
+                let value = match other {
+                    Literal::Text(text) if matches!(text.as_str(), "true" | "1") => Some(true),
+                    Literal::Text(text) if matches!(text.as_str(), "false" | "0") => Some(false),
                     _ => None,
                 };
-                self.wrong_type(key, node, "true or false", advice);
-                None
+                if value.is_none() {
+                    self.wrong_type(key, node, "true or false", None);
+                }
+                Some(At { value: value?, span: node.span.clone() })
             }
         }
     }
@@ -82,9 +85,9 @@ impl<'a> Fields<'a> {
     }
     fn whole(&self, key: &str, range: RangeInclusive<i128>) -> Option<At<i128>> {
         let node = self.value(key)?;
-        match &node.value {
-            Literal::Int(whole) if range.contains(whole) => Some(At { value: *whole, span: node.span.clone() }),
-            Literal::Int(whole) => {
+        match &whole_of(&node.value) {
+            Some(whole) if range.contains(whole) => Some(At { value: *whole, span: node.span.clone() }),
+            Some(whole) => {
                 let (least, most) = (range.start(), range.end());
                 let message = if whole < least {
                     format!("{} must be at least {least}", quote(key))
@@ -94,12 +97,8 @@ impl<'a> Fields<'a> {
                 self.error(&node.span, key, message, None);
                 None
             }
-            other => {
-                let advice = match other {
-                    Literal::Text(text) if text.parse::<i64>().is_ok() => Some("write it without quotes".to_owned()),
-                    _ => None,
-                };
-                self.wrong_type(key, node, "a whole number", advice);
+            None => {
+                self.wrong_type(key, node, "a whole number", None);
                 None
             }
         }
@@ -107,16 +106,30 @@ impl<'a> Fields<'a> {
     /// A text in which nothing is interpolated, or what one writes without quotes.
     pub fn scalar(&self, key: &str) -> Option<At<String>> {
         let node = self.value(key)?;
-        let value = match &node.value {
-            Literal::Int(n) => n.to_string(),
-            Literal::Float(f) => f.to_string(),
-            Literal::Bool(b) => b.to_string(),
-            _ => return self.text(key),
-        };
-        Some(At { value, span: node.span.clone() })
+        match as_text(&node.value) {
+            Some(value) => Some(At { value, span: node.span.clone() }),
+            None => self.text(key),
+        }
     }
-    /// A duration in Go's notation: `"5s"`, `"1h30m"`.
+    /// A duration in Go's notation: `"5s"`, `"1h30m"`; a number is nanoseconds.
     pub fn duration(&self, key: &str) -> Option<At<Duration>> {
+        // As Nomad takes it.
+        if let Some(node) = self.value(key)
+            && let Literal::Int(n) = &node.value
+            && let Ok(nanos) = u64::try_from(*n)
+            && i64::try_from(nanos).is_ok()
+        {
+            if nanos > 0 {
+                let message = format!("{} is {n} nanoseconds: a number without a unit counts them", quote(key));
+                self.problems.warn(
+                    &node.span,
+                    &self.path_of(key),
+                    message,
+                    Some(format!("for seconds write \"{n}s\"")),
+                );
+            }
+            return Some(At { value: Duration::from_nanos(nanos), span: node.span.clone() });
+        }
         self.duration_as(key, quantity::parse_duration, "write it like \"30s\" or \"1h30m\"")
     }
     /// The same, and whole days, which no job file has: `"30d"`.
@@ -180,9 +193,12 @@ impl<'a> Fields<'a> {
                     texts.push(At { value, span: item.span.clone() });
                 }
                 Literal::Broken => return None,
-                _ => {
-                    self.wrong_type(&key, item, "a text", None);
-                    return None;
+                other => {
+                    let Some(value) = as_text(other) else {
+                        self.wrong_type(&key, item, "a text", None);
+                        return None;
+                    };
+                    texts.push(At { value, span: item.span.clone() });
                 }
             }
         }
@@ -209,13 +225,11 @@ impl<'a> Fields<'a> {
         let mut keys = HashSet::new();
         for inner in &body.entries {
             let path = join(&path, &inner.key);
-            let text = match &inner.value.value {
-                Literal::Text(text) => text.clone(),
-                Literal::Int(n) => n.to_string(),
-                Literal::Float(f) => f.to_string(),
-                Literal::Bool(b) => b.to_string(),
-                Literal::Broken => continue,
-                Literal::Null | Literal::List(_) | Literal::Object(_) => {
+            let text = match (&inner.value.value, as_text(&inner.value.value)) {
+                (Literal::Text(text), _) => text.clone(),
+                (Literal::Broken, _) => continue,
+                (_, Some(text)) => text,
+                (_, None) => {
                     let message = format!("{} takes a text, not {}", quote(&inner.key), inner.value.describe());
                     self.problems.error(&inner.value.span, &path, message, None);
                     continue;
@@ -230,5 +244,34 @@ impl<'a> Fields<'a> {
             pairs.push((at, At { value: text, span: inner.value.span.clone() }));
         }
         Some(pairs)
+    }
+}
+
+/// What HCL makes of a number or a boolean where a text is needed.
+fn as_text(value: &Literal) -> Option<String> {
+    match value {
+        Literal::Int(n) => Some(n.to_string()),
+        Literal::Float(f) => Some(f.to_string()),
+        Literal::Bool(b) => Some(b.to_string()),
+        Literal::Null | Literal::Text(_) | Literal::List(_) | Literal::Object(_) | Literal::Broken => None,
+    }
+}
+
+/// What HCL makes of a text where a number is needed; `2.0` is whole.
+fn whole_of(value: &Literal) -> Option<i128> {
+    #[allow(clippy::cast_possible_truncation, reason = "it is whole and small")]
+    let whole = |f: f64| (f.fract() == 0.0 && f.abs() < 1e15).then_some(f as i128);
+    match value {
+        Literal::Int(n) => Some(*n),
+        Literal::Float(f) => whole(*f),
+        Literal::Text(text) if text.starts_with(|c: char| c.is_ascii_digit() || c == '-') => {
+            text.parse().ok().or_else(|| text.parse().ok().and_then(whole))
+        }
+        Literal::Null
+        | Literal::Bool(_)
+        | Literal::Text(_)
+        | Literal::List(_)
+        | Literal::Object(_)
+        | Literal::Broken => None,
     }
 }

@@ -150,17 +150,12 @@ impl<'a> Fields<'a> {
         let name = quote(word.name);
         match word.support {
             Support::NotYet => {
-                self.problems.error(&entry.key_span, &path, format!("{name} is not supported yet"), remove());
+                self.problems.error(&entry.key_span, &path, format!("{name} is not supported yet"), None);
                 return;
             }
             Support::Refused(why) => {
                 let message = format!("{name} is not supported: {why}");
-                self.problems.error(
-                    &entry.key_span,
-                    &path,
-                    message,
-                    if self.path.is_empty() { None } else { remove() },
-                );
+                self.problems.error(&entry.key_span, &path, message, None);
                 return;
             }
             Support::Honoured | Support::Ignored(_) => {}
@@ -343,10 +338,6 @@ impl<'a> Fields<'a> {
             }
         }
     }
-}
-
-fn remove() -> Option<String> {
-    Some("remove it".to_owned())
 }
 
 /// One warning for each word without full effect, at its first place, however often it occurs in the file.

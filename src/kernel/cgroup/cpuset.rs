@@ -21,6 +21,27 @@ pub fn count(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
     })
 }
 
+/// More CPUs than any kernel knows.
+const MOST: usize = 1 << 16;
+
+/// The CPUs that a list names. Errors: it is none, or names more than any kernel knows.
+pub fn list(file: &'static str, bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
+    let text = trim(bytes);
+    let bad = || ParseError::new(file, 1, "a list of CPUs", text);
+    if usize::try_from(count(file, bytes)?).map_or(true, |many| many > MOST) {
+        return Err(bad());
+    }
+    let mut all = Vec::new();
+    for part in text.split(|b| *b == b',').filter(|part| !part.is_empty()) {
+        let mut ends = part.splitn(2, |b| *b == b'-');
+        let number = |end: Option<&[u8]>| end.and_then(digits).and_then(|n| u32::try_from(n).ok());
+        let first = number(ends.next()).ok_or_else(bad)?;
+        let last = ends.next().map_or(Some(first), |end| number(Some(end))).ok_or_else(bad)?;
+        all.extend(first..=last);
+    }
+    Ok(all)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -30,6 +51,9 @@ mod tests {
     fn ranges_and_single_cpus_are_counted() {
         assert_eq!(count("f", b"0-3,8,10-11\n"), Ok(7));
         assert_eq!(count("f", b"\n"), Ok(0));
+        assert_eq!(list("f", b"0-3,8,10-11\n").unwrap(), [0, 1, 2, 3, 8, 10, 11]);
+        assert_eq!(list("f", b"\n").unwrap(), [0_u32; 0]);
+        assert!(list("f", b"0-99999999\n").is_err());
         assert!(count("f", b"3-1\n").is_err());
         assert!(count("f", b"0-18446744073709551615\n").is_err());
     }
@@ -41,7 +65,10 @@ mod tests {
         }
         #[test]
         fn no_bytes_panic(bytes: Vec<u8>) {
-            let _ = count("f", &bytes);
+            let (count, list) = (count("f", &bytes), list("f", &bytes));
+            if let Ok(list) = list {
+                prop_assert_eq!(count, Ok(list.len() as u64));
+            }
         }
     }
 }

@@ -28,8 +28,12 @@ impl Work {
         for ended in ended {
             self.removed(ended, now);
         }
-        let tree = self.scanner.tree();
-        let settled = self.ends.settled(now, |path| tree.has(path));
+        let (tree, layout) = (self.scanner.tree(), &self.parts.sampling.layout);
+        // On v1 whoever removes it does so hierarchy by hierarchy, and may be interrupted between two of them for longer than any
+        // wait; the tree is that of one hierarchy.
+        let stands = |path: &str| tree.has(path) || layout.hierarchies().iter().any(|h| h.directory(path).is_dir());
+        let wait = Wait { now, settled: SETTLED, most: ANSWER };
+        let settled = self.ends.settled(wait, stands);
         for (path, life) in settled {
             self.lived(&path, life, now);
         }

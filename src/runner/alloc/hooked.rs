@@ -12,11 +12,17 @@ use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
 impl Alloc {
     /// Itself, for its hooks.
     pub fn subject(self: &Arc<Self>) -> OfAlloc {
-        // Whoever has it may outlive the alloc.
+        // A subject may outlive its alloc.
         let weak = Arc::downgrade(self);
         let say = move |kind, message: String| {
             if let Some(alloc) = weak.upgrade() {
                 alloc.say_of_all(kind, &message);
+            }
+        };
+        let weak = Arc::downgrade(self);
+        let wait = move |why| {
+            if let Some(alloc) = weak.upgrade() {
+                alloc.waits_for_ports(why);
             }
         };
         let cgroup = self.own_cgroup();
@@ -37,6 +43,7 @@ impl Alloc {
                 index: self.index,
                 all_gone: !inner.cells.iter().any(TaskCell::may_run),
                 say: Box::new(say),
+                wait: Box::new(wait),
             }),
             ports: inner.record.ports.clone(),
             network: inner.record.network.clone(),
@@ -89,6 +96,7 @@ impl Alloc {
             devices: ReservedDevices::default(),
             ports: inner.record.ports.clone(),
             network: inner.record.network.as_ref().map(|record| record.network.clone()),
+            cores: self.cores_of_task(&inner, at),
             prepared: None,
             took: Vec::new(),
         }

@@ -14,6 +14,7 @@ mod edit;
 mod end;
 mod gone;
 mod hooked;
+mod placing;
 mod ports;
 mod show;
 
@@ -27,6 +28,7 @@ pub use self::cell::Force;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
+use self::placing::PlaceState;
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};
@@ -43,6 +45,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::placement::NotPlaced;
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -85,10 +88,13 @@ struct Inner {
     base: Arc<Usage>,
     finish_shown: bool,
     generation: u64,
+    /// Whether it has its place.
+    place: PlaceState,
     cells: Vec<TaskCell>,
     /// As they are shown: once they are on record.
     ports: Vec<AllocPort>,
     network: Option<AllocNetwork>,
+    waits_for_ports: Option<NotPlaced>,
     /// How long its hooks before its tasks took, and when the last was through; until that is told.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
@@ -173,8 +179,10 @@ impl Alloc {
                 finish_shown: record.finished.is_some(),
                 ports: record.ports.clone(),
                 network: record.network.as_ref().map(|record| record.network.clone()),
+                waits_for_ports: None,
                 prerun: None,
                 generation: 0,
+                place: PlaceState::default(),
                 cells,
                 told: record.desired,
                 record,

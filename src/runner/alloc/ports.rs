@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Alloc;
 use super::cell::TaskCell;
+use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
 use crate::runner::ports::PortHolder;
 
@@ -15,6 +16,14 @@ impl Alloc {
         let inner = self.lock();
         let is_over = inner.cells.iter().all(|c| c.record.status.state == TaskState::Dead);
         !is_over || inner.cells.iter().any(TaskCell::may_run)
+    }
+    /// Shown with what else keeps it from its place.
+    pub(super) fn waits_for_ports(&self, why: Option<NotPlaced>) {
+        let mut inner = self.lock();
+        if inner.waits_for_ports != why {
+            inner.waits_for_ports = why;
+            self.publish(&mut inner, None);
+        }
     }
     /// After a restart of the agent: what may run holds its ports again, before another alloc can get them.
     pub fn hold_ports(self: &Arc<Self>) {

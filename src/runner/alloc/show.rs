@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cell::Delta;
 use super::{Alloc, Inner};
 use crate::board::Published;
-use crate::model::alloc::{AllocState, AllocStatus, Forced};
+use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
 use crate::runner::kept::journal::{self, Answer};
@@ -168,6 +168,9 @@ impl Alloc {
         if inner.identity.cgroup != inner.record.cgroup {
             Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);
         }
+        // What is to stop waits for nothing.
+        let waits = inner.waits_for_ports.as_ref().filter(|_| inner.record.desired == Desired::Run);
+        let not_placed = inner.place.reasons().iter().chain(waits);
         let status = AllocStatus {
             job: Arc::clone(&self.job),
             group: self.group().name.clone(),
@@ -181,6 +184,7 @@ impl Alloc {
             may_run,
             ports: inner.ports.clone(),
             network: inner.network.clone(),
+            not_placed: not_placed.cloned().collect(),
             generation: inner.generation,
         };
         let published = Published {

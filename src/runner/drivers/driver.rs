@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
+use super::supervised::SupervisorPool;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
@@ -29,14 +30,10 @@ pub struct DriverContext {
     pub sampling: Arc<Sampling>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
-    /// The binary that is executed as supervisor: `/proc/self/exe` is this very one, even if its file was replaced.
-    pub supervisor: PathBuf,
-    /// The directory of the cgroup in which supervisors are born; `None`: in the agent's own.
-    pub supervisors: Option<PathBuf>,
+    /// Of all drivers whose tasks run under supervisors.
+    pub supervisors: Arc<SupervisorPool>,
     /// The soft limit on descriptors that tasks get: what the agent had before it raised its own.
     pub descriptors: Option<u64>,
-    /// So many supervisors can be watched: a descriptor each.
-    pub watches: usize,
     /// Why this agent can make no cgroups; `None`: it can.
     pub no_cgroups: Option<String>,
     pub settings: DriverSettings,
@@ -121,6 +118,13 @@ pub struct SeenDirs {
     pub shared: PathBuf,
     pub local: PathBuf,
     pub secrets: PathBuf,
+}
+
+impl SeenDirs {
+    /// Of a task that sees the file system of the host.
+    pub fn on_host(dirs: &TaskDirs) -> SeenDirs {
+        SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -232,7 +236,15 @@ pub trait Driver: Send + Sync {
     /// Its directories as the task itself sees them, for its environment: of a driver that gives it a file system of its own they are
     /// not where the host has them.
     fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
-        SeenDirs { shared: dirs.shared.clone(), local: dirs.local.clone(), secrets: dirs.secrets.clone() }
+        SeenDirs::on_host(dirs)
+    }
+    /// Whether its tasks have a root directory of their own: then no user of theirs needs a way to the data directory.
+    fn has_own_root(&self) -> bool {
+        false
+    }
+    /// The user of a task whose job names none; `None`: the agent's.
+    fn default_user(&self) -> Option<&'static str> {
+        None
     }
     /// The handle to persist *before* [`Driver::start`]: enough to find a half-started attempt. What is known with the start alone, a
     /// cgroup or state of its own, is in the attempt's.

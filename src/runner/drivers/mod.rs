@@ -1,13 +1,16 @@
-//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`].
+//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`]. Those whose tasks are
+//! processes of this host under supervisors share `supervised/`.
 
 pub mod call;
 mod driver;
+mod exec;
 mod fields;
 mod fingerprint;
 mod judge;
 pub mod mock;
 mod raw_exec;
 mod sink;
+mod supervised;
 #[cfg(test)]
 mod testing;
 
@@ -18,11 +21,11 @@ pub use self::driver::{
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::Mock;
-pub use self::raw_exec::RawExec;
 pub use self::sink::EventSink;
+pub use self::supervised::SupervisorPool;
 
 /// Every driver that there is.
-pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &mock::ENTRY];
+pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &mock::ENTRY];
 
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|entry| entry.name).collect()

@@ -39,10 +39,12 @@ impl Hook<OfTask> for Environment {
                 .account
                 .as_ref()
                 .map_or(Cow::Borrowed(&ctx.inherited), |a| Cow::Owned(login(a, &ctx.inherited)));
+            let mut task = subject.task().clone();
+            task.resources.core_ids.clone_from(&subject.cores);
             let context = TaskContext {
                 job: &subject.job,
                 group: subject.group(),
-                task: subject.task(),
+                task: &task,
                 alloc_id: &subject.alloc_id,
                 alloc_name: &subject.alloc_name,
                 index: subject.index,

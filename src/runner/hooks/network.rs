@@ -63,8 +63,8 @@ impl Hook<OfAlloc> for AllocNetworkHook {
             let made = ctx.plugins.block(work).await.and_then(|made| made);
             if let Some(record) = made.map_err(HookError::setup)? {
                 let addresses = record.network.addresses.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-                let told = if addresses.is_empty() { "loopback alone".to_owned() } else { addresses };
-                (asks.say)(EventKind::Network, format!("network namespace of mode {}: {told}", record.network.mode));
+                let inside = if addresses.is_empty() { "loopback alone".to_owned() } else { addresses };
+                (asks.say)(EventKind::Network, format!("network namespace of mode {}: {inside}", record.network.mode));
                 subject.network = Some(Box::new(record));
             }
             Ok(HookOutcome::Again)

@@ -9,6 +9,7 @@ use super::subject::OfAlloc;
 use crate::model::event::EventKind;
 use crate::model::id::AllocId;
 use crate::model::network::AllocPort;
+use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::places::in_line;
 use crate::runner::ports::{PortAsk, PortConflict, PortHolder, PortKeeper};
@@ -31,7 +32,7 @@ impl Hook<OfAlloc> for Ports {
         Box::pin(async move {
             match phase {
                 Phase::Prerun => reserve(subject).await?,
-                // What was given up may have its port still.
+                // An abandoned task may have its port still.
                 _ if subject.asks.as_ref().is_none_or(|asks| asks.all_gone) => subject.ctx.ports.release(&subject.id),
                 _ => {}
             }
@@ -50,7 +51,7 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
     }
     let wanted = Arc::new(wanted);
     let mut releases = subject.ctx.ports.releases();
-    let mut told = None;
+    let mut reported = None;
     loop {
         releases.mark_unchanged();
         let holder = PortHolder { alloc: subject.id.clone(), job: asks.job.id.clone() };
@@ -59,6 +60,7 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
         match subject.ctx.blocking.block(work).await.map_err(HookError::setup)? {
             Ok(reserved) => {
                 let ports = reserved.keep();
+                (asks.wait)(None);
                 if ports != subject.ports {
                     (asks.say)(EventKind::Network, format!("ports reserved: {}", named(&ports)));
                 }
@@ -66,9 +68,10 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
                 return Ok(());
             }
             Err(conflict) => {
-                if told.as_ref() != Some(&conflict) {
-                    (asks.say)(EventKind::Network, format!("waiting for its ports: {conflict}"));
-                    told = Some(conflict);
+                if reported.as_ref() != Some(&conflict) {
+                    (asks.say)(EventKind::NotPlaced, format!("not placed: {conflict}"));
+                    (asks.wait)(Some(NotPlaced::new(PlacementReason::Port, conflict.to_string())));
+                    reported = Some(conflict);
                 }
             }
         }

@@ -15,6 +15,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::placement::NotPlaced;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::kept::record::NetworkRecord;
@@ -51,6 +52,8 @@ pub struct AllocAsks {
     pub all_gone: bool,
     /// An event of each of its tasks that is not dead.
     pub say: Box<dyn Fn(EventKind, String) + Send + Sync>,
+    /// Why it waits for its place; `None`: no more.
+    pub wait: Box<dyn Fn(Option<NotPlaced>) + Send + Sync>,
 }
 
 impl AllocAsks {
@@ -104,6 +107,8 @@ pub struct OfTask {
     pub ports: Vec<AllocPort>,
     /// The network namespace of its alloc.
     pub network: Option<AllocNetwork>,
+    /// Cores that it has for itself.
+    pub cores: Vec<u32>,
     pub prepared: Option<Prepared>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,

@@ -28,8 +28,11 @@ impl Hook<OfTask> for TaskDir {
             let owner = account.as_ref().map(|a| Owner { uid: a.uid, gid: a.gid });
             let (data_dir, id) = (Arc::clone(&subject.ctx.data_dir), subject.alloc_id.clone());
             let (task, attempt) = (subject.task().name.clone(), subject.attempt);
+            let driver = subject.ctx.drivers.get(subject.task().driver.as_str());
+            let has_own_root = driver.is_some_and(|driver| driver.has_own_root());
             let build = move || {
-                if let Some(closed) = account.and_then(|account| data_dir.closed_to(&account)) {
+                if let Some(closed) = account.filter(|_| !has_own_root).and_then(|account| data_dir.closed_to(&account))
+                {
                     // Trying again opens nothing.
                     return Err(HookError { recoverable: false, ..HookError::setup(closed) });
                 }

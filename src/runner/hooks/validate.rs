@@ -18,12 +18,12 @@ impl Hook<OfTask> for Validate {
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
             let task = subject.task();
-            if !subject.ctx.drivers.contains_key(task.driver.as_str()) {
+            let Some(driver) = subject.ctx.drivers.get(task.driver.as_str()) else {
                 let message = format!("this agent has no driver {:?}", task.driver);
                 return Err(HookError { kind: EventKind::FailedValidation, message, recoverable: false });
-            }
-            if task.user.is_some() {
-                let user = task.user.clone();
+            };
+            let user = task.user.clone().or_else(|| driver.default_user().map(str::to_owned));
+            if user.is_some() {
                 let found = subject.ctx.blocking.block(move || account(user.as_deref())).await;
                 subject.account = found.map_err(HookError::setup)??;
             }

@@ -66,6 +66,9 @@ pub struct AllocRecord {
     /// It cannot be set up: why. Its tasks fail without ever having started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
+    /// Cores that its tasks have for themselves, in the order of its group; empty: none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
 }

@@ -7,6 +7,7 @@ mod gc;
 mod ledger;
 mod orphans;
 mod owner;
+mod placing;
 mod ports;
 mod restore;
 mod watchers;
@@ -24,6 +25,7 @@ pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
 use self::ledger::Ledger;
 use self::owner::Created;
+pub use self::placing::Unplaced;
 pub use self::ports::AwaitedPort;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
@@ -337,6 +339,7 @@ impl Manager {
             expired: false,
             again: false,
             failed_setup: None,
+            cores: Vec::new(),
             earlier: None,
         }
     }

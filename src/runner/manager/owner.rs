@@ -20,6 +20,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 use tokio::task::{Id, JoinSet};
 
+use crate::model::attributes::Attributes;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
@@ -84,6 +85,7 @@ impl Running {
     /// Ends when every task is dead, and what their attempts left on the host is gone.
     pub async fn until_ended(self) -> EndedAlloc {
         let Running { alloc, mut owners, mut ids, mut waits, mut hooks } = self;
+        let mut room = RoomChanges::of(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
             alloc.settle_again();
             // One that had ended begins anew.
@@ -99,7 +101,9 @@ impl Running {
                 continue;
             }
             // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
-            if (wish != Wish::Run || waits.is_none()) && hooks.allow(&alloc, wish) {
+            let begins = wish == Wish::Run && waits.is_none();
+            let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
+            if (wish != Wish::Run || begins && !unplaced) && hooks.allow(&alloc, wish) {
                 alloc.direct(wish);
             }
             tokio::select! {
@@ -118,12 +122,39 @@ impl Running {
                     });
                 }
                 () = ended(waits.as_mut()), if waits.is_some() => waits = None,
+                () = room.changed(), if unplaced => {}
                 (phase, failed) = hooks.over(), if hooks.running.is_some() => Box::pin(hooked(&alloc, phase, failed)).await,
                 () = sleep_until(again_at, now) => {}
             }
         }
         Box::pin(hooks.before_the_end(&alloc)).await;
+        alloc.free_cores();
         EndedAlloc(alloc)
+    }
+}
+
+/// What may give an alloc its place: the node has changed, or another alloc has given something back.
+struct RoomChanges {
+    facts: watch::Receiver<Arc<Attributes>>,
+    freed: watch::Receiver<u64>,
+}
+
+impl RoomChanges {
+    fn of(alloc: &Alloc) -> RoomChanges {
+        RoomChanges { facts: alloc.ctx.facts.watch(), freed: alloc.ctx.cores.freed() }
+    }
+    /// What changes while it is asked is not missed.
+    async fn place(&mut self, alloc: &Arc<Alloc>) -> bool {
+        self.facts.mark_unchanged();
+        self.freed.mark_unchanged();
+        alloc.place().await
+    }
+    async fn changed(&mut self) {
+        // Ends: one branch of the owner's select. Both are the agent's, who outlives it: never an error.
+        tokio::select! {
+            _ = self.facts.changed() => {}
+            _ = self.freed.changed() => {}
+        }
     }
 }
 

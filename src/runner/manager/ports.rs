@@ -1,4 +1,4 @@
-//! What is known of a job's ports before it is submitted: for `plan`, and for whoever submits it.
+//! What is known of a job's ports before it is submitted: for `plan` and `run`.
 
 use std::sync::Arc;
 
@@ -14,6 +14,8 @@ pub struct AwaitedPort {
     /// Of a task's own, deprecated `network`.
     pub task: Option<TaskName>,
     pub label: String,
+    /// So many of its allocs.
+    pub count: u32,
     pub why: String,
 }
 
@@ -25,7 +27,7 @@ impl Handle {
         job.groups.iter().filter_map(|group| Some((group.name.clone(), of(group)?))).collect()
     }
 
-    /// Static ports that are held or in use now by somebody else than the allocs that the job replaces, and those that only one alloc
+    /// Static ports that are held or in use now by others than the allocs that the job replaces, and those that only one alloc
     /// of a group can have.
     pub async fn awaited_ports(&self, job: &Job) -> Vec<AwaitedPort> {
         let known = self.facts().now();
@@ -33,10 +35,11 @@ impl Handle {
         for group in &job.groups {
             let Ok(mut asks) = self.0.ctx.ports.asks(group, &known) else { continue };
             asks.retain(|ask| ask.fixed.is_some() && !ask.ignore_collision);
-            let awaited = |task: &Option<TaskName>, label: &str, why: String| AwaitedPort {
+            let awaited = |task: &Option<TaskName>, label: &str, count: u32, why: String| AwaitedPort {
                 group: group.name.clone(),
                 task: task.clone(),
                 label: label.to_owned(),
+                count,
                 why,
             };
             if group.count > 1 {
@@ -44,12 +47,16 @@ impl Handle {
                     let port = ask.fixed.unwrap_or_default();
                     let why =
                         format!("port {port} ({}) is one alloc's at a time, and `count` is {}", ask.label, group.count);
-                    awaited(&ask.task, &ask.label, why)
+                    awaited(&ask.task, &ask.label, group.count - 1, why)
                 }));
             }
             let (keeper, id) = (Arc::clone(&self.0.ctx.ports), job.id.clone());
             let found = self.0.ctx.blocking.block(move || keeper.conflicts(&id, &asks)).await.unwrap_or_default();
-            all.extend(found.into_iter().map(|(ask, conflict)| awaited(&ask.task, &ask.label, conflict.to_string())));
+            all.extend(
+                found
+                    .into_iter()
+                    .map(|(ask, conflict)| awaited(&ask.task, &ask.label, group.count, conflict.to_string())),
+            );
         }
         all
     }

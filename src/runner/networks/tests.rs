@@ -85,7 +85,7 @@ fn a_bridge_is_set_up_torn_down_and_made_anew_where_an_agent_died_between() {
     assert!(ask.files.join(RESOLV_CONF).exists());
     assert_eq!(asked(dir.path()), "loopback ADD, bridge ADD, firewall ADD, portmap ADD, ");
     fs::remove_file(dir.path().join("asked")).unwrap();
-    // Nobody recorded it.
+    // It was not recorded.
     let record = host.set_up(&ask).unwrap();
     let first = "portmap DEL, firewall DEL, bridge DEL, loopback DEL, ";
     assert_eq!(asked(dir.path()), format!("{first}loopback ADD, bridge ADD, firewall ADD, portmap ADD, "));

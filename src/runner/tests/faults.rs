@@ -13,7 +13,7 @@ use crate::model::event::EventKind;
 use crate::model::task::Outcome;
 use crate::runner::Wait;
 use crate::runner::drivers::mock::{Call, Fault};
-use crate::runner::drivers::{Driver, DriverContext, Mock, call};
+use crate::runner::drivers::{Driver, DriverContext, Mock, SupervisorPool, call};
 
 /// A driver as each agent makes its own.
 pub(super) fn mock() -> Arc<dyn Driver> {
@@ -32,10 +32,8 @@ pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
         sampling: Arc::clone(sampling),
         clock: Arc::new(TokioClock::new()),
         boot_id: BootId("boot".to_owned()),
-        supervisor: "/nowhere".into(),
+        supervisors: SupervisorPool::new("/nowhere".into(), None, 10_000),
         descriptors: None,
-        supervisors: None,
-        watches: 10_000,
         no_cgroups: None,
         settings: [((Mock::NAME, "fingerprint"), script.to_owned())].into(),
     }))

@@ -122,6 +122,7 @@ impl Host {
 
 fn node() -> NodeInfo {
     NodeInfo {
+        identity: crate::model::host::NodeIdentity::default(),
         hostname: "host".to_owned(),
         kernel: "6.1".to_owned(),
         boot_id: BootId("boot".to_owned()),
@@ -145,6 +146,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         ..Task::new(name, "fake", config.as_object().unwrap().clone(), kind)
     };
     let group = TaskGroup {
+        placing: crate::model::job::Placing::default(),
         name: "g".into(),
         count: 1,
         meta: BTreeMap::new(),
@@ -156,6 +158,8 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         services: Vec::new(),
     };
     Job {
+        node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
+        placing: crate::model::job::Placing::default(),
         id: id.into(),
         name: id.to_owned(),
         kind,

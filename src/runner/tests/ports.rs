@@ -68,13 +68,15 @@ async fn a_static_port_of_another_job_is_waited_for_and_named() {
     let first = submit(&agent, with_ports(service("one"), vec![port("http", Some(8080))])).await;
     until_state(&agent, &first, TaskState::Running).await;
     let second = submit(&agent, with_ports(service("two"), vec![port("web", Some(8080))])).await;
-    let waits = format!("waiting for its ports: port 8080 (web) is held by alloc {} of job one", first.short());
+    let waits = format!("not placed: port 8080 (web) is held by alloc {} of job one", first.short());
     until("it is named", || said(&agent, &second).contains(&waits)).await;
     assert_eq!(main_task(&agent, &second).state, TaskState::Pending);
+    let why = status_of(&agent, &second).not_placed[0].clone();
+    assert_eq!((why.reason.as_str(), format!("not placed: {why}")), ("port", waits.clone()));
     agent.stop(&first, Wait::UntilEnded).await.unwrap();
     until_state(&agent, &second, TaskState::Running).await;
-    assert_eq!(ports_of(&agent, &second)[0].value, 8080);
-    let named = said(&agent, &second).iter().filter(|text| text.starts_with("waiting")).count();
+    assert_eq!((ports_of(&agent, &second)[0].value, &status_of(&agent, &second).not_placed[..]), (8080, &[][..]));
+    let named = said(&agent, &second).iter().filter(|text| text.starts_with("not placed")).count();
     assert_eq!(named, 1, "once, however long it waits");
 }
 
@@ -84,7 +86,7 @@ async fn who_waits_for_a_port_can_be_stopped() {
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
-    let waits = "waiting for its ports: port 8080 (http) is in use by nginx (PID 7)";
+    let waits = "not placed: port 8080 (http) is in use by nginx (PID 7)";
     until("it is named", || said(&agent, &id).iter().any(|text| text == waits)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert!(host.world.processes.lock().unwrap().is_empty());
@@ -107,7 +109,7 @@ async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
     until_state(&agent, &second, TaskState::Running).await;
     assert!(status_of(&agent, &first).is_terminal());
     assert_eq!(ports_of(&agent, &second)[0].value, 8080);
-    assert!(!said(&agent, &second).iter().any(|text| text.starts_with("waiting")));
+    assert!(!said(&agent, &second).iter().any(|text| text.starts_with("not placed")));
 }
 
 #[tokio::test(start_paused = true)]
@@ -121,7 +123,7 @@ async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id), ports);
     let second = submit(&agent, with_ports(service("two"), vec![port("b", Some(8080))])).await;
-    until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("waiting"))).await;
+    until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
     // Its next attempt has the same ones.
     agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
@@ -151,7 +153,7 @@ async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
     let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
-    until("it waits", || said(&agent, &id).iter().any(|text| text.starts_with("waiting"))).await;
+    until("it waits", || said(&agent, &id).iter().any(|text| text.starts_with("not placed"))).await;
     host.faults.fail_writes(true);
     host.in_use.0.lock().unwrap().clear();
     let reserved = |agent: &Handle| said(agent, &id).iter().any(|text| text == "ports reserved: http 127.0.0.1:8080");

@@ -77,15 +77,6 @@ gc {
   inodes_used_percent = 70
 }
 
-network {
-  # The first port that a task can get which asks for no certain one. (ALLOSTAT_MIN_DYNAMIC_PORT)
-  min_dynamic_port = 20000
-  # The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them. (ALLOSTAT_MAX_DYNAMIC_PORT)
-  max_dynamic_port = 32000
-  # Names for addresses of this host, which `host_network` of a port may name: "lan=192.168.1.10". Ports without it are at the address of the default route. Default: none. (ALLOSTAT_HOST_NETWORKS)
-  # host_networks =
-}
-
 history {
   # How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all. (ALLOSTAT_HISTORY_KEEP)
   keep = "30d"
@@ -237,6 +228,47 @@ observe {
   docker_socket = "/var/run/docker.sock"
   # Where the host's files are: /run and /var, which name containers, and /etc/os-release. For an agent in a container that has them mounted elsewhere than at /. (ALLOSTAT_OBSERVE_ROOT)
   root = "/"
+}
+
+network {
+  # The first port that a task can get which asks for no certain one. (ALLOSTAT_MIN_DYNAMIC_PORT)
+  min_dynamic_port = 20000
+  # The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them. (ALLOSTAT_MAX_DYNAMIC_PORT)
+  max_dynamic_port = 32000
+  # Names for addresses of this host, which `host_network` of a port may name: "lan=192.168.1.10". Ports without it are at the address of the default route. Default: none. (ALLOSTAT_HOST_NETWORKS)
+  # host_networks =
+  # Directories with CNI plugins (containernetworking-plugins), for networks of mode bridge and cni/NAME. (ALLOSTAT_CNI_PATH)
+  cni_path = ["/opt/cni/bin", "/usr/lib/cni"]
+  # Where the CNI configurations are that mode cni/NAME names. (ALLOSTAT_CNI_CONFIG_DIR)
+  cni_config_dir = "/etc/cni/net.d"
+  # The bridge that allocs with mode bridge are connected to; it is made with the first. (ALLOSTAT_BRIDGE_NAME)
+  bridge_name = "allostat"
+  # The IPv4 network behind that bridge. (ALLOSTAT_BRIDGE_SUBNET)
+  bridge_subnet = "172.26.80.0/20"
+}
+
+node {
+  # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
+  # datacenter =
+  # What a job file reads as ${node.class}. Default: none. (ALLOSTAT_NODE_CLASS)
+  # class =
+  # The node pool of this node: a job that names another one is not placed. Default: none, the node is in every pool. (ALLOSTAT_NODE_POOL)
+  # pool =
+  # Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
+  # meta =
+}
+
+exec {
+  # Capabilities that tasks may have, by name, separated by commas; "all" is one. Default: Nomad's, which tasks have. (ALLOSTAT_EXEC_ALLOW_CAPS)
+  # allow_caps =
+  # What of the host tasks see, read-only: paths separated by commas, HOST or HOST:INSIDE. Default: Nomad's. (ALLOSTAT_EXEC_CHROOT_ENV)
+  # chroot_env =
+  # IPC namespace of a task that names none: private or host. Default: private. (ALLOSTAT_EXEC_DEFAULT_IPC_MODE)
+  # default_ipc_mode =
+  # PID namespace of a task that names none: private or host. Default: private. (ALLOSTAT_EXEC_DEFAULT_PID_MODE)
+  # default_pid_mode =
+  # "true" where the root file system is a RAM disk, which cannot be left by pivot_root. Default: false. (ALLOSTAT_EXEC_NO_PIVOT_ROOT)
+  # no_pivot_root =
 }
 
 mock {

@@ -1,9 +1,7 @@
-//! What stands in `config` of a `raw_exec` task, and the limits that come of it.
+//! The fields of `config` that limit a task, and the limits that come of them.
 //!
 //! | field | |
 //! |---|---|
-//! | `command`, `args` | what runs; a name without a slash is looked for in the task's `PATH` |
-//! | `work_dir` | where; relative to the task's directory, which is the default |
 //! | `cpu_hard_limit` | makes `resources.cpu` a quota too: 1000 is one core, on every host alike |
 //! | `cpu_cfs_period` | microseconds, 1000 to 1000000; default 100000 |
 //! | `pids_limit` | processes and threads |
@@ -20,14 +18,12 @@ use crate::host::cgroup::{IoLimit, Limits};
 use crate::host::hierarchy::Layout;
 use crate::host::process::ResourceLimit;
 use crate::model::job::Task;
+use crate::model::placement::core_list;
 use crate::runner::drivers::fields::{ConfigFields, error};
 use crate::runner::drivers::{ConfigProblem, DriverError};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Config {
-    pub command: String,
-    pub args: Vec<String>,
-    pub work_dir: Option<String>,
+pub struct LimitsConfig {
     cpu_quota: Option<Quota>,
     pids_limit: Option<u64>,
     io_read_bps: Option<Rate>,
@@ -55,22 +51,16 @@ const LEAST_QUOTA_US: u64 = 1000;
 /// Nor a higher number in `pids.max`: PID_MAX_LIMIT of 64-bit kernels.
 const MOST_PIDS: u64 = 4_194_304;
 
-impl Config {
-    /// Pure. Errors: every field that is unknown, missing, of the wrong type or impossible.
-    pub fn of(task: &Task) -> Result<Config, DriverError> {
-        let mut fields = ConfigFields::new(&task.config);
-        let config = Config {
-            command: fields.needed_text("command", "/path/to/program"),
-            args: fields.texts("args"),
-            work_dir: fields.text("work_dir"),
-            cpu_quota: quota(&mut fields, task.resources.cpu_shares),
-            pids_limit: pids(&mut fields),
-            io_read_bps: rate(&mut fields, "io_read_bps"),
-            io_write_bps: rate(&mut fields, "io_write_bps"),
-            ulimit: ulimit::limits(&mut fields),
-        };
-        fields.done()?;
-        Ok(config)
+impl LimitsConfig {
+    /// Pure. What is wrong is kept by `fields`.
+    pub fn of(fields: &mut ConfigFields, task: &Task) -> LimitsConfig {
+        LimitsConfig {
+            cpu_quota: quota(fields, task.resources.cpu_shares),
+            pids_limit: pids(fields),
+            io_read_bps: rate(fields, "io_read_bps"),
+            io_write_bps: rate(fields, "io_write_bps"),
+            ulimit: ulimit::limits(fields),
+        }
     }
 
     /// Whether anything is limited that only a cgroup can limit: named, for the log.
@@ -107,10 +97,7 @@ impl Config {
     /// Looks up the disks. `directory` is the task's.
     pub fn limits(&self, task: &Task, directory: &Path) -> Result<Limits, DriverError> {
         let resources = &task.resources;
-        let (memory_bytes, memory_reservation_bytes) = match resources.memory_max_bytes {
-            Some(max) => (Some(max), resources.memory_bytes),
-            None => (resources.memory_bytes, None),
-        };
+        let (memory_bytes, memory_reservation_bytes) = resources.memory();
         let mut io = Vec::new();
         for (name, rate, is_read) in
             [("io_read_bps", &self.io_read_bps, true), ("io_write_bps", &self.io_write_bps, false)]
@@ -133,6 +120,7 @@ impl Config {
             memory_bytes,
             memory_reservation_bytes,
             pids: self.pids_limit,
+            cpuset: (!resources.core_ids.is_empty()).then(|| core_list(&resources.core_ids)),
             io,
         })
     }
@@ -248,21 +236,25 @@ fn whole_disk((major, minor): Disk) -> Option<Disk> {
 mod tests {
     use super::*;
     use crate::host::roots::Roots;
+    use crate::runner::drivers::supervised::Work;
     use crate::runner::drivers::testing;
 
-    fn task(config: &str, cpu: Option<u64>) -> Task {
-        let mut task = testing::task("raw_exec", config);
+    fn task(text: &str, cpu: Option<u64>) -> Task {
+        let mut task = testing::task("raw_exec", text);
         task.resources.cpu_shares = cpu;
         task
     }
-    fn said(config: &str, cpu: Option<u64>) -> String {
-        Config::of(&task(config, cpu)).unwrap_err().to_string()
+    fn config(task: &Task) -> Result<LimitsConfig, DriverError> {
+        Ok(Work::of(ConfigFields::new(&task.config), task)?.limits)
+    }
+    fn said(text: &str, cpu: Option<u64>) -> String {
+        config(&task(text, cpu)).unwrap_err().to_string()
     }
 
     #[test]
     fn a_thousand_is_one_core() {
         let task = task(r#"{"command": "x", "cpu_hard_limit": true}"#, Some(250));
-        let limits = Config::of(&task).unwrap().limits(&task, Path::new("/")).unwrap();
+        let limits = config(&task).unwrap().limits(&task, Path::new("/")).unwrap();
         assert_eq!((limits.cpu_quota_us, limits.cpu_period_us), (Some(25_000), Some(100_000)));
         assert_eq!(limits.cpu_shares, Some(250));
     }
@@ -279,7 +271,7 @@ mod tests {
         );
         assert!(said(r#"{"command": "x", "pids_limit": 0}"#, None).contains("at least 1"));
         assert!(said(r#"{"command": "x", "pids_limit": 4194305}"#, None).contains("at most 4194304"));
-        assert!(Config::of(&task(r#"{"command": "x", "pids_limit": 4194304}"#, None)).is_ok());
+        assert!(config(&task(r#"{"command": "x", "pids_limit": 4194304}"#, None)).is_ok());
         assert!(said(r#"{"command": "x", "io_read_bps": "1mb"}"#, None).contains("bytes per second"));
         assert!(said(r#"{"command": "x", "io_read_bps": {"sda": 5}}"#, None).contains("starts with /dev/"));
         assert!(said(r#"{"command": "x", "pid_limit": 5}"#, None).contains("did you mean `pids_limit`?"));
@@ -289,13 +281,13 @@ mod tests {
     fn memory_max_is_the_limit_and_memory_then_the_reservation() {
         let mut task = task(r#"{"command": "x"}"#, None);
         task.resources.memory_bytes = Some(1 << 20);
-        let config = Config::of(&task).unwrap();
-        let limits = config.limits(&task, Path::new("/")).unwrap();
+        let limited = config(&task).unwrap();
+        let limits = limited.limits(&task, Path::new("/")).unwrap();
         assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(1 << 20), None));
         task.resources.memory_max_bytes = Some(2 << 20);
-        let limits = config.limits(&task, Path::new("/")).unwrap();
+        let limits = limited.limits(&task, Path::new("/")).unwrap();
         assert_eq!((limits.memory_bytes, limits.memory_reservation_bytes), (Some(2 << 20), Some(1 << 20)));
-        assert_eq!(config.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
+        assert_eq!(limited.wants_cgroup(&task), ["resources.memory", "resources.memory_max"]);
     }
 
     #[test]
@@ -310,7 +302,7 @@ mod tests {
         std::fs::write(roots.proc("self/mountinfo"), mounts).unwrap();
         let layout = Layout::detect(&roots).unwrap();
         let refused = |task: &Task| {
-            let refused = Config::of(task).unwrap().lacks_controller(task, &layout);
+            let refused = config(task).unwrap().lacks_controller(task, &layout);
             refused.err().map(|error| error.to_string())
         };
         let mut limited = task(r#"{"command": "x", "pids_limit": 5}"#, Some(9));
@@ -325,7 +317,7 @@ mod tests {
     #[test]
     fn a_device_that_is_no_disk_is_named() {
         let task = task(r#"{"command": "x", "io_write_bps": {"/dev/null": 1000}}"#, None);
-        let error = Config::of(&task).unwrap().limits(&task, Path::new("/")).unwrap_err();
+        let error = config(&task).unwrap().limits(&task, Path::new("/")).unwrap_err();
         assert_eq!(error.to_string(), "io_write_bps: /dev/null is not a disk");
     }
 }

@@ -162,16 +162,16 @@ impl Attempt for Supervised {
         Box::pin(std::future::ready(self.send(name)))
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(self.on_host(&self.shared.kills, kill))
+        Box::pin(self.on_host(&self.shared.pool.kills, kill))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
-        Box::pin(self.on_host(&self.shared.removals, destroy))
+        Box::pin(self.on_host(&self.shared.pool.removals, destroy))
     }
 }
 
 fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {
     let layout = &shared.sampling.layout;
-    handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path).with_devices(layout))
+    handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path).with_devices(layout).with_cpuset(layout))
 }
 
 /// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
@@ -295,7 +295,8 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
     let why = if same_boot && handle.cgroup.is_none() { format!("{why}; {MAY_HAVE_LEFT}") } else { why };
     let mut usage = Usage::default();
     if same_boot && let Some(path) = &handle.cgroup {
-        let cgroup = Cgroup::at(&shared.sampling.layout, path).with_devices(&shared.sampling.layout);
+        let layout = &shared.sampling.layout;
+        let cgroup = Cgroup::at(layout, path).with_devices(layout).with_cpuset(layout);
         if let Err(e) = cgroup.end(END_PATIENCE) {
             problems.push(chain(&e));
         }

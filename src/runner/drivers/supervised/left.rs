@@ -7,7 +7,7 @@
 
 use std::path::Path;
 
-use super::shared::{NAME, Shared, cannot, failed};
+use super::shared::{Shared, cannot, failed};
 use crate::host::cgroup::Cgroup;
 use crate::host::process::Process;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -48,6 +48,9 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         }
     }
     let orders = Orders::read(run_dir).ok();
+    if orders.as_ref().is_some_and(|orders| !shared.kind.is_of(orders)) {
+        return Ok(None);
+    }
     let handle = handle(shared, place, start.as_ref(), orders.as_ref());
     let this_boot = handle.boot_id == shared.boot_id;
     let lives = this_boot && (locked || lives(shared, &handle)?);
@@ -84,7 +87,7 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
     };
     let cgroup = ordered().or_else(usual).filter(|path| is_named_after(path, place));
     TaskHandle {
-        driver: NAME.to_owned(),
+        driver: shared.kind.name().to_owned(),
         attempt: place.attempt,
         boot_id: boot_id.clone(),
         run_dir: place.run_dir.clone(),

@@ -1,4 +1,4 @@
-//! What all attempts of this driver share.
+//! What all attempts of one driver share.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,66 +7,72 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
-use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::pool::SupervisorPool;
+use super::work::Work;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
+use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverContext, DriverError};
-use crate::runner::places::Places;
-use crate::supervisor::Spawner;
+use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest};
+use crate::supervisor::orders::Orders;
 
-pub const NAME: &str = "raw_exec";
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
 pub const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// Kills and removals at once, of each.
-const AT_ONCE: usize = 4;
+/// What one driver adds to what all of this kind do.
+pub trait ProcessDriver: Send + Sync {
+    fn name(&self) -> &'static str;
+    /// As [`Driver::joins_namespaces`](super::Driver::joins_namespaces).
+    fn joins_namespaces(&self) -> bool {
+        false
+    }
+    /// The user of a task whose job names none; `None`: the agent's.
+    fn default_user(&self) -> Option<&'static str> {
+        None
+    }
+    /// Where a task in a root directory of its own sees what is its own; `None`: where the host has it.
+    fn seen(&self) -> Option<SeenDirs> {
+        None
+    }
+    /// Whether these are orders of this driver.
+    fn is_of(&self, orders: &Orders) -> bool;
+    /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
+    fn work(&self, task: &Task) -> Result<Work, DriverError>;
+    /// How it is on this host, as long as supervisors can be watched.
+    fn fingerprint(&self, shared: &Shared) -> Fingerprint;
+    /// Orders that would start a process as the agent's own: with what is this driver's. Blocks for as long as a disk does.
+    fn complete(&self, _request: &StartRequest, _orders: &mut Orders) -> Result<(), DriverError> {
+        Ok(())
+    }
+}
 
+/// What one driver's attempts have in common.
 pub struct Shared {
+    pub kind: Box<dyn ProcessDriver>,
+    pub pool: Arc<SupervisorPool>,
     pub sampling: Arc<Sampling>,
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
-    pub spawner: Spawner,
     /// The soft limit on descriptors that tasks get.
     pub descriptors: Option<u64>,
     /// Why tasks here have no cgroup of their own.
     pub no_cgroups: Option<String>,
-    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
-    /// neither keeps the other waiting.
-    pub kills: Places,
-    pub removals: Places,
-    /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
-    pub watches: Arc<Semaphore>,
-    /// Told when the last of them is taken.
-    pub full: Notify,
 }
 
 impl Shared {
-    pub fn new(context: &DriverContext) -> Shared {
+    pub fn new(context: &DriverContext, kind: Box<dyn ProcessDriver>) -> Shared {
         Shared {
+            kind,
+            pool: Arc::clone(&context.supervisors),
             sampling: Arc::clone(&context.sampling),
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),
-            spawner: Spawner::new(context.supervisor.clone(), context.supervisors.clone()),
             descriptors: context.descriptors,
             no_cgroups: context.no_cgroups.clone(),
-            kills: Places::new(AT_ONCE),
-            removals: Places::new(AT_ONCE),
-            watches: Arc::new(Semaphore::new(context.watches)),
-            full: Notify::new(),
         }
-    }
-
-    /// A place for one supervisor more. `None`: no descriptor is left for it.
-    pub fn watch(&self) -> Option<OwnedSemaphorePermit> {
-        let place = Arc::clone(&self.watches).try_acquire_owned().ok();
-        if self.watches.available_permits() == 0 {
-            self.full.notify_one();
-        }
-        place
     }
 
     pub fn reader(&self, handle: &TaskHandle, supervisor: ProcessId, found: bool) -> Arc<TaskReader> {

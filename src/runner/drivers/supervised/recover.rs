@@ -128,7 +128,7 @@ fn alive(
     supervisor: Process,
     unnamed: Option<Record>,
 ) -> Result<Found, DriverError> {
-    let watch = shared.watch().ok_or_else(no_watch)?;
+    let watch = shared.pool.watch().ok_or_else(no_watch)?;
     Ok(Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed, watch })))
 }
 

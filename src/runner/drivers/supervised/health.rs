@@ -1,58 +1,50 @@
-//! What this driver says of itself: well, as long as it can watch one supervisor more.
+//! What such a driver says of itself: as it is, as long as one supervisor more can be watched.
 
 use std::sync::Arc;
+
+use tokio::sync::watch;
 
 use super::shared::Shared;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 
 pub struct Reports {
     shared: Arc<Shared>,
+    full: watch::Receiver<()>,
     /// `None`: nothing was said yet.
     said: Option<Health>,
 }
 
 impl Reports {
     pub fn begin(shared: &Arc<Shared>) -> Box<dyn Fingerprints> {
-        Box::new(Reports { shared: Arc::clone(shared), said: None })
+        Box::new(Reports { full: shared.pool.when_full(), shared: Arc::clone(shared), said: None })
     }
 
-    fn health(&self) -> Health {
-        if self.shared.watches.available_permits() > 0 { Health::Healthy } else { Health::Unhealthy }
-    }
-
-    fn report(&self, health: Health) -> Fingerprint {
-        let mode = self.shared.sampling.layout.mode().as_str();
-        let (cgroups, well) = match &self.shared.no_cgroups {
-            Some(why) => {
-                ("none", format!("no cgroups ({why}): tasks are plain processes, their limits are not enforced"))
-            }
-            None => (mode, format!("each task in a cgroup of its own ({mode})")),
-        };
-        let said = match health {
-            Health::Healthy => well,
-            Health::Unhealthy | Health::Undetected => {
-                "no descriptor is left to watch one task more: raise LimitNOFILE, or wait until one ends".to_owned()
-            }
-        };
-        let attributes = [("cgroups".to_owned(), cgroups.to_owned())].into();
-        Fingerprint { attributes, ..Fingerprint::of(health, said) }
+    fn now(&self) -> Fingerprint {
+        let here = self.shared.kind.fingerprint(&self.shared);
+        if here.health != Health::Healthy || !self.shared.pool.is_full() {
+            return here;
+        }
+        let full = "no descriptor is left to watch one task more: raise LimitNOFILE, or wait until one ends";
+        Fingerprint { attributes: here.attributes, ..Fingerprint::of(Health::Unhealthy, full) }
     }
 }
 
 impl Fingerprints for Reports {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
-            while self.said == Some(self.health()) {
-                match self.said {
+            loop {
+                let report = self.now();
+                if self.said != Some(report.health) {
+                    self.said = Some(report.health);
+                    return Some(report);
+                }
+                match self.shared.pool.is_full() {
+                    // Ends: when a task has ended, or with the agent.
+                    true => self.shared.pool.free().await,
                     // Ends: when the last place is taken, or with the agent.
-                    Some(Health::Healthy) => self.shared.full.notified().await,
-                    // Ends: when a task has ended, or with the agent. The place itself is left to tasks.
-                    _ => drop(self.shared.watches.acquire().await),
+                    false => self.full.changed().await.ok()?,
                 }
             }
-            let health = self.health();
-            self.said = Some(health);
-            Some(self.report(health))
         })
     }
 }
@@ -68,36 +60,37 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::model::id::BootId;
     use crate::runner::drivers::DriverContext;
+    use crate::runner::drivers::raw_exec::RawExec;
+    use crate::runner::drivers::supervised::SupervisorPool;
 
     #[tokio::test(start_paused = true)]
     async fn it_is_unhealthy_while_no_descriptor_is_left_and_says_so_with_each_change() {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        let shared = Arc::new(Shared::new(&DriverContext {
+        let context = DriverContext {
             sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
-            supervisor: "/nowhere".into(),
-            supervisors: None,
+            supervisors: SupervisorPool::new("/nowhere".into(), None, 2),
             descriptors: None,
-            watches: 2,
             no_cgroups: Some("there are none".to_owned()),
             settings: Default::default(),
-        }));
+        };
+        let shared = Arc::new(Shared::new(&context, Box::new(RawExec)));
         let mut reports = Reports::begin(&shared);
         let first = reports.next().await.unwrap();
         assert_eq!((first.health, first.attributes["cgroups"].as_str()), (Health::Healthy, "none"));
         assert!(first.description.starts_with("no cgroups (there are none)"));
         for _ in 0..3 {
-            let (one, two) = (shared.watch().unwrap(), shared.watch().unwrap());
-            assert!(shared.watch().is_none());
+            let (one, two) = (shared.pool.watch().unwrap(), shared.pool.watch().unwrap());
+            assert!(shared.pool.watch().is_none());
             let full = reports.next().await.unwrap();
             assert!(full.health == Health::Unhealthy && full.description.contains("LimitNOFILE"), "{full:?}");
             assert!(tokio::time::timeout(Duration::from_secs(3600), reports.next()).await.is_err(), "no news");
             drop(one);
             assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
             // Full and free again before anybody looks is no news either.
-            drop(shared.watch().unwrap());
+            drop(shared.pool.watch().unwrap());
             assert!(tokio::time::timeout(Duration::from_secs(3600), reports.next()).await.is_err(), "no news");
             drop(two);
         }

@@ -11,7 +11,6 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
-use super::config::Config;
 use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
@@ -55,8 +54,8 @@ fn run_dir_error(what: &str, run_dir: &Path) -> impl FnOnce(io::Error) -> Driver
 /// Blocks for some milliseconds.
 pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Result<Begun, DriverError> {
     let task = &request.task;
-    let config = Config::of(task)?;
-    let account = match &task.user {
+    let work = shared.kind.work(task)?;
+    let account = match task.user.as_deref().or(shared.kind.default_user()) {
         Some(user) => Some(process::account(user).map_err(|e| {
             let passing = matches!(e, process::UserError::Lookup { .. });
             start_error(chain(&e), passing)
@@ -74,16 +73,20 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     // Of most tasks nothing is denied: they have no place in that hierarchy.
     let denied = device_numbers(&request.denied_nodes);
     let cgroup = cgroup.map(|cgroup| if denied.is_empty() { cgroup } else { cgroup.with_devices(layout) });
-    let orders = Orders {
+    let cgroup = cgroup.map(|cgroup| match task.resources.core_ids.is_empty() {
+        true => cgroup,
+        false => cgroup.with_cpuset(layout),
+    });
+    let mut orders = Orders {
         version: orders::VERSION,
         boot_id: shared.boot_id.clone(),
-        command: config.command.clone(),
-        args: config.args.clone(),
+        command: work.command,
+        args: work.args,
         env: request.env.iter().map(|(name, value)| (name.clone(), value.clone())).collect(),
-        directory: config.work_dir.as_ref().map_or(request.dirs.task.clone(), |dir| request.dirs.task.join(dir)),
+        directory: work.work_dir.as_ref().map_or(request.dirs.task.clone(), |dir| request.dirs.task.join(dir)),
         task_dir: request.dirs.task.clone(),
         account,
-        limits: ulimit::with_descriptors(config.ulimit.clone(), shared.descriptors),
+        limits: ulimit::with_descriptors(work.limits.ulimit.clone(), shared.descriptors),
         logs: (!task.logs.disabled).then(|| LogOrders {
             directory: request.dirs.logs.clone(),
             task: task.name.as_str().to_owned(),
@@ -97,16 +100,19 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
             None => Vec::new(),
         },
         cgroup: cgroup.clone(),
+        sandbox: None,
     };
+    shared.kind.complete(request, &mut orders)?;
     if cgroup.is_none() {
-        let unlimited = config.wants_cgroup(task);
+        let unlimited = work.limits.wants_cgroup(task);
         if !unlimited.is_empty() {
             tracing::warn!(alloc_id = %request.alloc_id, task = %task.name, ?unlimited, "not enforced: no cgroups here");
         }
     }
-    let limits = config.limits(task, &request.dirs.task)?;
+    let limits = work.limits.limits(task, &request.dirs.task)?;
     // Before anything is made: what cannot be watched is not started.
-    let watch = shared.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
+    let watch =
+        shared.pool.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
     let begun = place(cgroup.as_ref(), &limits, &denied)
         .and_then(|()| spawn(shared, &orders, &handle.run_dir, cgroup.as_ref()));
     match begun {
@@ -163,7 +169,7 @@ fn spawn(
     let no_pipe = |e: rustix::io::Errno| start_error(format!("cannot make a pipe: {}", io::Error::from(e)), true);
     let (report, theirs) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC).map_err(no_pipe)?;
     let streams = [record.into_descriptor(), theirs, errors.into()];
-    let spawner = &shared.spawner;
+    let spawner = &shared.pool.spawner;
     let spawned = spawner.spawn(run_dir, &streams);
     // From here on whoever holds the lock is a supervisor.
     drop(streams);

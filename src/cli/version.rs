@@ -1,0 +1,33 @@
+//! `allostat version`
+
+use super::Session;
+use super::exit::{CliResult, Exit};
+use super::output::pairs;
+
+/// Print the version, the commit that it was built from and the platform
+#[derive(Debug, clap::Args)]
+pub struct Version {
+    /// As one JSON object
+    #[arg(long)]
+    json: bool,
+}
+
+/// Set where a package is built.
+const COMMIT: Option<&str> = option_env!("ALLOSTAT_COMMIT");
+
+impl Version {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let version = env!("CARGO_PKG_VERSION");
+        let platform = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
+        if self.json {
+            let commit = COMMIT.map(|commit| ("commit", commit));
+            let all = [("version", version), ("platform", &platform)].into_iter().chain(commit);
+            session.json(&all.collect::<std::collections::BTreeMap<_, _>>())?;
+            return Ok(Exit::Done);
+        }
+        let commit = COMMIT.unwrap_or("unknown").to_owned();
+        let rows = [("version", version.to_owned()), ("commit", commit), ("platform", platform)];
+        write!(session.out, "{}", pairs(&rows, session.paint))?;
+        Ok(Exit::Done)
+    }
+}

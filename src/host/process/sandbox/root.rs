@@ -1,0 +1,206 @@
+//! Builds the root directory of a task, in a mount namespace of its own.
+//!
+//! First the directory becomes the root; then everything is mounted into it from the old one, where the working directory still is;
+//! then the old one is let go. So whatever an earlier attempt has left in the directory, a link in it leads nowhere else.
+
+use std::ffi::{CStr, CString};
+use std::io;
+
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
+use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+
+/// What to build, made before the fork.
+#[derive(Debug)]
+pub struct RootPlan {
+    /// Of the host.
+    pub directory: CString,
+    /// By `pivot_root`; else it is moved over the root, which works where the root is a RAM disk.
+    pub pivots: bool,
+    /// Whether what is mounted below a directory comes with it: where the kernel can close all of it at once.
+    pub whole_trees: bool,
+    pub steps: Vec<RootStep>,
+}
+
+/// Paths inside are absolute; sources have no slash in front: they begin in the host's root.
+#[derive(Debug)]
+pub enum RootStep {
+    Directory {
+        path: CString,
+        mode: u32,
+    },
+    Mode {
+        path: CString,
+        mode: u32,
+    },
+    /// An empty one, to mount over.
+    File(CString),
+    Link {
+        to: CString,
+        path: CString,
+    },
+    Bind {
+        source: CString,
+        path: CString,
+        read_only: bool,
+    },
+    /// A node of a device stays one.
+    Node {
+        source: CString,
+        path: CString,
+    },
+    /// What is there already, closed to writers.
+    Close(CString),
+    Mount {
+        kind: CString,
+        path: CString,
+        flags: MountFlags,
+        data: CString,
+    },
+    /// What was filled and is not to change any more. Nodes in it can be opened as before.
+    Seal(CString),
+}
+
+impl RootStep {
+    /// For messages, behind "cannot".
+    pub fn attempt(&self) -> String {
+        let text = |path: &CStr| path.to_string_lossy().into_owned();
+        match self {
+            RootStep::Directory { path, .. } => format!("make the directory {}", text(path)),
+            RootStep::Mode { path, mode } => format!("give {} the mode {mode:04o}", text(path)),
+            RootStep::File(path) => format!("make the file {}", text(path)),
+            RootStep::Link { to, path } => format!("make the link {} to {}", text(path), text(to)),
+            RootStep::Bind { source, path, .. } | RootStep::Node { source, path } => {
+                format!("mount /{} of the host as {}", text(source), text(path))
+            }
+            RootStep::Close(path) | RootStep::Seal(path) => format!("make {} read-only", text(path)),
+            RootStep::Mount { kind, path, .. } => format!("mount {} on {}", text(kind), text(path)),
+        }
+    }
+}
+
+/// Whether this kernel closes a tree of mounts at once (5.12). Source: mount_setattr(2).
+pub fn binds_whole_trees() -> bool {
+    let none = MountAttributes { set: 0, clear: 0, propagation: 0, userns: 0 };
+    // It finds no such directory, unless it does not know the call.
+    matches!(none.apply(c""), Err(Errno::NOENT | Errno::INVAL))
+}
+
+impl RootPlan {
+    /// In the child. Errors: the index of the step, or `None` for the root itself.
+    pub(super) fn build(&self) -> Result<(), (Option<usize>, Errno)> {
+        self.enter().map_err(|errno| (None, errno))?;
+        for (index, step) in self.steps.iter().enumerate() {
+            self.take(step).map_err(|errno| (Some(index), errno))?;
+        }
+        self.leave().map_err(|errno| (None, errno))
+    }
+
+    fn enter(&self) -> Result<(), Errno> {
+        let private = MountPropagationFlags::PRIVATE | MountPropagationFlags::REC;
+        rustix::mount::mount_change(c"/", private)?;
+        rustix::mount::mount_bind_recursive(self.directory.as_c_str(), self.directory.as_c_str())?;
+        let old = rustix::fs::open(c"/", OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::process::chdir(self.directory.as_c_str())?;
+        self.restrict(c".", MountFlags::empty())?;
+        if self.pivots {
+            rustix::process::pivot_root(c".", c".")?;
+        } else {
+            rustix::mount::mount_move(c".", c"/")?;
+            rustix::process::chroot(c".")?;
+        }
+        rustix::process::fchdir(&old)
+    }
+
+    fn leave(&self) -> Result<(), Errno> {
+        if self.pivots {
+            rustix::mount::unmount(c".", UnmountFlags::DETACH)?;
+        }
+        rustix::process::chdir(c"/")
+    }
+
+    /// Nothing in it is a device, nor does it give anybody rights.
+    fn restrict(&self, path: &CStr, also: MountFlags) -> Result<(), Errno> {
+        let flags = MountFlags::NOSUID | MountFlags::NODEV | also;
+        if self.whole_trees {
+            let set = u64::from(flags.bits());
+            MountAttributes { set, clear: 0, propagation: 0, userns: 0 }.apply(path)
+        } else {
+            rustix::mount::mount_remount(path, flags | MountFlags::BIND, c"")
+        }
+    }
+
+    fn take(&self, step: &RootStep) -> Result<(), Errno> {
+        match step {
+            RootStep::Directory { path, mode } => {
+                match rustix::fs::mkdir(path.as_c_str(), Mode::from_raw_mode(*mode)) {
+                    Err(Errno::EXIST) => Ok(()),
+                    made => made,
+                }
+            }
+            RootStep::Mode { path, mode } => rustix::fs::chmod(path.as_c_str(), Mode::from_raw_mode(*mode)),
+            RootStep::File(path) => {
+                let flags = OFlags::CREATE | OFlags::WRONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
+                match rustix::fs::open(path.as_c_str(), flags | OFlags::EXCL, Mode::from_raw_mode(0o644)) {
+                    Ok(_) | Err(Errno::EXIST) => Ok(()),
+                    Err(e) => Err(e),
+                }
+            }
+            RootStep::Link { to, path } => match rustix::fs::symlink(to.as_c_str(), path.as_c_str()) {
+                Err(Errno::EXIST) => Ok(()),
+                made => made,
+            },
+            RootStep::Bind { source, path, read_only } => {
+                let (source, path) = (source.as_c_str(), path.as_c_str());
+                if self.whole_trees {
+                    rustix::mount::mount_bind_recursive(source, path)?;
+                } else {
+                    rustix::mount::mount_bind(source, path)?;
+                }
+                self.restrict(path, if *read_only { MountFlags::RDONLY } else { MountFlags::empty() })
+            }
+            RootStep::Node { source, path } => rustix::mount::mount_bind(source.as_c_str(), path.as_c_str()),
+            RootStep::Close(path) => {
+                rustix::mount::mount_bind(path.as_c_str(), path.as_c_str())?;
+                self.restrict(path, MountFlags::RDONLY | MountFlags::NOEXEC)
+            }
+            RootStep::Mount { kind, path, flags, data } => {
+                let data = Some(data.as_c_str());
+                rustix::mount::mount(kind.as_c_str(), path.as_c_str(), kind.as_c_str(), *flags, data)
+            }
+            RootStep::Seal(path) => {
+                let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+                rustix::mount::mount_remount(path.as_c_str(), flags, c"")
+            }
+        }
+    }
+}
+
+/// `struct mount_attr`. The bits of read-only, nosuid, nodev and noexec are those of mount(2).
+#[repr(C)]
+struct MountAttributes {
+    set: u64,
+    clear: u64,
+    propagation: u64,
+    userns: u64,
+}
+
+impl MountAttributes {
+    fn apply(&self, path: &CStr) -> Result<(), Errno> {
+        // SAFETY: a path and a structure that outlive the call, with its size.
+        let answer = unsafe {
+            libc::syscall(
+                libc::SYS_mount_setattr,
+                libc::AT_FDCWD,
+                path.as_ptr(),
+                libc::AT_RECURSIVE,
+                std::ptr::from_ref(self),
+                size_of::<MountAttributes>(),
+            )
+        };
+        if answer == 0 {
+            return Ok(());
+        }
+        Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO))
+    }
+}

@@ -1,0 +1,234 @@
+//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host does
+//! little of what they say, which a warning says; what Nomad refuses of them is refused.
+
+use std::time::Duration;
+
+use super::build::Builder;
+use super::diagnostic::{Span, quote};
+use super::fields::{At, Fields, Stanza};
+use super::quantity::format_duration;
+use super::reschedule::{DelayFunction, OfJob, Reschedule};
+use super::tree::Body;
+use super::{limits, words};
+use crate::model::job::JobKind;
+
+const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
+
+impl Builder<'_> {
+    /// Of a job.
+    pub(super) fn rollout_of_job(&self, job: &Fields<'_>, kind: JobKind) -> OfJob {
+        self.update(job, kind);
+        self.migrate(job, kind);
+        self.spreads(job, kind);
+        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()) }
+    }
+
+    /// Of a group.
+    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) {
+        self.update(group, kind);
+        self.migrate(group, kind);
+        self.spreads(group, kind);
+        self.reschedule(group, kind, of_job);
+        self.disconnect(group);
+    }
+
+    /// Opens a stanza: its fields and where it begins.
+    fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
+        let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
+        Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
+    }
+
+    fn update(&self, outer: &Fields<'_>, kind: JobKind) {
+        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return };
+        let max_parallel = fields.integer("max_parallel", COUNTS);
+        let canary = fields.integer("canary", COUNTS);
+        let promotes = fields.bool("auto_promote");
+        fields.bool("auto_revert");
+        let stagger = fields.duration("stagger");
+        health_check(&fields, &["checks", "task_states", "manual"]);
+        let healthy = duration(&fields, "min_healthy_time", 10);
+        let deadline = duration(&fields, "healthy_deadline", 5 * 60);
+        let progress = duration(&fields, "progress_deadline", 10 * 60);
+        if !kind.is_service() {
+            let message =
+                format!("a job of type `{}` takes no `update`: its allocs run until they are done", kind.as_str());
+            return outer.error(key, "update", message, None);
+        }
+        if max_parallel.is_some_and(|at| at.value == 0) {
+            // Nomad's word for none.
+            return;
+        }
+        if let Some(at) = promotes.filter(|at| at.value && canary.as_ref().is_none_or(|canary| canary.value == 0)) {
+            fields.error(&at.span, "auto_promote", "`auto_promote` needs a `canary` above 0", None);
+        }
+        if let Some(at) = stagger.filter(|at| at.value.is_zero()) {
+            fields.error(&at.span, "stagger", "`stagger` must be above 0", None);
+        }
+        let place =
+            |of: [&At<Duration>; 2]| of.into_iter().map(|at| &at.span).find(|s| !s.is_empty()).unwrap_or(key).clone();
+        if healthy.value >= deadline.value {
+            let message = unordered("min_healthy_time", &healthy, "healthy_deadline", &deadline);
+            fields.error(&place([&healthy, &deadline]), "min_healthy_time", message, None);
+        } else if !progress.value.is_zero() && deadline.value >= progress.value {
+            let message = unordered("healthy_deadline", &deadline, "progress_deadline", &progress);
+            fields.error(&place([&progress, &deadline]), "healthy_deadline", message, None);
+        }
+    }
+
+    fn migrate(&self, outer: &Fields<'_>, kind: JobKind) {
+        let Some((fields, key)) = self.inner(outer, &words::MIGRATE) else { return };
+        fields.integer("max_parallel", COUNTS);
+        health_check(&fields, &["checks", "task_states"]);
+        let healthy = duration(&fields, "min_healthy_time", 10);
+        let deadline = duration(&fields, "healthy_deadline", 5 * 60);
+        if kind != JobKind::Service {
+            let message = format!("a job of type `{}` takes no `migrate`", kind.as_str());
+            outer.error(key, "migrate", message, None);
+        } else if healthy.value > deadline.value {
+            let message = unordered("min_healthy_time", &healthy, "healthy_deadline", &deadline);
+            fields.error(key, "min_healthy_time", message, None);
+        }
+    }
+
+    /// The last stanza's fields over those of the job.
+    fn reschedule(&self, outer: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<Reschedule> {
+        let (fields, key) = self.inner(outer, &words::RESCHEDULE)?;
+        let functions = [
+            ("constant", DelayFunction::Constant),
+            ("exponential", DelayFunction::Exponential),
+            ("fibonacci", DelayFunction::Fibonacci),
+        ];
+        let own = Reschedule {
+            attempts: fields.integer("attempts", 0..=limits::RESTART_ATTEMPTS).map(|at| at.value),
+            interval: fields.duration("interval").map(|at| at.value),
+            delay: fields.duration("delay").map(|at| at.value),
+            function: fields.choice("delay_function", &functions).map(|at| at.value),
+            max_delay: fields.duration("max_delay").map(|at| at.value),
+            unlimited: fields.bool("unlimited").map(|at| at.value),
+        };
+        if kind == JobKind::System {
+            let message = "a job of type `system` takes no `reschedule`: its alloc has one node";
+            outer.error(key, "reschedule", message, None);
+            return None;
+        }
+        let merged = own.or(of_job.reschedule.unwrap_or_default());
+        if let Err(message) = merged.check(kind) {
+            fields.error(key, "reschedule", message, None);
+        }
+        Some(merged)
+    }
+
+    fn spreads(&self, outer: &Fields<'_>, kind: JobKind) {
+        for (key, body) in outer.stanzas("spread") {
+            if kind == JobKind::System {
+                let message = "a job of type `system` takes no `spread`: it has one alloc on each node";
+                outer.error(key, "spread", message, None);
+            }
+            self.spread(key, body, outer);
+        }
+    }
+
+    fn spread(&self, key: &Span, body: &Body, outer: &Fields<'_>) {
+        let fields = self.open(body, &words::SPREAD, outer.path_of("spread"));
+        fields.template("attribute");
+        if fields.entry("attribute").is_none() {
+            let advice = Some("add attribute = \"${node.datacenter}\"".to_owned());
+            fields.error(key, "attribute", "the `spread` has no `attribute`", advice);
+        }
+        fields.integer("weight", 1..=100);
+        let mut sum = 0;
+        for target in fields.named("target") {
+            let inner = self.open(target.body, &words::TARGET, format!("{}.{}", fields.path_of("target"), target.name));
+            inner.text("value");
+            sum += inner.integer("percent", 0..=100).map_or(0, |at| at.value);
+        }
+        if sum > 100 {
+            let message = format!("the percentages of the targets add up to {sum}: at most 100");
+            fields.error(key, "target", message, None);
+        }
+    }
+
+    /// Of a group: the least count, which is its count where it names none.
+    pub(super) fn scaling(&self, group: &Fields<'_>, count: Option<&At<u64>>) -> Option<u64> {
+        let (fields, key) = self.inner(group, &words::SCALING)?;
+        let (min, max) = self.scaling_bounds(&fields, key);
+        if let Some(at) = fields.text("type").filter(|at| at.value != "horizontal") {
+            let message = format!("a group is scaled by `horizontal`, not by {}", quote(&at.value));
+            fields.error(&at.span, "type", message, None);
+        }
+        let count = count.map(|at| at.value).or(min)?;
+        if min.is_some_and(|min| count < min) || max.is_some_and(|max| count > max) {
+            let (min, max) = (min.unwrap_or(count), max.unwrap_or(count));
+            let message = format!("the `count` of the group, {count}, is not between `min` {min} and `max` {max}");
+            fields.error(key, "scaling", message, None);
+        }
+        Some(count)
+    }
+
+    fn scaling_bounds(&self, fields: &Fields<'_>, key: &Span) -> (Option<u64>, Option<u64>) {
+        fields.bool("enabled");
+        let bounds = ["min", "max"].map(|word| fields.integer(word, 0..=u64::from(u32::MAX)).map(|at| at.value));
+        if fields.entry("max").is_none() {
+            fields.error(key, "max", "the `scaling` has no `max`", Some("add max = ...".to_owned()));
+        }
+        if let [Some(min), Some(max)] = bounds
+            && max < min
+        {
+            fields.error(key, "max", format!("`max` ({max}) is less than `min` ({min})"), None);
+        }
+        let [min, max] = bounds;
+        (min, max)
+    }
+
+    /// Of a task: `cpu` and `mem`.
+    pub(super) fn task_scaling(&self, task: &Fields<'_>) {
+        for one in task.named("scaling") {
+            if !matches!(one.name, "cpu" | "mem") {
+                let message = format!("a task is scaled by `cpu` or `mem`, not by {}", quote(one.name));
+                task.error(one.name_span, "scaling", message, None);
+            }
+            let fields = self.open(one.body, &words::SCALING, format!("{}.{}", task.path_of("scaling"), one.name));
+            self.scaling_bounds(&fields, one.name_span);
+        }
+    }
+
+    fn disconnect(&self, group: &Fields<'_>) {
+        for word in ["max_client_disconnect", "stop_after_client_disconnect"] {
+            group.duration(word);
+        }
+        group.bool("prevent_reschedule_on_lost");
+        let Some((fields, key)) = self.inner(group, &words::DISCONNECT) else { return };
+        let lost = fields.duration("lost_after");
+        let stops = fields.duration("stop_on_client_after");
+        fields.bool("replace");
+        let reconcile = ["keep_original", "keep_replacement", "best_score", "longest_running"].map(|word| (word, ()));
+        fields.choice("reconcile", &reconcile);
+        if let (Some(lost), Some(stops)) = (&lost, &stops)
+            && !lost.value.is_zero()
+            && !stops.value.is_zero()
+        {
+            let message = "`lost_after` and `stop_on_client_after` exclude each other";
+            fields.error(&stops.span, "stop_on_client_after", message, None);
+        }
+        let older = ["max_client_disconnect", "stop_after_client_disconnect", "prevent_reschedule_on_lost"];
+        if let Some(word) = older.into_iter().find(|word| group.entry(word).is_some()) {
+            let message = format!("{} and `disconnect` exclude each other", quote(word));
+            group.error(key, "disconnect", message, Some("keep `disconnect`".to_owned()));
+        }
+    }
+}
+
+fn health_check(fields: &Fields<'_>, words: &[&'static str]) {
+    let words: Vec<(&str, ())> = words.iter().map(|word| (*word, ())).collect();
+    fields.choice("health_check", &words);
+}
+
+/// Where it is not given, so many seconds, with an empty place.
+fn duration(fields: &Fields<'_>, word: &str, default_secs: u64) -> At<Duration> {
+    fields.duration(word).unwrap_or(At { value: Duration::from_secs(default_secs), span: 0..0 })
+}
+
+fn unordered(less: &str, small: &At<Duration>, more: &str, large: &At<Duration>) -> String {
+    let (small, large) = (format_duration(small.value), format_duration(large.value));
+    format!("`{less}` ({small}) must be less than `{more}` ({large})")
+}

@@ -1,0 +1,89 @@
+//! Advice for text that is no HCL: what people who know other languages write, and what the same means here.
+
+use super::unclosed;
+
+/// What follows `%{` in HCL.
+const DIRECTIVES: [&str; 5] = ["if", "else", "endif", "for", "endfor"];
+
+/// What is probably meant at `offset`, where the parser stopped.
+pub(super) fn advice(text: &str, offset: usize) -> Option<String> {
+    let line = text.get(..offset).map_or("", |before| before.rsplit('\n').next().unwrap_or(before));
+    let rest = text.get(offset..).unwrap_or("");
+    let (ahead, more) = rest.split_once('\n').unwrap_or((rest, ""));
+    let ahead = if more.is_empty() { ahead } else { ahead.strip_suffix('\r').unwrap_or(ahead) };
+    let whole = format!("{line}{ahead}");
+    let advice = if line.contains('\r') || ahead.contains('\r') {
+        "lines end with a carriage return alone: save the file with Unix line ends"
+    } else if let Some(template) = unrendered(&whole) {
+        template
+    } else if in_interpolation(line) {
+        "for a `${...}` of the shell write `$${...}`"
+    } else if has_foreign_percent(rest) && (line.contains("<<") || ahead.contains("<<") || whole.contains("%{")) {
+        "`%{` begins a directive of HCL: for the two characters themselves write `%%{`"
+    } else if rest.starts_with(':') {
+        "write `key = value`"
+    } else if line.trim_start().is_empty() && rest.starts_with('"') {
+        "a key stands without quotes: `key = value`"
+    } else if rest.starts_with(',') {
+        "in a stanza each `key = value` stands on its own line, without a comma"
+    } else if rest.starts_with('\'') {
+        "texts stand in double quotes"
+    } else if unclosed::in_one_line_stanza(text, offset) {
+        "a stanza in one line holds one `key = value` at most: put each of its parts on a line of its own"
+    } else {
+        return None;
+    };
+    Some(advice.to_owned())
+}
+
+/// A file that another program is to render first.
+fn unrendered(line: &str) -> Option<&'static str> {
+    let starts_value = |marker: &str| line.split_once(marker).is_some_and(|(before, _)| !before.contains('"'));
+    if starts_value("[[") && line.contains("]]") {
+        Some("`[[ ... ]]` belongs to a template of Nomad Pack or Levant: render it first")
+    } else if starts_value("{{") {
+        Some("`{{ ... }}` belongs to a template: render it first")
+    } else {
+        None
+    }
+}
+
+/// A `${` is open: HCL reads an expression there.
+fn in_interpolation(line: &str) -> bool {
+    line.rfind("${").is_some_and(|open| !line[open..].contains('}') && !line[..open].ends_with('$'))
+}
+
+/// A `%{` that begins no directive.
+fn has_foreign_percent(text: &str) -> bool {
+    text.match_indices("%{").any(|(at, _)| {
+        let word = text[at + 2..].trim_start_matches(['~', ' ']);
+        let word: String = word.chars().take_while(char::is_ascii_alphabetic).collect();
+        !text[..at].ends_with('%') && !DIRECTIVES.contains(&word.as_str())
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shells_and_renderers_are_recognised() {
+        let shell = "for a `${...}` of the shell write `$${...}`";
+        let percent = "`%{` begins a directive of HCL: for the two characters themselves write `%%{`";
+        for (text, at, expected) in [
+            ("a = \"${TAG:-latest}\"", ":-", Some(shell)),
+            ("a = <<E\ncurl -w \"%{http_code}\"\nE", "<<", Some(percent)),
+            ("a = <<E\n%{ if x }b%{ endif }\nE", "<<", None),
+            ("a = <<E\n100%%{b}\nE", "<<", None),
+            (
+                "job [[ .name | quote ]] {",
+                "[[",
+                Some("`[[ ... ]]` belongs to a template of Nomad Pack or Levant: render it first"),
+            ),
+            ("count = {{ count }}", "{{", Some("`{{ ... }}` belongs to a template: render it first")),
+            ("a: 1", ":", Some("write `key = value`")),
+        ] {
+            assert_eq!(advice(text, text.find(at).unwrap()).as_deref(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! Whether an alloc has its place: its constraints hold, and what it reserves for itself is its own. Until then nothing of it starts.
+
+use std::sync::Arc;
+
+use super::{Alloc, Inner};
+use crate::model::event::EventKind;
+use crate::model::placement::{NotPlaced, PlacementReason, joined};
+use crate::runner::decide::placement::{cores_of, unplaced};
+
+/// What is known of its place.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub(super) enum PlaceState {
+    /// It was not asked yet, in this life of the agent.
+    #[default]
+    Unknown,
+    Placed,
+    Not(Vec<NotPlaced>),
+}
+
+impl PlaceState {
+    pub fn reasons(&self) -> &[NotPlaced] {
+        match self {
+            PlaceState::Not(reasons) => reasons,
+            PlaceState::Unknown | PlaceState::Placed => &[],
+        }
+    }
+}
+
+impl Inner {
+    /// One that has begun keeps its place.
+    fn keeps_its_place(&self) -> bool {
+        self.anything_ran() || self.cells.iter().any(|cell| cell.record.handle.is_some())
+    }
+}
+
+impl Alloc {
+    pub fn is_placed(&self) -> bool {
+        self.lock().place == PlaceState::Placed
+    }
+
+    /// Asks for its place; whether it has it. What keeps it from that is shown, once of each reason.
+    pub async fn place(self: &Arc<Self>) -> bool {
+        let keeps = self.lock().keeps_its_place();
+        let mut reasons = match keeps {
+            true => Vec::new(),
+            false => unplaced(&self.job, self.group(), self.index, &self.ctx.placement_node()),
+        };
+        if reasons.is_empty() && cores_of(self.group()) > 0 {
+            reasons.extend(self.reserve_cores().await.err());
+        }
+        self.is_at(reasons)
+    }
+
+    /// Durable before it is placed: no other alloc gets them, whenever the agent dies.
+    async fn reserve_cores(&self) -> Result<(), NotPlaced> {
+        let cores = self.ctx.cores.reserve(&self.id, self.group())?;
+        let record = {
+            let mut inner = self.lock();
+            if inner.record.cores == cores {
+                return Ok(());
+            }
+            inner.record.cores = cores;
+            let mut batch = crate::store::Batch::default();
+            self.put_alloc(&inner, &mut batch);
+            batch
+        };
+        // Ends: with the disk's answer.
+        self.ctx.journal.commit(record).await.map_err(|error| {
+            self.lock().record.cores = Vec::new();
+            self.ctx.cores.free(&self.id);
+            let message = format!("its cores cannot be recorded: {error}; tried again with the next change");
+            NotPlaced::new(PlacementReason::StateDb, message)
+        })
+    }
+
+    fn is_at(self: &Arc<Self>, reasons: Vec<NotPlaced>) -> bool {
+        let placed = reasons.is_empty();
+        let message = joined(&reasons);
+        let after = if placed { PlaceState::Placed } else { PlaceState::Not(reasons) };
+        let changed = {
+            let mut inner = self.lock();
+            let before = std::mem::replace(&mut inner.place, after);
+            let changed = before != inner.place;
+            // Placed at once, there is nothing to show.
+            if changed && (!placed || matches!(before, PlaceState::Not(_))) {
+                self.publish(&mut inner, None);
+            }
+            changed
+        };
+        if changed && !placed {
+            for at in 0..self.group().tasks.len() {
+                self.edit(at, |edit| edit.event(EventKind::NotPlaced, format!("not placed: {message}"), &[]));
+                self.save_aside(at);
+            }
+        }
+        placed
+    }
+
+    /// Cores that a task has for itself.
+    pub(super) fn cores_of_task(&self, inner: &Inner, at: usize) -> Vec<u32> {
+        inner.record.cores.get(at).cloned().unwrap_or_default()
+    }
+
+    /// After a restart of the agent: what it reserved is its own again, before any other alloc asks.
+    pub fn hold_cores(&self) {
+        let cores = self.lock().record.cores.clone();
+        if !cores.is_empty() && !self.is_terminal() {
+            self.ctx.cores.hold(&self.id, cores);
+        }
+    }
+
+    /// Its tasks are dead, and nothing of them is left. One that begins again asks again.
+    pub fn free_cores(&self) {
+        if self.one_that_may_run().is_some() {
+            return;
+        }
+        let mut inner = self.lock();
+        if !inner.record.cores.is_empty() {
+            inner.place = PlaceState::Unknown;
+            drop(inner);
+            self.ctx.cores.free(&self.id);
+        }
+    }
+}

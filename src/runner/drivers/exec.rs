@@ -1,0 +1,214 @@
+//! Runs programs as `raw_exec` does, each in a root directory, namespaces, capabilities and a seccomp filter of its own.
+//!
+//! | field of `config` | |
+//! |---|---|
+//! | `command`, `args` | what runs, inside: a path, or a name that is looked for in `/local`, `/` and the task's `PATH` |
+//! | `work_dir` | where, inside; `/` is the default |
+//! | `pid_mode`, `ipc_mode` | `private` or `host` |
+//! | `cap_add`, `cap_drop` | capabilities beside or less than the usual ones |
+//!
+//! and those that limit it (`supervised/limits.rs`).
+
+mod config;
+mod settings;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use self::config::Config;
+use self::settings::Settings;
+use super::fields::ConfigFields;
+use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
+use super::{DriverContext, DriverEntry, DriverError, Fingerprint, Health, SeenDirs, StartRequest};
+use crate::host::process::Capabilities;
+use crate::host::seccomp;
+use crate::model::job::Task;
+use crate::supervisor::orders::{Mount, Orders, SandboxOrders};
+
+pub static ENTRY: DriverEntry = DriverEntry {
+    name: settings::NAME,
+    settings: settings::ALL,
+    check: |task| Exec::with(Settings::anywhere()).work(task).map(drop),
+    build: |context| Arc::new(SupervisedDriver::new(context, Exec::new(context))),
+};
+
+/// Nomad's default for this driver.
+const USER: &str = "nobody";
+
+/// What is in the directories of the host that nobody but their owners may read, and a task that overrides permissions could.
+const HIDDEN: [&str; 12] = [
+    "/etc/allostat",
+    "/etc/gshadow",
+    "/etc/gshadow-",
+    "/etc/krb5.keytab",
+    "/etc/shadow",
+    "/etc/shadow-",
+    "/etc/ssh/ssh_host_dsa_key",
+    "/etc/ssh/ssh_host_ecdsa_key",
+    "/etc/ssh/ssh_host_ed25519_key",
+    "/etc/ssh/ssh_host_rsa_key",
+    "/etc/ssl/private",
+    "/etc/sudoers",
+];
+
+#[derive(Debug)]
+pub struct Exec {
+    settings: Settings,
+}
+
+impl Exec {
+    fn new(context: &DriverContext) -> Exec {
+        Exec::with(Settings::of(&context.settings))
+    }
+    fn with(settings: Settings) -> Exec {
+        Exec { settings }
+    }
+
+    fn config(&self, task: &Task) -> Result<(Config, Work), DriverError> {
+        let mut fields = ConfigFields::new(&task.config);
+        let config = Config::of(&mut fields, &self.settings);
+        Ok((config, Work::of(fields, task)?))
+    }
+
+    /// What the task sees of the host, those above first.
+    fn mounts(&self, request: &StartRequest) -> Result<Vec<Mount>, DriverError> {
+        let dirs = &request.dirs;
+        let mut mounts = Vec::new();
+        for (host, inside) in &self.settings.chroot_env {
+            // Each alloc would see all others there.
+            if dirs.task.starts_with(host) {
+                let message = format!(
+                    "exec.chroot_env shows {} to tasks, and the data directory lies in it: {}",
+                    host.display(),
+                    dirs.task.display()
+                );
+                return Err(DriverError::Start { message, recoverable: false });
+            }
+            mounts.push(Mount { host: host.clone(), inside: inside.clone(), read_only: true, needed: false });
+        }
+        let own = seen();
+        let own = [(&dirs.shared, own.shared), (&dirs.local, own.local), (&dirs.secrets, own.secrets)];
+        mounts.extend(own.map(|(host, inside)| Mount { host: host.clone(), inside, read_only: false, needed: true }));
+        mounts.push(Mount { host: dirs.tmp.clone(), inside: "/tmp".into(), read_only: false, needed: true });
+        Ok(mounts)
+    }
+
+    /// Where they are to be seen inside.
+    fn hidden(&self) -> Vec<(PathBuf, PathBuf)> {
+        let seen = |path: &Path| {
+            let (host, inside) = self.settings.chroot_env.iter().rev().find(|(host, _)| path.starts_with(host))?;
+            let rest = path.strip_prefix(host).ok()?;
+            Some((path.to_owned(), if rest.as_os_str().is_empty() { inside.clone() } else { inside.join(rest) }))
+        };
+        HIDDEN.iter().filter_map(|path| seen(Path::new(path))).collect()
+    }
+}
+
+fn seen() -> SeenDirs {
+    SeenDirs { shared: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
+}
+
+impl ProcessDriver for Exec {
+    fn name(&self) -> &'static str {
+        settings::NAME
+    }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
+    fn default_user(&self) -> Option<&'static str> {
+        Some(USER)
+    }
+    fn seen(&self) -> Option<SeenDirs> {
+        Some(seen())
+    }
+    fn is_of(&self, orders: &Orders) -> bool {
+        orders.sandbox.is_some()
+    }
+    fn work(&self, task: &Task) -> Result<Work, DriverError> {
+        self.config(task).map(|(_, work)| work)
+    }
+
+    /// As in Nomad: it needs root and cgroups.
+    fn fingerprint(&self, shared: &Shared) -> Fingerprint {
+        let undetected = |why: String| Fingerprint::of(Health::Undetected, why);
+        if !rustix::process::geteuid().is_root() {
+            return undetected(
+                "needs an agent that root runs: only root makes namespaces and root directories".to_owned(),
+            );
+        }
+        let needed = settings::NEEDED.iter().filter_map(|name| Capabilities::named(name)).collect::<Capabilities>();
+        let missing = needed.without(Capabilities::own().unwrap_or_default());
+        if !missing.is_empty() {
+            return undetected(format!("the agent lacks capabilities: {missing}"));
+        }
+        if let Some(why) = &shared.no_cgroups {
+            return undetected(format!("needs cgroups: {why}"));
+        }
+        let mode = shared.sampling.layout.mode().as_str();
+        let attributes = [("cgroups".to_owned(), mode.to_owned())].into();
+        let well = format!("each task in a root directory, namespaces and a cgroup of its own ({mode})");
+        Fingerprint { attributes, ..Fingerprint::of(Health::Healthy, well) }
+    }
+
+    fn complete(&self, request: &StartRequest, orders: &mut Orders) -> Result<(), DriverError> {
+        let (config, work) = self.config(&request.task)?;
+        let own = Capabilities::own().unwrap_or_default();
+        let capabilities = config.capabilities.common(own);
+        let no_filter = |message| DriverError::Start { message, recoverable: false };
+        orders.directory = Path::new("/").join(work.work_dir.unwrap_or_default());
+        orders.sandbox = Some(SandboxOrders {
+            root: request.dirs.task.clone(),
+            pivots: !self.settings.no_pivot_root,
+            own_pids: config.own_pids,
+            own_ipc: config.own_ipc,
+            network: request.network_namespace.clone(),
+            mounts: self.mounts(request)?,
+            hidden: self.hidden(),
+            devices: Vec::new(),
+            capabilities,
+            filters: seccomp::filters(capabilities).map_err(no_filter)?,
+        });
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::runner::drivers::testing;
+
+    fn exec(settings: &[(&'static str, &str)]) -> Exec {
+        let settings = settings.iter().map(|(key, value)| ((settings::NAME, *key), (*value).to_owned())).collect();
+        Exec::with(Settings::of(&settings))
+    }
+    fn request(dir: &str) -> StartRequest {
+        StartRequest::alone(testing::task(settings::NAME, r#"{"command": "x"}"#), Path::new(dir))
+    }
+
+    #[test]
+    fn the_data_directory_is_not_shown_to_tasks_by_chance() {
+        let error = exec(&[("chroot_env", "/bin,/srv")]).mounts(&request("/srv/allostat")).unwrap_err().to_string();
+        assert!(error.contains("shows /srv to tasks") && error.contains("/srv/allostat/task"), "{error}");
+        assert!(exec(&[("chroot_env", "/bin,/srv")]).mounts(&request("/srv2/allostat")).is_ok());
+    }
+
+    #[test]
+    fn what_is_hidden_is_hidden_where_it_is_seen() {
+        let inside = |settings: &str| {
+            let hidden = exec(&[("chroot_env", settings)]).hidden();
+            hidden.into_iter().find(|(host, _)| host == Path::new("/etc/shadow")).map(|(_, inside)| inside)
+        };
+        assert_eq!(inside("/bin,/etc"), Some("/etc/shadow".into()));
+        assert_eq!(inside("/etc:/host/etc"), Some("/host/etc/shadow".into()));
+        assert_eq!(inside("/etc/shadow:/x"), Some("/x".into()));
+        assert_eq!(inside("/bin"), None);
+    }
+
+    #[test]
+    fn what_the_task_shares_comes_after_what_is_the_hosts() {
+        let mounts = exec(&[]).mounts(&request("/data")).unwrap();
+        let inside: Vec<_> = mounts.iter().map(|mount| mount.inside.to_str().unwrap()).collect();
+        assert!(inside.ends_with(&["/alloc", "/local", "/secrets", "/tmp"]) && inside.contains(&"/usr"), "{inside:?}");
+        assert!(mounts.iter().all(|mount| mount.read_only != mount.needed));
+    }
+}

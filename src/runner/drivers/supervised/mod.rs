@@ -1,0 +1,185 @@
+//! Drivers whose tasks are processes of this host, each under a supervisor of its own: all that they have in common. A driver of
+//! that kind is its name, its `config`, its fingerprint, and what it adds to the orders of the supervisor.
+//!
+//! The agent's part is short: it makes cgroup, record and orders, spawns the supervisor, and waits for its pidfd. Whatever
+//! happens to the agent, the record tells how the attempt ended.
+
+mod attempt;
+mod begin;
+mod health;
+mod left;
+mod limits;
+mod pool;
+mod recover;
+mod shared;
+mod ulimit;
+mod work;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
+use self::attempt::Supervised;
+use self::shared::{START_PATIENCE, blocking, failed};
+use super::{
+    Attempt, BoxFuture, Driver, DriverContext, DriverError, EventSink, Fingerprints, Left, Recovered, SeenDirs,
+    StartRequest, Unenforced,
+};
+use crate::model::job::Task;
+use crate::model::task::TaskHandle;
+use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::supervisor;
+
+pub use self::pool::SupervisorPool;
+pub use self::shared::{ProcessDriver, Shared};
+pub use self::work::Work;
+
+/// A record that is still damaged after that is not just being written.
+const TORN: Duration = Duration::from_millis(500);
+/// A look that has not begun after so long has no thread, or no place among those that hang.
+const THREAD_PATIENCE: Duration = Duration::from_secs(20);
+
+pub struct SupervisedDriver {
+    shared: Arc<Shared>,
+}
+
+impl SupervisedDriver {
+    pub fn new(context: &DriverContext, kind: impl ProcessDriver + 'static) -> SupervisedDriver {
+        SupervisedDriver { shared: Arc::new(Shared::new(context, Box::new(kind))) }
+    }
+
+    async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
+        let shared = Arc::clone(&self.shared);
+        // Ends: whoever has one starts a task, which has its patience; and so has this call.
+        let permit = Arc::clone(&self.shared.pool.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+        let begun = blocking(move || {
+            let _permit = permit;
+            begin::begin(&shared, &request, handle)
+        })
+        .await??;
+        Ok(Arc::new(begun.started(&self.shared).await?))
+    }
+
+    /// One look, on a thread for that.
+    async fn look(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
+        const WAITS: u8 = 0;
+        const BEGUN: u8 = 1;
+        const CALLED_OFF: u8 = 2;
+        let turn = Arc::new(AtomicU8::new(WAITS));
+        let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
+        let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
+        let no_thread = || DriverError::Wanting { message: "no thread is left to look for it".to_owned() };
+        let looking = async move {
+            // Ends: with the patience below, or when the look is over.
+            let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
+            blocking(move || {
+                let _place = place;
+                if take(&own, BEGUN) { recover::look(&shared, handle) } else { Err(no_thread()) }
+            })
+            .await?
+        };
+        tokio::pin!(looking);
+        match tokio::time::timeout(THREAD_PATIENCE, &mut looking).await {
+            Ok(found) => found,
+            Err(_) if take(&turn, CALLED_OFF) => Err(no_thread()),
+            // Ends: with the deadline of the whole call.
+            Err(_) => looking.await,
+        }
+    }
+
+    async fn recover_it(&self, handle: TaskHandle) -> Result<Recovered, DriverError> {
+        let started = tokio::time::Instant::now();
+        let mut pause = Duration::from_millis(2);
+        let why = loop {
+            let mut patience = START_PATIENCE;
+            // Errors may pass (a disk), and a task that lives is not lost for one of them.
+            let why = match self.look(handle.clone()).await {
+                Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
+                Ok(recover::Found::Ended(attempt)) => {
+                    return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
+                }
+                Ok(recover::Found::Alive(running)) => match Supervised::running(Arc::clone(&self.shared), *running) {
+                    Ok(attempt) => return Ok(Recovered::Attempt(Arc::new(attempt))),
+                    Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
+                    Err(error) => error.to_string(),
+                },
+                Ok(recover::Found::NotSureYet) => {
+                    let record = handle.run_dir.join(crate::supervisor::record::FILE);
+                    format!("somebody holds the lock of {} and does not say who", record.display())
+                }
+                Ok(recover::Found::AnothersTask(place)) => {
+                    let place = place.display();
+                    return Err(failed(format!("its record is a copy of the one in {place}, whose agent it is for")));
+                }
+                Ok(recover::Found::Damaged(why)) => {
+                    patience = TORN;
+                    why
+                }
+                // No answer at all: whoever asks does so again.
+                Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
+                Err(error) => error.to_string(),
+            };
+            if started.elapsed() >= patience {
+                break why;
+            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(100));
+        };
+        let shared = Arc::clone(&self.shared);
+        let lost = blocking(move || recover::give_up(&shared, handle, why)).await??;
+        Ok(Recovered::Attempt(Arc::new(lost)))
+    }
+}
+
+impl Driver for SupervisedDriver {
+    fn name(&self) -> &'static str {
+        self.shared.kind.name()
+    }
+    fn check(&self, task: &Task) -> Result<(), DriverError> {
+        let work = self.shared.kind.work(task)?;
+        match &self.shared.no_cgroups {
+            // Told as a warning: `unenforced`.
+            Some(_) => Ok(()),
+            None => work.limits.lacks_controller(task, &self.shared.sampling.layout),
+        }
+    }
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        health::Reports::begin(&self.shared)
+    }
+    fn joins_namespaces(&self) -> bool {
+        self.shared.kind.joins_namespaces()
+    }
+    fn default_user(&self) -> Option<&'static str> {
+        self.shared.kind.default_user()
+    }
+    fn has_own_root(&self) -> bool {
+        self.shared.kind.seen().is_some()
+    }
+    fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
+        self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
+    }
+    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+        let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return Vec::new() };
+        let limits = work.limits.wants_cgroup(task);
+        limits.into_iter().map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }).collect()
+    }
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
+        self.shared.kind.work(&request.task)?;
+        let cgroup = request.alloc_cgroup.as_ref().map(|alloc| alloc.child(request.task.name.as_str()));
+        Ok(request.handle(self.shared.kind.name(), &self.shared.boot_id, cgroup))
+    }
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
+        Box::pin(self.start_it(request, handle))
+    }
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        Box::pin(self.recover_it(handle))
+    }
+    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+        left::left(&self.shared, place)
+    }
+    fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
+        supervisor::all_below(top)
+    }
+}

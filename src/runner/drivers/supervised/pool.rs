@@ -1,0 +1,71 @@
+//! What the drivers of an agent share whose tasks run under supervisors: who forks these, and how many are watched at once.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+
+use crate::runner::places::Places;
+use crate::supervisor::Spawner;
+
+/// Kills and removals at once, of each.
+const AT_ONCE: usize = 4;
+/// Looking takes three descriptors for a moment, and a thread: so many look at once.
+const LOOKS: usize = 8;
+
+pub struct SupervisorPool {
+    pub(super) spawner: Spawner,
+    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
+    /// neither keeps the other waiting.
+    pub(super) kills: Places,
+    pub(super) removals: Places,
+    /// Starting blocks for some milliseconds: more at once than this would only make threads.
+    pub(super) starts: Arc<Semaphore>,
+    pub(super) looks: Arc<Semaphore>,
+    /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
+    watches: Arc<Semaphore>,
+    /// Changes when the last of them is taken.
+    full: watch::Sender<()>,
+}
+
+impl SupervisorPool {
+    /// `program`: the binary that is executed as spawner; `/proc/self/exe` is this very one, even if its file was replaced.
+    /// `cgroup`: the directory of the cgroup in which supervisors are born; `None`: the agent's own. `watches`: so many can be
+    /// watched, a descriptor each.
+    pub fn new(program: PathBuf, cgroup: Option<PathBuf>, watches: usize) -> Arc<SupervisorPool> {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        Arc::new(SupervisorPool {
+            spawner: Spawner::new(program, cgroup),
+            kills: Places::new(AT_ONCE),
+            removals: Places::new(AT_ONCE),
+            starts: Arc::new(Semaphore::new(cores * 2 + 2)),
+            looks: Arc::new(Semaphore::new(LOOKS)),
+            watches: Arc::new(Semaphore::new(watches)),
+            full: watch::Sender::new(()),
+        })
+    }
+
+    /// A place for one supervisor more. `None`: no descriptor is left for it.
+    pub(super) fn watch(&self) -> Option<OwnedSemaphorePermit> {
+        let place = Arc::clone(&self.watches).try_acquire_owned().ok();
+        if self.watches.available_permits() == 0 {
+            self.full.send_replace(());
+        }
+        place
+    }
+
+    pub(super) fn is_full(&self) -> bool {
+        self.watches.available_permits() == 0
+    }
+
+    /// Changes when the last place is taken, which may be free again by then.
+    pub(super) fn when_full(&self) -> watch::Receiver<()> {
+        self.full.subscribe()
+    }
+
+    /// Returns when a place is free. It is left to tasks.
+    pub(super) async fn free(&self) {
+        // Ends: when a task has ended, or with the agent.
+        drop(self.watches.acquire().await);
+    }
+}

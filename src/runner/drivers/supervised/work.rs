@@ -1,0 +1,29 @@
+//! What runs, and its limits: what the `config` of each of these drivers has.
+
+use super::limits::LimitsConfig;
+use crate::model::job::Task;
+use crate::runner::drivers::DriverError;
+use crate::runner::drivers::fields::ConfigFields;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Work {
+    pub command: String,
+    pub args: Vec<String>,
+    pub work_dir: Option<String>,
+    pub limits: LimitsConfig,
+}
+
+impl Work {
+    /// `fields`: of which a driver has taken its own. Pure. Errors: every field that is unknown, missing, of the wrong type or
+    /// impossible.
+    pub fn of(mut fields: ConfigFields, task: &Task) -> Result<Work, DriverError> {
+        let work = Work {
+            command: fields.needed_text("command", "/path/to/program"),
+            args: fields.texts("args"),
+            work_dir: fields.text("work_dir"),
+            limits: LimitsConfig::of(&mut fields, task),
+        };
+        fields.done()?;
+        Ok(work)
+    }
+}

@@ -1,0 +1,63 @@
+//! What would keep the allocs of a job from their place, before it is submitted.
+
+use super::Handle;
+use crate::model::id::GroupName;
+use crate::model::job::{Job, TaskGroup};
+use crate::model::placement::NotPlaced;
+use crate::runner::decide::placement::{PlacementNode, affinity_score, choose_cores, cores_of, unplaced};
+
+/// Allocs of one group that would wait for the same reasons.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Unplaced {
+    pub group: GroupName,
+    pub count: u32,
+    pub reasons: Vec<NotPlaced>,
+}
+
+impl Handle {
+    /// Which allocs of a job would not be placed now, once those of its earlier version have ended. Touches nothing.
+    pub fn not_placed(&self, job: &Job) -> Vec<Unplaced> {
+        let ctx = &self.0.ctx;
+        let node = ctx.placement_node();
+        let is_own = |id: &_| self.0.allocs.get(id).is_some_and(|alloc| alloc.job.id == job.id);
+        let mut taken = ctx.cores.taken_by_others(is_own);
+        job.groups.iter().filter_map(|group| first_reasons(job, group, &node, &mut taken)).collect()
+    }
+
+    /// How well this node suits the affinities of a group, its tasks and its job; absent: they have none.
+    pub fn affinity(&self, job: &Job, group: &TaskGroup) -> Option<f64> {
+        let of_tasks = group.tasks.iter().flat_map(|task| &task.placing.affinities);
+        let all = job.placing.affinities.iter().chain(&group.placing.affinities).chain(of_tasks);
+        affinity_score(all, &self.0.ctx.placement_node())
+    }
+}
+
+/// Of the first alloc that is not placed: those after it are not either.
+fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut Vec<u32>) -> Option<Unplaced> {
+    let unplaced_at = |index| unplaced(job, group, index, node);
+    let last = group.count.checked_sub(1)?;
+    let first = unplaced_at(0);
+    // Reasons grow with the index: where the last alloc has none, no other has.
+    let at = match (first.is_empty(), unplaced_at(last).is_empty()) {
+        (false, _) => Some(0),
+        (true, true) => None,
+        (true, false) => (1..=last).find(|index| !unplaced_at(*index).is_empty()),
+    };
+    let (mut count, mut reasons) = match at {
+        Some(index) => (group.count - index, unplaced_at(index)),
+        None => (0, Vec::new()),
+    };
+    if cores_of(group) > 0 {
+        let could_be = group.count - count;
+        for placed in 0..could_be {
+            match choose_cores(group, &node.cores, taken) {
+                Ok(cores) => taken.extend(cores.into_iter().flatten()),
+                Err(reason) => {
+                    (count, reasons) = (group.count - placed, vec![reason]);
+                    break;
+                }
+            }
+        }
+    }
+    (count > 0).then(|| Unplaced { group: group.name.clone(), count, reasons })
+}

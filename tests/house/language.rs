@@ -1,0 +1,128 @@
+//! The language law: text that a person reads uses the field's terms. `tests/house/language.txt` says how many words of the old
+//! dialect each place may still have; a number there may only fall.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use regex::Regex;
+
+use crate::house::source::walk;
+
+const ALLOWED: &str = "tests/house/language.txt";
+
+/// Words of the dialect, and the better ones (`docs/glossary.md`).
+const REPLACED: &[(&str, &str)] = &[
+    ("told|tells?|telling", "report, record, expose, distinguish"),
+    ("whoever", "the reader, the user, the scraper"),
+    ("who (?:asks|looks|reads|comes|waits)", "the client, the scraper, the reader"),
+    ("nobody", "no user, no process, no agent"),
+    ("somebody", "another user, another process"),
+    ("anew", "again"),
+    ("of which", "a sentence of its own"),
+    ("what others|others'|others run", "observed workloads"),
+    ("looked for", "recovered, searched"),
+    ("given up", "abandoned"),
+    ("mends?|mended", "fix"),
+    ("wish(?:es|ed)?", "desired state, request"),
+];
+
+/// The rooms of `src`, the other top directories and the pages at the top.
+fn place(path: &str) -> String {
+    let mut parts = path.split('/');
+    match (parts.next(), parts.next()) {
+        (Some("src"), Some(room)) => format!("src/{}", room.trim_end_matches(".rs")),
+        (Some(top), _) => top.to_owned(),
+        (None, _) => String::new(),
+    }
+}
+
+fn texts() -> Vec<(String, String)> {
+    let mut found = Vec::new();
+    let tops = ["alerts", "benches", "dashboards", "deploy", "docs", "examples", "fake-nvml", "src", "tests", "xtask"];
+    for top in tops {
+        walk(Path::new(top), &mut |path| {
+            let is_text =
+                path.extension().is_some_and(|e| ["rs", "md", "yml", "json", "hcl", "toml"].iter().any(|t| e == *t));
+            let name = path.to_string_lossy().into_owned();
+            // Generated from texts that are counted where they stand; and the law itself.
+            let is_own = !name.contains("/golden/") && !name.starts_with("tests/house/language");
+            if is_text && is_own && name != "docs/metrics.md" && !name.contains("/target/") {
+                found.extend(fs::read_to_string(path).ok().map(|text| (name, text)));
+            }
+        });
+    }
+    for page in ["README.md", "CONTRIBUTING.md", "SECURITY.md"] {
+        found.push((page.to_owned(), fs::read_to_string(page).expect("it is there")));
+    }
+    found
+}
+
+struct Offence {
+    at: String,
+    word: String,
+    better: &'static str,
+}
+
+fn offences(texts: &[(String, String)]) -> Vec<(String, Offence)> {
+    let rules: Vec<(Regex, &'static str)> = REPLACED
+        .iter()
+        .map(|(words, better)| (Regex::new(&format!(r"(?i)\b(?:{words})\b")).expect("our own"), *better))
+        .collect();
+    let mut found = Vec::new();
+    for (path, text) in texts {
+        for (number, line) in text.lines().enumerate() {
+            for (rule, better) in &rules {
+                found.extend(rule.find_iter(line).map(|word| {
+                    let at = format!("{path}:{}", number + 1);
+                    (place(path), Offence { at, word: word.as_str().to_owned(), better })
+                }));
+            }
+        }
+    }
+    found
+}
+
+fn allowed() -> Vec<(String, usize)> {
+    let text = fs::read_to_string(ALLOWED).expect("it is there");
+    let line = |line: &str| {
+        let (count, place) = line.split_once(' ')?;
+        Some((place.to_owned(), count.parse().ok()?))
+    };
+    text.lines().map(|l| line(l).unwrap_or_else(|| panic!("{ALLOWED}: {l:?} is not `COUNT PLACE`"))).collect()
+}
+
+#[test]
+fn the_old_dialect_only_recedes() {
+    let (found, allowed) = (offences(&texts()), allowed());
+    let mut places: Vec<&String> = found.iter().map(|(place, _)| place).chain(allowed.iter().map(|(p, _)| p)).collect();
+    places.sort();
+    places.dedup();
+    let (mut said, mut now) = (String::new(), String::new());
+    for place in places {
+        let here: Vec<&Offence> = found.iter().filter(|(at, _)| at == place).map(|(_, offence)| offence).collect();
+        let most = allowed.iter().find(|(at, _)| at == place).map_or(0, |(_, most)| *most);
+        if here.len() > most {
+            let _ = writeln!(said, "{place}: {} words of the old dialect, at most {most}; some of them:", here.len());
+            for Offence { at, word, better } in here.iter().rev().take(5) {
+                let _ = writeln!(said, "  {at}: {word:?}; better: {better}");
+            }
+        }
+        if !here.is_empty() {
+            let _ = writeln!(now, "{} {place}", here.len().min(most));
+        }
+    }
+    assert!(said.is_empty(), "docs/glossary.md has the terms of the field\n{said}");
+    if std::env::var_os("ALLOSTAT_BLESS").is_some() {
+        fs::write(ALLOWED, now).expect("the repository can be written");
+    }
+}
+
+#[test]
+fn a_word_of_the_dialect_is_found_with_its_place() {
+    let text = "fine\nNobody tells\nthe store, retold".to_owned();
+    let found = offences(&[("src/observe/x.rs".to_owned(), text)]);
+    let places: Vec<_> = found.iter().map(|(place, o)| (place.as_str(), o.at.as_str(), o.word.as_str())).collect();
+    let at = "src/observe/x.rs:2";
+    assert_eq!(places, [("src/observe", at, "tells"), ("src/observe", at, "Nobody")]);
+}

@@ -1,0 +1,340 @@
+//! `exec`: a task in a root directory, namespaces and rights of its own, from its start to what is left of it.
+
+use std::collections::BTreeMap;
+use std::process::{Command, Stdio};
+
+use allostat::host::process;
+use allostat::model::job::Task;
+use allostat::model::task::{ExitStatus, TaskHandle};
+use allostat::runner::drivers::{ALL, DriverContext, DriverError, Health, StartRequest};
+use serde_json::json;
+
+use crate::common::driver_context;
+use crate::supervisor::recovery::found;
+use crate::supervisor::world::{World, ended, lives, task, until};
+
+const MIB: u64 = 1 << 20;
+
+pub fn inside(command: &str, args: &[&str]) -> Task {
+    task("exec", json!({ "command": command, "args": args }))
+}
+pub fn script(text: &str) -> Task {
+    inside("/bin/sh", &["-c", text])
+}
+
+/// The process that keeps the namespaces of a task: the child of its supervisor that is not its main process.
+fn init_of(handle: &TaskHandle) -> u32 {
+    let supervisor = handle.supervisor.unwrap().pid;
+    let children = std::fs::read_to_string(format!("/proc/{supervisor}/task/{supervisor}/children")).unwrap();
+    let mut children = children.split_whitespace().map(|pid| pid.parse().unwrap());
+    children.find(|pid| Some(*pid) != handle.main.map(|main| main.pid)).expect("it keeps an init")
+}
+
+/// Of that directory nothing is mounted in the namespace of this process, and no process is in a namespace of the task.
+fn assert_nothing_left(world: &World, pids: &[u32]) {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap();
+    let dir = world.dir.path().to_str().unwrap();
+    assert!(!mounts.contains(dir), "{mounts}");
+    assert!(pids.iter().all(|pid| !lives(*pid)), "{pids:?}");
+    assert_eq!(world.task_cgroups(), Vec::<std::path::PathBuf>::new());
+    assert!(!world.dir.path().join("run/t/0").exists());
+}
+
+#[tokio::test]
+async fn a_task_runs_as_nobody_in_a_root_of_its_own_and_leaves_nothing() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    std::fs::write(world.dir.path().join("shared/from-host"), "shared").unwrap();
+    let text = "id -un; pwd; echo $(ls /); cat /alloc/from-host; echo; echo mine > /local/out; echo temp > /tmp/out; \
+                ls /dev/null /dev/shm /dev/pts /dev/fd/0 > /dev/null && echo devices; head -c 1 /dev/urandom | wc -c; \
+                cat /sys/kernel/mm/transparent_hugepage/enabled > /dev/null && echo sys; exit 7";
+    let attempt = world.start(script(text)).await.unwrap();
+    let (handle, end) = (attempt.handle(), ended(&attempt).await);
+    let said = world.stdout();
+    let errors = world.log("t.stderr.0");
+    assert_eq!((end.status, end.problems.len()), (ExitStatus::Code(7), 0), "{said}{errors}");
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!((lines[0], lines[1], lines[3]), ("nobody", "/", "shared"), "{said}{errors}");
+    let root: Vec<&str> = lines[2].split(' ').collect();
+    for name in ["alloc", "bin", "dev", "etc", "local", "proc", "secrets", "sys", "tmp", "usr"] {
+        assert!(root.contains(&name), "{said}");
+    }
+    assert!(!root.contains(&"home") && !root.contains(&"root"), "{said}");
+    assert_eq!(lines[4..], ["devices", "1", "sys"], "{said}{errors}");
+    assert_eq!(std::fs::read_to_string(world.dir.path().join("task/local/out")).unwrap(), "mine\n");
+    assert!(end.usage.cpu_usage_ns().unwrap() > 0 && end.usage.pids_peak().is_none_or(|peak| peak >= 1));
+    attempt.destroy().await.unwrap();
+    assert_nothing_left(&world, &[handle.supervisor.unwrap().pid, handle.main.unwrap().pid]);
+}
+
+#[tokio::test]
+async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let own = |name: &str, text: &str| {
+        let path = world.dir.path().join("task").join(name);
+        std::fs::write(&path, format!("#!/bin/sh\necho {text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
+    };
+    own("local/true", "local");
+    own("prog", "root");
+    std::fs::create_dir(world.dir.path().join("task/local/bin")).unwrap();
+    own("local/bin/prog", "below");
+    for (command, said) in [("true", "local"), ("prog", "root"), ("local/bin/prog", "below"), ("bin/prog", "below")] {
+        let (attempt, end) = world.run(inside(command, &[])).await;
+        assert_eq!(end.status, ExitStatus::Code(0));
+        assert!(world.stdout().ends_with(&format!("{said}\n")), "{command}: {}", world.stdout());
+        attempt.destroy().await.unwrap();
+    }
+    let refused = async |command: &str| world.start(inside(command, &[])).await.err().unwrap().to_string();
+    assert!(refused("no-such").await.starts_with("no-such: not found in PATH (/usr/local/bin"));
+    assert!(refused("/no/such").await.starts_with("/no/such: No such file"));
+    own("local/odd", "");
+    std::fs::write(world.dir.path().join("task/local/odd"), "#!/no/interpreter\n").unwrap();
+    assert!(refused("odd").await.contains("the interpreter or loader"), "{}", refused("odd").await);
+}
+
+#[tokio::test]
+async fn its_rights_are_nomads_and_what_the_job_drops() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let status = async |user: Option<&str>, config: serde_json::Value| {
+        let mut task = script("cat /proc/self/status");
+        task.user = user.map(str::to_owned);
+        task.config.extend(config.as_object().unwrap().clone());
+        let before = world.stdout().len();
+        let (attempt, end) = world.run(task).await;
+        attempt.destroy().await.unwrap();
+        let said = world.stdout()[before..].to_owned();
+        assert_eq!(end.status, ExitStatus::Code(0), "{said}");
+        let all = said.lines().filter_map(|line| line.split_once(":\t"));
+        all.map(|(name, value)| (name.to_owned(), value.to_owned())).collect::<BTreeMap<_, _>>()
+    };
+    // audit_write chown dac_override fowner fsetid kill mknod net_bind_service setfcap setgid setpcap setuid sys_chroot
+    const NOMADS: &str = "00000000a80405fb";
+    for user in [None, Some("root")] {
+        let own = status(user, json!({})).await;
+        for set in ["CapEff", "CapPrm", "CapBnd"] {
+            assert_eq!(own[set], NOMADS, "{set} of {user:?}");
+        }
+        assert_eq!((own["NoNewPrivs"].as_str(), own["Seccomp"].as_str()), ("1", "2"));
+    }
+    let none = status(Some("root"), json!({"cap_drop": ["all"]})).await;
+    assert_eq!((none["CapEff"].as_str(), none["CapBnd"].as_str()), ("0000000000000000", "0000000000000000"));
+    let refused = world.driver.check(&task("exec", json!({"command": "x", "cap_add": ["sys_admin"]})));
+    assert!(refused.unwrap_err().to_string().contains("does not allow sys_admin"));
+}
+
+#[tokio::test]
+async fn a_signal_that_the_task_does_not_handle_ends_it() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    for (name, number) in [("SIGTERM", 15), ("SIGINT", 2), ("SIGHUP", 1)] {
+        let attempt = world.start(inside("sleep", &["600"])).await.unwrap();
+        attempt.signal(name).await.unwrap();
+        assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(number));
+        attempt.destroy().await.unwrap();
+    }
+    let (attempt, end) = world.run(script("kill -ABRT $$")).await;
+    assert_eq!(end.status, ExitStatus::Signal(6));
+    attempt.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn it_sees_its_own_processes_and_zombies_are_reaped() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    // The children are orphans when they end: nobody here waits for them.
+    let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
+                until [ $(ls -d /proc/[0-9]* | wc -l) -le 5 ] && ! grep -q 'State:.Z' /proc/[0-9]*/status; do sleep 0.01; done; \
+                echo reaped $$";
+    let (attempt, end) = world.run(script(text)).await;
+    assert_eq!(end.status, ExitStatus::Code(0), "{}", world.log("t.stderr.0"));
+    assert_eq!(world.stdout(), "allostat-init\nreaped 2\n");
+    attempt.destroy().await.unwrap();
+    let mut shared = script("ls -d /proc/[0-9]* | wc -l; readlink /proc/self/ns/ipc");
+    shared.config.extend(json!({"pid_mode": "host", "ipc_mode": "host"}).as_object().unwrap().clone());
+    let (attempt, end) = world.run(shared).await;
+    assert_eq!(end.status, ExitStatus::Code(0));
+    let said = world.stdout();
+    let mut said = said.lines().skip(2);
+    assert!(said.next().unwrap().trim().parse::<u32>().unwrap() > 5, "it sees the host's");
+    let ours = std::fs::read_link("/proc/self/ns/ipc").unwrap();
+    assert_eq!(said.next(), ours.to_str());
+    attempt.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn its_whole_tree_ends_with_it_and_with_force() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let daemons = "for i in 1 2 3; do setsid sh -c 'trap \"\" TERM INT HUP; while :; do sleep 1; done' & done";
+    let attempt = world.start(script(&format!("{daemons}; echo ready; sleep 0.05; exit 4"))).await.unwrap();
+    let (handle, init) = (attempt.handle(), init_of(&attempt.handle()));
+    assert_eq!(ended(&attempt).await.status, ExitStatus::Code(4));
+    attempt.destroy().await.unwrap();
+    assert_nothing_left(&world, &[init, handle.main.unwrap().pid]);
+    let attempt = world.start(script(&format!("trap '' TERM INT; {daemons}; echo stubborn; wait"))).await.unwrap();
+    let (handle, init) = (attempt.handle(), init_of(&attempt.handle()));
+    until("it to ignore signals", || world.stdout().contains("stubborn").then_some(())).await;
+    attempt.signal("SIGTERM").await.unwrap();
+    attempt.kill().await.unwrap();
+    assert_eq!(ended(&attempt).await.status, ExitStatus::Signal(9));
+    attempt.destroy().await.unwrap();
+    assert_nothing_left(&world, &[init, handle.main.unwrap().pid]);
+}
+
+#[tokio::test]
+async fn the_oom_killer_and_the_peak_are_told_of_its_cgroup() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let mut greedy = inside("workload", &["touch", "200", "1000"]);
+    greedy.resources.memory_bytes = Some(32 * MIB);
+    let (attempt, end) = world.run(greedy).await;
+    assert_eq!(end.status, ExitStatus::Signal(9));
+    assert!(end.usage.oom_kills().unwrap() >= 1, "{:?}", end.usage);
+    attempt.destroy().await.unwrap();
+    let (attempt, end) = world.run(inside("workload", &["touch", "50", "20"])).await;
+    let file = ["memory.max_usage_in_bytes", "memory.peak"].into_iter().find_map(|name| world.kernel("memory", name));
+    let kernel = file.map(|text| text.trim().parse().unwrap());
+    assert_eq!((end.status, end.usage.memory_peak_bytes()), (ExitStatus::Code(0), kernel));
+    assert!(kernel.is_none_or(|peak: u64| (50 * MIB..60 * MIB).contains(&peak)), "{kernel:?}");
+    attempt.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn it_outlives_the_agent_and_is_found_again() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let attempt = world.start(script("echo ready; until [ -e /local/go ]; do sleep 0.01; done; exit 3")).await.unwrap();
+    world.ready().await;
+    let handle = TaskHandle { supervisor: None, main: None, started_at: None, ..attempt.handle() };
+    drop(attempt);
+    let world = world.with_another_driver();
+    let again = found(&world, handle).await;
+    assert!(again.reader().is_some());
+    std::fs::write(world.dir.path().join("task/local/go"), "").unwrap();
+    assert_eq!(ended(&again).await.status, ExitStatus::Code(3));
+    again.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn nothing_of_it_outlives_its_supervisor_or_its_init() {
+    for whom in ["supervisor", "init"] {
+        let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+        let attempt = world.start(script("setsid sleep 600 & echo ready; wait")).await.unwrap();
+        world.ready().await;
+        let (handle, init) = (attempt.handle(), init_of(&attempt.handle()));
+        let (supervisor, main) = (handle.supervisor.unwrap().pid, handle.main.unwrap().pid);
+        process::signal_pid(if whom == "init" { init } else { supervisor }, 9).unwrap();
+        let status = ended(&attempt).await.status;
+        match whom {
+            "init" => assert_eq!(status, ExitStatus::Signal(9)),
+            _ => assert!(matches!(status, ExitStatus::Unknown(_)), "{status:?}"),
+        }
+        for pid in [init, main, supervisor] {
+            until("it to be gone", || (!lives(pid)).then_some(())).await;
+        }
+        attempt.destroy().await.unwrap();
+        assert_nothing_left(&world, &[init, main]);
+    }
+}
+
+/// At each moment of a start: nothing of it runs on, and no more is said than is known.
+#[tokio::test]
+async fn a_supervisor_killed_during_the_start_leaves_nothing() {
+    for moment in ["born", "confined", "forked", "recorded", "opened", "reported"] {
+        let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+        let world = world.with_supervisors(&format!("ALLOSTAT_TEST_DIE_AT={moment}"));
+        match world.start(script("exec sleep 600")).await {
+            Ok(attempt) => {
+                let main = attempt.handle().main.unwrap().pid;
+                assert!(matches!(ended(&attempt).await.status, ExitStatus::Unknown(_)), "{moment}");
+                until("it to be gone", || (!lives(main)).then_some(())).await;
+                attempt.destroy().await.unwrap();
+            }
+            Err(DriverError::Start { recoverable, message }) => assert!(recoverable, "{moment}: {message}"),
+            Err(other) => panic!("{moment}: {other:?}"),
+        }
+        assert!(world.task_cgroups().is_empty(), "{moment}");
+    }
+}
+
+#[tokio::test]
+async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let start = async |request: StartRequest| {
+        let handle = world.driver.prepare(&request).unwrap();
+        match world.driver.start(request, handle).await.err().expect("it must not start") {
+            DriverError::Start { message, recoverable } => (message, recoverable),
+            other => panic!("{other:?}"),
+        }
+    };
+    let mut request = world.request(script("true"));
+    request.dirs.shared = "/no/such".into();
+    let (message, recoverable) = start(request).await;
+    assert!(message.starts_with("cannot mount /no/such: No such file") && !recoverable, "{message}");
+    // In the way of a directory that is mounted over.
+    std::fs::write(world.dir.path().join("task/usr"), "").unwrap();
+    let (message, _) = start(world.request(script("true"))).await;
+    assert!(message.contains("cannot mount /usr of the host as /usr in the root directory of the task"), "{message}");
+    std::fs::remove_file(world.dir.path().join("task/usr")).unwrap();
+    let network_namespace = Some("/etc/passwd".into());
+    let (message, _) = start(StartRequest { network_namespace, ..world.request(script("true")) }).await;
+    assert!(message.contains("cannot join the network namespace /etc/passwd"), "{message}");
+    let mut lost = script("true");
+    lost.config.insert("work_dir".into(), "/no/where".into());
+    let (message, _) = start(world.request(lost)).await;
+    assert!(message.contains("cannot use the directory /no/where as user nobody"), "{message}");
+    assert!(world.task_cgroups().is_empty());
+    assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(world.dir.path().to_str().unwrap()));
+}
+
+#[tokio::test]
+async fn a_network_namespace_is_joined() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let mut keeper = Command::new("unshare");
+    keeper.args(["-n", "sh", "-c", "echo made; exec sleep 600"]).stdout(Stdio::piped());
+    let Ok(mut keeper) = keeper.spawn() else { skip_test!("cannot-unshare") };
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut std::io::BufReader::new(keeper.stdout.take().unwrap()), &mut line).unwrap();
+    let namespace = format!("/proc/{}/ns/net", keeper.id());
+    let (theirs, ours) = (std::fs::read_link(&namespace).unwrap(), std::fs::read_link("/proc/self/ns/net").unwrap());
+    let request = world.request(script("readlink /proc/self/ns/net; echo $(ls /sys/class/net)"));
+    let request = StartRequest { network_namespace: Some(namespace.into()), ..request };
+    let handle = world.driver.prepare(&request).unwrap();
+    let attempt = world.driver.start(request, handle).await.unwrap();
+    ended(&attempt).await;
+    keeper.kill().unwrap();
+    keeper.wait().unwrap();
+    assert!(theirs != ours && line == "made\n");
+    assert_eq!(world.stdout(), format!("{}\nlo\n", theirs.display()));
+    attempt.destroy().await.unwrap();
+}
+
+#[tokio::test]
+async fn fifty_at_once_start_end_and_leave_nothing() {
+    const MANY: usize = 50;
+    let mut all = Vec::new();
+    for _ in 0..MANY {
+        let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+        all.push(tokio::spawn(async move {
+            let attempt = world.start(script("echo ready; until [ -e /local/go ]; do sleep 0.05; done; exit 9")).await;
+            let attempt = attempt.unwrap_or_else(|e| panic!("{e}"));
+            world.ready().await;
+            let (handle, init) = (attempt.handle(), init_of(&attempt.handle()));
+            std::fs::write(world.dir.path().join("task/local/go"), "").unwrap();
+            assert_eq!(ended(&attempt).await.status, ExitStatus::Code(9));
+            attempt.destroy().await.unwrap();
+            assert_nothing_left(&world, &[init, handle.main.unwrap().pid]);
+        }));
+    }
+    for one in all {
+        one.await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn it_is_not_there_without_root_or_cgroups() {
+    let world = World::of("exec", false);
+    let build = ALL.iter().find(|driver| driver.name == "exec").unwrap().build;
+    let context = driver_context(std::sync::Arc::clone(&world.sampling));
+    let driver = build(&DriverContext { no_cgroups: Some("none are mounted".to_owned()), ..context });
+    let said = driver.fingerprint().next().await.unwrap();
+    assert_eq!(said.health, Health::Undetected);
+    let why =
+        if crate::common::is_root() { "needs cgroups: none are mounted" } else { "needs an agent that root runs" };
+    assert!(said.description.starts_with(why), "{}", said.description);
+}

@@ -1,0 +1,136 @@
+//! Ways out of the sandbox of `exec`, as its default user and as root. `examples/workload/escape.rs` has them.
+
+use std::path::Path;
+
+use allostat::model::job::Task;
+use allostat::model::task::ExitStatus;
+use allostat::runner::drivers::StartRequest;
+
+use crate::common::workload;
+use crate::supervisor::confined::{inside, script};
+use crate::supervisor::world::{World, ended, lives, program};
+
+/// `MAJOR:MINOR` of a disk of this host. Source: `/sys/dev/block`.
+fn disk() -> String {
+    let all = std::fs::read_dir("/sys/dev/block").unwrap().flatten();
+    all.map(|entry| entry.file_name().into_string().unwrap()).next().expect("this host has a disk")
+}
+
+/// Of each way whether it led out.
+async fn ways(world: &World, task: Task) -> Vec<(String, bool)> {
+    let before = world.stdout().len();
+    let (attempt, end) = world.run(task).await;
+    let said = world.stdout()[before..].to_owned();
+    assert_eq!(end.status, ExitStatus::Code(0), "{said}{}", world.log("t.stderr.0"));
+    attempt.destroy().await.unwrap();
+    said.lines()
+        .map(|line| line.split_once(' ').unwrap())
+        .map(|(way, how)| (way.to_owned(), how == "escaped"))
+        .collect()
+}
+
+/// A file of the host that everybody could read who gets there.
+fn marker(world: &World) -> String {
+    let path = world.dir.path().join("logs/marker");
+    std::fs::write(&path, "of the host").unwrap();
+    path.to_str().unwrap().to_owned()
+}
+
+#[tokio::test]
+async fn no_way_leads_out_of_the_sandbox() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let (file, process, disk) = (marker(&world), std::process::id().to_string(), disk());
+    for user in [None, Some("root")] {
+        let mut task = inside("workload", &["escape", &file, &process, &disk]);
+        task.user = user.map(str::to_owned);
+        let ways = ways(&world, task).await;
+        let out: Vec<&str> = ways.iter().filter(|(_, out)| *out).map(|(way, _)| way.as_str()).collect();
+        assert_eq!(out, [""; 0], "as {user:?}");
+        assert!(ways.len() > 40, "{ways:?}");
+    }
+}
+
+/// The same program outside of a sandbox: each of these does lead there, so the test above can fail.
+#[tokio::test]
+async fn the_same_ways_are_open_without_it() {
+    if !crate::common::is_root() {
+        skip_test!("not-root");
+    }
+    let world = World::new();
+    let (file, process) = (marker(&world), std::process::id().to_string());
+    let open = ["file", "chroot", "proc-root", "shadow", "process", "others", "privileges", "cgroup"];
+    let args = [["escape", &file, &process, "0:0"].as_slice(), open.as_slice()].concat();
+    let ways = ways(&world, program(workload().to_str().unwrap(), &args)).await;
+    let held: Vec<&str> = ways.iter().filter(|(_, out)| !out).map(|(way, _)| way.as_str()).collect();
+    assert_eq!((held, ways.len()), (Vec::new(), open.len()));
+}
+
+#[tokio::test]
+async fn the_record_of_its_supervisor_and_other_tasks_are_out_of_reach() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let other = World::confined().unwrap();
+    std::fs::write(other.dir.path().join("task/secrets/key"), "secret").unwrap();
+    for user in [None, Some("root")] {
+        let paths = [
+            world.dir.path().join("run/t/0/record"),
+            world.dir.path().join("run/t/0/orders.json"),
+            world.dir.path().join("logs"),
+            other.dir.path().join("task/secrets/key"),
+            other.dir.path().to_owned(),
+        ];
+        let text: String = paths.iter().map(|path| format!("[ -e {} ] && echo reached; ", path.display())).collect();
+        let text = format!(
+            "{text} cat /proc/1/cmdline | tr '\\0' ' '; cat /proc/*/environ 2>/dev/null | grep -c allostat; true"
+        );
+        let mut task = script(&text);
+        task.user = user.map(str::to_owned);
+        let request = world.request(task);
+        let handle = world.driver.prepare(&request).unwrap();
+        let attempt = world.driver.start(StartRequest { ..request }, handle).await.unwrap();
+        assert!(paths[..3].iter().all(|path| Path::exists(path)), "they are there while it runs or after");
+        ended(&attempt).await;
+        let said = world.stdout();
+        assert!(!said.contains("reached"), "{said}");
+        assert!(!said.contains(world.dir.path().to_str().unwrap()), "{said}");
+        attempt.destroy().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_signal_to_all_reaches_its_own_processes_alone() {
+    let (Some(world), Some(other)) = (World::confined(), World::confined()) else { skip_test!("no-cgroup") };
+    let canary = other.start(inside("sleep", &["600"])).await.unwrap();
+    for user in [None, Some("root")] {
+        let mut task =
+            script("sleep 600 & child=$!; kill -9 -1; wait $child; echo ended $?; kill -0 1 && kill -9 1; echo here");
+        task.user = user.map(str::to_owned);
+        let before = world.stdout().len();
+        let (attempt, end) = world.run(task).await;
+        assert_eq!(end.status, ExitStatus::Code(0), "{}", world.log("t.stderr.0"));
+        assert_eq!(world.stdout()[before..], *"ended 137\nhere\n");
+        attempt.destroy().await.unwrap();
+    }
+    assert!(lives(canary.handle().main.unwrap().pid) && lives(canary.handle().supervisor.unwrap().pid));
+    canary.kill().await.unwrap();
+    ended(&canary).await;
+    canary.destroy().await.unwrap();
+}
+
+/// What a task leaves in its root for the next attempt leads nowhere: no link in it is followed on the host.
+#[tokio::test]
+async fn links_that_a_task_left_in_its_root_do_not_lead_the_next_attempt_out() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let outside = world.dir.path().join("outside");
+    std::fs::create_dir(&outside).unwrap();
+    let root = world.dir.path().join("task");
+    for name in ["usr", "run", "proc", "alloc"] {
+        std::os::unix::fs::symlink(&outside, root.join(name)).unwrap();
+    }
+    // Whether it can be started like that is not the point.
+    if let Ok(attempt) = world.start(inside("workload", &["exit", "0"])).await {
+        ended(&attempt).await;
+        attempt.destroy().await.unwrap();
+    }
+    assert_eq!(std::fs::read_dir(&outside).unwrap().count(), 0, "something was made on the host");
+    assert!(!std::fs::read_to_string("/proc/self/mountinfo").unwrap().contains(outside.to_str().unwrap()));
+}
