@@ -3,6 +3,7 @@
 //!
 //! [`SETTINGS`] is the one list of them.
 
+mod network;
 mod node;
 mod observed;
 mod otlp;
@@ -31,8 +32,8 @@ use crate::jobspec::quantity::format_duration;
 use crate::jobspec::{read, tree};
 use crate::model::host::NodeIdentity;
 use crate::observe;
-use crate::runner::GcConfig;
 use crate::runner::drivers::DriverSettings;
+use crate::runner::{GcConfig, NetworkConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
@@ -58,6 +59,7 @@ pub struct Config {
     pub drivers: DriversConfig,
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
+    pub network: NetworkConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
     /// What is exposed.
@@ -103,6 +105,7 @@ impl Config {
             drivers: DriversConfig::default(),
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
+            network: NetworkConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
             selection: exporters::Selection::default(),

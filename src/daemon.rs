@@ -62,7 +62,7 @@ use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
-use crate::runner::{self, Handle, HostCgroups};
+use crate::runner::{self, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshots};
 use crate::store::{SledStore, Store, StoreError};
@@ -385,7 +385,7 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config { cgroup_parent: home.parent.clone(), gc: config.gc, ..runner::Config::default() },
+        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone()),
         fill: {
             let data_dir = Arc::clone(&data_dir);
             Arc::new(move || data_dir.fill().ok())
@@ -399,6 +399,8 @@ async fn start_runner(
             Some(_) => None,
         },
         devices: Some(Arc::new(Keeper::new(Arc::clone(stock) as _))),
+        ports_in_use: Arc::new(HostPorts::default()),
+        networks: Arc::new(HostNetworks::new(config.network.clone())),
         metrics: Arc::clone(metrics),
         node: NodeInfo::clone(info),
         facts: Arc::clone(facts),

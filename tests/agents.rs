@@ -18,6 +18,7 @@ mod failing_disk;
 mod full_disk;
 mod gpu;
 mod hostile;
+mod network;
 mod newcomer;
 mod otlp;
 mod outputs;

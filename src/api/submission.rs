@@ -10,12 +10,13 @@ use super::target::encode;
 use crate::host::process;
 use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Task, TaskGroup};
-use crate::model::placement::NotPlaced;
+use crate::model::network::PortRequest;
+use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{Drivers, Unplaced};
+use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork, Unplaced};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -84,6 +85,9 @@ pub struct PlannedGroup {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub affinity: Option<f64>,
     pub tasks: Vec<PlannedTask>,
+    /// Those that each of its allocs gets, its tasks' own too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortRequest>,
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -133,6 +137,7 @@ fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);
         problems.extend(parsed.too_long(context.runner.inherited()));
+        problems.extend(unknown_networks(parsed, &context.runner));
         problems
     });
     parsed.map_err(|errors| invalid(&errors))
@@ -154,18 +159,22 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         count: group.count,
         affinity: context.runner.affinity(job, group),
         tasks: tasks(group),
+        ports: group.port_requests().map(|(_, port)| port.clone()).collect(),
     };
     let waits = |Unplaced { group, count, reasons }| UnplacedGroup { group: group.to_string(), count, reasons };
     let mut warnings = parsed.warnings.clone();
     warnings.extend(unenforced(parsed, context.runner.drivers()));
     warnings.extend(waiting(parsed, &context.runner.driver_infos()));
+    warnings.extend(not_joined(parsed, context.runner.drivers()));
+    let awaited = context.runner.awaited_ports(job).await;
+    warnings.extend(at_their_places(parsed, &awaited));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
     Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),
         groups: job.groups.iter().map(group).collect(),
-        not_placed: context.runner.not_placed(job).into_iter().map(waits).collect(),
+        not_placed: context.runner.not_placed(job).into_iter().map(waits).chain(waiting_for_ports(&awaited)).collect(),
         warnings,
         ..Submitted::default()
     }
@@ -234,6 +243,60 @@ fn waiting(parsed: &ParsedJob, drivers: &[(&'static str, DriverInfo)]) -> Vec<Di
         Some(parsed.diagnose(Severity::Warning, &path, message))
     };
     tasks.filter_map(wait).collect()
+}
+
+/// Warns of each task that keeps its group from a network namespace.
+fn not_joined(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
+    let isolated = |group: &&TaskGroup| group.network.as_ref().is_some_and(|network| network.mode.is_isolated());
+    let tasks = parsed.job.groups.iter().filter(isolated);
+    let tasks = tasks.flat_map(|group| group.tasks.iter().map(move |task| (group, task)));
+    let warn = |(group, task): (&TaskGroup, &Task)| {
+        let joins = drivers.get(task.driver.as_str())?.joins_namespaces();
+        let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "driver");
+        let message = format!("its group will fail: driver {} cannot join a network namespace", task.driver);
+        (!joins).then(|| parsed.diagnose(Severity::Warning, &path, message))
+    };
+    tasks.filter_map(warn).collect()
+}
+
+/// Of each port at a network that this agent does not know.
+fn unknown_networks(parsed: &ParsedJob, runner: &Handle) -> Vec<Diagnostic> {
+    let problem = |(group, unknown): (GroupName, UnknownHostNetwork)| {
+        let task = unknown.task.as_ref().map(TaskName::as_str);
+        let path = parsed.port_path(group.as_str(), task, &unknown.label) + ".host_network";
+        let mut found = parsed.diagnose(Severity::Error, &path, unknown.to_string());
+        found.suggestion = Some("name it in the agent's setting network.host_networks".to_owned());
+        found
+    };
+    runner.unknown_host_networks(&parsed.job).into_iter().map(problem).collect()
+}
+
+/// Warns of each static port that its allocs will wait for, at its place.
+fn at_their_places(parsed: &ParsedJob, awaited: &[AwaitedPort]) -> Vec<Diagnostic> {
+    let warn = |port: &AwaitedPort| {
+        let task = port.task.as_ref().map(TaskName::as_str);
+        let path = parsed.port_path(port.group.as_str(), task, &port.label) + ".static";
+        parsed.diagnose(Severity::Warning, &path, format!("it will wait: {}", port.why))
+    };
+    awaited.iter().map(warn).collect()
+}
+
+/// The groups that wait for ports, each with all of them.
+fn waiting_for_ports(awaited: &[AwaitedPort]) -> Vec<UnplacedGroup> {
+    let mut groups: Vec<UnplacedGroup> = Vec::new();
+    for port in awaited {
+        let reason = NotPlaced::new(PlacementReason::Port, port.why.clone());
+        match groups.iter_mut().find(|group| group.group == port.group.as_str()) {
+            Some(group) => {
+                group.count = group.count.max(port.count);
+                group.reasons.push(reason);
+            }
+            None => {
+                groups.push(UnplacedGroup { group: port.group.to_string(), count: port.count, reasons: vec![reason] })
+            }
+        }
+    }
+    groups
 }
 
 /// What the file says and this host will not do, by each task's driver.

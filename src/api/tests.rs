@@ -111,6 +111,8 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         clock: Arc::new(SystemClock),
         cgroups: None,
         devices: None,
+        ports_in_use: Arc::new(runner::HostPorts::default()),
+        networks: Arc::new(runner::HostNetworks::new(Default::default())),
         metrics: Arc::clone(metrics),
         node: node(),
         facts: Arc::default(),

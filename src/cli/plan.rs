@@ -65,6 +65,10 @@ impl Plan {
             if let Some(score) = group.affinity {
                 writeln!(session.out, "\naffinity of group {}: {score:.2} of 1", printable(&group.name))?;
             }
+            if !group.ports.is_empty() {
+                let ports: Vec<String> = group.ports.iter().map(|port| printable(&port.to_string())).collect();
+                writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
+            }
         }
         if !plan.replaces.is_empty() {
             writeln!(session.out, "\nstops and replaces: {}", plan.replaces.join(", "))?;

@@ -9,6 +9,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::network::AllocPort;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
@@ -70,6 +71,20 @@ pub struct AllocRow {
     pub cgroup: Option<String>,
     #[serde(default, rename = "type")]
     pub kind: Option<String>,
+    #[serde(default)]
+    pub ports: Vec<AllocPort>,
+    #[serde(default)]
+    pub network: Option<NetworkRow>,
+}
+
+/// The network namespace of an alloc.
+#[derive(Debug, Clone, Deserialize)]
+pub struct NetworkRow {
+    pub mode: String,
+    #[serde(default)]
+    pub interface: Option<String>,
+    #[serde(default)]
+    pub addresses: Vec<String>,
 }
 
 impl AllocRow {

@@ -14,6 +14,9 @@ use crate::model::raw_name;
 use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
+/// So many ports of an alloc are shown.
+const PORTS_SHOWN: usize = 10;
+
 /// Show all allocs, or one with its tasks and latest events
 ///
 /// Several allocs of one name are listed.
@@ -160,6 +163,17 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     ];
     for one in &alloc.not_placed {
         lines.push(("not placed", paint.paint(Style::Yellow, &printable(&one.message))));
+    }
+    if let Some(network) = &alloc.network {
+        let addresses = network.addresses.iter().map(|address| printable(address)).collect::<Vec<_>>().join(", ");
+        let interface = network.interface.as_ref().map_or_else(String::new, |name| format!(" {}", printable(name)));
+        lines.push(("network", format!("{}{interface} {addresses}", printable(&network.mode)).trim_end().to_owned()));
+    }
+    if !alloc.ports.is_empty() {
+        let ports: Vec<String> = alloc.ports.iter().take(PORTS_SHOWN).map(|port| printable(&port.shown())).collect();
+        let more = alloc.ports.len().saturating_sub(PORTS_SHOWN);
+        let more = if more > 0 { format!(" and {more} more (--json)") } else { String::new() };
+        lines.push(("ports", ports.join(", ") + &more));
     }
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));

@@ -54,6 +54,11 @@ fn clashes(config: &Config) -> Vec<Clash> {
         let by_socket = config.api.socket.is_some();
         add(if by_socket { &["agent.socket"] } else { &["agent.data_dir"] }, message);
     }
+    let (first, last) = config.network.dynamic_ports;
+    if first > last {
+        let message = format!("network.min_dynamic_port, {first}, is above network.max_dynamic_port, {last}");
+        add(&["network.min_dynamic_port", "network.max_dynamic_port"], message);
+    }
     if config.api.acting_certificates.iter().any(|name| !name.is_empty()) && config.api.web_config_file.is_none() {
         let why = "agent.acting_certificates needs agent.web_config_file, which says whose certificates are verified";
         add(&["agent.acting_certificates", "agent.web_config_file"], why.to_owned());

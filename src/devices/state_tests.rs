@@ -107,6 +107,8 @@ impl World {
             tasks: vec![Arc::new(TaskStatus { devices, state, used_devices, ..known })],
             sought: Vec::new(),
             may_run: Vec::new(),
+            ports: Vec::new(),
+            network: None,
             not_placed: Vec::new(),
             generation: 1,
         };

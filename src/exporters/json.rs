@@ -17,6 +17,7 @@ use crate::board::devices::AllocDevices;
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
+use crate::model::network::AllocNetwork;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
@@ -130,12 +131,21 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
         all["index"] = json!(status.index);
         all["type"] = json!(status.job.kind);
         all["generation"] = json!(status.generation);
+        set(&mut all, "network", status.network.as_ref().map(|network| network_row(network, detail)));
+        set(&mut all, "ports", Some(&status.ports).filter(|ports| !ports.is_empty()));
     }
     if detail == Detail::Full {
         set(&mut all, "cgroup", identity.cgroup.as_ref());
         set(&mut all, "definition", alloc.status.as_ref().map(|status| &status.job));
     }
     all
+}
+
+fn network_row(network: &AllocNetwork, detail: Detail) -> Value {
+    let mut row = json!({ "mode": network.mode, "hostname": network.hostname, "addresses": network.addresses });
+    set(&mut row, "interface", network.interface.as_ref());
+    set(&mut row, "namespace", Some(&network.namespace).filter(|_| detail == Detail::Full));
+    row
 }
 
 fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail: Detail) -> Value {

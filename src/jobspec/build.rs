@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::model::env;
 use crate::model::job::{Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
@@ -20,7 +21,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
-    let builder = Builder { problems, seen: Vec::new() };
+    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
     let (first, rest) = match jobs.split_first() {
@@ -45,7 +46,11 @@ pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
 pub(super) struct Builder<'p> {
     pub(super) problems: &'p Problems<'p>,
     /// Words without effect that were warned of.
-    seen: Vec<&'static str>,
+    pub(super) seen: Vec<&'static str>,
+    /// The ports of the group that is read, those of its tasks too: for references to them.
+    pub(super) ports: Vec<AllocPort>,
+    /// As its network will be where it has one of its own that is connected: for the same.
+    pub(super) connected: Option<AllocNetwork>,
 }
 
 impl<'p> Builder<'p> {
@@ -123,7 +128,9 @@ impl<'p> Builder<'p> {
         names::check("group", task.name, task.name_span, &format!("{job_path}.task.{}", task.name), self.problems);
         let restart = RestartPolicy::default_for(kind);
         let mut services = Vec::new();
-        let built = self.task(task, job_path, (kind, &restart), job_meta, &mut services);
+        let (network, mut networks) = self.networks(None, job_path, std::slice::from_ref(task));
+        let mut built = self.task(task, job_path, (kind, &restart), job_meta, &mut services);
+        built.resources.network = networks.pop().flatten();
         TaskGroup {
             name: task.name.into(),
             count: 1,
@@ -133,6 +140,7 @@ impl<'p> Builder<'p> {
             max_run_duration: None,
             placing: Placing::default(),
             tasks: vec![built],
+            network,
             services,
         }
     }
@@ -153,6 +161,7 @@ impl<'p> Builder<'p> {
         let meta = self.meta(&fields);
         let mut services = values::services(&fields, None);
         let tasks = fields.named("task");
+        let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -161,8 +170,12 @@ impl<'p> Builder<'p> {
         names::check_unique("task", &tasks, &fields.path_of("task"), self.problems);
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
-        let tasks: Vec<Task> =
-            tasks.iter().map(|task| self.task(task, &path, (kind, &restart), &merged, &mut services)).collect();
+        let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
+            let mut task = self.task(task, &path, (kind, &restart), &merged, &mut services);
+            task.resources.network = network;
+            task
+        });
+        let tasks: Vec<Task> = with_networks.collect();
         if !tasks.is_empty() && tasks.iter().all(|task| task.lifecycle.is_some() && !task.leader) {
             let message = format!(
                 "the group {} has no main task: there is nothing for the others to run around",
@@ -182,6 +195,7 @@ impl<'p> Builder<'p> {
             max_run_duration,
             placing: self.placing(&fields, kind),
             tasks,
+            network,
             services,
         }
     }
@@ -283,6 +297,10 @@ impl<'p> Builder<'p> {
         nomad.push(env::PARENT_CGROUP.to_owned());
         nomad.extend(env::limit_variables(task).into_keys());
         nomad.extend(env::meta_variables(meta).into_keys());
+        nomad.extend(env::port_variables(&task.name, &self.ports).into_keys());
+        nomad.extend(
+            self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
+        );
         let mut known = Known { meta, nomad, own, inside_env: None };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
@@ -374,6 +392,7 @@ impl<'p> Builder<'p> {
             cores: cores.map(|at| u32::try_from(at.value).unwrap_or(u32::MAX)),
             core_ids: Vec::new(),
             devices: self.devices(&fields),
+            network: None,
         }
     }
 

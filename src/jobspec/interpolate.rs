@@ -193,6 +193,20 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 
+/// A template of the group rather than of a task, such as the host name of its network.
+///
+/// Errors: the references that are not there now.
+pub fn resolve(
+    field: &str,
+    template: &str,
+    env: &Env,
+    meta: &BTreeMap<String, String>,
+) -> Result<String, Vec<NotReady>> {
+    let (mut text, mut failed) = (template.to_owned(), Vec::new());
+    Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
+    if failed.is_empty() { Ok(text) } else { Err(failed) }
+}
+
 struct Scope<'a> {
     env: &'a Env,
     meta: &'a BTreeMap<String, String>,

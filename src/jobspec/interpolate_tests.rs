@@ -55,6 +55,8 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         alloc_cgroup: Some(&CgroupPath::from("/allostat/a")),
         inherited: &inherited,
         devices: &devices,
+        ports: &[],
+        network: None,
         attributes: &env::node_attributes(&node, &known, &job),
     })
 }

@@ -16,6 +16,8 @@ pub const PRIORITY: std::ops::RangeInclusive<u64> = 1..=100;
 pub const DEVICE_COUNT: u64 = 1_024;
 /// Stanzas of one task: what each of them may get is weighed against all others.
 pub const DEVICES: usize = 8;
+/// Of one alloc: each of them is seven variables of each task.
+pub const PORTS: usize = 2_000;
 pub const LOG_FILES: u64 = 1_000;
 /// One log file, in MiB: 1 TiB.
 pub const LOG_FILE_MIB: u64 = 1 << 20;

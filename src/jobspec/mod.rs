@@ -28,6 +28,7 @@ mod json;
 mod limits;
 mod names;
 pub mod nearest;
+mod networks;
 mod placing;
 pub mod quantity;
 pub mod read;
@@ -167,6 +168,13 @@ impl ParsedJob {
         // A task that stands in its job alone is a group of its name.
         let outer = if self.places.values.contains_key(&in_group) { in_group } else { format!("job.{}", self.label) };
         format!("{outer}.task.{task}.{field}")
+    }
+    /// The path of a port: of its group, or of a task alone.
+    pub fn port_path(&self, group: &str, task: Option<&str>, label: &str) -> String {
+        match task {
+            Some(task) => self.task_path(group, task, &format!("resources.network.port.{label}")),
+            None => format!("job.{}.group.{group}.network.port.{label}", self.label),
+        }
     }
     /// Line, column (from 1) and the line itself of a field; of the nearest stanza around it if the field is not in the
     /// file. `None` if nothing of the path is.

@@ -76,7 +76,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         SERVICE,
         Word::not_yet("ephemeral_disk"),
-        Word::not_yet("network"),
+        Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::refused("volume", NO_VOLUMES),
@@ -128,7 +128,7 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("memory"),
         Word::value("memory_max"),
         Word::named("device"),
-        Word::not_yet("network"),
+        Word::stanza("network").but("deprecated in `resources`: write it in the group, for all of its tasks"),
         Word::value("cores"),
         Word::value("disk").but("deprecated, and disk space is not limited"),
         Word::value("iops").but("deprecated and not enforced: `io_read_bps` and `io_write_bps` in `config` are"),
@@ -279,6 +279,32 @@ pub static DISCONNECT: Stanza = Stanza {
     ],
 };
 
+pub static NETWORK: Stanza = Stanza {
+    name: "network",
+    words: &[
+        Word::value("mode"),
+        Word::named("port"),
+        Word::value("hostname"),
+        Word::stanza("dns"),
+        Word::stanza("cni"),
+        Word::ignored("mbits", "ignored: bandwidth is not reserved"),
+        Word::ignored("device", "ignored: the address is the one of the host's default route"),
+        Word::refused("cidr", "the network of `bridge` is a setting of the agent"),
+        Word::refused("ip", "the address is the one of the host's default route"),
+    ],
+};
+
+pub static PORT: Stanza = Stanza {
+    name: "port",
+    words: &[Word::value("static"), Word::value("to"), Word::value("host_network"), Word::value("ignore_collision")],
+};
+
+pub static DNS: Stanza =
+    Stanza { name: "dns", words: &[Word::value("servers"), Word::value("searches"), Word::value("options")] };
+
+/// Not in [`ALL`]: `args` elsewhere is meant as a task's.
+pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::map("args")] };
+
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
 pub static ALL: &[&Stanza] = &[
     &FILE,
@@ -288,6 +314,9 @@ pub static ALL: &[&Stanza] = &[
     &RESOURCES,
     &DEVICE,
     &DEVICE_CONSTRAINT,
+    &NETWORK,
+    &PORT,
+    &DNS,
     &NODE_CONSTRAINT,
     &ANY_AFFINITY,
     &UPDATE,

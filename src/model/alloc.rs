@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::{Job, TaskGroup};
+use super::network::{AllocNetwork, AllocPort};
 use super::placement::NotPlaced;
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
@@ -173,6 +174,10 @@ pub struct AllocStatus {
     pub sought: Vec<TaskName>,
     /// Tasks that were given up: they are dead, and something of them may still be there.
     pub may_run: Vec<TaskName>,
+    /// What was reserved for it.
+    pub ports: Vec<AllocPort>,
+    /// Its own network namespace.
+    pub network: Option<AllocNetwork>,
     /// Why it waits for its place; empty: it has it, or was not asked yet.
     pub not_placed: Vec<NotPlaced>,
     /// Grows with each published change.

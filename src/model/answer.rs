@@ -78,11 +78,13 @@ impl Detail {
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
         Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
-        NotPlaced | SetupFailure | FailedValidation | Driver | DriverFailure | FailedRestore | HookFailed => false,
+        NotPlaced | SetupFailure | FailedValidation | Network | Driver | DriverFailure | FailedRestore | HookFailed => {
+            false
+        }
         Received | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting
         | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
             !event.details.contains("error")

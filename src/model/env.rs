@@ -1,12 +1,14 @@
 //! The environment of a task: the `NOMAD_*` variables, in Nomad's words.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use super::attributes::{Attributes, HostAttribute, OF_DRIVERS};
 use super::host::NodeInfo;
-use super::id::{AllocId, CgroupPath};
+use super::id::{AllocId, CgroupPath, TaskName};
 use super::job::{Job, Task, TaskGroup};
+use super::network::{AllocNetwork, AllocPort};
 use super::placement::core_list;
 
 pub type Env = BTreeMap<String, String>;
@@ -32,6 +34,10 @@ pub struct TaskContext<'a> {
     pub inherited: &'a Env,
     /// What comes with the devices that were reserved for it.
     pub devices: &'a Env,
+    /// The ports of its alloc, those of other tasks too.
+    pub ports: &'a [AllocPort],
+    /// The network namespace of its alloc.
+    pub network: Option<&'a AllocNetwork>,
     /// `attr.*` and `node.*`: [`node_attributes`].
     pub attributes: &'a Env,
 }
@@ -142,6 +148,55 @@ pub fn limit_variables(task: &Task) -> Env {
     .collect()
 }
 
+/// What a task knows of the ports of its alloc before it starts. Of a port that leads into a network namespace or a container
+/// `PORT` is the port inside, and everything else is of the host. A port of another task has that task's name before its label.
+///
+/// Source: Nomad, client/taskenv, which the documentation of its runtime variables describes.
+pub fn port_variables<'a>(task: &TaskName, ports: impl IntoIterator<Item = &'a AllocPort>) -> Env {
+    let mut env = Env::new();
+    for port in ports {
+        let AllocPort { label, value, host_ip, task: owner, .. } = port;
+        let (address, ip, value) = (port.host_address().to_string(), host_ip.to_string(), value.to_string());
+        let mut set = |name: &str, value: &str| env.insert(clean_name(&format!("NOMAD_{name}")), value.to_owned());
+        match owner {
+            None => {
+                let inside = port.inside().to_string();
+                set(&format!("ADDR_{label}"), &address);
+                set(&format!("HOST_ADDR_{label}"), &address);
+                set(&format!("IP_{label}"), &ip);
+                set(&format!("HOST_IP_{label}"), &ip);
+                set(&format!("PORT_{label}"), &inside);
+                set(&format!("ALLOC_PORT_{label}"), &inside);
+                set(&format!("HOST_PORT_{label}"), &value);
+            }
+            Some(owner) if owner == task => {
+                set(&format!("ADDR_{label}"), &address);
+                set(&format!("IP_{label}"), &ip);
+                set(&format!("PORT_{label}"), &value);
+                set(&format!("HOST_PORT_{label}"), &value);
+            }
+            Some(owner) => {
+                set(&format!("ADDR_{owner}_{label}"), &address);
+                set(&format!("IP_{owner}_{label}"), &ip);
+                set(&format!("PORT_{owner}_{label}"), &value);
+            }
+        }
+    }
+    env
+}
+
+/// What is known of the ports of a group in a namespace that is connected: where they are inside.
+pub fn namespace_variables(network: &AllocNetwork, ports: &[AllocPort]) -> Env {
+    let (Some(interface), Some(ip)) = (&network.interface, network.addresses.first()) else { return Env::new() };
+    let of_group = ports.iter().filter(|port| port.task.is_none());
+    let variables = of_group.flat_map(|port| {
+        let address = SocketAddr::new(*ip, port.inside());
+        [("INTERFACE", interface.clone()), ("IP", ip.to_string()), ("ADDR", address.to_string())]
+            .map(|(what, value)| (clean_name(&format!("NOMAD_ALLOC_{what}_{}", port.label)), value))
+    });
+    variables.collect()
+}
+
 /// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them; a limit that is
 /// not given has no variable.
 pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
@@ -166,6 +221,8 @@ pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
     let mut env: Env = ALWAYS.iter().map(|name| (*name).to_owned()).zip(values).collect();
     env.extend(context.alloc_cgroup.map(|cgroup| (PARENT_CGROUP.to_owned(), cgroup.to_string())));
     env.extend(limit_variables(task));
+    env.extend(port_variables(&task.name, context.ports));
+    env.extend(context.network.into_iter().flat_map(|network| namespace_variables(network, context.ports)));
     env.extend(meta_variables(&merged_meta(job, group, task)));
     env
 }
@@ -199,6 +256,49 @@ mod tests {
             ("NOMAD_META_my_key", "v"),
         ]);
         assert_eq!(env, expected);
+    }
+
+    fn port(label: &str, value: u16, to: u16, task: Option<&str>) -> AllocPort {
+        AllocPort { label: label.to_owned(), value, to, host_ip: [10, 0, 0, 7].into(), task: task.map(TaskName::from) }
+    }
+
+    #[test]
+    fn ports_of_the_group_are_known_as_in_nomad() {
+        let env = port_variables(&"web".into(), &[port("http", 20_001, 80, None), port("my-admin", 9_000, 0, None)]);
+        let expected = meta(&[
+            ("NOMAD_ADDR_http", "10.0.0.7:20001"),
+            ("NOMAD_ADDR_my_admin", "10.0.0.7:9000"),
+            ("NOMAD_ALLOC_PORT_http", "80"),
+            ("NOMAD_ALLOC_PORT_my_admin", "9000"),
+            ("NOMAD_HOST_ADDR_http", "10.0.0.7:20001"),
+            ("NOMAD_HOST_ADDR_my_admin", "10.0.0.7:9000"),
+            ("NOMAD_HOST_IP_http", "10.0.0.7"),
+            ("NOMAD_HOST_IP_my_admin", "10.0.0.7"),
+            ("NOMAD_HOST_PORT_http", "20001"),
+            ("NOMAD_HOST_PORT_my_admin", "9000"),
+            ("NOMAD_IP_http", "10.0.0.7"),
+            ("NOMAD_IP_my_admin", "10.0.0.7"),
+            ("NOMAD_PORT_http", "80"),
+            ("NOMAD_PORT_my_admin", "9000"),
+        ]);
+        assert_eq!(env, expected);
+    }
+
+    #[test]
+    fn ports_of_a_task_have_its_name_before_them_in_other_tasks() {
+        let ports = [port("db", 20_002, 0, Some("web"))];
+        let own = port_variables(&"web".into(), &ports);
+        let expected = [
+            ("NOMAD_ADDR_db", "10.0.0.7:20002"),
+            ("NOMAD_HOST_PORT_db", "20002"),
+            ("NOMAD_IP_db", "10.0.0.7"),
+            ("NOMAD_PORT_db", "20002"),
+        ];
+        assert_eq!(own, meta(&expected));
+        let others = port_variables(&"side".into(), &ports);
+        let expected =
+            [("NOMAD_ADDR_web_db", "10.0.0.7:20002"), ("NOMAD_IP_web_db", "10.0.0.7"), ("NOMAD_PORT_web_db", "20002")];
+        assert_eq!(others, meta(&expected));
     }
 
     #[test]

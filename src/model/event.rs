@@ -33,6 +33,8 @@ event_kinds! {
     Driver = "driver", "Driver";
     /// How a device of the host is from now on; of no task, details: `device`, `now`.
     Device = "device", "Device";
+    /// The ports and the network of its alloc.
+    Network = "network", "Network";
     /// The driver could not start it.
     DriverFailure = "driver_failure", "Driver Failure";
     Started = "started", "Started";

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
+use super::network::{GroupNetwork, PortRequest};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -80,6 +81,8 @@ pub struct TaskGroup {
     #[serde(flatten)]
     pub placing: Placing,
     pub tasks: Vec<Task>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<GroupNetwork>,
     /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<serde_json::Map<String, serde_json::Value>>,
@@ -159,6 +162,9 @@ pub struct Resources {
     pub core_ids: Vec<u32>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceRequest>,
+    /// Deprecated in Nomad: ports that only this task has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<GroupNetwork>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -277,5 +283,17 @@ impl Task {
 impl TaskGroup {
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name.as_str() == name)
+    }
+
+    /// Every port that an alloc of it needs, in the order of the job file: the group's, then those of a task alone.
+    pub fn port_requests(&self) -> impl Iterator<Item = (Option<&TaskName>, &PortRequest)> {
+        fn of(network: Option<&GroupNetwork>) -> impl Iterator<Item = &PortRequest> {
+            network.into_iter().flat_map(|network| &network.ports)
+        }
+        let of_tasks = self
+            .tasks
+            .iter()
+            .flat_map(|task| of(task.resources.network.as_ref()).map(move |port| (Some(&task.name), port)));
+        of(self.network.as_ref()).map(|port| (None, port)).chain(of_tasks)
     }
 }

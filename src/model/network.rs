@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -102,9 +103,26 @@ pub struct PortRequest {
     pub fixed: Option<u16>,
     #[serde(default, skip_serializing_if = "PortTarget::is_unset")]
     pub to: PortTarget,
+    /// A name of one of the host's addresses; `None`: that of the default route.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub host_network: Option<String>,
     /// A static port that other allocs of jobs with the same word may have as well.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub ignore_collision: bool,
+}
+
+impl fmt::Display for PortRequest {
+    /// `http 8080 -> 80`, `db dynamic`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.fixed {
+            Some(port) => write!(f, "{} {port}", self.label)?,
+            None => write!(f, "{} dynamic", self.label)?,
+        }
+        match self.to {
+            PortTarget::Port(to) => write!(f, " -> {to}"),
+            PortTarget::Unset | PortTarget::Same => Ok(()),
+        }
+    }
 }
 
 /// The port inside the namespace of the alloc, or of the container, that a port of the host leads to.
@@ -159,9 +177,19 @@ pub struct AllocPort {
 }
 
 impl AllocPort {
+    /// One that is not reserved yet: for what follows from its name alone.
+    pub fn named(label: &str, task: Option<TaskName>) -> AllocPort {
+        let host_ip = IpAddr::V4(Ipv4Addr::UNSPECIFIED);
+        AllocPort { label: label.to_owned(), value: 0, to: 0, host_ip, task }
+    }
     /// Where others reach it.
     pub fn host_address(&self) -> SocketAddr {
         SocketAddr::new(self.host_ip, self.value)
+    }
+    /// `http 10.0.0.7:20001 -> 80`
+    pub fn shown(&self) -> String {
+        let leads = if self.to == 0 || self.to == self.value { String::new() } else { format!(" -> {}", self.to) };
+        format!("{} {}{leads}", self.label, self.host_address())
     }
     /// Whether this task has it.
     pub fn is_of(&self, task: &TaskName) -> bool {
@@ -171,6 +199,33 @@ impl AllocPort {
     pub fn inside(&self) -> u16 {
         if self.to == 0 { self.value } else { self.to }
     }
+}
+
+/// The network namespace that an alloc has of its own.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AllocNetwork {
+    pub mode: NetworkMode,
+    /// A file to join it by.
+    pub namespace: PathBuf,
+    /// Inside; `None`: there is none but the loopback.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub interface: Option<String>,
+    /// Of that interface.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub addresses: Vec<IpAddr>,
+    pub hostname: String,
+}
+
+/// What the `network` of its group means to a task whose driver gives it a root or a host name of its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TaskNetwork {
+    /// Its mode, whether or not the alloc has a namespace for it.
+    pub mode: NetworkMode,
+    pub hostname: Option<String>,
+    pub dns: Option<DnsConfig>,
+    /// Files of the host for its `/etc`.
+    pub hosts: Option<PathBuf>,
+    pub resolv_conf: Option<PathBuf>,
 }
 
 #[cfg(test)]

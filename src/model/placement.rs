@@ -18,6 +18,8 @@ words! {
         DistinctProperty = "distinct_property",
         /// Too few cores are free.
         Cores = "cores",
+        /// A port that it needs is another alloc's or another program's.
+        Port = "port",
         /// What it reserves cannot be recorded.
         StateDb = "state_db",
     }

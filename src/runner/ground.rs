@@ -17,7 +17,9 @@ use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
+use super::networks::AllocNetworks;
 use super::places::Places;
+use super::ports::{PortKeeper, PortsInUse};
 use super::settings::Config;
 use crate::board::Board;
 use crate::board::facts::Facts;
@@ -45,6 +47,9 @@ pub struct Parts {
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
     /// `None`: nobody knows of any devices here.
     pub devices: Option<Arc<dyn DeviceKeeper>>,
+    /// Which ports other programs have.
+    pub ports_in_use: Arc<dyn PortsInUse>,
+    pub networks: Arc<dyn AllocNetworks>,
     pub metrics: Arc<Metrics>,
     /// What `${node...}` in a job file says.
     pub node: NodeInfo,
@@ -67,6 +72,10 @@ pub struct Context {
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
     pub cores: CoreKeeper,
     pub devices: Option<Arc<dyn DeviceKeeper>>,
+    pub ports: Arc<PortKeeper>,
+    pub networks: Arc<dyn AllocNetworks>,
+    /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
+    pub plugins: Places,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
     pub facts: Arc<Facts>,
@@ -96,11 +105,14 @@ impl Context {
             clock,
             cgroups,
             devices,
+            ports_in_use,
+            networks,
             metrics,
             node,
             facts,
             inherited,
         } = parts;
+        let ports = Arc::new(PortKeeper::new(config.network.clone(), ports_in_use));
         let now = clock.now();
         let infos = drivers.keys().map(|name| (*name, watch::Sender::new(DriverInfo::unknown(now))));
         let driver_infos = infos.collect();
@@ -116,6 +128,9 @@ impl Context {
             cores: CoreKeeper::new(cgroups.as_ref().map(|cgroups| cgroups.cores()).unwrap_or_default()),
             cgroups,
             devices,
+            ports,
+            networks,
+            plugins: Places::new(BLOCKING_AT_ONCE),
             metrics,
             node,
             facts,

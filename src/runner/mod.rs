@@ -9,6 +9,9 @@
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
+//! ports      the ports of this node that allocs hold
+//! networks   the network namespaces of allocs
+//! cni        networks by CNI plugins
 //! drivers/   how a task is started, recovered, stopped
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
@@ -28,6 +31,7 @@
 
 mod alloc;
 mod cgroups;
+mod cni;
 mod cores;
 mod decide;
 mod devices;
@@ -37,7 +41,9 @@ mod ground;
 mod hooks;
 mod kept;
 mod manager;
+mod networks;
 mod places;
+mod ports;
 mod settings;
 mod task;
 #[cfg(test)]
@@ -52,7 +58,9 @@ pub use devices::DeviceKeeper;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
-    Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply, Unplaced, Wait,
-    Watchers,
+    AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
+    Unplaced, Wait, Watchers,
 };
-pub use settings::Config;
+pub use networks::{AllocNetworks, HostNetworks};
+pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
+pub use settings::{Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};

@@ -1,5 +1,8 @@
 //! What the runner is told of its limits and budgets.
 
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::decide::limits::GcConfig;
@@ -16,6 +19,94 @@ pub struct Config {
     pub kill_budget: Duration,
     /// How long a driver may take to start a task before that is given up: it may have to fetch much first.
     pub start_budget: Duration,
+    pub network: NetworkConfig,
+}
+
+/// The ports and networks of allocs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NetworkConfig {
+    /// Dynamic ports are of this range, both ends included.
+    pub dynamic_ports: (u16, u16),
+    /// What `host_network` may name: the addresses of this host beside that of its default route.
+    pub host_networks: Vec<HostNetwork>,
+    /// Where CNI plugins are, in the order in which they are searched.
+    pub cni_path: Vec<PathBuf>,
+    /// Where the configurations are that `cni/NAME` names.
+    pub cni_config_dir: PathBuf,
+    /// The bridge of `mode = "bridge"`, and the network behind it.
+    pub bridge_name: String,
+    pub bridge_subnet: String,
+}
+
+impl Default for NetworkConfig {
+    fn default() -> NetworkConfig {
+        NetworkConfig {
+            dynamic_ports: (20_000, 32_000),
+            host_networks: Vec::new(),
+            // Nomad's, and Debian's.
+            cni_path: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
+            cni_config_dir: "/etc/cni/net.d".into(),
+            bridge_name: "allostat".to_owned(),
+            // As large as Nomad's, beside it.
+            bridge_subnet: "172.26.80.0/20".to_owned(),
+        }
+    }
+}
+
+/// Errors: it is no IPv4 network with room for allocs, in a sentence.
+pub fn bridge_subnet(text: &str) -> Result<String, String> {
+    let wanted = || format!("{text:?} is no network, as 172.26.80.0/20 is one");
+    let (address, bits) = text.split_once('/').ok_or_else(wanted)?;
+    let address = u32::from(address.parse::<Ipv4Addr>().map_err(|_| wanted())?);
+    let bits = bits.parse::<u32>().ok().filter(|bits| (8..=29).contains(bits)).ok_or_else(wanted)?;
+    if address.trailing_zeros() < 32 - bits {
+        let first = Ipv4Addr::from(address & (u32::MAX << (32 - bits)));
+        return Err(format!("{text:?} is an address within a network: write {first}/{bits}"));
+    }
+    Ok(text.to_owned())
+}
+
+/// Errors: it cannot be the name of an interface, in a sentence. Source: IFNAMSIZ.
+pub fn interface_name(text: &str) -> Result<String, String> {
+    let fits = (1..16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+    if !fits || text == "." || text == ".." {
+        return Err(format!("{text:?} cannot be the name of an interface: 1 to 15 letters, digits and _ - ."));
+    }
+    Ok(text.to_owned())
+}
+
+/// `lan=192.168.1.10`: a name for one of this host's addresses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostNetwork {
+    pub name: String,
+    pub address: IpAddr,
+}
+
+impl HostNetwork {
+    /// Errors: it is none, in a sentence.
+    pub fn parse(text: &str) -> Result<HostNetwork, String> {
+        let (name, address) =
+            text.split_once('=').ok_or_else(|| format!("{text:?} is no host network: write NAME=ADDRESS"))?;
+        let is_name = !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
+        if !is_name || name == "default" {
+            return Err(format!("{name:?} cannot be the name of a host network"));
+        }
+        let address = address.parse().map_err(|_| format!("{address:?} is no address, as 192.168.1.10 is one"))?;
+        Ok(HostNetwork { name: name.to_owned(), address })
+    }
+}
+
+impl fmt::Display for HostNetwork {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.address)
+    }
+}
+
+impl Config {
+    /// What is set of it; the rest as usual.
+    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig) -> Config {
+        Config { cgroup_parent, gc, network, ..Config::default() }
+    }
 }
 
 impl Default for Config {
@@ -26,6 +117,7 @@ impl Default for Config {
             retire_after: Duration::from_secs(24 * 3600),
             kill_budget: Duration::from_secs(30),
             start_budget: Duration::from_secs(300),
+            network: NetworkConfig::default(),
         }
     }
 }

@@ -99,6 +99,8 @@ mod tests {
             tasks,
             sought: Vec::new(),
             may_run: Vec::new(),
+            ports: Vec::new(),
+            network: None,
             not_placed: Vec::new(),
             generation: 1,
         })

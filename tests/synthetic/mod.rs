@@ -97,6 +97,8 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         tasks,
         sought: Vec::new(),
         may_run: Vec::new(),
+        ports: Vec::new(),
+        network: None,
         not_placed: Vec::new(),
         generation: 1,
     };

@@ -57,8 +57,8 @@ fn event_name(event: &Event) -> String {
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
         Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
@@ -69,8 +69,8 @@ fn severity(event: &Event) -> SeverityNumber {
         }
         Killed if event.details.contains("error") => SeverityNumber::Error,
         HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
-        Received | TaskSetup | Driver | Device | Started | Terminated | Restarting | RestartSignaled | Signaling
-        | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
+        Received | TaskSetup | Network | Driver | Device | Started | Terminated | Restarting | RestartSignaled
+        | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
     }
 }
 

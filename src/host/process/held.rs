@@ -3,7 +3,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
-use std::process::{ChildStdin, Command, Stdio};
+use std::process::{ChildStdin, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -97,7 +97,26 @@ impl HeldProgram {
     /// ended, however late.
     ///
     /// Gives how it ended.
-    pub fn end(mut self, grace: Duration, with: impl Send + 'static) -> String {
+    pub fn end(self, grace: Duration, with: impl Send + 'static) -> String {
+        match self.finish(grace, with) {
+            None => "it cannot be killed".to_owned(),
+            Some((true, Ok(status))) => format!("it ended with {status}"),
+            Some((false, Ok(_))) => "it was killed".to_owned(),
+            Some((_, Err(error))) => format!("how it ended is not known: {error}"),
+        }
+    }
+
+    /// The same. `None`: it was killed at the end of its time. Errors: how it ended is not known.
+    pub fn status_within(self, grace: Duration) -> io::Result<Option<ExitStatus>> {
+        match self.finish(grace, ()) {
+            None | Some((false, Ok(_))) => Ok(None),
+            Some((true, Ok(status))) => Ok(Some(status)),
+            Some((_, Err(error))) => Err(error),
+        }
+    }
+
+    /// Whether it ended by itself, and how. `None`: it cannot be killed.
+    fn finish(mut self, grace: Duration, with: impl Send + 'static) -> Option<(bool, io::Result<ExitStatus>)> {
         let by_itself = self.ends_within(grace);
         // Not reaped yet: the number of its group is nobody else's. Where it has ended, what it started goes.
         if let Some(group) = to_pid(self.child.id()) {
@@ -108,13 +127,9 @@ impl HeldProgram {
         }
         if !by_itself && !self.ends_within(KILLED_WITHIN) {
             std::thread::spawn(move || (self.child.wait(), with));
-            return "it cannot be killed".to_owned();
+            return None;
         }
-        match self.child.wait() {
-            Ok(status) if by_itself => format!("it ended with {status}"),
-            Ok(_) => "it was killed".to_owned(),
-            Err(error) => format!("how it ended is not known: {error}"),
-        }
+        Some((by_itself, self.child.wait()))
     }
 
     fn ends_within(&self, limit: Duration) -> bool {

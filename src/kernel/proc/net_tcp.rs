@@ -33,6 +33,23 @@ pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<Endpoi
     })
 }
 
+/// The sockets that keep others from binding this address: those that are bound to it, or to every address, and have no other end.
+/// The same of `/proc/net/udp` and `/proc/net/udp6`.
+pub fn bound(bytes: &[u8], at: SocketAddr) -> Vec<u64> {
+    let (ip, port) = plain(at);
+    let sockets = lines(bytes).filter_map(|(_, line)| {
+        let mut words = words(line).skip(1);
+        let (own, other) = (address(words.next()?)?, address(words.next()?)?);
+        let same = own.0 == ip || own.0.is_unspecified() || ip.is_unspecified();
+        if own.1 != port || other.1 != 0 || !same {
+            return None;
+        }
+        // st, tx:rx, tr:tm, retrnsmt, uid, timeout.
+        words.nth(6).and_then(digits).filter(|inode| *inode != 0)
+    });
+    sockets.collect()
+}
+
 /// An IPv4 address in the form of IPv6 is that address: so a listener of both has it.
 fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
@@ -98,10 +115,22 @@ mod tests {
         assert_eq!(found(&cut, "127.0.0.1", 0xD2F0), None);
     }
 
+    #[test]
+    fn a_listener_keeps_its_port_from_others_and_a_connection_does_not() {
+        let at = |ip: &str, port| SocketAddr::new(ip.parse().unwrap(), port);
+        assert_eq!(bound(V4, at("127.0.0.1", 9740)), [1206]);
+        assert_eq!(bound(V4, at("0.0.0.0", 9740)), [1206], "every address is this one too");
+        for other in [at("127.0.0.2", 9740), at("127.0.0.1", 9741), at("127.0.0.1", 0xD2F0)] {
+            assert_eq!(bound(V4, other), Vec::<u64>::new(), "{other}");
+        }
+        assert_eq!(bound(V6, at("::1", 9740)), Vec::<u64>::new());
+    }
+
     proptest! {
         #[test]
         fn no_text_panics(bytes in prop::collection::vec(any::<u8>(), 0..200), at in 0..V4.len()) {
             found(&bytes, "127.0.0.1", 1);
+            bound(&bytes, SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 1));
             let mut odd = V4.to_vec();
             odd.splice(at..at, bytes);
             found(&odd, "127.0.0.1", 0xD2F0);

@@ -3,12 +3,28 @@
 use std::sync::Arc;
 
 use super::Alloc;
+use super::cell::TaskCell;
 use crate::model::device::ReservedDevices;
-use crate::runner::hooks::{OfAlloc, OfTask, hook_times};
+use crate::model::event::EventKind;
+use crate::model::task::TaskState;
+use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
 
 impl Alloc {
     /// Itself, for its hooks.
-    pub fn subject(&self) -> OfAlloc {
+    pub fn subject(self: &Arc<Self>) -> OfAlloc {
+        // A subject may outlive its alloc.
+        let weak = Arc::downgrade(self);
+        let say = move |kind, message: String| {
+            if let Some(alloc) = weak.upgrade() {
+                alloc.say_of_all(kind, &message);
+            }
+        };
+        let weak = Arc::downgrade(self);
+        let wait = move |why| {
+            if let Some(alloc) = weak.upgrade() {
+                alloc.waits_for_ports(why);
+            }
+        };
         let cgroup = self.own_cgroup();
         let inner = self.lock();
         // A handle that was kept names what may still be there, and its record is in its directory.
@@ -20,11 +36,22 @@ impl Alloc {
             cgroup,
             ended,
             reader: inner.reader.clone(),
+            asks: Some(AllocAsks {
+                job: Arc::clone(&self.job),
+                group: self.group,
+                name: inner.identity.name.clone(),
+                index: self.index,
+                all_gone: !inner.cells.iter().any(TaskCell::may_run),
+                say: Box::new(say),
+                wait: Box::new(wait),
+            }),
+            ports: inner.record.ports.clone(),
+            network: inner.record.network.clone(),
             took: Vec::new(),
         }
     }
-    /// What its hooks have made for it.
-    pub fn take_up(&self, made: OfAlloc) {
+    /// What its hooks have made for it. Whether there is something that must be on record before its tasks start.
+    pub fn take_up(&self, made: OfAlloc) -> bool {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
         if let Some(reader) = made.reader {
@@ -32,6 +59,16 @@ impl Alloc {
         }
         if !made.took.is_empty() {
             inner.prerun = Some((made.took, now));
+        }
+        let is_new = inner.record.ports != made.ports || inner.record.network != made.network;
+        (inner.record.ports, inner.record.network) = (made.ports, made.network);
+        is_new
+    }
+    /// One event of each task that is not dead.
+    fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+        for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
+            self.edit(at, |edit| edit.event(kind, message, &[]));
+            self.save_aside(at);
         }
     }
     /// How long its hooks took before its tasks, and when they were through: for the first event that comes after that, once.
@@ -57,6 +94,8 @@ impl Alloc {
             account: None,
             dirs: None,
             devices: ReservedDevices::default(),
+            ports: inner.record.ports.clone(),
+            network: inner.record.network.as_ref().map(|record| record.network.clone()),
             cores: self.cores_of_task(&inner, at),
             prepared: None,
             took: Vec::new(),

@@ -16,6 +16,7 @@ mod gone;
 mod hooked;
 mod place;
 mod placing;
+mod ports;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -44,6 +45,8 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::placement::NotPlaced;
 use crate::model::task::{TaskHandle, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -89,6 +92,10 @@ struct Inner {
     /// Whether it has its place.
     place: PlaceState,
     cells: Vec<TaskCell>,
+    /// As they are shown: once they are on record.
+    ports: Vec<AllocPort>,
+    network: Option<AllocNetwork>,
+    waits_for_ports: Option<NotPlaced>,
     /// How long its hooks before its tasks took, and when the last was through; until that is told.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
@@ -171,6 +178,9 @@ impl Alloc {
                 reader: None,
                 base,
                 finish_shown: record.finished.is_some(),
+                ports: record.ports.clone(),
+                network: record.network.as_ref().map(|record| record.network.clone()),
+                waits_for_ports: None,
                 prerun: None,
                 generation: 0,
                 place: PlaceState::default(),

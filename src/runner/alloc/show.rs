@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::cell::Delta;
 use super::{Alloc, Inner};
 use crate::board::Published;
-use crate::model::alloc::{AllocState, AllocStatus, Forced};
+use crate::model::alloc::{AllocState, AllocStatus, Desired, Forced};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::Totals;
 use crate::runner::kept::journal::{self, Answer};
@@ -67,6 +67,23 @@ impl Alloc {
         }
     }
 
+    /// Writes what its hooks have made for it, until it is written, and shows it: nothing is started that holds what no record names.
+    pub async fn persist_made(&self) {
+        let mut pause = RETRY_FIRST;
+        loop {
+            let mut batch = Batch::default();
+            self.put(&mut batch);
+            let Err(error) = self.ctx.journal.commit(batch).await else { break };
+            tracing::error!(alloc_id = %self.id, %error, "failed to persist the ports of an alloc; retrying");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MOST);
+        }
+        let mut inner = self.lock();
+        inner.ports = inner.record.ports.clone();
+        inner.network = inner.record.network.as_ref().map(|record| record.network.clone());
+        self.publish(&mut inner, None);
+    }
+
     /// [`Alloc::save`], shown when it is written; its caller goes on.
     pub fn save_aside(self: &Arc<Self>, at: usize) {
         let (alloc, save) = (Arc::clone(self), self.save(at));
@@ -96,6 +113,7 @@ impl Alloc {
         if self.is_terminal() {
             self.free_cores();
         }
+        self.free_ports();
         self.changed.notify_one();
     }
 
@@ -153,6 +171,9 @@ impl Alloc {
         if inner.identity.cgroup != inner.record.cgroup {
             Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);
         }
+        // What is to stop waits for nothing.
+        let waits = inner.waits_for_ports.as_ref().filter(|_| inner.record.desired == Desired::Run);
+        let not_placed = inner.place.reasons().iter().chain(waits);
         let status = AllocStatus {
             job: Arc::clone(&self.job),
             group: self.group().name.clone(),
@@ -164,7 +185,9 @@ impl Alloc {
             tasks,
             sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
             may_run,
-            not_placed: inner.place.reasons().to_vec(),
+            ports: inner.ports.clone(),
+            network: inner.network.clone(),
+            not_placed: not_placed.cloned().collect(),
             generation: inner.generation,
         };
         let published = Published {

@@ -175,6 +175,7 @@ mod tests {
             max_run_duration: None,
             placing: Placing::default(),
             tasks: cores.iter().enumerate().map(task).collect(),
+            network: None,
             services: Vec::new(),
         }
     }

@@ -14,7 +14,7 @@ use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocPort, TaskNetwork};
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -142,9 +142,10 @@ pub struct StartRequest {
     pub denied_nodes: Vec<String>,
     /// The ports of its alloc that this task has, in the order of the job file.
     pub ports: Vec<AllocPort>,
-    /// The alloc's own network namespace, a file to join it by; `None`: the host's. Drivers whose tasks are processes of the host
-    /// ignore it, as Nomad's `raw_exec` does.
+    /// The alloc's own network namespace, a file to join it by; `None`: the host's.
     pub network_namespace: Option<PathBuf>,
+    /// For drivers whose tasks have a root or a host name of their own.
+    pub network: TaskNetwork,
     /// Where the driver says what it does for the task, from its start to its end.
     pub events: EventSink,
 }
@@ -171,6 +172,7 @@ impl StartRequest {
             denied_nodes: Vec::new(),
             ports: Vec::new(),
             network_namespace: None,
+            network: TaskNetwork::default(),
             events: EventSink::default(),
         }
     }
@@ -220,6 +222,10 @@ pub trait Driver: Send + Sync {
     /// Whether its tasks are processes of this host that belong in cgroups: `mock`'s are not.
     fn has_processes(&self) -> bool {
         true
+    }
+    /// Whether its tasks join the namespace of [`StartRequest::network_namespace`]; else their group cannot ask for one.
+    fn joins_namespaces(&self) -> bool {
+        false
     }
     /// What tells a task to end whose job names no signal.
     fn kill_signal(&self) -> &'static str {

@@ -112,6 +112,9 @@ impl ProcessDriver for Exec {
     fn name(&self) -> &'static str {
         settings::NAME
     }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
     fn default_user(&self) -> Option<&'static str> {
         Some(USER)
     }

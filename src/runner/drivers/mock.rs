@@ -244,6 +244,9 @@ impl Driver for Mock {
     fn check(&self, task: &Task) -> Result<(), DriverError> {
         Config::of(task).map(drop)
     }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
     fn has_processes(&self) -> bool {
         false
     }

@@ -54,6 +54,8 @@ impl Hook<OfTask> for Environment {
                 alloc_cgroup: subject.alloc_cgroup.as_ref(),
                 inherited: &inherited,
                 devices: &subject.devices.with.env,
+                ports: &subject.ports,
+                network: subject.network.as_ref(),
                 attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
             };
             let mut prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {

@@ -14,6 +14,8 @@ mod cgroup;
 mod devices;
 mod env;
 mod frame;
+mod network;
+mod ports;
 mod stats;
 mod subject;
 mod suite;
@@ -28,15 +30,20 @@ use std::time::Duration;
 #[cfg(test)]
 pub use self::frame::HookOutcome;
 pub use self::frame::{FailedHook, Hook, HookError, Phase};
-pub use self::subject::{OfAlloc, OfTask};
+pub use self::subject::{AllocAsks, OfAlloc, OfTask};
 pub use self::suite::{OrderError, Suite};
 use crate::telemetry::Metrics;
 
 type Make<S> = fn() -> Box<dyn Hook<S>>;
 
 /// Every hook of allocs.
-pub static ALLOC: &[Make<OfAlloc>] =
-    &[|| Box::new(alloc_dir::AllocDir), || Box::new(cgroup::Cgroup), || Box::new(stats::Stats)];
+pub static ALLOC: &[Make<OfAlloc>] = &[
+    || Box::new(alloc_dir::AllocDir),
+    || Box::new(ports::Ports),
+    || Box::new(network::AllocNetworkHook),
+    || Box::new(cgroup::Cgroup),
+    || Box::new(stats::Stats),
+];
 
 /// Every hook of tasks.
 pub static TASK: &[Make<OfTask>] = &[

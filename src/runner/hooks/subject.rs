@@ -11,10 +11,14 @@ use crate::collectors::TaskReader;
 use crate::host::process::Account;
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::placement::NotPlaced;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
+use crate::runner::kept::record::NetworkRecord;
 
 /// An alloc, for its hooks. One that was collected is no more than its id.
 pub struct OfAlloc {
@@ -26,8 +30,36 @@ pub struct OfAlloc {
     pub ended: Vec<TaskName>,
     /// By which its cgroup is read. There already: so is the cgroup.
     pub reader: Option<Arc<TaskReader>>,
+    /// What it asks for; `None`: it was collected.
+    pub asks: Option<AllocAsks>,
+    /// What was reserved for it, once or now.
+    pub ports: Vec<AllocPort>,
+    /// The network namespace that was made for it.
+    pub network: Option<Box<NetworkRecord>>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
+}
+
+/// What hooks need to know of an alloc that is not collected.
+pub struct AllocAsks {
+    pub job: Arc<Job>,
+    /// Its group in the job.
+    pub group: usize,
+    /// `job.group[index]`
+    pub name: String,
+    pub index: u32,
+    /// Nothing of its tasks is left, as far as is known.
+    pub all_gone: bool,
+    /// An event of each of its tasks that is not dead.
+    pub say: Box<dyn Fn(EventKind, String) + Send + Sync>,
+    /// Why it waits for its place; `None`: no more.
+    pub wait: Box<dyn Fn(Option<NotPlaced>) + Send + Sync>,
+}
+
+impl AllocAsks {
+    pub fn group(&self) -> &TaskGroup {
+        &self.job.groups[self.group]
+    }
 }
 
 impl OfAlloc {
@@ -38,6 +70,9 @@ impl OfAlloc {
             cgroup: None,
             ended: Vec::new(),
             reader: None,
+            asks: None,
+            ports: Vec::new(),
+            network: None,
             took: Vec::new(),
         }
     }
@@ -68,6 +103,10 @@ pub struct OfTask {
     pub dirs: Option<TaskDirs>,
     /// What was reserved for it.
     pub devices: ReservedDevices,
+    /// The ports of its alloc, those of other tasks too.
+    pub ports: Vec<AllocPort>,
+    /// The network namespace of its alloc.
+    pub network: Option<AllocNetwork>,
     /// Cores that it has for itself.
     pub cores: Vec<u32>,
     pub prepared: Option<Prepared>,

@@ -17,6 +17,7 @@
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
+//! <data>/network/<alloc id>/                    files for the `/etc` of its tasks, of an alloc with a network of its own
 //! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record: never the task's      0700
 //!                                               made before the handle that names it is recorded; empty: nothing was started
 //! ```
@@ -134,6 +135,9 @@ impl DataDir {
     }
     pub fn shown(&self) -> PathBuf {
         self.root.join("shown")
+    }
+    pub fn network(&self, alloc: &AllocId) -> PathBuf {
+        self.root.join("network").join(alloc.as_str())
     }
     pub fn samples(&self) -> PathBuf {
         self.root.join("samples")

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
+use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::task::{Exit, LostOutput, Outcome, RestartReason, TaskHandle, TaskStatus};
 use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
@@ -44,6 +45,12 @@ pub struct AllocRecord {
     /// Its own parent cgroup, made with its first task; `None`: it has none.
     pub cgroup: Option<CgroupPath>,
     pub finished: Option<Box<Finished>>,
+    /// What was reserved for it, before its first task: it holds these to its end.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<AllocPort>,
+    /// The network namespace that was made for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Box<NetworkRecord>>,
     /// When its end was asked for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_asked_at: Option<Steady>,
@@ -64,6 +71,24 @@ pub struct AllocRecord {
     pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
+}
+
+/// A network namespace, and what it takes to remove it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct NetworkRecord {
+    pub network: AllocNetwork,
+    /// `None`: no plugin has to do with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cni: Option<CniRecord>,
+}
+
+/// How plugins connected it: they are asked the same to disconnect it, whatever was configured since.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct CniRecord {
+    pub list: serde_json::Value,
+    pub result: serde_json::Value,
+    pub args: String,
+    pub runtime: serde_json::Value,
 }
 
 /// An alloc that had ended and was restarted: what its ends before said, so that nothing falls.

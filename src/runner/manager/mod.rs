@@ -8,6 +8,7 @@ mod ledger;
 mod orphans;
 mod owner;
 mod placing;
+mod ports;
 mod restore;
 mod watchers;
 mod wishes;
@@ -25,6 +26,7 @@ pub use self::gc::{Collect, Collected};
 use self::ledger::Ledger;
 use self::owner::Created;
 pub use self::placing::Unplaced;
+pub use self::ports::AwaitedPort;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
@@ -330,6 +332,8 @@ impl Manager {
             waits_for,
             cgroup,
             finished: None,
+            ports: Vec::new(),
+            network: None,
             stop_asked_at: None,
             again_asked_at: None,
             expired: false,

@@ -193,7 +193,9 @@ impl Around {
             let run = async move {
                 let mut subject = alloc.subject();
                 let failed = alloc.hooks.alloc.run(before, &mut subject).await;
-                alloc.take_up(subject);
+                if alloc.take_up(subject) {
+                    alloc.persist_made().await;
+                }
                 failed
             };
             self.running = Some((before, AbortOnDrop(tokio::spawn(run))));

@@ -288,6 +288,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         let plans: Vec<Plan> = restored.tasks.iter().zip(&traces).map(of).collect();
         let Some(alloc) = manager.make(job, restored).map(Arc::new) else { continue };
         (0..plans.len()).for_each(|at| alloc.hold_devices(at));
+        alloc.hold_ports();
         alloc.hold_cores();
         let (mut entries, mut lost) = (Vec::new(), Vec::new());
         for (at, plan) in plans.into_iter().enumerate() {

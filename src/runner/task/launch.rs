@@ -1,5 +1,6 @@
 //! From a task's record to a running attempt: a healthy driver, prestart hooks (directories, environment), durable handle, driver.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,12 +10,14 @@ use super::orders::{Told, told};
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::ReservedDevices;
 use crate::model::event::EventKind;
+use crate::model::network::TaskNetwork;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
 use crate::runner::ground::AbortOnDrop;
-use crate::runner::hooks::{FailedHook, HookError, Phase, hook_times};
+use crate::runner::hooks::{FailedHook, HookError, OfTask, Phase, hook_times};
+use crate::runner::networks::{HOSTS, RESOLV_CONF};
 use crate::telemetry::durations::StartPhase;
 
 /// Why an attempt did not come to run.
@@ -146,6 +149,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
     }
     let prestart = began.elapsed();
+    let (network_namespace, network) = network_of(&subject);
     let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
         return Err(LaunchFailure::internal("its hooks made no directories or no environment".to_owned()));
     };
@@ -156,6 +160,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let events = sink(&alloc, at, attempt);
     let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
     let alloc_id = subject.alloc_id;
+    let ports = subject.ports.into_iter().filter(|port| port.is_of(&task.name)).collect();
     let request = StartRequest {
         alloc_id,
         attempt,
@@ -164,8 +169,9 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         dirs,
         alloc_cgroup,
         denied_nodes,
-        ports: Vec::new(),
-        network_namespace: None,
+        ports,
+        network_namespace,
+        network,
         events,
     };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
@@ -194,6 +200,21 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let phases = [prestart, began.elapsed().saturating_sub(prestart), Duration::ZERO];
     let took = StartTook { hooks: subject.took, phases };
     Ok(Launched::Ready(Box::new(Ready { driver, request, handle, alloc, took })))
+}
+
+/// The namespace that it joins, and what a root of its own gets for that.
+fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
+    let asked = subject.group().network.clone().unwrap_or_default();
+    let own = subject.network.as_ref();
+    let files = subject.ctx.data_dir.network(&subject.alloc_id);
+    let network = TaskNetwork {
+        mode: asked.mode,
+        hostname: own.map(|own| own.hostname.clone()),
+        hosts: own.map(|_| files.join(HOSTS)),
+        resolv_conf: own.and(asked.dns.as_ref()).map(|_| files.join(RESOLV_CONF)),
+        dns: asked.dns,
+    };
+    (own.map(|own| own.namespace.clone()), network)
 }
 
 /// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.

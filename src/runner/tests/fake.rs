@@ -227,6 +227,9 @@ impl Driver for FakeDriver {
             None => Ok(()),
         }
     }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
     fn has_processes(&self) -> bool {
         *self.0.has_processes.lock().unwrap()
     }

@@ -13,8 +13,10 @@ mod hooks;
 mod kill;
 mod lifecycle;
 mod locks;
+mod networks;
 mod orphans;
 mod places;
+mod ports;
 mod restart;
 mod restore;
 mod retention;
@@ -55,6 +57,8 @@ struct Host {
     /// What the disk answers next, the last one for ever.
     fill: Arc<std::sync::Mutex<std::collections::VecDeque<super::Fill>>>,
     clock: Arc<SetClock>,
+    in_use: Arc<ports::FakePorts>,
+    networks: Arc<networks::FakeNetworks>,
     _dir: tempfile::TempDir,
 }
 
@@ -70,6 +74,8 @@ impl Host {
             config: Config::default(),
             fill: Arc::default(),
             clock: Arc::default(),
+            in_use: Arc::default(),
+            networks: Arc::default(),
             _dir: dir,
         }
     }
@@ -96,6 +102,8 @@ impl Host {
             clock: Arc::clone(&self.clock) as _,
             cgroups: None,
             devices: None,
+            ports_in_use: Arc::clone(&self.in_use) as _,
+            networks: Arc::clone(&self.networks) as _,
             metrics,
             node: node(),
             facts: Arc::default(),
@@ -146,6 +154,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         shutdown_delay: Duration::ZERO,
         max_run_duration: None,
         tasks: tasks.iter().map(task).collect(),
+        network: None,
         services: Vec::new(),
     };
     Job {

@@ -230,6 +230,23 @@ observe {
   root = "/"
 }
 
+network {
+  # The first port that a task can get which asks for no certain one. (ALLOSTAT_MIN_DYNAMIC_PORT)
+  min_dynamic_port = 20000
+  # The last one. Outgoing connections have the ports of net.ipv4.ip_local_port_range: stay below them. (ALLOSTAT_MAX_DYNAMIC_PORT)
+  max_dynamic_port = 32000
+  # Names for addresses of this host, which `host_network` of a port may name: "lan=192.168.1.10". Ports without it are at the address of the default route. Default: none. (ALLOSTAT_HOST_NETWORKS)
+  # host_networks =
+  # Directories with CNI plugins (containernetworking-plugins), for networks of mode bridge and cni/NAME. (ALLOSTAT_CNI_PATH)
+  cni_path = ["/opt/cni/bin", "/usr/lib/cni"]
+  # Where the CNI configurations are that mode cni/NAME names. (ALLOSTAT_CNI_CONFIG_DIR)
+  cni_config_dir = "/etc/cni/net.d"
+  # The bridge that allocs with mode bridge are connected to; it is made with the first. (ALLOSTAT_BRIDGE_NAME)
+  bridge_name = "allostat"
+  # The IPv4 network behind that bridge. (ALLOSTAT_BRIDGE_SUBNET)
+  bridge_subnet = "172.26.80.0/20"
+}
+
 node {
   # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
   # datacenter =

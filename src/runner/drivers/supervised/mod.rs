@@ -148,6 +148,9 @@ impl Driver for SupervisedDriver {
     fn fingerprint(&self) -> Box<dyn Fingerprints> {
         health::Reports::begin(&self.shared)
     }
+    fn joins_namespaces(&self) -> bool {
+        self.shared.kind.joins_namespaces()
+    }
     fn default_user(&self) -> Option<&'static str> {
         self.shared.kind.default_user()
     }

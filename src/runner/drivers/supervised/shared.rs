@@ -25,6 +25,10 @@ pub const START_PATIENCE: Duration = Duration::from_secs(30);
 /// What one driver adds to what all of this kind do.
 pub trait ProcessDriver: Send + Sync {
     fn name(&self) -> &'static str;
+    /// As [`Driver::joins_namespaces`](super::Driver::joins_namespaces).
+    fn joins_namespaces(&self) -> bool {
+        false
+    }
     /// The user of a task whose job names none; `None`: the agent's.
     fn default_user(&self) -> Option<&'static str> {
         None

@@ -1,0 +1,116 @@
+//! A program that is run once for an answer: its input at once, its output bounded, its process group ended with its time.
+
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::path::Path;
+use std::process::{Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+use super::process::{HeldProgram, spawn_held, without_ours};
+
+/// More of an answer, or of what it complains, is not read; a program that writes on is ended by the closed pipe.
+const LONGEST_ANSWER: u64 = 1 << 20;
+/// What its processes keep open after they were killed is not waited for.
+const LATE: Duration = Duration::from_secs(1);
+
+/// What came of a run.
+#[derive(Debug)]
+pub struct PluginAnswer {
+    /// `None`: it was killed at the end of its time.
+    pub status: Option<ExitStatus>,
+    pub output: Vec<u8>,
+    pub complaint: String,
+}
+
+/// Runs it to its end, or to that of its time; then its process group is killed. Blocks for so long, and three seconds.
+///
+/// Errors: it cannot be started or followed.
+pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(input)?;
+    file.seek(SeekFrom::Start(0))?;
+    let mut command = Command::new(program);
+    without_ours(&mut command);
+    command.envs(variables.iter().map(|(name, value)| (name, value)));
+    command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = spawn_held(&mut command)?;
+    let output = child.stdout.take().map(read_aside);
+    let complaint = child.stderr.take().map(read_aside);
+    let status = HeldProgram::of(child)?.status_within(within)?;
+    let read = |from: Option<Receiver<Vec<u8>>>| from.and_then(|from| from.recv_timeout(LATE).ok()).unwrap_or_default();
+    let (output, complaint) = (read(output), read(complaint));
+    Ok(PluginAnswer { status, output, complaint: String::from_utf8_lossy(&complaint).trim().to_owned() })
+}
+
+fn read_aside(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+    let (sender, receiver) = channel();
+    std::thread::spawn(move || {
+        let mut bytes = Vec::new();
+        let _ = from.take(LONGEST_ANSWER).read_to_end(&mut bytes);
+        let _ = sender.send(bytes);
+    });
+    receiver
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// A process that another test forks may hold the script open for writing for a moment.
+    fn asked(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> PluginAnswer {
+        loop {
+            match ask(program, variables, input, within) {
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                answer => return answer.unwrap(),
+            }
+        }
+    }
+
+    fn script(dir: &Path, text: &str) -> std::path::PathBuf {
+        let path = dir.join("plugin");
+        std::fs::write(&path, format!("#!/bin/sh\n{text}\n")).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+        path
+    }
+
+    #[test]
+    fn a_plugin_gets_its_input_and_variables_and_its_answer_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), "cat; echo \"$CNI_COMMAND\"; echo no >&2; exit 3");
+        let variables = [("CNI_COMMAND", "ADD".to_owned())];
+        let answer = asked(&program, &variables, b"{}\n", Duration::from_secs(60));
+        assert_eq!(answer.output, b"{}\nADD\n");
+        assert_eq!((answer.complaint.as_str(), answer.status.unwrap().code()), ("no", Some(3)));
+    }
+
+    #[test]
+    fn a_plugin_that_hangs_ends_with_what_it_started() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), "sleep 600 & echo $!; wait");
+        let begun = Instant::now();
+        let answer = asked(&program, &[], b"", Duration::from_millis(500));
+        assert!(answer.status.is_none() && begun.elapsed() < Duration::from_secs(300));
+        let child: u32 = String::from_utf8(answer.output).unwrap().trim().parse().unwrap();
+        let gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+        while !gone() {
+            assert!(begun.elapsed() < Duration::from_secs(300), "it runs still");
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn a_plugin_that_writes_without_end_is_read_to_a_limit() {
+        let dir = tempfile::tempdir().unwrap();
+        let answer = asked(&script(dir.path(), "exec yes"), &[], b"", Duration::from_secs(60));
+        assert_eq!(answer.output.len() as u64, LONGEST_ANSWER);
+        assert!(!answer.status.unwrap().success());
+    }
+
+    #[test]
+    fn a_program_that_is_not_there_is_an_error() {
+        ask(Path::new("/nowhere/plugin"), &[], b"", Duration::from_secs(1)).unwrap_err();
+    }
+}

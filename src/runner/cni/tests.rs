@@ -1,0 +1,130 @@
+use super::*;
+
+/// A directory of plugins that note what they were asked, each answering what its script says.
+struct Plugins {
+    dir: tempfile::TempDir,
+    path: Vec<PathBuf>,
+}
+
+impl Plugins {
+    fn new(scripts: &[(&str, &str)]) -> Plugins {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, text) in scripts {
+            let path = dir.path().join(name);
+            let noted = dir.path().join("asked");
+            let text = format!(
+                "#!/bin/sh\ninput=$(cat)\necho \"{name} $CNI_COMMAND $CNI_CONTAINERID $CNI_IFNAME $CNI_ARGS $input\" >> {}\n{text}\n",
+                noted.display()
+            );
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        Plugins { path: vec!["/nowhere/cni".into(), dir.path().to_owned()], dir }
+    }
+    fn list(&self, types: &[&str]) -> Value {
+        let plugins: Vec<Value> = types
+            .iter()
+            .map(|kind| json!({ "type": kind, "capabilities": { "portMappings": *kind == "portmap" } }))
+            .collect();
+        json!({ "cniVersion": "0.4.0", "name": "n", "plugins": plugins })
+    }
+    fn network<'a>(&'a self, list: &'a Value, runtime: &'a Value) -> CniNetwork<'a> {
+        CniNetwork {
+            path: &self.path,
+            list,
+            container: "a1",
+            namespace: Path::new("/run/netns/a1"),
+            args: "IgnoreUnknown=1",
+            runtime,
+        }
+    }
+    /// Each call, without its input; and the inputs.
+    fn asked(&self) -> (Vec<String>, Vec<Value>) {
+        let noted = fs::read_to_string(self.dir.path().join("asked")).unwrap_or_default();
+        let calls = noted.lines().map(|line| line.split_at(line.find('{').unwrap_or(line.len())));
+        calls.map(|(call, input)| (call.trim().to_owned(), serde_json::from_str(input).unwrap_or(Value::Null))).unzip()
+    }
+}
+
+const RESULT: &str = "echo '{\"cniVersion\": \"0.4.0\", \"ips\": [{\"address\": \"172.26.64.2/20\"}]}'";
+
+#[test]
+fn plugins_are_asked_in_order_and_backwards_each_with_the_result_before_it() {
+    let plugins = Plugins::new(&[
+        ("bridge", RESULT),
+        ("portmap", "printf '%s' \"$input\" | sed 's/.*\"prevResult\":\\({[^}]*}]}\\).*/\\1/'"),
+    ]);
+    let list = plugins.list(&["bridge", "portmap"]);
+    let ports = [AllocPort { to: 80, value: 20_001, host_ip: [10, 0, 0, 7].into(), ..AllocPort::named("http", None) }];
+    let runtime = port_mappings(&ports);
+    let network = plugins.network(&list, &runtime);
+    let result = network.add().unwrap();
+    assert_eq!(result["ips"][0]["address"], "172.26.64.2/20");
+    network.delete(&result).unwrap();
+    let (calls, inputs) = plugins.asked();
+    let of = |plugin: &str, command: &str| format!("{plugin} {command} a1 eth0 IgnoreUnknown=1");
+    assert_eq!(calls, [of("bridge", "ADD"), of("portmap", "ADD"), of("portmap", "DEL"), of("bridge", "DEL")]);
+    assert_eq!((&inputs[0]["name"], &inputs[0]["cniVersion"]), (&json!("n"), &json!("0.4.0")));
+    assert_eq!(inputs[0].get("prevResult").or(inputs[0].get("runtimeConfig")), None);
+    assert_eq!(inputs[1]["prevResult"], result);
+    let mappings = &inputs[1]["runtimeConfig"]["portMappings"];
+    let tcp = json!({ "hostPort": 20_001, "containerPort": 80, "protocol": "tcp", "hostIP": "10.0.0.7" });
+    assert_eq!((&mappings[0], &mappings[1]["protocol"]), (&tcp, &json!("udp")));
+    assert_eq!(inputs[2]["prevResult"], result);
+}
+
+#[test]
+fn a_plugin_that_fails_is_named_and_those_before_it_take_back_what_they_did() {
+    let failing = "test $CNI_COMMAND = DEL || { echo '{\"code\": 7, \"msg\": \"no address\", \"details\": \"all are used\"}'; exit 1; }";
+    let plugins = Plugins::new(&[("bridge", RESULT), ("portmap", failing)]);
+    let list = plugins.list(&["bridge", "portmap"]);
+    let error = plugins.network(&list, &Value::Null).add().unwrap_err();
+    assert_eq!(error, "CNI plugin portmap failed (ADD): no address: all are used");
+    let calls: Vec<String> =
+        plugins.asked().0.iter().map(|call| call.split(" a1").next().unwrap().to_owned()).collect();
+    assert_eq!(calls, ["bridge ADD", "portmap ADD", "portmap DEL", "bridge DEL"]);
+}
+
+#[test]
+fn a_missing_plugin_is_named_with_what_to_install_and_none_leaves_its_directory() {
+    let plugins = Plugins::new(&[]);
+    let list = plugins.list(&["bridge"]);
+    let error = plugins.network(&list, &Value::Null).add().unwrap_err();
+    let places = format!("/nowhere/cni, {}", plugins.dir.path().display());
+    let expected = format!(
+        "there is no CNI plugin bridge in {places}: install containernetworking-plugins, or set network.cni_path"
+    );
+    assert_eq!(error, expected);
+    for odd in ["../sh", "/bin/sh", "", ".."] {
+        let list = plugins.list(&[odd]);
+        let error = plugins.network(&list, &Value::Null).add().unwrap_err();
+        assert!(error.contains("cannot be the name of a CNI plugin"), "{error}");
+    }
+}
+
+#[test]
+fn an_answer_that_is_no_json_is_a_failure() {
+    let plugins = Plugins::new(&[("bridge", "echo hello")]);
+    let list = plugins.list(&["bridge"]);
+    let error = plugins.network(&list, &Value::Null).add().unwrap_err();
+    assert!(error.starts_with("CNI plugin bridge failed (ADD): its answer is no JSON"), "{error}");
+}
+
+#[test]
+fn a_configuration_is_found_by_its_name_whatever_stands_beside_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let write = |name: &str, text: &str| fs::write(dir.path().join(name), text).unwrap();
+    write("10-broken.conflist", "{");
+    write("20-lan.conflist", r#"{"cniVersion": "1.0.0", "name": "lan", "plugins": [{"type": "macvlan"}]}"#);
+    write("30-one.conf", r#"{"cniVersion": "0.3.1", "name": "one", "type": "ptp"}"#);
+    write("40-empty.conflist", r#"{"name": "empty", "plugins": []}"#);
+    write("50-lan.txt", r#"{"name": "text"}"#);
+    assert_eq!(list_named(dir.path(), "lan").unwrap()["plugins"][0]["type"], "macvlan");
+    let one = list_named(dir.path(), "one").unwrap();
+    assert_eq!((&one["plugins"][0]["type"], &one["cniVersion"]), (&json!("ptp"), &json!("0.3.1")));
+    assert!(list_named(dir.path(), "empty").unwrap_err().contains("it has no plugins"));
+    let error = list_named(dir.path(), "wan").unwrap_err();
+    assert!(error.contains("there is no CNI configuration \"wan\"") && error.contains("lan, one"), "{error}");
+    assert!(error.contains("10-broken.conflist (unreadable"), "{error}");
+    assert!(list_named(Path::new("/nowhere/cni"), "lan").unwrap_err().starts_with("cannot read CNI configurations"));
+}

@@ -1,0 +1,63 @@
+//! What is known of a job's ports before it is submitted: for `plan` and `run`.
+
+use std::sync::Arc;
+
+use super::Handle;
+use crate::model::id::{GroupName, TaskName};
+use crate::model::job::Job;
+use crate::runner::ports::UnknownHostNetwork;
+
+/// A static port that allocs of a group will wait for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AwaitedPort {
+    pub group: GroupName,
+    /// Of a task's own, deprecated `network`.
+    pub task: Option<TaskName>,
+    pub label: String,
+    /// So many of its allocs.
+    pub count: u32,
+    pub why: String,
+}
+
+impl Handle {
+    /// Ports that this agent can never reserve, as it is configured.
+    pub fn unknown_host_networks(&self, job: &Job) -> Vec<(GroupName, UnknownHostNetwork)> {
+        let known = self.facts().now();
+        let of = |group| self.0.ctx.ports.asks(group, &known).err();
+        job.groups.iter().filter_map(|group| Some((group.name.clone(), of(group)?))).collect()
+    }
+
+    /// Static ports that are held or in use now by others than the allocs that the job replaces, and those that only one alloc
+    /// of a group can have.
+    pub async fn awaited_ports(&self, job: &Job) -> Vec<AwaitedPort> {
+        let known = self.facts().now();
+        let mut all = Vec::new();
+        for group in &job.groups {
+            let Ok(mut asks) = self.0.ctx.ports.asks(group, &known) else { continue };
+            asks.retain(|ask| ask.fixed.is_some() && !ask.ignore_collision);
+            let awaited = |task: &Option<TaskName>, label: &str, count: u32, why: String| AwaitedPort {
+                group: group.name.clone(),
+                task: task.clone(),
+                label: label.to_owned(),
+                count,
+                why,
+            };
+            if group.count > 1 {
+                all.extend(asks.iter().map(|ask| {
+                    let port = ask.fixed.unwrap_or_default();
+                    let why =
+                        format!("port {port} ({}) is one alloc's at a time, and `count` is {}", ask.label, group.count);
+                    awaited(&ask.task, &ask.label, group.count - 1, why)
+                }));
+            }
+            let (keeper, id) = (Arc::clone(&self.0.ctx.ports), job.id.clone());
+            let found = self.0.ctx.blocking.block(move || keeper.conflicts(&id, &asks)).await.unwrap_or_default();
+            all.extend(
+                found
+                    .into_iter()
+                    .map(|(ask, conflict)| awaited(&ask.task, &ask.label, group.count, conflict.to_string())),
+            );
+        }
+        all
+    }
+}

@@ -1,0 +1,211 @@
+//! The network namespaces of allocs: how they are asked for, and how this host makes them.
+//!
+//! ```text
+//! none     a namespace with its loopback
+//! bridge   the same, connected by CNI plugins to a bridge of the agent
+//! cni/NAME the same, connected as a CNI configuration of the host says
+//! ```
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use super::cni::{CniNetwork, bridge_list, list_named, port_mappings};
+use super::kept::record::{CniRecord, NetworkRecord};
+use super::settings::NetworkConfig;
+use crate::host::{netns, tree};
+use crate::model::id::AllocId;
+use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, NetworkMode};
+
+/// Where `ip netns` has its namespaces too.
+const NAMESPACES: &str = "/run/netns";
+
+/// What an alloc asks for.
+#[derive(Debug, Clone)]
+pub struct NetworkAsk {
+    pub alloc: AllocId,
+    pub mode: NetworkMode,
+    /// Resolved.
+    pub hostname: Option<String>,
+    pub dns: Option<DnsConfig>,
+    pub cni_args: BTreeMap<String, String>,
+    pub ports: Vec<AllocPort>,
+    /// Where its hosts file and its resolv.conf go.
+    pub files: PathBuf,
+}
+
+/// Concurrency: any thread; each call may block for as long as plugins take.
+pub trait AllocNetworks: Send + Sync {
+    /// Makes its namespace, connects it and writes its files. One that an agent before this one has left half made is made again.
+    ///
+    /// Errors: the first step that failed, in a sentence; nothing is left then.
+    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String>;
+    /// Whether its namespace is there still: not after a restart of the host.
+    fn exists(&self, record: &NetworkRecord) -> bool;
+    /// Disconnects and removes it, by its record where there is one. Repeating it does no harm.
+    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String>;
+    /// Of an alloc whose record is gone.
+    fn forget(&self, alloc: &AllocId);
+}
+
+pub struct HostNetworks {
+    config: NetworkConfig,
+    namespaces: PathBuf,
+}
+
+impl HostNetworks {
+    pub fn new(config: NetworkConfig) -> HostNetworks {
+        HostNetworks { config, namespaces: NAMESPACES.into() }
+    }
+
+    fn namespace(&self, alloc: &AllocId) -> PathBuf {
+        self.namespaces.join(alloc.as_str())
+    }
+
+    /// `None`: plugins have nothing to do with it.
+    fn list(&self, mode: &NetworkMode) -> Result<Option<Value>, String> {
+        match mode {
+            NetworkMode::Host | NetworkMode::None => Ok(None),
+            NetworkMode::Bridge => Ok(Some(bridge_list(&self.config.bridge_name, &self.config.bridge_subnet))),
+            NetworkMode::Cni(name) => list_named(&self.config.cni_config_dir, name).map(Some),
+        }
+    }
+
+    fn connect(&self, ask: &NetworkAsk, namespace: &Path) -> Result<Option<CniRecord>, String> {
+        let Some(list) = self.list(&ask.mode)? else { return Ok(None) };
+        let runtime = port_mappings(&ask.ports);
+        let args = args(&ask.cni_args);
+        let result = self.plugins(ask.alloc.as_str(), namespace, &list, &args, &runtime).add()?;
+        Ok(Some(CniRecord { list, result, args, runtime }))
+    }
+
+    fn plugins<'a>(
+        &'a self,
+        container: &'a str,
+        namespace: &'a Path,
+        list: &'a Value,
+        args: &'a str,
+        runtime: &'a Value,
+    ) -> CniNetwork<'a> {
+        CniNetwork { path: &self.config.cni_path, list, container, namespace, args, runtime }
+    }
+
+    fn disconnect(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
+        let namespace = self.namespace(&ask.alloc);
+        let unrecorded = || {
+            // An agent died before it recorded what plugins had given: they know it by the alloc's id.
+            let list = self.list(&ask.mode).ok().flatten()?;
+            Some(CniRecord { list, result: Value::Null, args: args(&ask.cni_args), runtime: port_mappings(&ask.ports) })
+        };
+        let cni = record.map_or_else(unrecorded, |record| record.cni.clone());
+        cni.map_or(Ok(()), |CniRecord { list, result, args, runtime }| {
+            self.plugins(ask.alloc.as_str(), &namespace, &list, &args, &runtime).delete(&result)
+        })
+    }
+}
+
+impl AllocNetworks for HostNetworks {
+    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
+        let namespace = self.namespace(&ask.alloc);
+        if netns::exists(&namespace) {
+            let _ = self.tear_down(ask, None);
+        }
+        netns::create(&namespace).map_err(|e| match e.kind() {
+            io::ErrorKind::PermissionDenied => {
+                format!("mode {:?} of its network needs root (CAP_SYS_ADMIN): {e}", ask.mode.to_string())
+            }
+            _ => format!("cannot make its network namespace {}: {e}", namespace.display()),
+        })?;
+        let made = self.connect(ask, &namespace).and_then(|cni| {
+            let network = network_of(ask, namespace.clone(), cni.as_ref());
+            write_files(ask, &network).map_err(|e| format!("cannot write {}: {e}", ask.files.display()))?;
+            Ok(NetworkRecord { network, cni })
+        });
+        if made.is_err() {
+            let _ = netns::remove(&namespace);
+            let _ = tree::remove(&ask.files);
+        }
+        made
+    }
+    fn exists(&self, record: &NetworkRecord) -> bool {
+        netns::exists(&record.network.namespace)
+    }
+    fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
+        let disconnected = self.disconnect(ask, record);
+        let removed =
+            netns::remove(&self.namespace(&ask.alloc)).map_err(|e| format!("cannot remove its network namespace: {e}"));
+        let _ = tree::remove(&ask.files);
+        disconnected.and(removed)
+    }
+    fn forget(&self, alloc: &AllocId) {
+        let _ = netns::remove(&self.namespace(alloc));
+    }
+}
+
+/// Source: CNI conventions: a plugin that does not know one of them is to ignore it.
+fn args(args: &BTreeMap<String, String>) -> String {
+    let own = args.iter().map(|(name, value)| format!("{name}={value}"));
+    std::iter::once("IgnoreUnknown=true".to_owned()).chain(own).collect::<Vec<_>>().join(";")
+}
+
+/// What plugins say of it.
+fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
+    const MOST: usize = 16;
+    let result = cni.map_or(&Value::Null, |cni| &cni.result);
+    let interfaces = result["interfaces"].as_array().map_or(&[][..], Vec::as_slice);
+    // One inside, other than the loopback.
+    let is_own = |one: &Value| one["sandbox"].as_str().is_some_and(|s| !s.is_empty()) && one["name"] != "lo";
+    let place = interfaces.iter().position(is_own);
+    let of_it = |ip: &&Value| match (ip["interface"].as_u64(), place) {
+        (Some(at), Some(place)) => usize::try_from(at) == Ok(place),
+        _ => true,
+    };
+    let address = |ip: &Value| ip["address"].as_str()?.split('/').next()?.parse::<IpAddr>().ok();
+    let ips = result["ips"].as_array().map_or(&[][..], Vec::as_slice);
+    AllocNetwork {
+        mode: ask.mode.clone(),
+        namespace,
+        interface: place.and_then(|at| interfaces[at]["name"].as_str()).map(|name| name.chars().take(MOST).collect()),
+        addresses: ips.iter().filter(of_it).filter_map(address).take(MOST).collect(),
+        hostname: ask.hostname.clone().unwrap_or_else(|| ask.alloc.short().to_owned()),
+    }
+}
+
+pub const HOSTS: &str = "hosts";
+pub const RESOLV_CONF: &str = "resolv.conf";
+
+/// `hosts` and `resolv.conf`, for drivers whose tasks have a root of their own.
+fn write_files(ask: &NetworkAsk, network: &AllocNetwork) -> io::Result<()> {
+    fs::create_dir_all(&ask.files)?;
+    fs::write(ask.files.join(HOSTS), hosts(network))?;
+    if let Some(dns) = &ask.dns {
+        fs::write(ask.files.join(RESOLV_CONF), resolv_conf(dns))?;
+    }
+    Ok(())
+}
+
+fn hosts(network: &AllocNetwork) -> String {
+    let mut text =
+        "127.0.0.1 localhost\n::1 localhost ip6-localhost ip6-loopback\nff02::1 ip6-allnodes\nff02::2 ip6-allrouters\n"
+            .to_owned();
+    let own = network.addresses.first().map_or_else(|| "127.0.1.1".to_owned(), IpAddr::to_string);
+    text.push_str(&format!("{own} {}\n", network.hostname));
+    text
+}
+
+fn resolv_conf(dns: &DnsConfig) -> String {
+    let mut text: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
+    for (word, words) in [("search", &dns.searches), ("options", &dns.options)] {
+        if !words.is_empty() {
+            text.push_str(&format!("{word} {}\n", words.join(" ")));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests;

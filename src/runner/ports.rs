@@ -1,0 +1,288 @@
+//! The ports of this node that allocs hold: one place, so that no port is held by two allocs.
+//!
+//! ```text
+//! reserve ─► held: its tasks start, run and end; the next agent holds it again (hold) ─► release
+//! ```
+//! A port that another program has is not given: of dynamic ports another one is tried, a static one is a conflict. That is tested by
+//! binding, for TCP and UDP, and the sockets are closed again: a socket that stayed open would keep the task itself from the port. So a
+//! program may take it between the test and the task's own bind; the task fails then, and its restart policy decides.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+
+use tokio::sync::watch;
+
+use super::settings::NetworkConfig;
+use crate::host::ports;
+use crate::host::roots::Roots;
+use crate::model::attributes::{Attributes, HostAttribute};
+use crate::model::id::{AllocId, JobId, TaskName};
+use crate::model::job::TaskGroup;
+use crate::model::network::{AllocPort, PortRequest, PortTarget};
+use crate::telemetry::lock;
+
+/// Which ports programs of this host have. May block for as long as a system call does.
+pub trait PortsInUse: Send + Sync {
+    /// The program that has it at this address; `None`: it is free.
+    fn user(&self, at: SocketAddr) -> Option<String>;
+    /// Whether a program has it at any address.
+    fn is_used(&self, port: u16) -> bool;
+}
+
+/// Those of the host's own network namespace.
+#[derive(Default)]
+pub struct HostPorts(Roots);
+
+impl PortsInUse for HostPorts {
+    fn user(&self, at: SocketAddr) -> Option<String> {
+        let user = || ports::user_of(&self.0, at).unwrap_or_else(|| "another program".to_owned());
+        ports::is_bound(at).then(user)
+    }
+    fn is_used(&self, port: u16) -> bool {
+        ports::is_bound_anywhere(port)
+    }
+}
+
+/// Whose the ports are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortHolder {
+    pub alloc: AllocId,
+    pub job: JobId,
+}
+
+/// A port that an alloc needs, with the address that it is at.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortAsk {
+    pub label: String,
+    pub task: Option<TaskName>,
+    pub fixed: Option<u16>,
+    pub to: PortTarget,
+    pub host_ip: IpAddr,
+    pub ignore_collision: bool,
+}
+
+/// Why a port cannot be had now. It may be had later.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PortConflict {
+    #[error("port {port} ({label}) is held by alloc {} of job {}", owner.alloc.short(), owner.job)]
+    Alloc { label: String, port: u16, owner: PortHolder },
+    #[error("port {port} ({label}) is in use by {user}")]
+    Program { label: String, port: u16, user: String },
+    #[error("no dynamic port is free for {label}: each from {} to {} is held or in use", range.0, range.1)]
+    Exhausted { label: String, range: (u16, u16) },
+}
+
+/// A port names a network that is not one of this host.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("there is no host network {name:?}; this agent has {known}")]
+pub struct UnknownHostNetwork {
+    pub label: String,
+    pub task: Option<TaskName>,
+    pub name: String,
+    known: String,
+}
+
+/// Concurrency: any thread. [`PortKeeper::reserve`] and [`PortKeeper::conflicts`] may block for as long as a few system calls do.
+pub struct PortKeeper {
+    config: NetworkConfig,
+    in_use: Arc<dyn PortsInUse>,
+    held: Mutex<HeldPorts>,
+    /// Some were released.
+    released: watch::Sender<()>,
+}
+
+#[derive(Default)]
+struct HeldPorts {
+    by_port: BTreeMap<u16, Vec<HeldPort>>,
+    by_alloc: BTreeMap<AllocId, Vec<AllocPort>>,
+}
+
+struct HeldPort {
+    ip: IpAddr,
+    owner: PortHolder,
+}
+
+impl PortKeeper {
+    pub fn new(config: NetworkConfig, in_use: Arc<dyn PortsInUse>) -> PortKeeper {
+        PortKeeper { config, in_use, held: Mutex::default(), released: watch::Sender::new(()) }
+    }
+
+    /// What an alloc of this group needs on a host with these attributes.
+    ///
+    /// Errors: of the first port whose network is not one of this host.
+    pub fn asks(&self, group: &TaskGroup, known: &Attributes) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
+        let ask = |(task, port): (Option<&TaskName>, &PortRequest)| {
+            let host_ip = self.address(port.host_network.as_deref(), known).ok_or_else(|| UnknownHostNetwork {
+                label: port.label.clone(),
+                task: task.cloned(),
+                name: port.host_network.clone().unwrap_or_default(),
+                known: self.networks(),
+            })?;
+            Ok(PortAsk {
+                label: port.label.clone(),
+                task: task.cloned(),
+                fixed: port.fixed,
+                to: port.to,
+                host_ip,
+                ignore_collision: port.ignore_collision,
+            })
+        };
+        group.port_requests().map(ask).collect()
+    }
+
+    /// As Nomad: of the interface of the default route. A host without one has its loopback.
+    fn address(&self, network: Option<&str>, known: &Attributes) -> Option<IpAddr> {
+        match network {
+            Some(name) => self.config.host_networks.iter().find(|one| one.name == name).map(|one| one.address),
+            None => {
+                let own = known.get(HostAttribute::UniqueNetworkIpAddress.as_str());
+                Some(own.and_then(|ip| ip.bare().parse().ok()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
+            }
+        }
+    }
+    fn networks(&self) -> String {
+        let named = self.config.host_networks.iter().map(|one| one.name.as_str());
+        std::iter::once("default").chain(named).collect::<Vec<_>>().join(", ")
+    }
+
+    /// All that is asked for, in its order, or nothing. A holder that has ports already has the same ones. `before`: those that it had
+    /// once; it gets them again where they are free.
+    ///
+    /// Errors: the first port that cannot be had now.
+    pub fn reserve(
+        &self,
+        holder: &PortHolder,
+        asks: &[PortAsk],
+        before: &[AllocPort],
+    ) -> Result<Vec<AllocPort>, PortConflict> {
+        let mut held = lock(&self.held);
+        if let Some(ports) = held.by_alloc.get(&holder.alloc) {
+            return Ok(ports.clone());
+        }
+        for ask in asks {
+            if let Some(conflict) = self.conflict(&held, ask, &|_| false) {
+                return Err(conflict);
+            }
+        }
+        let mut given: BTreeSet<u16> = asks.iter().filter_map(|ask| ask.fixed).collect();
+        let mut ports = Vec::with_capacity(asks.len());
+        for ask in asks {
+            let value = match ask.fixed {
+                Some(value) => value,
+                None => {
+                    let had = before.iter().find(|port| port.label == ask.label && port.task == ask.task);
+                    let value = self.dynamic(&held, &given, holder, ask, had.map(|port| port.value))?;
+                    given.insert(value);
+                    value
+                }
+            };
+            let (label, task) = (ask.label.clone(), ask.task.clone());
+            ports.push(AllocPort { label, value, to: ask.to.of(value), host_ip: ask.host_ip, task });
+        }
+        held.add(holder, &ports);
+        Ok(ports)
+    }
+
+    /// Another one of the range for each label of each alloc, so that a port that was released a moment ago is seldom the next.
+    fn dynamic(
+        &self,
+        held: &HeldPorts,
+        given: &BTreeSet<u16>,
+        holder: &PortHolder,
+        ask: &PortAsk,
+        before: Option<u16>,
+    ) -> Result<u16, PortConflict> {
+        let range = self.config.dynamic_ports;
+        let (first, last) = (u64::from(range.0), u64::from(range.1));
+        let mut hasher = DefaultHasher::new();
+        (holder.alloc.as_str(), &ask.label, ask.task.as_ref().map(TaskName::as_str)).hash(&mut hasher);
+        let (start, size) = (hasher.finish(), last - first + 1);
+        let all = (0..size).filter_map(|step| u16::try_from(first + start.wrapping_add(step) % size).ok());
+        let is_free =
+            |port: &u16| !held.by_port.contains_key(port) && !given.contains(port) && !self.in_use.is_used(*port);
+        let again = before.filter(|port| (range.0..=range.1).contains(port));
+        let found = again.into_iter().chain(all).find(is_free);
+        found.ok_or_else(|| PortConflict::Exhausted { label: ask.label.clone(), range })
+    }
+
+    /// Of a static port.
+    fn conflict(&self, held: &HeldPorts, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
+        let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
+        let holders = held.by_port.get(&port).into_iter().flatten();
+        let mut same =
+            holders.filter(|one| one.ip == ask.host_ip || one.ip.is_unspecified() || ask.host_ip.is_unspecified());
+        if let Some(HeldPort { owner, .. }) = same.next() {
+            // Its program has the port as well.
+            let conflict = PortConflict::Alloc { label: ask.label.clone(), port, owner: owner.clone() };
+            return Some(conflict).filter(|_| !leaves(owner));
+        }
+        let user = self.in_use.user(SocketAddr::new(ask.host_ip, port))?;
+        Some(PortConflict::Program { label: ask.label.clone(), port, user })
+    }
+
+    /// Static ports that an alloc of a job could not have now; those that the job's own allocs hold are free when they have ended.
+    pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
+        let held = lock(&self.held);
+        let leaves = |owner: &PortHolder| owner.job == *job;
+        asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(&held, ask, &leaves)?))).collect()
+    }
+
+    /// What is on record of an alloc that may run, after a restart of the agent. It holds it whatever others hold.
+    ///
+    /// Errors: another alloc holds one of them too.
+    pub fn hold(&self, holder: &PortHolder, ports: &[AllocPort]) -> Result<(), PortConflict> {
+        let mut held = lock(&self.held);
+        if held.by_alloc.contains_key(&holder.alloc) {
+            return Ok(());
+        }
+        let conflict = ports.iter().find_map(|port| {
+            let mut holders = held.by_port.get(&port.value)?.iter();
+            let owner = holders.find(|one| one.ip == port.host_ip)?.owner.clone();
+            Some(PortConflict::Alloc { label: port.label.clone(), port: port.value, owner })
+        });
+        held.add(holder, ports);
+        conflict.map_or(Ok(()), Err)
+    }
+
+    /// Repeating it does no harm.
+    pub fn release(&self, alloc: &AllocId) {
+        if lock(&self.held).remove(alloc) {
+            self.released.send_replace(());
+        }
+    }
+
+    /// Changes when ports are released.
+    pub fn releases(&self) -> watch::Receiver<()> {
+        self.released.subscribe()
+    }
+}
+
+impl HeldPorts {
+    fn add(&mut self, holder: &PortHolder, ports: &[AllocPort]) {
+        if ports.is_empty() {
+            return;
+        }
+        for port in ports {
+            let held = HeldPort { ip: port.host_ip, owner: holder.clone() };
+            self.by_port.entry(port.value).or_default().push(held);
+        }
+        self.by_alloc.insert(holder.alloc.clone(), ports.to_vec());
+    }
+    fn remove(&mut self, alloc: &AllocId) -> bool {
+        let Some(ports) = self.by_alloc.remove(alloc) else { return false };
+        for port in ports {
+            if let Some(holders) = self.by_port.get_mut(&port.value) {
+                holders.retain(|one| one.owner.alloc != *alloc);
+                if holders.is_empty() {
+                    self.by_port.remove(&port.value);
+                }
+            }
+        }
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,184 @@
+use proptest::prelude::*;
+
+use super::*;
+use crate::runner::settings::HostNetwork;
+
+/// What other programs have.
+#[derive(Default)]
+struct Programs(Mutex<BTreeSet<u16>>);
+
+impl PortsInUse for Programs {
+    fn user(&self, at: SocketAddr) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    }
+    fn is_used(&self, port: u16) -> bool {
+        self.0.lock().unwrap().contains(&port)
+    }
+}
+
+const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
+
+fn keeper(first: u16, last: u16, programs: &[u16]) -> PortKeeper {
+    let config = NetworkConfig { dynamic_ports: (first, last), ..NetworkConfig::default() };
+    PortKeeper::new(config, Arc::new(Programs(Mutex::new(programs.iter().copied().collect()))))
+}
+fn holder(alloc: &str) -> PortHolder {
+    PortHolder { alloc: AllocId::from(alloc), job: JobId::from(format!("job-of-{alloc}").as_str()) }
+}
+fn ask(label: &str, fixed: Option<u16>) -> PortAsk {
+    let (label, to) = (label.to_owned(), PortTarget::Unset);
+    PortAsk { label, task: None, fixed, to, host_ip: IP, ignore_collision: false }
+}
+fn values(ports: &[AllocPort]) -> Vec<u16> {
+    ports.iter().map(|port| port.value).collect()
+}
+
+#[test]
+fn a_static_port_of_another_alloc_is_named_with_its_owner_and_nothing_is_reserved() {
+    let keeper = keeper(20_000, 20_009, &[]);
+    keeper.reserve(&holder("a"), &[ask("http", Some(8080))], &[]).unwrap();
+    let refused = keeper.reserve(&holder("b"), &[ask("x", None), ask("web", Some(8080))], &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc a of job job-of-a");
+    let asked = ask("web", Some(8080));
+    assert_eq!(keeper.conflicts(&"other".into(), std::slice::from_ref(&asked)), [(asked, refused)]);
+    assert_eq!(keeper.conflicts(&"job-of-a".into(), &[ask("web", Some(8080))]), [], "its own allocs end first");
+    // All ten are there still.
+    let asks: Vec<_> = (0..10).map(|n| ask(&format!("p{n}"), None)).collect();
+    assert_eq!(keeper.reserve(&holder("c"), &asks, &[]).unwrap().len(), 10);
+    keeper.release(&"a".into());
+    assert_eq!(values(&keeper.reserve(&holder("b"), &[ask("web", Some(8080))], &[]).unwrap()), [8080]);
+}
+
+#[test]
+fn a_port_of_another_program_is_passed_over_or_named() {
+    let keeper = keeper(20_000, 20_003, &[20_000, 20_001, 20_003, 80]);
+    assert_eq!(values(&keeper.reserve(&holder("a"), &[ask("http", None)], &[]).unwrap()), [20_002]);
+    let refused = keeper.reserve(&holder("b"), &[ask("http", None)], &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "no dynamic port is free for http: each from 20000 to 20003 is held or in use");
+    let refused = keeper.reserve(&holder("b"), &[ask("http", Some(80))], &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "port 80 (http) is in use by nginx (PID 7)");
+}
+
+#[test]
+fn a_static_port_is_of_its_address() {
+    let keeper = keeper(20_000, 20_000, &[]);
+    let at = |ip: [u8; 4]| PortAsk { host_ip: ip.into(), ..ask("dns", Some(53)) };
+    keeper.reserve(&holder("a"), &[at([10, 0, 0, 7])], &[]).unwrap();
+    keeper.reserve(&holder("b"), &[at([127, 0, 0, 1])], &[]).unwrap();
+    assert!(keeper.reserve(&holder("c"), &[at([0, 0, 0, 0])], &[]).is_err());
+    let shared = PortAsk { ignore_collision: true, ..at([10, 0, 0, 7]) };
+    keeper.reserve(&holder("d"), &[shared], &[]).unwrap();
+    keeper.release(&"a".into());
+    assert!(keeper.reserve(&holder("e"), &[at([10, 0, 0, 7])], &[]).is_err(), "d has it still");
+}
+
+#[test]
+fn a_static_port_within_the_range_is_no_dynamic_one_of_the_same_alloc() {
+    let keeper = keeper(20_000, 20_001, &[]);
+    let ports = keeper.reserve(&holder("a"), &[ask("any", None), ask("that", Some(20_000))], &[]).unwrap();
+    assert_eq!(values(&ports), [20_001, 20_000]);
+}
+
+#[test]
+fn ports_lead_where_the_job_says() {
+    let keeper = keeper(20_000, 20_000, &[]);
+    let asks = [
+        PortAsk { to: PortTarget::Same, ..ask("same", None) },
+        PortAsk { to: PortTarget::Port(80), ..ask("http", Some(8080)) },
+        ask("none", Some(9090)),
+    ];
+    let ports = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    assert_eq!(ports.iter().map(|port| port.to).collect::<Vec<_>>(), [20_000, 80, 0]);
+}
+
+#[test]
+fn who_had_ports_gets_the_same_ones_where_they_are_free() {
+    let keeper = keeper(20_000, 29_999, &[]);
+    let asks = [ask("a", None), ask("b", None)];
+    let first = keeper.reserve(&holder("x"), &asks, &[]).unwrap();
+    assert_eq!(keeper.reserve(&holder("x"), &asks, &[]).unwrap(), first, "held already");
+    keeper.release(&"x".into());
+    keeper.hold(&holder("y"), &first[..1]).unwrap();
+    let again = keeper.reserve(&holder("x"), &asks, &first).unwrap();
+    assert_ne!(again[0].value, first[0].value);
+    assert_eq!(again[1].value, first[1].value);
+}
+
+#[test]
+fn host_networks_are_addresses_and_an_unknown_one_is_named() {
+    let host_networks = vec![HostNetwork::parse("lan=192.168.1.10").unwrap()];
+    let config = NetworkConfig { host_networks, ..NetworkConfig::default() };
+    let keeper = PortKeeper::new(config, Arc::new(Programs::default()));
+    let known = Attributes::from([("unique.network.ip-address".to_owned(), "10.0.0.7".into())]);
+    assert_eq!(keeper.address(None, &known), Some(IP));
+    assert_eq!(keeper.address(None, &Attributes::new()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
+    assert_eq!(keeper.address(Some("lan"), &known), Some([192, 168, 1, 10].into()));
+    assert_eq!(keeper.address(Some("wan"), &known), None);
+    assert_eq!(keeper.networks(), "default, lan");
+    for wrong in ["lan", "=1.2.3.4", "default=1.2.3.4", "a b=1.2.3.4", "lan=eth0"] {
+        HostNetwork::parse(wrong).unwrap_err();
+    }
+}
+
+#[derive(Debug, Clone)]
+enum Step {
+    Reserve(u8, Vec<Option<u16>>),
+    Release(u8),
+    /// The agent restarts: what is on record is held again.
+    Restart,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let port = prop_oneof![3 => Just(None), 1 => (100u16..110).prop_map(Some)];
+    let step = prop_oneof![
+        4 => (0u8..12, proptest::collection::vec(port, 1..5)).prop_map(|(who, ports)| Step::Reserve(who, ports)),
+        2 => (0u8..12).prop_map(Step::Release),
+        1 => Just(Step::Restart),
+    ];
+    proptest::collection::vec(step, 1..60)
+}
+
+proptest! {
+    /// Whatever happens, no port is of two allocs, none is of a program, and what was released can be had.
+    #[test]
+    fn no_port_is_held_by_two(steps in steps()) {
+        let programs = [1_003, 1_004, 105];
+        let mut keeper = keeper(1_000, 1_015, &programs);
+        let mut records: BTreeMap<u8, Vec<AllocPort>> = BTreeMap::new();
+        for step in steps {
+            match step {
+                Step::Reserve(who, mut wanted) => {
+                    let mut seen = BTreeSet::new();
+                    wanted.retain(|port| port.is_none_or(|port| seen.insert(port)));
+                    let asks: Vec<_> = wanted.iter().enumerate().map(|(n, port)| ask(&n.to_string(), *port)).collect();
+                    let taken: BTreeSet<u16> = records.values().flat_map(|ports| values(ports)).collect();
+                    match keeper.reserve(&holder(&who.to_string()), &asks, &[]) {
+                        Ok(ports) => {
+                            records.entry(who).or_insert(ports);
+                        }
+                        Err(PortConflict::Exhausted { .. }) => {
+                            let free = (1_000..=1_015).filter(|port| !taken.contains(port) && !programs.contains(port));
+                            prop_assert!(free.count() < wanted.iter().filter(|port| port.is_none()).count());
+                        }
+                        Err(PortConflict::Alloc { port, .. }) => prop_assert!(taken.contains(&port)),
+                        Err(PortConflict::Program { port, .. }) => prop_assert!(programs.contains(&port)),
+                    }
+                }
+                Step::Release(who) => {
+                    records.remove(&who);
+                    keeper.release(&AllocId::from(who.to_string().as_str()));
+                }
+                Step::Restart => {
+                    keeper = self::keeper(1_000, 1_015, &programs);
+                    for (who, ports) in &records {
+                        prop_assert_eq!(keeper.hold(&holder(&who.to_string()), ports), Ok(()));
+                    }
+                }
+            }
+            let all: Vec<u16> = records.values().flat_map(|ports| values(ports)).collect();
+            let apart: BTreeSet<u16> = all.iter().copied().collect();
+            prop_assert_eq!(all.len(), apart.len());
+            prop_assert!(programs.iter().all(|port| !apart.contains(port)));
+        }
+    }
+}

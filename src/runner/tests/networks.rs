@@ -1,0 +1,107 @@
+//! Network namespaces of allocs: made before their first task and on record, removed after their last.
+
+use std::collections::BTreeMap;
+use std::sync::Mutex;
+
+use super::*;
+use crate::model::network::{AllocNetwork, GroupNetwork, NetworkMode};
+use crate::runner::Wait;
+use crate::runner::kept::record::NetworkRecord;
+use crate::runner::networks::{AllocNetworks, NetworkAsk};
+
+/// The namespaces of the host, with what each was asked for.
+#[derive(Default)]
+pub(super) struct FakeNetworks {
+    there: Mutex<BTreeMap<AllocId, NetworkAsk>>,
+    made: Mutex<u32>,
+    refuses: Mutex<Option<String>>,
+}
+
+impl AllocNetworks for FakeNetworks {
+    fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String> {
+        if let Some(why) = &*self.refuses.lock().unwrap() {
+            return Err(why.clone());
+        }
+        *self.made.lock().unwrap() += 1;
+        self.there.lock().unwrap().insert(ask.alloc.clone(), ask.clone());
+        let network = AllocNetwork {
+            mode: ask.mode.clone(),
+            namespace: format!("/run/netns/{}", ask.alloc).into(),
+            interface: Some("eth0".to_owned()),
+            addresses: vec![[172, 26, 80, 2].into()],
+            hostname: ask.hostname.clone().unwrap_or_default(),
+        };
+        Ok(NetworkRecord { network, cni: None })
+    }
+    fn exists(&self, record: &NetworkRecord) -> bool {
+        self.there.lock().unwrap().keys().any(|id| record.network.namespace.ends_with(id.as_str()))
+    }
+    fn tear_down(&self, ask: &NetworkAsk, _: Option<&NetworkRecord>) -> Result<(), String> {
+        self.forget(&ask.alloc);
+        Ok(())
+    }
+    fn forget(&self, alloc: &AllocId) {
+        self.there.lock().unwrap().remove(alloc);
+    }
+}
+
+fn isolated(id: &str, mode: NetworkMode) -> Job {
+    let mut job = service(id);
+    let hostname = Some("h-${NOMAD_SHORT_ALLOC_ID}".to_owned());
+    let port = crate::model::network::PortRequest {
+        label: "http".to_owned(),
+        fixed: None,
+        to: crate::model::network::PortTarget::Port(80),
+        host_network: None,
+        ignore_collision: false,
+    };
+    job.groups[0].network = Some(GroupNetwork { mode, hostname, ports: vec![port], ..GroupNetwork::default() });
+    job
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_namespace_is_there_from_before_the_first_task_to_the_end_over_restarts_of_the_agent() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let network = status_of(&agent, &id).network.clone().expect("it has one");
+    assert_eq!(network.hostname, format!("h-{}", id.short()));
+    let asked = host.networks.there.lock().unwrap()[&id].clone();
+    assert_eq!((asked.ports[0].to, asked.ports.len()), (80, 1));
+    {
+        let processes = host.world.processes.lock().unwrap();
+        let env = &processes.values().next().expect("it runs").env;
+        assert_eq!(env["NOMAD_ALLOC_ADDR_http"], "172.26.80.2:80");
+        assert_eq!((env["NOMAD_ALLOC_INTERFACE_http"].as_str(), env["NOMAD_PORT_http"].as_str()), ("eth0", "80"));
+        assert!(env["NOMAD_ADDR_http"].ends_with(&asked.ports[0].value.to_string()));
+    }
+    let agent = host.restart(agent).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(*host.networks.made.lock().unwrap(), 1, "it is there already");
+    assert_eq!(status_of(&agent, &id).network.as_ref(), Some(&network));
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert!(host.networks.there.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_alloc_whose_network_cannot_be_made_fails_and_says_why() {
+    let host = Host::new();
+    *host.networks.refuses.lock().unwrap() = Some("there is no CNI plugin bridge".to_owned());
+    let agent = host.start().await;
+    let id = submit(&agent, isolated("web", NetworkMode::Bridge)).await;
+    assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+    let task = main_task(&agent, &id);
+    let said = task.events.iter().any(|event| event.message.contains("there is no CNI plugin bridge"));
+    assert!(said, "{:?}", task.events);
+    assert!(host.world.processes.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_hosts_network_needs_no_namespace() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, isolated("web", NetworkMode::Host)).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!((status_of(&agent, &id).network.clone(), *host.networks.made.lock().unwrap()), (None, 0));
+}

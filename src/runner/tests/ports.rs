@@ -1,0 +1,167 @@
+//! The ports of allocs: held from before their first task to their end, over restarts of the agent.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::sync::Mutex;
+
+use super::*;
+use crate::model::network::{AllocPort, GroupNetwork, PortRequest, PortTarget};
+use crate::runner::{PortsInUse, Wait};
+
+/// What other programs of the host have.
+#[derive(Default)]
+pub(super) struct FakePorts(pub Mutex<BTreeSet<u16>>);
+
+impl PortsInUse for FakePorts {
+    fn user(&self, at: SocketAddr) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    }
+    fn is_used(&self, port: u16) -> bool {
+        self.0.lock().unwrap().contains(&port)
+    }
+}
+
+fn port(label: &str, fixed: Option<u16>) -> PortRequest {
+    let (label, to) = (label.to_owned(), PortTarget::Unset);
+    PortRequest { label, fixed, to, host_network: None, ignore_collision: false }
+}
+
+fn with_ports(mut job: Job, ports: Vec<PortRequest>) -> Job {
+    job.groups[0].network = Some(GroupNetwork { ports, ..GroupNetwork::default() });
+    job
+}
+
+fn ports_of(agent: &Handle, id: &AllocId) -> Vec<AllocPort> {
+    status_of(agent, id).ports.clone()
+}
+
+fn env_of(host: &Host, id: &AllocId) -> BTreeMap<String, String> {
+    let processes = host.world.processes.lock().unwrap();
+    let of = |dir: &&std::path::PathBuf| dir.to_string_lossy().contains(id.as_str());
+    processes.iter().find(|(dir, _)| of(dir)).expect("it was started").1.env.clone()
+}
+
+fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
+    main_task(agent, id).events.iter().map(|event| event.message.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn ports_are_reserved_before_the_first_task_and_it_knows_them() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, with_ports(service("web"), vec![port("http", None), port("admin", Some(9901))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let ports = ports_of(&agent, &id);
+    assert_eq!(ports[1].value, 9901);
+    assert!((20_000..=32_000).contains(&ports[0].value));
+    let env = env_of(&host, &id);
+    assert_eq!(env["NOMAD_PORT_http"], ports[0].value.to_string());
+    assert_eq!(env["NOMAD_ADDR_admin"], "127.0.0.1:9901", "a host without a default route");
+    let reserved = format!("ports reserved: http 127.0.0.1:{}, admin 127.0.0.1:9901", ports[0].value);
+    assert!(said(&agent, &id).contains(&reserved), "{:?}", said(&agent, &id));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_static_port_of_another_job_is_waited_for_and_named() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let first = submit(&agent, with_ports(service("one"), vec![port("http", Some(8080))])).await;
+    until_state(&agent, &first, TaskState::Running).await;
+    let second = submit(&agent, with_ports(service("two"), vec![port("web", Some(8080))])).await;
+    let waits = format!("not placed: port 8080 (web) is held by alloc {} of job one", first.short());
+    until("it is named", || said(&agent, &second).contains(&waits)).await;
+    assert_eq!(main_task(&agent, &second).state, TaskState::Pending);
+    let why = status_of(&agent, &second).not_placed[0].clone();
+    assert_eq!((why.reason.as_str(), format!("not placed: {why}")), ("port", waits.clone()));
+    agent.stop(&first, Wait::UntilEnded).await.unwrap();
+    until_state(&agent, &second, TaskState::Running).await;
+    assert_eq!((ports_of(&agent, &second)[0].value, &status_of(&agent, &second).not_placed[..]), (8080, &[][..]));
+    let named = said(&agent, &second).iter().filter(|text| text.starts_with("not placed")).count();
+    assert_eq!(named, 1, "once, however long it waits");
+}
+
+#[tokio::test(start_paused = true)]
+async fn who_waits_for_a_port_can_be_stopped() {
+    let host = Host::new();
+    host.in_use.0.lock().unwrap().insert(8080);
+    let agent = host.start().await;
+    let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
+    let waits = "not placed: port 8080 (http) is in use by nginx (PID 7)";
+    until("it is named", || said(&agent, &id).iter().any(|text| text == waits)).await;
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    assert!(host.world.processes.lock().unwrap().is_empty());
+    // Another one gets it as soon as the program has gone.
+    let next = submit(&agent, with_ports(service("next"), vec![port("http", Some(8080))])).await;
+    until("it waits", || !said(&agent, &next).is_empty()).await;
+    host.in_use.0.lock().unwrap().clear();
+    until_state(&agent, &next, TaskState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_changed_job_has_its_static_port_when_its_allocs_have_left_it() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let job = with_ports(service("web"), vec![port("http", Some(8080))]);
+    let first = submit(&agent, job.clone()).await;
+    until_state(&agent, &first, TaskState::Running).await;
+    let changed = Job { meta: BTreeMap::from([("v".to_owned(), "2".to_owned())]), ..job };
+    let second = submit(&agent, changed).await;
+    until_state(&agent, &second, TaskState::Running).await;
+    assert!(status_of(&agent, &first).is_terminal());
+    assert_eq!(ports_of(&agent, &second)[0].value, 8080);
+    assert!(!said(&agent, &second).iter().any(|text| text.starts_with("not placed")));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, with_ports(service("web"), vec![port("a", None), port("b", Some(8080))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let ports = ports_of(&agent, &id);
+    let agent = host.restart(agent).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(ports_of(&agent, &id), ports);
+    let second = submit(&agent, with_ports(service("two"), vec![port("b", Some(8080))])).await;
+    until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
+    // Its next attempt has the same ones.
+    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(ports_of(&agent, &id), ports);
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    until_state(&agent, &second, TaskState::Running).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_thousand_dynamic_ports_are_a_thousand_ports() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let ports = |from: usize| (from..from + 100).map(|n| port(&format!("p{n}"), None)).collect();
+    let mut all = BTreeSet::new();
+    for n in 0..10 {
+        let id = submit(&agent, with_ports(service(&format!("web-{n}")), ports(n * 100))).await;
+        until_state(&agent, &id, TaskState::Running).await;
+        all.extend(ports_of(&agent, &id).iter().map(|port| port.value));
+    }
+    assert_eq!(all.len(), 1_000);
+}
+
+#[tokio::test(start_paused = true)]
+async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
+    let host = Host::new();
+    host.in_use.0.lock().unwrap().insert(8080);
+    let agent = host.start().await;
+    let id = submit(&agent, with_ports(service("web"), vec![port("http", Some(8080))])).await;
+    until("it waits", || said(&agent, &id).iter().any(|text| text.starts_with("not placed"))).await;
+    host.faults.fail_writes(true);
+    host.in_use.0.lock().unwrap().clear();
+    let reserved = |agent: &Handle| said(agent, &id).iter().any(|text| text == "ports reserved: http 127.0.0.1:8080");
+    until("it has them", || reserved(&agent)).await;
+    tokio::time::sleep(Duration::from_secs(60)).await;
+    assert!(host.world.processes.lock().unwrap().is_empty());
+    assert_eq!(ports_of(&agent, &id), []);
+    host.faults.fail_writes(false);
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(ports_of(&agent, &id)[0].value, 8080);
+}

@@ -1,0 +1,254 @@
+//! The ports of tasks, of a real agent on the real host: what the task knows, which alloc holds what, and programs that come between.
+
+use std::collections::BTreeSet;
+use std::net::{TcpListener, UdpSocket};
+use std::time::Duration;
+
+use crate::common::{Agent, AgentOptions, patience, wait_for};
+
+fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(30) * patience(), looks)
+}
+
+/// A job that prints its environment and waits.
+fn job(name: &str, ports: &str) -> String {
+    format!(
+        "job \"{name}\" {{\n group \"g\" {{\n network {{\n {ports}\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n \
+         command = \"/bin/sh\"\n args = [\"-c\", \"env; echo done; exec sleep 600\"]\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+/// What it printed, once it has printed all of it.
+fn environment(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
+    let said = wait("its environment", || {
+        let logs = agent.cli(&["logs", alloc, "t"]).stdout;
+        logs.lines().any(|line| line == "done").then_some(logs)
+    });
+    said.lines().filter_map(|line| line.split_once('=')).map(|(k, v)| (k.to_owned(), v.to_owned())).collect()
+}
+
+fn value<'a>(environment: &'a [(String, String)], name: &str) -> &'a str {
+    let found = environment.iter().find(|(variable, _)| variable == name);
+    found.map(|(_, value)| value.as_str()).unwrap_or_else(|| panic!("no {name} in {environment:?}"))
+}
+
+fn run(agent: &Agent, name: &str, ports: &str) -> String {
+    submit(agent, name, ports, Some(0))
+}
+
+/// `code`: 1 where it is submitted and waits.
+fn submit(agent: &Agent, name: &str, ports: &str, code: Option<i32>) -> String {
+    let before: BTreeSet<String> = agent.alloc_ids().into_iter().collect();
+    let file = agent.scratch().join(format!("{name}.hcl"));
+    std::fs::write(&file, job(name, ports)).expect("a file of ours");
+    let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert_eq!(run.code, code, "{}\n{}", run.stdout, run.stderr);
+    agent.alloc_ids().into_iter().find(|id| !before.contains(id)).expect("it was accepted")
+}
+
+fn state(agent: &Agent, alloc: &str) -> String {
+    agent.json(&format!("/v1/allocs/{alloc}"))["tasks"]["t"]["state"].as_str().unwrap_or_default().to_owned()
+}
+fn until_running(agent: &Agent, alloc: &str) {
+    wait("it runs", || (state(agent, alloc) == "running").then_some(()));
+}
+fn ports(agent: &Agent, alloc: &str) -> serde_json::Value {
+    agent.json(&format!("/v1/allocs/{alloc}"))["ports"].clone()
+}
+fn until_said(agent: &Agent, alloc: &str, what: &str) {
+    wait(what, || {
+        let alloc = agent.json(&format!("/v1/allocs/{alloc}"));
+        let mut events = alloc["tasks"]["t"]["events"].as_array().into_iter().flatten();
+        events.any(|event| event["message"].as_str().is_some_and(|message| message.contains(what))).then_some(())
+    });
+}
+
+/// A port of this host that was free a moment ago, outside of the agent's range and of that of outgoing connections.
+fn free_port() -> u16 {
+    let free = (12_000..16_000)
+        .find(|port| TcpListener::bind(("0.0.0.0", *port)).is_ok() && UdpSocket::bind(("0.0.0.0", *port)).is_ok());
+    free.expect("one of thousands is free")
+}
+
+#[test]
+fn a_task_knows_its_ports_before_it_starts_and_keeps_them_over_a_restart_of_the_agent() {
+    let mut agent = Agent::start();
+    let fixed = free_port();
+    let id =
+        run(&agent, "web", &format!("port \"http\" {{\n to = -1\n }}\n port \"my-admin\" {{\n static = {fixed}\n }}"));
+    let known = environment(&agent, &id);
+    let shown = ports(&agent, &id);
+    let (http, ip) = (shown[0]["value"].as_u64().expect("a port"), shown[0]["host_ip"].as_str().expect("an address"));
+    assert!((20_000..=32_000).contains(&http));
+    assert_eq!(shown[0]["to"].as_u64(), Some(http));
+    assert_eq!((shown[1]["label"].as_str(), shown[1]["value"].as_u64()), (Some("my-admin"), Some(u64::from(fixed))));
+    for (name, expected) in [
+        ("NOMAD_PORT_http", http.to_string()),
+        ("NOMAD_HOST_PORT_http", http.to_string()),
+        ("NOMAD_ALLOC_PORT_http", http.to_string()),
+        ("NOMAD_ADDR_http", format!("{ip}:{http}")),
+        ("NOMAD_HOST_ADDR_http", format!("{ip}:{http}")),
+        ("NOMAD_IP_http", ip.to_owned()),
+        ("NOMAD_HOST_IP_http", ip.to_owned()),
+        ("NOMAD_PORT_my_admin", fixed.to_string()),
+        ("NOMAD_ADDR_my_admin", format!("{ip}:{fixed}")),
+    ] {
+        assert_eq!(value(&known, name), expected, "{name}");
+    }
+    let status = agent.cli(&["status", &id]).ok();
+    assert!(status.contains(&format!("http {ip}:{http}, my-admin {ip}:{fixed}")), "{status}");
+
+    agent.kill();
+    agent.start_again();
+    until_running(&agent, &id);
+    assert_eq!(ports(&agent, &id), shown);
+    agent.cli(&["restart", &id, "t"]).ok();
+    wait("its second attempt", || {
+        let task = &agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"];
+        (task["attempt"] == 2 && task["state"] == "running").then_some(())
+    });
+    assert_eq!(ports(&agent, &id), shown);
+    agent.stop();
+}
+
+#[test]
+fn a_static_port_that_is_held_is_named_with_its_owner_before_anything_starts() {
+    let agent = Agent::start();
+    let port = free_port();
+    let stanza = format!("port \"http\" {{\n static = {port}\n }}");
+    let first = run(&agent, "first", &stanza);
+    until_running(&agent, &first);
+    let file = agent.scratch().join("second.hcl");
+    std::fs::write(&file, job("second", &stanza)).expect("a file of ours");
+    let plan = agent.cli(&["plan", file.to_str().expect("UTF-8")]);
+    let named = format!("it will wait: port {port} (http) is held by alloc {} of job first", &first[..8]);
+    assert!(plan.stderr.contains(&named) && plan.stderr.contains("second.hcl:5:11: warning"), "{}", plan.stderr);
+    assert!(plan.stdout.contains(&format!("ports of each alloc of g: http {port}")), "{}", plan.stdout);
+    let second = submit(&agent, "second", &stanza, Some(1));
+    until_said(&agent, &second, &format!("not placed: port {port} (http) is held by alloc {}", &first[..8]));
+    assert_eq!(state(&agent, &second), "pending");
+    assert_eq!(agent.json(&format!("/v1/allocs/{second}"))["not_placed"][0]["reason"], "port");
+    agent.cli(&["stop", &first]).ok();
+    until_running(&agent, &second);
+    agent.stop();
+}
+
+#[test]
+fn a_port_that_another_program_has_is_named_or_skipped() {
+    let port = free_port();
+    let listener = TcpListener::bind(("0.0.0.0", port)).expect("it was free a moment ago");
+    // A range of two ports; a program has the first.
+    let config = format!("network {{\n min_dynamic_port = {port}\n max_dynamic_port = {}\n}}\n", port + 1);
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let other = run(&agent, "dynamic", "port \"http\" {\n }");
+    until_running(&agent, &other);
+    assert_eq!(ports(&agent, &other)[0]["value"].as_u64(), Some(u64::from(port) + 1));
+    let fixed = submit(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"), Some(1));
+    let who = format!("port {port} (http) is in use by ");
+    until_said(&agent, &fixed, &who);
+    let alloc = agent.json(&format!("/v1/allocs/{fixed}")).to_string();
+    assert!(alloc.contains(&format!("(PID {})", std::process::id())), "{alloc}");
+    drop(listener);
+    until_running(&agent, &fixed);
+    agent.stop();
+}
+
+#[test]
+fn a_host_network_that_the_agent_does_not_know_is_refused_at_its_place() {
+    let config = "network {\n host_networks = [\"lo=127.0.0.1\"]\n}\n".to_owned();
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let id = run(&agent, "local", "port \"http\" {\n host_network = \"lo\"\n }");
+    assert!(value(&environment(&agent, &id), "NOMAD_ADDR_http").starts_with("127.0.0.1:"));
+    let file = agent.scratch().join("wrong.hcl");
+    std::fs::write(&file, job("wrong", "port \"http\" {\n host_network = \"wan\"\n }")).expect("a file of ours");
+    let refused = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert_ne!(refused.code, Some(0));
+    let said = "there is no host network \"wan\"; this agent has default, lo";
+    assert!(refused.stderr.contains(said) && refused.stderr.contains("wrong.hcl:5:17: error"), "{}", refused.stderr);
+    agent.stop();
+}
+
+#[test]
+fn a_thousand_dynamic_ports_of_one_alloc_are_a_thousand_ports() {
+    let agent = Agent::start();
+    let stanza: Vec<String> = (0..1_000).map(|n| format!("port \"p{n}\" {{\n }}")).collect();
+    let id = run(&agent, "many", &stanza.join("\n"));
+    until_running(&agent, &id);
+    let shown = ports(&agent, &id);
+    let apart: BTreeSet<u64> =
+        shown.as_array().expect("its ports").iter().filter_map(|p| p["value"].as_u64()).collect();
+    assert_eq!(apart.len(), 1_000);
+    let known = environment(&agent, &id);
+    assert_eq!(value(&known, "NOMAD_PORT_p999"), shown[999]["value"].to_string());
+    agent.stop();
+}
+
+/// Plugins that note what they are asked, and answer with an address.
+fn plugins(dir: &std::path::Path) -> std::path::PathBuf {
+    use std::os::unix::fs::PermissionsExt;
+    let noted = dir.join("asked");
+    let answer = r#"{"cniVersion": "0.4.0", "interfaces": [{"name": "eth0", "sandbox": "/x"}], "ips": [{"address": "172.26.80.7/20", "interface": 0}]}"#;
+    for kind in ["loopback", "bridge", "firewall", "portmap"] {
+        let text = format!(
+            "#!/bin/sh\ncat > /dev/null\necho {kind} $CNI_COMMAND $CNI_CONTAINERID >> {}\ntest $CNI_COMMAND = DEL || echo '{answer}'\n",
+            noted.display()
+        );
+        let path = dir.join(kind);
+        std::fs::write(&path, text).expect("a file of ours");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    }
+    noted
+}
+
+/// With plugins of a test: those of the package need iptables.
+#[test]
+fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agent() {
+    if !crate::common::is_root() {
+        skip_test!("not-root");
+    }
+    let dir = crate::common::test_dir();
+    let noted = plugins(dir.path());
+    let config = format!(
+        "drivers {{\n enabled = [\"mock\", \"raw_exec\"]\n}}\nnetwork {{\n cni_path = [{:?}]\n}}\n",
+        dir.path().display().to_string()
+    );
+    let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    let bridge = |name: &str| job(name, "mode = \"bridge\"\n port \"http\" {\n to = 80\n }");
+    let file = agent.scratch().join("bridge.hcl");
+    let mocked = bridge("bridge")
+        .replace("raw_exec", "mock")
+        .replace("command = \"/bin/sh\"\n args = [\"-c\", \"env; echo done; exec sleep 600\"]", "run_for = \"1h\"");
+    std::fs::write(&file, mocked).expect("a file of ours");
+    let run = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
+    assert_eq!(run.code, Some(0), "{}\n{}", run.stdout, run.stderr);
+    let id = agent.alloc_ids().remove(0);
+    until_running(&agent, &id);
+    let namespace = std::path::PathBuf::from("/run/netns").join(&id);
+    assert!(namespace.exists());
+    let shown = agent.json(&format!("/v1/allocs/{id}"))["network"].clone();
+    assert_eq!((shown["mode"].as_str(), shown["interface"].as_str()), (Some("bridge"), Some("eth0")));
+    assert_eq!(shown["addresses"][0].as_str(), Some("172.26.80.7"));
+    let status = agent.cli(&["status", &id]).ok();
+    assert!(status.contains("bridge eth0 172.26.80.7"), "{status}");
+
+    agent.kill();
+    agent.start_again();
+    until_running(&agent, &id);
+    assert!(namespace.exists());
+    agent.cli(&["stop", &id]).ok();
+    wait("its namespace is gone", || (!namespace.exists()).then_some(()));
+    let asked = std::fs::read_to_string(&noted).expect("plugins were asked");
+    let asked: Vec<&str> = asked.lines().map(|line| line.trim_end_matches(&format!(" {id}"))).collect();
+    let expected = [
+        "loopback ADD",
+        "bridge ADD",
+        "firewall ADD",
+        "portmap ADD",
+        "portmap DEL",
+        "firewall DEL",
+        "bridge DEL",
+        "loopback DEL",
+    ];
+    assert_eq!(asked, expected);
+    agent.stop();
+}
