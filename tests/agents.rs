@@ -25,5 +25,6 @@ mod plugins;
 mod prometheus;
 mod reserve;
 mod strangers;
+mod templates;
 mod top;
 mod variables;

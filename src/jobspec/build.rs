@@ -45,7 +45,7 @@ pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
 pub(super) struct Builder<'p> {
     pub(super) problems: &'p Problems<'p>,
     /// Words without effect that were warned of.
-    seen: Vec<&'static str>,
+    pub(super) seen: Vec<&'static str>,
 }
 
 impl<'p> Builder<'p> {
@@ -256,6 +256,7 @@ impl<'p> Builder<'p> {
             built.shutdown_delay = at.value;
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
+        built.templates = self.templates(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());

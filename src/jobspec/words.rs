@@ -108,7 +108,7 @@ pub static TASK: Stanza = Stanza {
         Word::value("leader"),
         Word::value("shutdown_delay"),
         Word::value("traceparent"),
-        Word::not_yet("template"),
+        Word::stanzas("template"),
         Word::not_yet("artifact"),
         Word::not_yet("dispatch_payload"),
         Word::refused("volume_mount", NO_VOLUMES),
@@ -144,7 +144,7 @@ pub static RESTART: Stanza = Stanza {
         Word::value("interval"),
         Word::value("delay"),
         Word::value("mode"),
-        Word::refused("render_templates", "templates are not supported yet"),
+        Word::value("render_templates"),
     ],
 };
 
@@ -157,6 +157,36 @@ pub static LOGS: Stanza = Stanza {
         Word::refused("enabled", "Nomad calls it `disabled`, with the opposite meaning"),
     ],
 };
+
+pub static TEMPLATE: Stanza = Stanza {
+    name: "template",
+    words: &[
+        Word::value("data"),
+        Word::value("source"),
+        Word::value("destination"),
+        Word::value("perms"),
+        Word::value("uid"),
+        Word::value("gid"),
+        Word::value("env"),
+        Word::value("left_delimiter"),
+        Word::value("right_delimiter"),
+        Word::value("error_on_missing_key"),
+        Word::value("change_mode"),
+        Word::value("change_signal"),
+        Word::stanza("change_script"),
+        Word::value("splay"),
+        Word::stanza("wait"),
+        Word::value("once"),
+        Word::ignored("vault_grace", "deprecated, and there is no Vault here"),
+    ],
+};
+
+pub static CHANGE_SCRIPT: Stanza = Stanza {
+    name: "change_script",
+    words: &[Word::value("command"), Word::value("args"), Word::value("timeout"), Word::value("fail_on_error")],
+};
+
+pub static TEMPLATE_WAIT: Stanza = Stanza { name: "wait", words: &[Word::value("min"), Word::value("max")] };
 
 pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value("hook"), Word::value("sidecar")] };
 
@@ -300,6 +330,9 @@ pub static ALL: &[&Stanza] = &[
     &RESTART,
     &LOGS,
     &LIFECYCLE,
+    &TEMPLATE,
+    &CHANGE_SCRIPT,
+    &TEMPLATE_WAIT,
 ];
 
 /// Whether a key may hold a stanza that is read.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Alloc;
 use crate::model::device::ReservedDevices;
+use crate::model::env::Env;
 use crate::runner::hooks::{OfAlloc, OfTask, hook_times};
 
 impl Alloc {
@@ -58,6 +59,7 @@ impl Alloc {
             dirs: None,
             devices: ReservedDevices::default(),
             cores: self.cores_of_task(&inner, at),
+            template_env: Env::new(),
             prepared: None,
             took: Vec::new(),
         }
