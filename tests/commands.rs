@@ -247,7 +247,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
     task "e" {
       driver = "raw_exec"
       config {
-        command        = "${meta.nothing}"
+        command        = "${attr.nothing}"
         cpu_hard_limit = true
       }
       resources { cpu = 0 }
@@ -267,7 +267,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
         ("16:10", "command: is needed", "add command = \"/path/to/program\""),
         ("22:23", "exit_code: must be 0 to 255, not 300", ""),
         ("24:26", "faults.start: there is no fault \"hnag\"", "did you mean `hang`?"),
-        ("30:27", "`${meta.nothing}` can never be resolved", ""),
+        ("30:27", "`${attr.nothing}` can never be resolved", ""),
         ("33:25", "`cpu` must be at least 1", ""),
     ];
     for command in ["check", "plan", "run"] {

@@ -34,6 +34,9 @@ fn node(context: &Context, snapshot: &Snapshot, detail: Detail) -> Value {
     node["attributes"] = json!(*runner.facts().now());
     node["fingerprinters"] = context.fingerprinters.now().iter().map(|one| fingerprinter(one, detail)).collect();
     node["hooks"] = runner.hooks().into_iter().map(|(runner, order)| (runner.to_owned(), json!(order))).collect();
+    if detail == Detail::Full {
+        node["meta"] = json!(snapshot.info.identity.meta);
+    }
     let quarantined = runner.quarantined();
     node["quarantined"] = match detail {
         Detail::Full => json!(quarantined),

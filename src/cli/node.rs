@@ -58,22 +58,25 @@ fn text(node: &NodeReport, paint: Paint) -> String {
     };
     let hooks = |runner: &str| or_absent(node.hooks.get(runner).map(|order| order.join(", ")));
     let up = node.booted_at.map(|at| human::duration(node.taken_at.since(at)));
-    let mut out = pairs(
-        &[
-            ("host", printable(&node.hostname)),
-            ("kernel", printable(&node.kernel)),
-            ("up", or_absent(up)),
-            ("cpus", node.cpus.to_string()),
-            ("memory", or_absent(node.memory_bytes.map(human::bytes))),
-            ("cgroups", node.cgroup_mode.clone()),
-            ("kept files", or_absent(node.kept_files.as_ref().map(kept_files))),
-            ("allocs", counts(&node.allocs)),
-            ("tasks", counts(&node.tasks)),
-            ("alloc hooks", hooks("alloc")),
-            ("task hooks", hooks("task")),
-        ],
-        paint,
-    );
+    let meta: Vec<String> = node.meta.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let meta = Some(meta.join(", ")).filter(|meta| !meta.is_empty());
+    let own = [("datacenter", &node.datacenter), ("class", &node.class), ("pool", &node.pool), ("meta", &meta)];
+    let own = own.into_iter().filter_map(|(name, value)| Some((name, printable(value.as_deref()?))));
+    let mut rows = vec![
+        ("host", printable(&node.hostname)),
+        ("kernel", printable(&node.kernel)),
+        ("up", or_absent(up)),
+        ("cpus", node.cpus.to_string()),
+        ("memory", or_absent(node.memory_bytes.map(human::bytes))),
+        ("cgroups", node.cgroup_mode.clone()),
+        ("kept files", or_absent(node.kept_files.as_ref().map(kept_files))),
+        ("allocs", counts(&node.allocs)),
+        ("tasks", counts(&node.tasks)),
+        ("alloc hooks", hooks("alloc")),
+        ("task hooks", hooks("task")),
+    ];
+    rows.extend(own);
+    let mut out = pairs(&rows, paint);
     let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
     for c in &node.capabilities {
         let (word, style) = match (c.available, c.unknown) {

@@ -301,6 +301,15 @@ pub struct NodeReport {
     #[serde(default)]
     pub memory_bytes: Option<u64>,
     pub cgroup_mode: String,
+    #[serde(default)]
+    pub datacenter: Option<String>,
+    #[serde(default)]
+    pub class: Option<String>,
+    #[serde(default)]
+    pub pool: Option<String>,
+    /// Alone on the socket.
+    #[serde(default)]
+    pub meta: BTreeMap<String, String>,
     pub capabilities: Vec<Capability>,
     /// Not before the first tick.
     #[serde(default)]

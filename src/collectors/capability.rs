@@ -309,7 +309,7 @@ impl<'a> Probe<'a> {
         if home.version == Version::V2 && handed_down.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
-        Capability::no(NAME, "tasks are not placed in cpusets of their own: all CPUs are theirs")
+        Capability::no(NAME, "only tasks with `cores` are in a cpuset of their own: all CPUs are the other tasks'")
     }
 
     fn psi(self) -> Capability {

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! ${NOMAD_ALLOC_ID}  ${HOME}  ${env["HOME"]}   a variable of the task's environment
-//! ${meta.owner}      ${meta["owner"]}          the task's metadata (its own, its group's, its job's)
+//! ${meta.owner}      ${meta["owner"]}          the task's metadata (its own, its group's, its job's), else the node's
 //! ${attr.cpu.arch}   ${node.unique.name}       what the host is: model::env::attribute_names
 //! $${                                          the two characters ${
 //! ```
@@ -99,10 +99,12 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             }
         },
         Ok(Target::Meta(key)) => {
-            if known.meta.contains_key(&key) {
+            // One that is not the job's may be the node's, unless it reads like a slip.
+            let near = near(&key, &mut known.meta.keys().map(String::as_str));
+            if known.meta.contains_key(&key) || near.is_none() {
                 return None;
             }
-            ("there is no such key in `meta`".to_owned(), near(&key, &mut known.meta.keys().map(String::as_str)))
+            ("there is no such key in `meta`".to_owned(), near)
         }
         Ok(Target::Attribute(name)) => {
             if env::may_be_attribute(&name) {
@@ -247,7 +249,7 @@ impl Scope<'_> {
         let target = target.map_err(|error| error.to_string())?;
         let missing = match target {
             Target::Variable(_) => "the environment has no such variable",
-            Target::Meta(_) => "there is no such key in `meta`",
+            Target::Meta(_) => "there is no such key in `meta`, neither of the job nor of the node",
             Target::Attribute(_) => "this host has no such attribute",
         };
         self.value(&target).ok_or_else(|| missing.to_owned())
@@ -255,7 +257,7 @@ impl Scope<'_> {
     fn value(&self, target: &Target) -> Option<&str> {
         let found = match target {
             Target::Variable(name) => self.env.get(name),
-            Target::Meta(key) => self.meta.get(key),
+            Target::Meta(key) => self.meta.get(key).or_else(|| self.attributes.get(&format!("meta.{key}"))),
             Target::Attribute(name) => self.attributes.get(name),
         };
         found.map(String::as_str)

@@ -283,7 +283,10 @@ fn references_that_can_never_be_resolved_are_told_with_their_place() {
             "env {\n  A = \"${NOMAD_MEMORY_LIMIT}\"\n}",
             "6:8 `${NOMAD_MEMORY_LIMIT}` can never be resolved: it is only there where the task asks for it (give `memory` in `resources`)",
         ),
-        ("env {\n  A = \"${meta.x}\"\n}", "6:8 `${meta.x}` can never be resolved: there is no such key in `meta`"),
+        (
+            "meta {\n  owner = \"a\"\n}\nenv {\n  A = \"${meta.ownr}\"\n}",
+            "9:8 `${meta.ownr}` can never be resolved: there is no such key in `meta` (did you mean `owner`?)",
+        ),
         (
             "env {\n  A = \"${attr.cpu.arc}\"\n}",
             "6:8 `${attr.cpu.arc}` can never be resolved: there is no such attribute (did you mean `attr.cpu.arch`?)",
@@ -303,8 +306,8 @@ fn references_that_can_never_be_resolved_are_told_with_their_place() {
     ] {
         refused(&in_task(lines), expected);
     }
-    // An inherited variable may be there; the task's own are, in config; metadata of the outer stanzas is.
-    let fine = "meta {\n  k = 1\n}\nenv {\n  PATH = \"/x:${PATH}\"\n  A = \"${HOME}\"\n}\nconfig {\n  a = \"${A} ${env[\"A\"]} ${meta.k} ${NOMAD_META_K}\"\n}";
+    // Metadata that the job has not may be the node's. An inherited variable may be there; the task's own are, in config; metadata of the outer stanzas is.
+    let fine = "meta {\n  k = 1\n}\nenv {\n  PATH = \"/x:${PATH}\"\n  A = \"${HOME}\"\n  RACK = \"${meta.rack}\"\n}\nconfig {\n  a = \"${A} ${env[\"A\"]} ${meta.k} ${NOMAD_META_K}\"\n}";
     assert_eq!(errors("x.hcl", &in_task(fine)), [""; 0]);
     let json =
         r#"{"job": {"j": {"group": {"g": {"task": {"t": {"driver": "mock", "env": {"A": "${upper(x)} ${"}}}}}}}}"#;
@@ -403,7 +406,7 @@ fn names_that_would_break_a_path_or_a_label_are_refused() {
 
 #[test]
 fn all_problems_of_a_file_are_reported_in_its_order() {
-    let text = "job \"j\" {\n  typ = 1\n  group \"g\" {\n    count = -1\n    task \"t\" {\n      env {\n        A = \"${meta.x}\"\n      }\n      kill_signal = \"X\"\n    }\n  }\n  group \"g\" {\n  }\n}\n";
+    let text = "job \"j\" {\n  typ = 1\n  group \"g\" {\n    count = -1\n    task \"t\" {\n      env {\n        A = \"${attr.x}\"\n      }\n      kill_signal = \"X\"\n    }\n  }\n  group \"g\" {\n  }\n}\n";
     let places: Vec<(usize, usize)> = parse("x.hcl", text).unwrap_err().0.iter().map(|d| (d.line, d.column)).collect();
     assert_eq!(places, [(2, 3), (4, 13), (5, 10), (7, 14), (9, 21), (12, 9), (12, 9)]);
     let many = in_task(&"x { }\n".repeat(500));
@@ -416,7 +419,7 @@ fn all_problems_of_a_file_are_reported_in_its_order() {
 fn paths_name_the_stanzas_around_a_field() {
     let paths = |text: &str| parse("x", text).unwrap_err().0.into_iter().map(|d| d.field).collect::<Vec<_>>();
     assert_eq!(paths(&in_task("resources {\n  memory = 0\n}")), ["job.j.group.g.task.t.resources.memory"]);
-    assert_eq!(paths(&in_task("config {\n  a = [1, \"${meta.x}\"]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
+    assert_eq!(paths(&in_task("config {\n  a = [1, \"${attr.x}\"]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
     assert_eq!(paths(&in_task("config {\n  a = [1, { b = f() }]\n}")), ["job.j.group.g.task.t.config.a[1].b"]);
     assert_eq!(paths(&in_task("driver = \"x\"")), ["job.j.group.g.task.t"], "given twice");
     let json = r#"{"job": {"j": {"group": [{"g": {"task": {"t": {"driver": [1]}}}}]}}}"#;

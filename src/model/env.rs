@@ -84,14 +84,15 @@ pub fn datacenter(job: &Job) -> &str {
     job.datacenters.iter().find(|dc| !dc.contains('*')).map_or(DEFAULT_DATACENTER, String::as_str)
 }
 
-/// What references to attributes come to: what is known of the host now, and what the node is to this job.
+/// What references to attributes come to: what is known of the host now, and what the node is to this job; and its metadata.
 pub fn node_attributes(node: &NodeInfo, known: &Attributes, job: &Job) -> Env {
     let of_host = known.iter().map(|(name, value)| (format!("attr.{name}"), value.bare()));
     // What the job says of its place is its own, where the node says nothing of it.
     let of_job = [("node.datacenter", datacenter(job)), ("node.region", &job.region)];
     let of_job = of_job.into_iter().map(|(name, value)| (name.to_owned(), value.to_owned()));
     let of_node = node.values().into_iter().map(|(name, value)| (name.to_owned(), value));
-    of_host.chain(of_job).chain(of_node).collect()
+    let of_meta = node.identity.meta.iter().map(|(key, value)| (format!("meta.{key}"), value.clone()));
+    of_host.chain(of_job).chain(of_node).chain(of_meta).collect()
 }
 
 /// A variable's name as a shell can use it: what is neither letter, digit nor underscore becomes an underscore, and so

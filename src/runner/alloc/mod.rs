@@ -14,6 +14,7 @@ mod edit;
 mod end;
 mod gone;
 mod hooked;
+mod place;
 mod placing;
 mod show;
 
@@ -27,7 +28,7 @@ pub use self::cell::Force;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
-use self::placing::PlaceState;
+use self::place::PlaceState;
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};

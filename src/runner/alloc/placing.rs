@@ -2,29 +2,11 @@
 
 use std::sync::Arc;
 
+use super::place::PlaceState;
 use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::{NotPlaced, PlacementReason, joined};
 use crate::runner::decide::placement::{cores_of, unplaced};
-
-/// What is known of its place.
-#[derive(Debug, Clone, Default, PartialEq)]
-pub(super) enum PlaceState {
-    /// It was not asked yet, in this life of the agent.
-    #[default]
-    Unknown,
-    Placed,
-    Not(Vec<NotPlaced>),
-}
-
-impl PlaceState {
-    pub fn reasons(&self) -> &[NotPlaced] {
-        match self {
-            PlaceState::Not(reasons) => reasons,
-            PlaceState::Unknown | PlaceState::Placed => &[],
-        }
-    }
-}
 
 impl Inner {
     /// One that has begun keeps its place.

@@ -93,6 +93,9 @@ impl Alloc {
         self.publish(&mut inner, Some((at, &delta)));
         self.ctx.events.settle(delta.seqs());
         drop(inner);
+        if self.is_terminal() {
+            self.free_cores();
+        }
         self.changed.notify_one();
     }
 

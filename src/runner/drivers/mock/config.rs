@@ -35,6 +35,10 @@ impl Config {
         ("ignore_signals", "only force ends it"),
         ("memory_samples", "bytes in use, one value for each second, the last one from then on; absent: not measured"),
         ("cpu_percent", "of one core, from its start on; absent: not measured"),
+        (
+            "exit_err_msg, signal_error, stdout_string, stdout_repeat, stdout_repeat_duration",
+            "as in Nomad's `mock_driver`; without effect",
+        ),
         ("faults", "how its driver misbehaves: calls and faults as below"),
     ];
 
@@ -58,6 +62,11 @@ impl Config {
             cpu_percent: fields.number("cpu_percent"),
             faults: Faults::take(&mut fields),
         };
+        for text in ["exit_err_msg", "signal_error", "stdout_string"] {
+            fields.text(text);
+        }
+        fields.number("stdout_repeat");
+        fields.duration("stdout_repeat_duration");
         fields.done()?;
         Ok(config)
     }
