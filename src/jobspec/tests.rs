@@ -352,7 +352,7 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
     for (lines, expected) in [
         ("count = -1", "3:9 `count` must be at least 0"),
         ("count = 10001", "3:9 `count` must be at most 10000"),
-        ("ephemeral_disk {\n}", "3:1 `ephemeral_disk` is not supported yet"),
+        ("ephemeral_disk {\nsize = 1\n}", "4:8 `size` must be at least 10"),
         ("network {\n}", "3:1 `network` is not supported yet"),
         ("task \"t\" {\n  driver = \"mock\"\n}", "6:10 there is a task `t` already, in line 3"),
         ("task \"u\" {\n}", "3:6 the task `u` has no `driver` (add driver = \"raw_exec\")"),

@@ -75,7 +75,8 @@ pub static GROUP: Stanza = Stanza {
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         SERVICE,
-        Word::not_yet("ephemeral_disk"),
+        Word::stanza("ephemeral_disk")
+            .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
         Word::not_yet("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
@@ -157,6 +158,9 @@ pub static LOGS: Stanza = Stanza {
         Word::refused("enabled", "Nomad calls it `disabled`, with the opposite meaning"),
     ],
 };
+
+pub static EPHEMERAL_DISK: Stanza =
+    Stanza { name: "ephemeral_disk", words: &[Word::value("size"), Word::value("sticky"), Word::value("migrate")] };
 
 pub static TEMPLATE: Stanza = Stanza {
     name: "template",
@@ -331,6 +335,7 @@ pub static ALL: &[&Stanza] = &[
     &LOGS,
     &LIFECYCLE,
     &TEMPLATE,
+    &EPHEMERAL_DISK,
     &CHANGE_SCRIPT,
     &TEMPLATE_WAIT,
 ];

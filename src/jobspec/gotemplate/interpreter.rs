@@ -4,10 +4,10 @@ use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use super::TemplateSources;
 use super::fault::Wrong;
 use super::functions::Tools;
 use super::meter::{Checked, Meter};
+use super::outside::TemplateSources;
 use super::printing;
 use super::tree::{Branch, ParsedTemplate, TemplateNode};
 use super::value::TemplateValue;

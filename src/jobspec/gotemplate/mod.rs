@@ -17,6 +17,7 @@ mod interpreter;
 mod lexer;
 mod literals;
 mod meter;
+mod outside;
 mod parser;
 mod pipelines;
 mod printing;
@@ -30,6 +31,7 @@ mod tests;
 
 pub use fault::TemplateFault;
 pub use functions::names as function_names;
+pub use outside::TemplateSources;
 pub use value::{TemplateKeyPair, TemplateValue};
 
 use fault::Wrong;
@@ -38,20 +40,6 @@ use tree::ParsedTemplate;
 
 /// The longest text that is parsed.
 const MOST_TEXT: usize = 4 << 20;
-
-/// What a template takes from outside of its text.
-pub trait TemplateSources {
-    /// An environment variable of the task; `None` if it is not set.
-    fn env(&self, name: &str) -> Option<String>;
-    /// A file below the task's directory. Errors: why it cannot be read.
-    fn file(&self, path: &str) -> Result<String, String>;
-    /// The value of a key of the local key tree; `None` if there is no such key. Errors: why it cannot be read.
-    fn key(&self, path: &str) -> Result<Option<String>, String>;
-    /// All keys below a prefix, with their full paths and values, sorted. Errors: why they cannot be read.
-    fn keys(&self, prefix: &str) -> Result<Vec<(String, String)>, String>;
-    /// Now, as seconds and nanoseconds since 1970. Errors: why it is not known.
-    fn now(&self) -> Result<(i64, u32), String>;
-}
 
 /// How a template is parsed and rendered.
 #[derive(Debug, Clone, PartialEq, Eq)]
