@@ -26,5 +26,6 @@ mod plugins;
 mod prometheus;
 mod reserve;
 mod strangers;
+mod templates;
 mod top;
 mod variables;

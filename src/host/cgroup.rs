@@ -154,7 +154,7 @@ impl Cgroup {
         self
     }
 
-    /// With a place in the hierarchy of cpusets, if there is one: made for a task that has cores of its own, looked for by whoever removes
+    /// With a place in the hierarchy of cpusets, if there is one: made for a task that has cores of its own, searched for by the code that removes
     /// what may be of such a task. v1: a new cpuset takes no process before [`Cgroup::limit`] has set it up.
     #[must_use]
     pub fn with_cpuset(mut self, layout: &Layout) -> Cgroup {

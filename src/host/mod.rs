@@ -2,6 +2,7 @@
 //! kernel text (that is `kernel/`), nothing here knows a task.
 
 pub mod access;
+pub mod beneath;
 pub mod bpf;
 pub mod cgroup;
 pub mod clock;

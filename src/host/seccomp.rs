@@ -15,7 +15,7 @@ use super::process::Capabilities;
 /// A program of seccomp, an instruction as one number: plain values that orders can hold.
 pub type FilterProgram = Vec<u64>;
 
-/// System calls, and the capabilities of which each opens them; none: they are denied to all.
+/// System calls, and the capabilities that open them; none: they are denied to every task.
 type Denied = (&'static [c_long], &'static [&'static str]);
 
 const DENIED: &[Denied] = &[

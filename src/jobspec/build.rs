@@ -185,6 +185,10 @@ impl<'p> Builder<'p> {
             fields.error(group.name_span, "task", message, advice);
         }
         let max_run_duration = values::max_run_duration(&fields, kind);
+        if let Some(body) = fields.stanza("ephemeral_disk") {
+            let disk = self.open(body, &words::EPHEMERAL_DISK, fields.path_of("ephemeral_disk"));
+            let _ = (disk.integer("size", limits::EPHEMERAL_DISK_MB), disk.bool("sticky"), disk.bool("migrate"));
+        }
         self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
@@ -270,6 +274,7 @@ impl<'p> Builder<'p> {
             built.shutdown_delay = at.value;
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
+        built.templates = self.templates(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());
@@ -400,6 +405,7 @@ impl<'p> Builder<'p> {
     fn restart(&self, outer: &Fields<'_>, default: RestartPolicy) -> RestartPolicy {
         let (Some(body), Some(entry)) = (outer.stanza("restart"), outer.entry("restart")) else { return default };
         let fields = self.open(body, &words::RESTART, outer.path_of("restart"));
+        let _ = fields.bool("render_templates");
         values::restart(&fields, &entry.key_span, default)
     }
 

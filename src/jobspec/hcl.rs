@@ -99,7 +99,9 @@ impl Lower<'_, '_> {
         let mut scope = Scope::new(outside, &budget);
         variables::declare(body, given, &mut scope, &mut |fault| self.fault(fault));
         let mut lowered = self.body(body, Some(&scope));
-        lowered.entries.retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "locals"));
+        lowered
+            .entries
+            .retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "variables" | "locals"));
         lowered
     }
 
@@ -115,7 +117,11 @@ impl Lower<'_, '_> {
                 self.entry(attribute.key.as_str(), key_span, Form::Attribute, Vec::new(), value).into_iter().collect()
             }
             // Read already.
-            (Structure::Block(block), Some(_)) if matches!(block.ident.as_str(), "variable" | "locals") => Vec::new(),
+            (Structure::Block(block), Some(_))
+                if matches!(block.ident.as_str(), "variable" | "variables" | "locals") =>
+            {
+                Vec::new()
+            }
             (Structure::Block(block), Some(scope)) if block.ident.as_str() == "dynamic" => self.dynamic(block, scope),
             (Structure::Block(block), _) => {
                 let key_span = block.ident.span().or(block.span()).unwrap_or(0..0);

@@ -164,8 +164,37 @@ fn limit_field(variable: &str) -> Option<&'static str> {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Prepared {
     pub task: Task,
-    /// Inherited < `NOMAD_*` < the task's own `env` < what says which devices are its own.
+    /// Inherited < `NOMAD_*` < the task's own `env` < what says which devices are its own < what its templates render.
     pub env: Env,
+}
+
+/// The environment that templates read: what resolves of it before they are rendered. Pure.
+pub fn environment(context: &TaskContext<'_>) -> Env {
+    let meta = env::merged_meta(context.job, context.group, context.task);
+    let mut whole = context.inherited.clone();
+    whole.extend(env::nomad_variables(context));
+    whole.extend(context.added.clone());
+    let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
+    let resolved: Env = context
+        .task
+        .env
+        .iter()
+        .filter_map(|(name, template)| {
+            let (mut text, mut failed) = (template.clone(), Vec::new());
+            base.replace(name, &mut text, &mut failed);
+            failed.is_empty().then(|| (env::clean_name(name), text))
+        })
+        .collect();
+    whole.extend(resolved);
+    whole
+}
+
+/// One text with its references resolved. Errors: a reference that is not there.
+pub fn text(template: &str, env: &Env) -> Result<String, NotReady> {
+    let (mut text, mut failed) = (template.to_owned(), Vec::new());
+    let (meta, attributes) = (BTreeMap::new(), Env::new());
+    Scope { env, meta: &meta, attributes: &attributes }.replace("template", &mut text, &mut failed);
+    failed.into_iter().next().map_or(Ok(text), Err)
 }
 
 /// Resolves every reference of a task. Pure and deterministic: the same context gives the same result.
@@ -175,7 +204,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     let meta = env::merged_meta(context.job, context.group, context.task);
     let mut whole = context.inherited.clone();
     whole.extend(env::nomad_variables(context));
-    whole.extend(context.devices.clone());
+    whole.extend(context.added.clone());
     let mut task = context.task.clone();
     let mut failed = Vec::new();
     let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
@@ -185,7 +214,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
         base.replace(&format!("env.{name}"), value, &mut failed);
     }
     whole.extend(task.env.iter().map(|(name, value)| (env::clean_name(name), value.clone())));
-    whole.extend(context.devices.clone());
+    whole.extend(context.added.clone());
     let all = Scope { env: &whole, meta: &meta, attributes: context.attributes };
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);

@@ -54,7 +54,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         secrets_dir: Path::new("/d/a/server/secrets"),
         alloc_cgroup: Some(&CgroupPath::from("/allostat/a")),
         inherited: &inherited,
-        devices: &devices,
+        added: &devices,
         ports: &[],
         network: None,
         attributes: &env::node_attributes(&node, &known, &job),

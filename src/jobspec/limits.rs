@@ -24,3 +24,5 @@ pub const LOG_FILE_MIB: u64 = 1 << 20;
 pub const RESTART_ATTEMPTS: u64 = 1_000_000;
 /// Shorter intervals would make a policy of no policy.
 pub const RESTART_INTERVAL: Duration = Duration::from_secs(5);
+/// Of an alloc, in MB: Nomad's least, and what a mistake begins with.
+pub const EPHEMERAL_DISK_MB: std::ops::RangeInclusive<u64> = 10..=1 << 30;

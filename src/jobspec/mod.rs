@@ -20,8 +20,10 @@
 mod build;
 mod devices;
 pub mod diagnostic;
+pub mod env_file;
 pub mod evaluate;
 pub mod fields;
+pub mod gotemplate;
 mod hcl;
 pub mod interpolate;
 mod json;
@@ -37,6 +39,7 @@ mod rollout;
 mod size;
 mod syntax;
 mod template;
+pub mod templates;
 pub mod tree;
 mod unclosed;
 mod values;

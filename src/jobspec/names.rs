@@ -32,7 +32,13 @@ const CONTROLLERS: [&str; 18] = [
 ];
 
 pub(super) fn check(what: &str, name: &str, span: &Span, path: &str, problems: &Problems<'_>) {
-    let allowed = |c: char| c.is_alphanumeric() || "._-+@:".contains(c);
+    // Of a task's name files and cgroups are made; the others are labels, and parts of URLs.
+    let more = match what {
+        "group" => " /",
+        "job" => "/",
+        _ => "",
+    };
+    let allowed = |c: char| c.is_alphanumeric() || "._-+@:".contains(c) || more.contains(c);
     let message = if name.is_empty() {
         format!("the name of the {what} is empty")
     } else if name.len() > MAX_BYTES {

@@ -50,6 +50,16 @@ pub fn as_template(text: &str) -> String {
     template
 }
 
+/// The text as its author wrote it: references stay, each `$${` is a `${`. For text that is no template of the job file's own.
+pub fn as_written(template: &str) -> String {
+    let pieces = parts(template).into_iter().map(|part| match part {
+        Part::Text(text) => text.to_owned(),
+        Part::Reference(inside, Err(BadReference::Unclosed)) => format!("${{{inside}"),
+        Part::Reference(reference, _) => format!("${{{reference}}}"),
+    });
+    pieces.collect()
+}
+
 /// The pieces of a template, in order; joined again they are the template, less the `$` of each `$${`.
 pub fn parts(template: &str) -> Vec<Part<'_>> {
     let mut parts = Vec::new();

@@ -81,7 +81,16 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "leader = true\nlifecycle {\nhook = \"prestart\"\n}",
             "5:10 only a main task can be the leader: this one has a `lifecycle` (remove one of them)",
         ),
-        ("template {\n}", "5:1 `template` is not supported yet"),
+        ("template {\ndestination = \"x\"\n}", "5:1 a template has either `data` or `source`"),
+        ("template {\ndata = \"x\"\n}", "5:1 the template has no `destination` (add destination = \"local/NAME\")"),
+        (
+            "template {\ndata = \"x\"\ndestination = \"y\"\nperms = \"9\"\n}",
+            "8:9 `9` is no file mode (write it in octal: perms = \"0644\")",
+        ),
+        (
+            "template {\ndata = \"x\"\ndestination = \"y\"\nchange_mode = \"signal\"\n}",
+            "5:1 with change_mode = \"signal\" it needs `change_signal` (add change_signal = \"SIGHUP\")",
+        ),
         ("vault {\n}", "5:1 `vault` is not supported: there is no Vault here"),
         ("user = \"\"", "5:8 `` is no user (a name, a number, or numbers of user and group: \"1000:1000\")"),
         ("user = \"a b\"", "5:8 `a b` is no user (a name, a number, or numbers of user and group: \"1000:1000\")"),
@@ -343,7 +352,7 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
     for (lines, expected) in [
         ("count = -1", "3:9 `count` must be at least 0"),
         ("count = 10001", "3:9 `count` must be at most 10000"),
-        ("ephemeral_disk {\n}", "3:1 `ephemeral_disk` is not supported yet"),
+        ("ephemeral_disk {\nsize = 1\n}", "4:8 `size` must be at least 10"),
         ("task \"t\" {\n  driver = \"mock\"\n}", "6:10 there is a task `t` already, in line 3"),
         ("task \"u\" {\n}", "3:6 the task `u` has no `driver` (add driver = \"raw_exec\")"),
         ("service = \"x\"", "3:11 `service` is a stanza: write `service { ... }`"),

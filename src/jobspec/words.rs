@@ -75,7 +75,8 @@ pub static GROUP: Stanza = Stanza {
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         SERVICE,
-        Word::not_yet("ephemeral_disk"),
+        Word::stanza("ephemeral_disk")
+            .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
@@ -108,7 +109,7 @@ pub static TASK: Stanza = Stanza {
         Word::value("leader"),
         Word::value("shutdown_delay"),
         Word::value("traceparent"),
-        Word::not_yet("template"),
+        Word::stanzas("template"),
         Word::not_yet("artifact"),
         Word::not_yet("dispatch_payload"),
         Word::refused("volume_mount", NO_VOLUMES),
@@ -144,7 +145,7 @@ pub static RESTART: Stanza = Stanza {
         Word::value("interval"),
         Word::value("delay"),
         Word::value("mode"),
-        Word::refused("render_templates", "templates are not supported yet"),
+        Word::value("render_templates"),
     ],
 };
 
@@ -157,6 +158,39 @@ pub static LOGS: Stanza = Stanza {
         Word::refused("enabled", "Nomad calls it `disabled`, with the opposite meaning"),
     ],
 };
+
+pub static EPHEMERAL_DISK: Stanza =
+    Stanza { name: "ephemeral_disk", words: &[Word::value("size"), Word::value("sticky"), Word::value("migrate")] };
+
+pub static TEMPLATE: Stanza = Stanza {
+    name: "template",
+    words: &[
+        Word::value("data"),
+        Word::value("source"),
+        Word::value("destination"),
+        Word::value("perms"),
+        Word::value("uid"),
+        Word::value("gid"),
+        Word::value("env"),
+        Word::value("left_delimiter"),
+        Word::value("right_delimiter"),
+        Word::value("error_on_missing_key"),
+        Word::value("change_mode"),
+        Word::value("change_signal"),
+        Word::stanza("change_script"),
+        Word::value("splay"),
+        Word::stanza("wait"),
+        Word::value("once"),
+        Word::ignored("vault_grace", "deprecated, and there is no Vault here"),
+    ],
+};
+
+pub static CHANGE_SCRIPT: Stanza = Stanza {
+    name: "change_script",
+    words: &[Word::value("command"), Word::value("args"), Word::value("timeout"), Word::value("fail_on_error")],
+};
+
+pub static TEMPLATE_WAIT: Stanza = Stanza { name: "wait", words: &[Word::value("min"), Word::value("max")] };
 
 pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value("hook"), Word::value("sidecar")] };
 
@@ -329,6 +363,10 @@ pub static ALL: &[&Stanza] = &[
     &RESTART,
     &LOGS,
     &LIFECYCLE,
+    &TEMPLATE,
+    &EPHEMERAL_DISK,
+    &CHANGE_SCRIPT,
+    &TEMPLATE_WAIT,
 ];
 
 /// Whether a key may hold a stanza that is read.

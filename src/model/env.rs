@@ -32,8 +32,8 @@ pub struct TaskContext<'a> {
     pub alloc_cgroup: Option<&'a CgroupPath>,
     /// What the task inherits of the agent's own environment.
     pub inherited: &'a Env,
-    /// What comes with the devices that were reserved for it.
-    pub devices: &'a Env,
+    /// What hooks add: what comes with reserved devices, and what templates render.
+    pub added: &'a Env,
     /// The ports of its alloc, those of other tasks too.
     pub ports: &'a [AllocPort],
     /// The network namespace of its alloc.

@@ -121,6 +121,38 @@ pub struct Task {
     /// Each attempt is told its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
+    /// Rendered before each start, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub templates: Vec<TaskTemplate>,
+}
+
+/// A file, or variables, in Go's template syntax.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskTemplate {
+    /// Its text, or `source`, a file below the task's directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub data: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// A path below the task's directory or the alloc's shared one; interpolated, as `source` is.
+    pub destination: String,
+    /// Mode of the file.
+    pub perms: u32,
+    /// `None`: the task's user.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub uid: Option<u32>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gid: Option<u32>,
+    /// What it renders are variables of the task as well.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub env: bool,
+    /// `None`: `{{` and `}}`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub left_delimiter: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub right_delimiter: Option<String>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub error_on_missing_key: bool,
 }
 
 /// When a task that is not a main task runs.
@@ -259,6 +291,7 @@ impl Task {
             leader: false,
             shutdown_delay: Duration::ZERO,
             traceparent: false,
+            templates: Vec::new(),
         }
     }
 

@@ -118,7 +118,7 @@ fn search_path(orders: &Orders) -> &str {
     orders.env.iter().find(|(name, _)| name == "PATH").map_or(DEFAULT_PATH, |(_, value)| value)
 }
 
-/// Whether a path leads to something in the root of the task. `false` where that cannot be told.
+/// Whether a path leads to something in the root of the task. `false` where that is unknown.
 fn is_inside(confined: &Confined, path: &CString) -> bool {
     let open = || {
         let flags = OFlags::PATH | OFlags::CLOEXEC;

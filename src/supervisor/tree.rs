@@ -14,7 +14,7 @@ pub struct Tree {
 
 impl Tree {
     /// Reaps whoever has ended. `true`: no child is left.
-    /// `init`: nobody's orphan, and none of the task's.
+    /// `init`: no orphan, and none of the task's.
     pub fn reap(&mut self, main: u32, init: Option<u32>, problems: &mut Vec<String>) -> bool {
         loop {
             match process::reap() {

@@ -70,7 +70,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rustix", ABOVE_THE_KERNEL),
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
-    ("saphyr-parser", &["api"]),
+    ("saphyr-parser", &["api", "jobspec"]),
     ("seccompiler", &["host"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),

@@ -139,7 +139,7 @@ async fn a_signal_that_the_task_does_not_handle_ends_it() {
 #[tokio::test]
 async fn it_sees_its_own_processes_and_zombies_are_reaped() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
-    // The children are orphans when they end: nobody here waits for them.
+    // The children are orphans when they end: no process here waits for them.
     let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
                 until [ $(ls -d /proc/[0-9]* | wc -l) -le 5 ] && ! grep -q 'State:.Z' /proc/[0-9]*/status; do sleep 0.01; done; \
                 echo reaped $$";

@@ -8,9 +8,9 @@
 //!        failed                    waits for the supervisor's end
 //! Program::launch ------------------------------------------------->  joins the namespaces, gives up what is not its own
 //! ```
-//! The init does nothing: children that nobody waits for are reaped by the kernel (SIGCHLD is ignored), and when the supervisor's end
+//! The init does nothing: orphaned children are reaped by the kernel (SIGCHLD is ignored), and when the supervisor's end
 //! closes the pipe it ends, and with it every process of its namespace. Main is not PID 1 itself, because the kernel keeps from that
-//! one each signal that it does not handle, and because most programs reap nobody.
+//! one each signal that it does not handle, and because most programs reap no children.
 
 mod root;
 
@@ -198,7 +198,7 @@ impl Sandbox {
             if libc::read(keep, (&raw mut go).cast(), 1) != 1 {
                 libc::_exit(127);
             }
-            // Whoever is looked for by the record that it holds is the supervisor, and its lock is that one's alone.
+            // The process that holds the record is the supervisor, and its lock is that one's alone.
             libc::dup2(keep, 0);
         }
         if let Some(network) = &self.network
@@ -210,7 +210,7 @@ impl Sandbox {
             fail(NETWORK, errno);
         }
         title.replace();
-        // The group of what is made belongs to nobody else.
+        // Whatever is made has a group of its own.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         match self.root.build() {
             Ok(()) => {}

@@ -63,6 +63,23 @@ pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, repor
         }
         declared.push(name);
     }
+    // Short for variables with a default alone.
+    for attribute in blocks("variables").flat_map(|block| block.body.attributes()) {
+        let name = attribute.key.as_str().to_owned();
+        if declared.contains(&name) {
+            let span = attribute.key.span().unwrap_or(0..0);
+            report(Fault::new(span, format!("the variable `{name}` is declared twice")));
+            continue;
+        }
+        let given = given.0.iter().rfind(|(given, _)| *given == name);
+        match given
+            .map_or_else(|| scope.evaluate(&attribute.value), |(_, value)| Ok(HclValue::Text(value.text.clone())))
+        {
+            Ok(value) => _ = variables.insert(name.clone(), value),
+            Err(fault) => report(fault),
+        }
+        declared.push(name);
+    }
     for (name, value) in given.0.iter().filter(|(name, value)| !value.may_be_unused && !declared.contains(name)) {
         let fault =
             Fault::new(0..0, format!("{} gives a variable `{name}`, which the file does not declare", value.from));

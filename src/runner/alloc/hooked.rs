@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::Alloc;
 use super::cell::TaskCell;
 use crate::model::device::ReservedDevices;
+use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
 use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
@@ -97,6 +98,7 @@ impl Alloc {
             ports: inner.record.ports.clone(),
             network: inner.record.network.as_ref().map(|record| record.network.clone()),
             cores: self.cores_of_task(&inner, at),
+            template_env: Env::new(),
             prepared: None,
             took: Vec::new(),
         }

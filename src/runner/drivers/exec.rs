@@ -2,7 +2,7 @@
 //!
 //! | field of `config` | |
 //! |---|---|
-//! | `command`, `args` | what runs, inside: a path, or a name that is looked for in `/local`, `/` and the task's `PATH` |
+//! | `command`, `args` | what runs, inside: a path, or a name that is searched in `/local`, `/` and the task's `PATH` |
 //! | `work_dir` | where, inside; `/` is the default |
 //! | `pid_mode`, `ipc_mode` | `private` or `host` |
 //! | `cap_add`, `cap_drop` | capabilities beside or less than the usual ones |
@@ -35,7 +35,7 @@ pub static ENTRY: DriverEntry = DriverEntry {
 /// Nomad's default for this driver.
 const USER: &str = "nobody";
 
-/// What is in the directories of the host that nobody but their owners may read, and a task that overrides permissions could.
+/// What is in the directories of the host that their owners alone may read, and a task that overrides permissions could.
 const HIDDEN: [&str; 12] = [
     "/etc/allostat",
     "/etc/gshadow",

@@ -2,7 +2,7 @@
 //!
 //! | field of `config` | |
 //! |---|---|
-//! | `command`, `args` | what runs; a name without a slash is looked for in the task's `PATH` |
+//! | `command`, `args` | what runs; a name without a slash is searched in the task's `PATH` |
 //! | `work_dir` | where; relative to the task's directory, which is the default |
 //!
 //! and those that limit it (`supervised/limits.rs`).

@@ -1,7 +1,5 @@
 //! The environment of a task, and what its job file's `${...}` come to.
 
-use std::borrow::Cow;
-
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
 use crate::host::process::Account;
@@ -9,7 +7,7 @@ use crate::jobspec::interpolate;
 use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
 use crate::model::trace;
-use crate::runner::drivers::BoxFuture;
+use crate::runner::drivers::{BoxFuture, SeenDirs};
 
 /// Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
 const TRACEPARENT: &str = "TRACEPARENT";
@@ -21,44 +19,21 @@ impl Hook<OfTask> for Environment {
         "env"
     }
     fn after(&self) -> &'static [&'static str] {
-        &["validate", "task_dir", "devices"]
+        &["validate", "task_dir", "devices", "template"]
     }
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
     }
     fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
         Box::pin(async move {
-            let ctx = &subject.ctx;
             let Some(dirs) = &subject.dirs else { return Err(HookError::setup("its directories are not there yet")) };
             // Without one, `validate` has refused it.
-            let Some(driver) = ctx.drivers.get(subject.task().driver.as_str()) else {
+            let Some(driver) = subject.ctx.drivers.get(subject.task().driver.as_str()) else {
                 return Err(HookError::setup("its driver is not there"));
             };
-            let seen = driver.seen(dirs);
-            let inherited = subject
-                .account
-                .as_ref()
-                .map_or(Cow::Borrowed(&ctx.inherited), |a| Cow::Owned(login(a, &ctx.inherited)));
-            let mut task = subject.task().clone();
-            task.resources.core_ids.clone_from(&subject.cores);
-            let context = TaskContext {
-                job: &subject.job,
-                group: subject.group(),
-                task: &task,
-                alloc_id: &subject.alloc_id,
-                alloc_name: &subject.alloc_name,
-                index: subject.index,
-                alloc_dir: &seen.shared,
-                local_dir: &seen.local,
-                secrets_dir: &seen.secrets,
-                alloc_cgroup: subject.alloc_cgroup.as_ref(),
-                inherited: &inherited,
-                devices: &subject.devices.with.env,
-                ports: &subject.ports,
-                network: subject.network.as_ref(),
-                attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
-            };
-            let mut prepared = interpolate::prepare(&context).map_err(|unresolved| HookError {
+            let (seen, inherited) = (driver.seen(dirs), inherited(subject));
+            let prepared = context_of(subject, &seen, &inherited, |context| interpolate::prepare(context));
+            let mut prepared = prepared.map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,
                 message: unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),
                 recoverable: false,
@@ -72,6 +47,43 @@ impl Hook<OfTask> for Environment {
             Ok(HookOutcome::Again)
         })
     }
+}
+
+/// What the task inherits of the agent's environment, or of its user's account.
+pub(super) fn inherited(subject: &OfTask) -> Env {
+    let of_agent = &subject.ctx.inherited;
+    subject.account.as_ref().map_or_else(|| of_agent.clone(), |account| login(account, of_agent))
+}
+
+/// Calls `with` what the environment of the task is made of.
+pub(super) fn context_of<T>(
+    subject: &OfTask,
+    seen: &SeenDirs,
+    inherited: &Env,
+    with: impl FnOnce(&TaskContext<'_>) -> T,
+) -> T {
+    let ctx = &subject.ctx;
+    let mut task = subject.task().clone();
+    task.resources.core_ids.clone_from(&subject.cores);
+    let mut added = subject.devices.with.env.clone();
+    added.extend(subject.template_env.clone());
+    with(&TaskContext {
+        job: &subject.job,
+        group: subject.group(),
+        task: &task,
+        alloc_id: &subject.alloc_id,
+        alloc_name: &subject.alloc_name,
+        index: subject.index,
+        alloc_dir: &seen.shared,
+        local_dir: &seen.local,
+        secrets_dir: &seen.secrets,
+        alloc_cgroup: subject.alloc_cgroup.as_ref(),
+        inherited,
+        added: &added,
+        ports: &subject.ports,
+        network: subject.network.as_ref(),
+        attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
+    })
 }
 
 /// What a login would set; the job's `env` wins over it.

@@ -20,6 +20,7 @@ mod stats;
 mod subject;
 mod suite;
 mod task_dir;
+mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
@@ -50,6 +51,7 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(validate::Validate),
     || Box::new(task_dir::TaskDir),
     || Box::new(devices::Devices),
+    || Box::new(template::Templates),
     || Box::new(env::Environment),
 ];
 

@@ -11,6 +11,7 @@ use crate::collectors::TaskReader;
 use crate::host::process::Account;
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::{DeviceHolder, ReservedDevices};
+use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
@@ -109,6 +110,8 @@ pub struct OfTask {
     pub network: Option<AllocNetwork>,
     /// Cores that it has for itself.
     pub cores: Vec<u32>,
+    /// The variables that its templates rendered.
+    pub template_env: Env,
     pub prepared: Option<Prepared>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,

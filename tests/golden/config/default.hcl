@@ -1,103 +1,103 @@
 agent {
-  # State, task directories, logs and the Unix socket. One agent at a time. (ALLOSTAT_DATA_DIR)
+  # State, task directories, logs and the Unix socket. Only one agent can use it at a time. (ALLOSTAT_DATA_DIR)
   data_dir = "/var/lib/allostat"
-  # Where HTTP is served, by itself plain and what telemetry.public says. "none": only the Unix socket. (ALLOSTAT_LISTEN)
+  # Address of the HTTP listener: plain HTTP by default, with the access that telemetry.public gives. "none": only the Unix socket. (ALLOSTAT_LISTEN)
   listen = "127.0.0.1:9740"
-  # The Unix socket, for acting and reading logs. Default: allostat.sock in the data directory. (ALLOSTAT_SOCKET)
+  # Path of the Unix socket, which allows all requests (run, stop, logs, ...). Default: allostat.sock in the data directory. (ALLOSTAT_SOCKET)
   # socket =
-  # A group whose members may use the Unix socket as its owner may: whoever can, can run programs as the agent's user. Default: none. (ALLOSTAT_SOCKET_GROUP)
+  # Group whose members may use the Unix socket like its owner: they can run programs as the agent's user. Default: none. (ALLOSTAT_SOCKET_GROUP)
   # socket_group =
-  # TLS, certificates of clients and passwords of HTTP, in the format of Prometheus's web configuration file. Read anew when it or a file that it names changes. Default: none, HTTP is plain. (ALLOSTAT_WEB_CONFIG_FILE)
+  # TLS, client certificates and passwords of HTTP, in the format of Prometheus's web configuration file. Reloaded when it or a file that it names changes. Default: none, plain HTTP. (ALLOSTAT_WEB_CONFIG_FILE)
   # web_config_file =
-  # Tokens, one on each line: who sends one (Authorization: Bearer) over https or from this host may do all that the Unix socket allows. Read anew when it changes. Default: none. (ALLOSTAT_AGENT_TOKEN_FILE)
+  # File of tokens, one per line. A client that sends one (Authorization: Bearer) over https or from this host may do everything that the Unix socket allows. Reloaded on change. Default: none. (ALLOSTAT_AGENT_TOKEN_FILE)
   # token_file =
-  # Names (DNS, IP, mail, URI) of certificates whose owners may do all that the Unix socket allows; "*": of each that the web configuration verifies. Default: none. (ALLOSTAT_ACTING_CERTIFICATES)
+  # Names (DNS, IP, mail, URI) of client certificates that may do everything that the Unix socket allows. "*": every certificate that the web configuration verifies. Default: none. (ALLOSTAT_ACTING_CERTIFICATES)
   # acting_certificates =
-  # Names, besides loopback, the address itself, this host's own name and those of its certificate, under which HTTP may be asked. "*.cluster.example": any name below that domain, where nobody else gives names. (ALLOSTAT_HOST_NAMES)
+  # Host names that HTTP requests may use, besides loopback, the address, this host's name and the names of its certificate. "*.cluster.example": any name below a domain in which only you assign names. (ALLOSTAT_HOST_NAMES)
   host_names = []
-  # At most so many connections on HTTP, and as many on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
+  # Maximum number of connections on HTTP, and of connections on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
   max_connections = 256
-  # Memory that the agent keeps below, in MiB: near it, it leaves out observed workloads, then details. Its cgroup's limit counts as well. 0: that alone. (ALLOSTAT_MEMORY_LIMIT_MIB)
+  # Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The limit of its cgroup applies as well. 0: only that of its cgroup. (ALLOSTAT_MEMORY_LIMIT_MIB)
   memory_limit_mib = 1024
 }
 
 telemetry {
-  # How often every task and the host are read. (ALLOSTAT_TICK)
+  # Sampling interval of all tasks and the host. (ALLOSTAT_TICK)
   tick = "1s"
-  # How long the final series of an ended task stay at least. (ALLOSTAT_RETENTION)
+  # Minimum retention of the final series of an ended task. (ALLOSTAT_RETENTION)
   retention = "5m"
-  # How long they stay at most while a known scraper has not fetched them. (ALLOSTAT_RETENTION_MAX)
+  # Maximum retention of final series that a known scraper has not read. (ALLOSTAT_RETENTION_MAX)
   retention_max = "10m"
-  # New allocs of one workload an hour that get series of their own; those above it are one row, alloc_id="_overflow". 0: no limit. (ALLOSTAT_CHURN_LIMIT)
+  # New allocs per workload and hour that get their own series. Allocs above it share one row, alloc_id="_overflow". 0: no limit. (ALLOSTAT_CHURN_LIMIT)
   churn_limit = 5000
-  # How many series /metrics has. "lean": what alerts need; "standard": what boards need, at most 45 of a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
+  # Set of metrics in /metrics. "lean": what alerts need; "standard": what boards need, at most 45 series for a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
   profile = "standard"
-  # Metrics that are there whatever the profile: names, or anchored regular expressions of names, of these by label too: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)
+  # Metrics to expose in addition to the profile: names, or anchored regular expressions of names, optionally with a label: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)
   # include =
-  # Metrics that are not there, whatever the profile and telemetry.include say; written likewise. (ALLOSTAT_EXCLUDE)
+  # Metrics not to expose, even if in the profile or in telemetry.include; same syntax. (ALLOSTAT_EXCLUDE)
   # exclude =
-  # What plain HTTP tells everybody who can connect. "metrics": /metrics and health; "read": what the commands read as well, without users, processes and places on this host; "none": health. (ALLOSTAT_TELEMETRY_PUBLIC)
+  # What plain HTTP exposes to every client. "metrics": /metrics and health; "read": also what the read commands need, without users, processes and paths of this host; "none": health. (ALLOSTAT_TELEMETRY_PUBLIC)
   public = "read"
 }
 
 cgroup {
-  # Tasks get cgroups <parent>/<alloc>/<task>. Default: in a scope of their own under systemd, else /allostat. (ALLOSTAT_CGROUP_PARENT)
+  # Parent cgroup of tasks, which get <parent>/<alloc>/<task>. Default: a scope of its own under systemd, else /allostat. (ALLOSTAT_CGROUP_PARENT)
   # parent =
-  # cgroup v1: the peak of the last minute, by resetting memory.max_usage_in_bytes of our cgroups each 5 s. Others who read that file then see no lifetime peak; ours stays right. cgroup v2 needs no such thing. (ALLOSTAT_CGROUP_PEAK_WINDOW_V1)
+  # cgroup v1: measure the peak of the last minute by resetting memory.max_usage_in_bytes of managed cgroups every 5 s. Other readers of that file then see no lifetime peak; the agent's stays correct. Not needed on cgroup v2. (ALLOSTAT_CGROUP_PEAK_WINDOW_V1)
   peak_window_v1 = false
 }
 
 collectors {
-  # Measure cgroups by a program inside the kernel, where the agent may load one (CAP_BPF and CAP_PERFMON): the same values at a fraction of the CPU. "false": everything is read from files. (ALLOSTAT_KERNEL_PASS)
+  # Read cgroups with a BPF program in the kernel, if the agent may load one (CAP_BPF and CAP_PERFMON): the same values at a fraction of the CPU cost. "false": read everything from files. (ALLOSTAT_KERNEL_PASS)
   kernel_pass = true
-  # Let programs inside the kernel tell how what others run ended and what it had used, however short it was: beside kernel_pass, with the same rights. "false": what was read last is what is known. (ALLOSTAT_KERNEL_ENDS)
+  # Record with BPF programs in the kernel how observed tasks ended and what they had used, however short they lived. Works beside kernel_pass, with the same capabilities. "false": only the last sample is known. (ALLOSTAT_KERNEL_ENDS)
   kernel_ends = true
 }
 
 drivers {
-  # raw_exec runs programs; mock runs nothing, for tests. None, or "none": this agent starts nothing. (ALLOSTAT_DRIVERS)
+  # Enabled drivers: raw_exec runs programs; mock runs nothing, for tests. Empty, or "none": this agent starts no tasks. (ALLOSTAT_DRIVERS)
   enabled = ["raw_exec"]
 }
 
 fingerprint {
-  # Which fingerprinters look at the host: arch, cgroup, cpu, ... Default: all. (ALLOSTAT_FINGERPRINT_ALLOWLIST)
+  # Fingerprinters to run: arch, cgroup, cpu, ... Default: all. (ALLOSTAT_FINGERPRINT_ALLOWLIST)
   # allowlist =
-  # Which do not, whatever the other list says. Default: none. (ALLOSTAT_FINGERPRINT_DENYLIST)
+  # Fingerprinters not to run, even if in the allowlist. Default: none. (ALLOSTAT_FINGERPRINT_DENYLIST)
   # denylist =
 }
 
 gc {
-  # Ended allocs that are kept; the oldest above it go, once their final series were fetched. (ALLOSTAT_GC_MAX_TERMINAL)
+  # Maximum number of ended allocs. Above it the oldest are garbage-collected, once their final series were read. (ALLOSTAT_GC_MAX_TERMINAL)
   max_terminal = 2000
-  # Allocs that ended longer ago than this go, once their final series were fetched. Default: none. (ALLOSTAT_GC_MAX_AGE)
+  # Garbage-collect allocs that ended longer ago than this, once their final series were read. Default: none. (ALLOSTAT_GC_MAX_AGE)
   # max_age =
-  # The data directory's file system is fuller than this: the oldest ended allocs go. 100: never. (ALLOSTAT_GC_DISK_USED_PERCENT)
+  # Garbage-collect the oldest ended allocs if the file system of the data directory is fuller than this. 100: never. (ALLOSTAT_GC_DISK_USED_PERCENT)
   disk_used_percent = 80
-  # The same of its inodes. (ALLOSTAT_GC_INODES_USED_PERCENT)
+  # The same for its inodes. (ALLOSTAT_GC_INODES_USED_PERCENT)
   inodes_used_percent = 70
 }
 
 history {
-  # How long the ends of allocs, ours and others', are kept for `allostat history`. 0s: not at all. (ALLOSTAT_HISTORY_KEEP)
+  # Retention of the history of ended allocs, managed and observed, for `allostat history`. 0s: no history. (ALLOSTAT_HISTORY_KEEP)
   keep = "30d"
-  # They take no more than this in the data directory: the oldest go. (ALLOSTAT_HISTORY_MAX_BYTES)
+  # Maximum size of the history in the data directory: the oldest records are dropped. (ALLOSTAT_HISTORY_MAX_BYTES)
   max_bytes = 67108864
 }
 
 devices {
-  # Whether NVIDIA's GPUs are looked for. Where there are none that costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
+  # Detect NVIDIA GPUs. On a host without GPUs this costs nothing. (ALLOSTAT_DEVICES_NVIDIA)
   nvidia = true
-  # Whether NVIDIA's library is loaded in a process of its own, which is run again where it dies. Otherwise the agent dies with it. (ALLOSTAT_DEVICES_NVIDIA_ISOLATED)
+  # Load NVIDIA's library in a separate process, which is restarted if it crashes. Otherwise a crash ends the agent too. (ALLOSTAT_DEVICES_NVIDIA_ISOLATED)
   nvidia_isolated = true
-  # NVML, where the loader does not find libnvidia-ml.so.1 by itself. (ALLOSTAT_DEVICES_NVIDIA_LIBRARY)
+  # Path of NVML, if the loader does not find libnvidia-ml.so.1. (ALLOSTAT_DEVICES_NVIDIA_LIBRARY)
   # nvidia_library =
-  # UUIDs of GPUs that are neither shown nor given to tasks. (ALLOSTAT_DEVICES_IGNORED)
+  # UUIDs of GPUs that are neither exposed nor assigned to tasks. (ALLOSTAT_DEVICES_IGNORED)
   # ignored =
-  # Device plugins of others, as they are written for Nomad: each program in it is one, <its name>.json beside it its configuration. What others than its owner can write is not run. Default: none. (ALLOSTAT_DEVICES_PLUGIN_DIR)
+  # Directory of third-party device plugins, written for Nomad: each program in it is one, with its configuration in <its name>.json beside it. A program that others than its owner can write is not run. Default: none. (ALLOSTAT_DEVICES_PLUGIN_DIR)
   # plugin_dir =
-  # How often a driver that is not there is looked for again. (ALLOSTAT_DEVICES_RETRY)
+  # Interval between attempts to find a missing driver. (ALLOSTAT_DEVICES_RETRY)
   retry = "5m"
-  # Whether processes on devices are told whose they are. "auto": where the agent sees the processes of the whole host; elsewhere a driver's pids may be those of others. "always", "never". (ALLOSTAT_DEVICES_ATTRIBUTION)
+  # Map processes on devices to tasks. "auto": only where the agent sees the processes of the whole host; elsewhere a driver's PIDs may belong to other processes. "always", "never". (ALLOSTAT_DEVICES_ATTRIBUTION)
   attribution = "auto"
 }
 
@@ -107,126 +107,126 @@ log {
 }
 
 otlp {
-  # Where metrics, logs and traces are pushed: http://host:port or https://host:port, to /v1/metrics, /v1/logs and /v1/traces below it. Default: nowhere, and nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
+  # Endpoint for metrics, logs and traces: http://host:port or https://host:port, with /v1/metrics, /v1/logs and /v1/traces below it. Default: none, nothing is pushed. (OTEL_EXPORTER_OTLP_ENDPOINT)
   # endpoint =
-  # true: nothing is pushed, whatever endpoints are set; in a destination, not there. (OTEL_SDK_DISABLED)
+  # true: push nothing, whatever endpoints are set; in a destination, nothing to it. (OTEL_SDK_DISABLED)
   disabled = false
   # http/protobuf or grpc. (OTEL_EXPORTER_OTLP_PROTOCOL)
   protocol = "http/protobuf"
-  # Of gRPC, where the endpoint is host:port alone: whether that is http rather than https. (OTEL_EXPORTER_OTLP_INSECURE)
+  # gRPC, with an endpoint of host:port alone: use http rather than https. (OTEL_EXPORTER_OTLP_INSECURE)
   insecure = false
-  # https: the authorities that are believed, PEM. Read anew for each connection. Default: those of the system. (OTEL_EXPORTER_OTLP_CERTIFICATE)
+  # https: trusted CA certificates, PEM. Reloaded for each connection. Default: those of the system. (OTEL_EXPORTER_OTLP_CERTIFICATE)
   # certificate =
-  # https: what is shown to a collector that asks for it, PEM with its chain. (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE)
+  # https: client certificate for a collector that requires one, PEM with its chain. (OTEL_EXPORTER_OTLP_CLIENT_CERTIFICATE)
   # client_certificate =
-  # Its key, PEM. (OTEL_EXPORTER_OTLP_CLIENT_KEY)
+  # https: key of the client certificate, PEM. (OTEL_EXPORTER_OTLP_CLIENT_KEY)
   # client_key =
-  # Sent with each request: name=value, separated by commas, values percent-encoded. (OTEL_EXPORTER_OTLP_HEADERS)
+  # Headers of each request: name=value, separated by commas, values percent-encoded. (OTEL_EXPORTER_OTLP_HEADERS)
   # headers =
-  # How long one request may take. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
+  # Timeout of one request. In the environment a number is milliseconds. (OTEL_EXPORTER_OTLP_TIMEOUT)
   timeout = "10s"
   # gzip, zstd or none. (OTEL_EXPORTER_OTLP_COMPRESSION)
   compression = "gzip"
-  # What sums and histograms count from. cumulative: their beginning; delta: what the collector took last; lowmemory: histograms as delta, sums as cumulative. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
+  # Temporality of sums and histograms. cumulative: since their start; delta: since the last export that the collector accepted; lowmemory: histograms as delta, sums as cumulative. (OTEL_EXPORTER_OTLP_METRICS_TEMPORALITY_PREFERENCE)
   temporality_preference = "cumulative"
-  # explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer ones, as native histograms have them. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
+  # explicit_bucket_histogram: the buckets of /metrics; base2_exponential_bucket_histogram: finer buckets, as in native histograms. (OTEL_EXPORTER_OTLP_METRICS_DEFAULT_HISTOGRAM_AGGREGATION)
   default_histogram_aggregation = "explicit_bucket_histogram"
-  # Whether what a resource says stands on each of its points as well: for stores that keep nothing of a resource. (ALLOSTAT_OTLP_FLAT)
+  # Repeat resource attributes on each of its points, for stores that drop resources. (ALLOSTAT_OTLP_FLAT)
   flat = false
-  # How often points are made. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
+  # Export interval. In the environment a number is milliseconds. (OTEL_METRIC_EXPORT_INTERVAL)
   interval = "1m"
   # service.name of the host and of the agent. Tasks and allocs have that of their workload. Default: allostat. (OTEL_SERVICE_NAME)
   # service_name =
-  # On every resource: key=value, separated by commas, percent-encoded. What the agent knows itself stays. (OTEL_RESOURCE_ATTRIBUTES)
+  # Attributes of every resource: key=value, separated by commas, percent-encoded. Attributes that the agent sets itself win. (OTEL_RESOURCE_ATTRIBUTES)
   # resource_attributes =
-  # What waits for the collector, in the data directory, takes no more than this: the oldest goes. (ALLOSTAT_OTLP_QUEUE_BYTES)
+  # Maximum size of the queue for the collector, in the data directory: the oldest points are dropped. (ALLOSTAT_OTLP_QUEUE_BYTES)
   queue_bytes = 268435456
-  # What waited for longer goes. (ALLOSTAT_OTLP_QUEUE_AGE)
+  # Maximum age of queued points: older ones are dropped. (ALLOSTAT_OTLP_QUEUE_AGE)
   queue_age = "2d"
-  # Whether metrics are pushed where an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
+  # Push metrics if an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
   metrics_exporter = "otlp"
-  # Where metrics are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
+  # Endpoint for metrics, with the whole path. Like all settings of one signal, it takes precedence over the common one. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
   # metrics_endpoint =
-  # protocol, of metrics. (OTEL_EXPORTER_OTLP_METRICS_PROTOCOL)
+  # protocol for metrics only. (OTEL_EXPORTER_OTLP_METRICS_PROTOCOL)
   # metrics_protocol =
-  # insecure, of metrics. (OTEL_EXPORTER_OTLP_METRICS_INSECURE)
+  # insecure for metrics only. (OTEL_EXPORTER_OTLP_METRICS_INSECURE)
   # metrics_insecure =
-  # certificate, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE)
+  # certificate for metrics only. (OTEL_EXPORTER_OTLP_METRICS_CERTIFICATE)
   # metrics_certificate =
-  # client_certificate, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE)
+  # client_certificate for metrics only. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_CERTIFICATE)
   # metrics_client_certificate =
-  # client_key, of metrics. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY)
+  # client_key for metrics only. (OTEL_EXPORTER_OTLP_METRICS_CLIENT_KEY)
   # metrics_client_key =
-  # headers, of metrics: in the place of those of all. (OTEL_EXPORTER_OTLP_METRICS_HEADERS)
+  # headers for metrics only, instead of the common ones. (OTEL_EXPORTER_OTLP_METRICS_HEADERS)
   # metrics_headers =
-  # timeout, of metrics. (OTEL_EXPORTER_OTLP_METRICS_TIMEOUT)
+  # timeout for metrics only. (OTEL_EXPORTER_OTLP_METRICS_TIMEOUT)
   # metrics_timeout =
-  # compression, of metrics. (OTEL_EXPORTER_OTLP_METRICS_COMPRESSION)
+  # compression for metrics only. (OTEL_EXPORTER_OTLP_METRICS_COMPRESSION)
   # metrics_compression =
-  # Whether logs are pushed where an endpoint is set: otlp or none. (OTEL_LOGS_EXPORTER)
+  # Push logs if an endpoint is set: otlp or none. (OTEL_LOGS_EXPORTER)
   logs_exporter = "otlp"
-  # Where logs are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
+  # Endpoint for logs, with the whole path. Like all settings of one signal, it takes precedence over the common one. (OTEL_EXPORTER_OTLP_LOGS_ENDPOINT)
   # logs_endpoint =
-  # protocol, of logs. (OTEL_EXPORTER_OTLP_LOGS_PROTOCOL)
+  # protocol for logs only. (OTEL_EXPORTER_OTLP_LOGS_PROTOCOL)
   # logs_protocol =
-  # insecure, of logs. (OTEL_EXPORTER_OTLP_LOGS_INSECURE)
+  # insecure for logs only. (OTEL_EXPORTER_OTLP_LOGS_INSECURE)
   # logs_insecure =
-  # certificate, of logs. (OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE)
+  # certificate for logs only. (OTEL_EXPORTER_OTLP_LOGS_CERTIFICATE)
   # logs_certificate =
-  # client_certificate, of logs. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE)
+  # client_certificate for logs only. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_CERTIFICATE)
   # logs_client_certificate =
-  # client_key, of logs. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY)
+  # client_key for logs only. (OTEL_EXPORTER_OTLP_LOGS_CLIENT_KEY)
   # logs_client_key =
-  # headers, of logs: in the place of those of all. (OTEL_EXPORTER_OTLP_LOGS_HEADERS)
+  # headers for logs only, instead of the common ones. (OTEL_EXPORTER_OTLP_LOGS_HEADERS)
   # logs_headers =
-  # timeout, of logs. (OTEL_EXPORTER_OTLP_LOGS_TIMEOUT)
+  # timeout for logs only. (OTEL_EXPORTER_OTLP_LOGS_TIMEOUT)
   # logs_timeout =
-  # compression, of logs. (OTEL_EXPORTER_OTLP_LOGS_COMPRESSION)
+  # compression for logs only. (OTEL_EXPORTER_OTLP_LOGS_COMPRESSION)
   # logs_compression =
-  # Whether traces are pushed where an endpoint is set: otlp or none. (OTEL_TRACES_EXPORTER)
+  # Push traces if an endpoint is set: otlp or none. (OTEL_TRACES_EXPORTER)
   traces_exporter = "otlp"
-  # Where traces are pushed, with the whole path. It wins over endpoint, as all that is said of them alone. (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
+  # Endpoint for traces, with the whole path. Like all settings of one signal, it takes precedence over the common one. (OTEL_EXPORTER_OTLP_TRACES_ENDPOINT)
   # traces_endpoint =
-  # protocol, of traces. (OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)
+  # protocol for traces only. (OTEL_EXPORTER_OTLP_TRACES_PROTOCOL)
   # traces_protocol =
-  # insecure, of traces. (OTEL_EXPORTER_OTLP_TRACES_INSECURE)
+  # insecure for traces only. (OTEL_EXPORTER_OTLP_TRACES_INSECURE)
   # traces_insecure =
-  # certificate, of traces. (OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE)
+  # certificate for traces only. (OTEL_EXPORTER_OTLP_TRACES_CERTIFICATE)
   # traces_certificate =
-  # client_certificate, of traces. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE)
+  # client_certificate for traces only. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_CERTIFICATE)
   # traces_client_certificate =
-  # client_key, of traces. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY)
+  # client_key for traces only. (OTEL_EXPORTER_OTLP_TRACES_CLIENT_KEY)
   # traces_client_key =
-  # headers, of traces: in the place of those of all. (OTEL_EXPORTER_OTLP_TRACES_HEADERS)
+  # headers for traces only, instead of the common ones. (OTEL_EXPORTER_OTLP_TRACES_HEADERS)
   # traces_headers =
-  # timeout, of traces. (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)
+  # timeout for traces only. (OTEL_EXPORTER_OTLP_TRACES_TIMEOUT)
   # traces_timeout =
-  # compression, of traces. (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION)
+  # compression for traces only. (OTEL_EXPORTER_OTLP_TRACES_COMPRESSION)
   # traces_compression =
 }
 
 observe {
-  # Whether allocs that others run (services, containers, pods, jobs, plain cgroups) are shown beside our own. They are read and nothing else. (ALLOSTAT_OBSERVE)
+  # Observe allocs of other runtimes (services, containers, pods, jobs, plain cgroups) beside managed ones. They are only read. (ALLOSTAT_OBSERVE)
   enabled = true
-  # Whose: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all. (ALLOSTAT_OBSERVE_SOURCES)
+  # Sources to observe: systemd, docker, podman, containerd, kubernetes, nomad, slurm, lxc, libvirt, cgroup. Default: all. (ALLOSTAT_OBSERVE_SOURCES)
   # sources =
-  # Whether processes in no cgroup of their own are shown as well, by process group. Each process of the host is looked at each second for that. (ALLOSTAT_OBSERVE_PROCESSES)
+  # Observe processes without a cgroup of their own as well, by process group. This reads each process of the host every second. (ALLOSTAT_OBSERVE_PROCESSES)
   processes = false
-  # Those that are shown: ids, as `allostat status` has them; image:registry.example/ci-*; label:com.example.team=core. * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
+  # Allocs to observe: IDs, as in `allostat status`; image:registry.example/ci-*; label:com.example.team=core. * is any text. Default: all. (ALLOSTAT_OBSERVE_INCLUDE)
   # include =
-  # Those that are not, whatever the other list says; written likewise. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
+  # Allocs not to observe, even if in the other list; same syntax. Default: none. (ALLOSTAT_OBSERVE_EXCLUDE)
   # exclude =
-  # Which workload those are of whose names come once; the first that fits: "cgroup:/ci/* -> ci", or by what a label says: "label:com.example.job=* -> label:com.example.project". Default: none, each as its source names it. (ALLOSTAT_OBSERVE_WORKLOADS)
+  # Workload of allocs whose names are used once, by the first rule that matches: "cgroup:/ci/* -> ci", or from a label: "label:com.example.job=* -> label:com.example.project". Default: none, the name that the source gives. (ALLOSTAT_OBSERVE_WORKLOADS)
   # workloads =
-  # Paths of cgroups above those of tasks (slices, users, parents of containers) that are shown as allostat_parent_* though they have no limit of memory or CPU time of their own; * is any text. Default: none; those with a limit always are. (ALLOSTAT_OBSERVE_PARENTS)
+  # Parent cgroups (slices, users, parents of containers) to expose as allostat_parent_* although they have no memory or CPU limit of their own; * is any text. Default: none; those with a limit are always exposed. (ALLOSTAT_OBSERVE_PARENTS)
   # parents =
-  # So many tasks of others are shown at most. Those above it are counted in allostat_observed_left_out. (ALLOSTAT_OBSERVE_MAX_ALLOCS)
+  # Maximum number of observed tasks to expose. Those above it are counted in allostat_observed_left_out. (ALLOSTAT_OBSERVE_MAX_ALLOCS)
   max_allocs = 5000
-  # Labels of containers and annotations of pods that are shown on allostat_alloc_info: com.example/team is label_com_example_team. Default: none. (ALLOSTAT_OBSERVE_LABELS)
+  # Container labels and pod annotations to expose on allostat_alloc_info: com.example/team is label_com_example_team. Default: none. (ALLOSTAT_OBSERVE_LABELS)
   # labels =
-  # Where Docker is asked for names of containers and for how they ended. It is not believed if it is neither root's nor ours. (ALLOSTAT_OBSERVE_DOCKER_SOCKET)
+  # Docker socket, for names of containers and how they ended. Ignored unless it belongs to root or to the agent's user. (ALLOSTAT_OBSERVE_DOCKER_SOCKET)
   docker_socket = "/var/run/docker.sock"
-  # Where the host's files are: /run and /var, which name containers, and /etc/os-release. For an agent in a container that has them mounted elsewhere than at /. (ALLOSTAT_OBSERVE_ROOT)
+  # Root of the host's files: /run and /var, which name containers, and /etc/os-release. For an agent in a container that has them mounted elsewhere than at /. (ALLOSTAT_OBSERVE_ROOT)
   root = "/"
 }
 
@@ -272,6 +272,6 @@ exec {
 }
 
 mock {
-  # What mock says of itself, each for so long: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
+  # Health that mock reports, each state for a time: "undetected 3s, healthy 1m, unhealthy". Default: healthy. (ALLOSTAT_MOCK_FINGERPRINT)
   # fingerprint =
 }

@@ -1,0 +1,150 @@
+//! Files below a directory in which another user may plant links at any time: every component is opened without following one.
+//!
+//! Source: openat(2) with `O_NOFOLLOW`, renameat(2).
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::OwnedFd;
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
+
+use super::untrusted;
+
+const WAY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Of directories on the way that do not exist yet.
+const DIRECTORY_MODE: u32 = 0o755;
+
+/// Mode and owner of a file that is written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileRights {
+    pub mode: u32,
+    /// User and group; `None`: the agent's own.
+    pub owner: Option<(u32, u32)>,
+}
+
+/// Replaces a file in one step, and makes the directories on the way to it; they belong to the same owner. `components`: the names below
+/// `root`, the file's the last.
+///
+/// Errors: those of open(2), write(2) and rename(2); ELOOP, ENOTDIR: a link, or a file, stands on the way; `InvalidInput`: no name, or
+/// one that is no single component.
+pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights) -> io::Result<()> {
+    let (name, above) = checked(components)?;
+    let owner = rights.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
+    let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
+    for directory in above {
+        at = match rustix::fs::openat(&at, *directory, WAY, Mode::empty()) {
+            Err(Errno::NOENT) => made(&at, directory, owner)?,
+            opened => opened?,
+        };
+    }
+    let draft = format!(".{}.allostat", &name[..name.len().min(200)]);
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let create = || rustix::fs::openat(&at, draft.as_str(), flags, Mode::from_raw_mode(0o600));
+    let file = match create() {
+        // Of an agent that died while it wrote, or planted.
+        Err(Errno::EXIST) => {
+            rustix::fs::unlinkat(&at, draft.as_str(), AtFlags::empty())?;
+            create()?
+        }
+        created => created?,
+    };
+    let written = fill(file, bytes, rights.mode, owner).and_then(|()| {
+        rustix::fs::renameat(&at, draft.as_str(), &at, *name)?;
+        Ok(())
+    });
+    if written.is_err() {
+        let _ = rustix::fs::unlinkat(&at, draft.as_str(), AtFlags::empty());
+    }
+    written
+}
+
+/// A regular file of at most `limit` bytes below `root`.
+///
+/// Errors: as [`write`]'s; `InvalidInput`: no regular file; `FileTooLarge`: it is larger.
+pub fn read(root: &Path, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
+    let (name, above) = checked(components)?;
+    let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
+    for directory in above {
+        at = rustix::fs::openat(&at, *directory, WAY, Mode::empty())?;
+    }
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let file = rustix::fs::openat(&at, *name, flags, Mode::empty())?;
+    if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+    }
+    untrusted::read_all(File::from(file), limit)
+}
+
+fn checked<'c, 'n>(components: &'c [&'n str]) -> io::Result<(&'c &'n str, &'c [&'n str])> {
+    let is_one = |name: &&&str| !name.is_empty() && !matches!(**name, "." | "..") && !name.contains(['/', '\0']);
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "it is no path below the directory");
+    if components.iter().filter(is_one).count() != components.len() {
+        return Err(invalid());
+    }
+    components.split_last().ok_or_else(invalid)
+}
+
+fn made(at: &OwnedFd, name: &str, owner: Option<(Uid, Gid)>) -> io::Result<OwnedFd> {
+    match rustix::fs::mkdirat(at, name, Mode::from_raw_mode(DIRECTORY_MODE)) {
+        Ok(()) | Err(Errno::EXIST) => {}
+        Err(e) => return Err(e.into()),
+    }
+    let directory = rustix::fs::openat(at, name, WAY, Mode::empty())?;
+    if let Some((uid, gid)) = owner {
+        rustix::fs::fchown(&directory, Some(uid), Some(gid))?;
+    }
+    rustix::fs::fchmod(&directory, Mode::from_raw_mode(DIRECTORY_MODE))?;
+    Ok(directory)
+}
+
+fn fill(file: OwnedFd, bytes: &[u8], mode: u32, owner: Option<(Uid, Gid)>) -> io::Result<()> {
+    let mut file = File::from(file);
+    file.write_all(bytes)?;
+    if let Some((uid, gid)) = owner {
+        rustix::fs::fchown(&file, Some(uid), Some(gid))?;
+    }
+    rustix::fs::fchmod(&file, Mode::from_raw_mode(mode))?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::{PermissionsExt, symlink};
+
+    use super::*;
+
+    #[test]
+    fn a_file_is_replaced_with_its_mode_and_its_directories_are_made() {
+        let dir = tempfile::tempdir().unwrap();
+        let rights = FileRights { mode: 0o640, owner: None };
+        for text in ["one", "two"] {
+            write(dir.path(), &["local", "etc", "app.conf"], text.as_bytes(), rights).unwrap();
+            assert_eq!(read(dir.path(), &["local", "etc", "app.conf"], 3).unwrap(), text.as_bytes());
+        }
+        let mode = dir.path().join("local/etc/app.conf").metadata().unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+        assert_eq!(std::fs::read_dir(dir.path().join("local/etc")).unwrap().count(), 1, "no draft stays");
+        assert_eq!(read(dir.path(), &["local", "etc", "app.conf"], 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn no_planted_link_is_followed() {
+        let (dir, outside) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let rights = FileRights { mode: 0o644, owner: None };
+        std::fs::write(outside.path().join("secret"), "secret").unwrap();
+        symlink(outside.path(), dir.path().join("way")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join("file")).unwrap();
+        symlink(outside.path().join("secret"), dir.path().join(".file.allostat")).unwrap();
+        assert!(write(dir.path(), &["way", "secret"], b"x", rights).is_err());
+        assert!(read(dir.path(), &["way", "secret"], 99).is_err() && read(dir.path(), &["file"], 99).is_err());
+        write(dir.path(), &["file"], b"own", rights).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"own", "the link was replaced");
+        assert_eq!(std::fs::read(outside.path().join("secret")).unwrap(), b"secret");
+        for odd in [&["..", "x"][..], &["a/b"], &[""], &[], &["."]] {
+            assert_eq!(write(dir.path(), odd, b"", rights).unwrap_err().kind(), io::ErrorKind::InvalidInput, "{odd:?}");
+        }
+    }
+}

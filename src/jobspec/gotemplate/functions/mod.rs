@@ -1,0 +1,110 @@
+//! The functions of Go's templates, of consul-template and, as `sprig_NAME`, of sprig: a table per subject.
+
+mod absent;
+mod arguments;
+mod builtin;
+mod clock;
+mod collections;
+mod comparison;
+mod encoding;
+mod json;
+mod math;
+mod sources;
+mod sprig;
+mod strings;
+mod yaml;
+mod yaml_writer;
+
+use std::ops::Range;
+
+pub(super) use self::arguments::Tools;
+use self::arguments::{ANY, Call, Function};
+use super::fault::Wrong;
+use super::meter::{Checked, Meter};
+use super::value::TemplateValue;
+use crate::jobspec::nearest::nearest;
+
+static ALL: &[&[Function]] = &[
+    builtin::FUNCTIONS,
+    comparison::FUNCTIONS,
+    strings::FUNCTIONS,
+    collections::FUNCTIONS,
+    encoding::FUNCTIONS,
+    math::FUNCTIONS,
+    sources::FUNCTIONS,
+    clock::FUNCTIONS,
+    sprig::FUNCTIONS,
+];
+
+/// Those that the interpreter itself executes.
+const OWN: [&str; 4] = ["and", "or", "executeTemplate", "scratch"];
+
+/// All that can be called, in order.
+pub fn names() -> Vec<&'static str> {
+    let mut names: Vec<&str> = ALL.iter().flat_map(|of| of.iter().map(|function| function.name)).collect();
+    names.extend(OWN);
+    names.sort_unstable();
+    names
+}
+
+fn find(name: &str) -> Option<&'static Function> {
+    ALL.iter().flat_map(|of| of.iter()).find(|function| function.name == name)
+}
+
+/// Errors: there is no such function here, and what to use instead.
+pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
+    if OWN.contains(&name) || find(name).is_some() {
+        return Ok(());
+    }
+    if let Some((message, advice)) = absent::refused(name) {
+        return Err(Wrong::new(span.clone(), message).advise(advice));
+    }
+    let wrong = Wrong::new(span.clone(), format!("there is no function {name}"));
+    let prefixed = format!("sprig_{name}");
+    if find(&prefixed).is_some() {
+        return Err(wrong.advise(format!("functions of sprig have a prefix: {prefixed}")));
+    }
+    Err(match nearest(name, names()) {
+        Some(close) => wrong.advise(format!("did you mean {close}?")),
+        None => wrong,
+    })
+}
+
+pub(super) fn call(
+    name: &str,
+    arguments: &[TemplateValue],
+    tools: &Tools<'_>,
+    meter: &Meter,
+    span: &Range<usize>,
+) -> Checked<TemplateValue> {
+    let Some(function) = find(name) else {
+        return Err(Wrong::new(span.clone(), format!("{name} takes no arguments")));
+    };
+    let (least, most) = function.arguments;
+    if !(least..=most).contains(&arguments.len()) {
+        let takes = match (least, most) {
+            (1, ANY) => "at least 1 argument".to_owned(),
+            (least, ANY) => format!("at least {least} arguments"),
+            (1, 1) => "1 argument".to_owned(),
+            (least, most) if least == most => format!("{least} arguments"),
+            (least, most) => format!("{least} to {most} arguments"),
+        };
+        return Err(Wrong::new(span.clone(), format!("{name} takes {takes}, not {}", arguments.len())));
+    }
+    // What only reads one element costs a step, whatever the size of the rest.
+    let is_light = matches!(name, "index" | "len" | "not");
+    let taken = arguments.iter().fold(0usize, |sum, argument| sum.saturating_add(argument.bytes()));
+    if !is_light {
+        meter.bytes(span, taken)?;
+    }
+    meter.steps(span, function.steps)?;
+    let outcome = match function.call {
+        Call::Pure(call) => call(arguments),
+        Call::Sourced(call) => call(arguments, tools),
+    };
+    let value = outcome.map_err(|refusal| refusal.at(span.clone(), name))?;
+    if !is_light {
+        meter.bytes(span, value.bytes())?;
+    }
+    Ok(value)
+}

@@ -1,0 +1,15 @@
+//! Where the values come from that are not in the text of a template.
+
+/// What a template takes from outside of its text.
+pub trait TemplateSources {
+    /// An environment variable of the task; `None` if it is not set.
+    fn env(&self, name: &str) -> Option<String>;
+    /// A file below the task's directory. Errors: why it cannot be read.
+    fn file(&self, path: &str) -> Result<String, String>;
+    /// The value of a key of the local key tree; `None` if there is no such key. Errors: why it cannot be read.
+    fn key(&self, path: &str) -> Result<Option<String>, String>;
+    /// All keys below a prefix, with their full paths and values, sorted. Errors: why they cannot be read.
+    fn keys(&self, prefix: &str) -> Result<Vec<(String, String)>, String>;
+    /// Now, as seconds and nanoseconds since 1970. Errors: why it is not known.
+    fn now(&self) -> Result<(i64, u32), String>;
+}

@@ -1,0 +1,146 @@
+//! The `template` stanza on a real agent: files with their rights, variables, faults with their place, and directories that the task changes.
+
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use crate::common::{Agent, is_root, patience, says, wait_for};
+
+fn job(script: &str, more: &str) -> String {
+    format!(
+        r##"job "rendered" {{
+  type = "batch"
+  group "g" {{
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", {script:?}, "sh", "${{DB_PASS}}"]
+      }}
+      env {{
+        COLOR = "blue"
+      }}
+      {more}
+      template {{
+        data        = "# made\nDB_PASS=\"two words\"\nDERIVED={{{{ env \"COLOR\" | toUpper }}}}\n"
+        destination = "${{NOMAD_SECRETS_DIR}}/db.env"
+        env         = true
+        perms       = "600"
+      }}
+    }}
+  }}
+}}
+"##
+    )
+}
+
+fn run(agent: &Agent, job: &str) -> crate::common::Cli {
+    let file = agent.scratch().join("job.hcl");
+    std::fs::write(&file, job).expect("our own directory");
+    agent.cli(&["run", file.to_str().expect("UTF-8")])
+}
+
+fn task_dir(agent: &Agent) -> PathBuf {
+    let id = agent.alloc_ids().pop().expect("one alloc");
+    agent.data_dir().join("alloc").join(id).join("t")
+}
+
+#[test]
+fn templates_become_files_and_variables_before_the_task_starts() {
+    let agent = Agent::start();
+    let template = r#"template {
+        destination = "local/etc/app.conf"
+        perms       = "640"
+        data        = <<EOF
+name = {{ env "NOMAD_TASK_NAME" }} of {{ env "NOMAD_JOB_NAME" }}
+{{ range $i, $c := split "," "a,b" }}{{ $i }}={{ $c }} {{ end }}
+shell ${HOME} stays
+EOF
+      }
+      template {
+        destination     = "alloc/data/shared.txt"
+        left_delimiter  = "[["
+        right_delimiter = "]]"
+        data            = "{{ raw }} [[ \"x\" | toUpper ]]"
+      }"#;
+    let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"";
+    run(&agent, &job(script, template)).ok();
+    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} X";
+    assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), expected);
+    let mode =
+        |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").permissions().mode() & 0o7777;
+    assert_eq!((mode("local/etc/app.conf"), mode("secrets/db.env")), (0o640, 0o600));
+    agent.stop();
+}
+
+#[test]
+fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
+    let agent = Agent::start();
+    let with = |data: &str, destination: &str| {
+        job("true", &format!("template {{\n data = {data:?}\n destination = {destination:?}\n }}"))
+    };
+    for (data, words) in [
+        ("a\n{{ if }}", &["job.hcl:", "line 2, column"][..]),
+        ("{{ secret \"x\" }}", &["secret", "line 1, column 4"]),
+        ("{{ nosuch 1 }}", &["nosuch"]),
+    ] {
+        let refused = run(&agent, &with(data, "local/x"));
+        assert_eq!(refused.code, Some(65), "{refused:?}");
+        says(&refused.stderr, words);
+    }
+    assert!(agent.alloc_ids().is_empty(), "nothing of a refused job is stored");
+    for (data, destination, word) in [
+        ("x", "../../../etc/x", "leads out of the directories"),
+        ("{{ file \"../../lock\" }}", "local/x", "leads out of the directories"),
+        ("{{ mustEnv \"NOT_SET\" }}", "local/x", "NOT_SET"),
+        ("{{ key \"a\" }}", "local/x", "no tree of keys"),
+    ] {
+        let failed = run(&agent, &with(data, destination));
+        assert_ne!(failed.code, Some(0), "{data} {failed:?}");
+        says(&(failed.stdout + &failed.stderr), &[word]);
+    }
+    agent.stop();
+}
+
+/// Its directories are the task's own: what it plants there is never followed.
+#[test]
+fn a_link_that_the_task_plants_is_replaced_and_never_followed() {
+    let agent = Agent::start();
+    let victim = agent.scratch().join("victim");
+    std::fs::write(&victim, "untouched").expect("our own directory");
+    let template = "template {\n data = \"new\"\n destination = \"local/x\"\n }";
+    let plant = format!("ln -sf {} local/x; exec sleep 600", victim.display());
+    let service = job(&plant, template).replace("\"batch\"", "\"service\"").replace("attempts = 0", "attempts = 2");
+    run(&agent, &service).ok();
+    let link = task_dir(&agent).join("local/x");
+    wait_for("the link", Duration::from_secs(10) * patience(), || link.is_symlink().then_some(()));
+    agent.cli(&["restart", "rendered"]).ok();
+    let id = agent.alloc_ids().pop().expect("one alloc");
+    wait_for("the second attempt", Duration::from_secs(20) * patience(), || {
+        let alloc = agent.json(&format!("/v1/allocs/{id}"));
+        (alloc["tasks"]["t"]["attempt"] == 2 && alloc["tasks"]["t"]["state"] == "running").then_some(())
+    });
+    assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "untouched");
+    // Where a directory on the way is a link the start fails, and nothing is written behind it.
+    agent.cli(&["stop", "rendered"]).ok();
+    agent.stop();
+}
+
+#[test]
+fn rendered_files_belong_to_the_user_of_the_task() {
+    if !is_root() {
+        return;
+    }
+    let agent = Agent::start();
+    let template =
+        "user = \"nobody\"\n template {\n data = \"own\"\n destination = \"local/deep/own\"\n perms = \"600\"\n }";
+    run(&agent, &job("cat local/deep/own", template)).ok();
+    assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), "own");
+    let of = |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").uid();
+    assert_eq!([of("local/deep"), of("local/deep/own"), of("secrets/db.env")], [65_534; 3]);
+    agent.stop();
+}
