@@ -11,6 +11,7 @@ use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
+use crate::model::device::{DeviceMount, DeviceNode};
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
@@ -122,6 +123,14 @@ pub struct SeenDirs {
     pub secrets: PathBuf,
 }
 
+/// Device nodes and mounts of the devices that were reserved for a task. A task with a file system of its own sees them only if its driver
+/// puts them there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenDevices {
+    pub nodes: Vec<DeviceNode>,
+    pub mounts: Vec<DeviceMount>,
+}
+
 #[derive(Debug, Clone)]
 pub struct StartRequest {
     pub alloc_id: AllocId,
@@ -133,6 +142,8 @@ pub struct StartRequest {
     pub dirs: TaskDirs,
     /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
     pub alloc_cgroup: Option<CgroupPath>,
+    /// What was reserved for it. Its variables are in `env` already.
+    pub devices: GivenDevices,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
     /// Where the driver says what it does for the task, from its start to its end.
@@ -158,6 +169,7 @@ impl StartRequest {
             },
             task,
             alloc_cgroup: None,
+            devices: GivenDevices::default(),
             denied_nodes: Vec::new(),
             events: EventSink::default(),
         }

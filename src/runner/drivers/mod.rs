@@ -13,7 +13,7 @@ mod testing;
 
 pub use self::driver::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverContext, DriverEntry, DriverError, DriverSetting,
-    DriverSettings, Fingerprints, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest, Unenforced,
+    DriverSettings, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest, Unenforced,
 };
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};

@@ -7,12 +7,12 @@ use tokio::time::Instant;
 
 use super::orders::{Told, told};
 use crate::jobspec::interpolate::Prepared;
-use crate::model::device::ReservedDevices;
+use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
+use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, GivenDevices, StartRequest};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, Phase, hook_times};
 use crate::telemetry::durations::StartPhase;
@@ -154,9 +154,12 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     };
     let (attempt, alloc_cgroup) = (subject.attempt, subject.alloc_cgroup);
     let events = sink(&alloc, at, attempt);
-    let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
+    let ReservedDevices { ids: devices, with, denied_nodes } = subject.devices;
+    let DeviceReservation { nodes, mounts, env: _ } = with;
+    let devices_given = GivenDevices { nodes, mounts };
     let alloc_id = subject.alloc_id;
-    let request = StartRequest { alloc_id, attempt, task, env, dirs, alloc_cgroup, denied_nodes, events };
+    let request =
+        StartRequest { alloc_id, attempt, task, env, dirs, alloc_cgroup, devices: devices_given, denied_nodes, events };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
