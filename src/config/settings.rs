@@ -255,7 +255,7 @@ static OURS: &[Setting] = &[
         stanza: "drivers",
         key: "enabled",
         env: "ALLOSTAT_DRIVERS",
-        about: "raw_exec runs programs; mock runs nothing, for tests. None, or \"none\": this agent starts nothing.",
+        about: "raw_exec runs programs, docker containers; mock runs nothing, for tests. None, or \"none\": this agent starts nothing.",
         kind: Kind::Texts(|c, mut names| {
             names.retain(|name| name != "none");
             if let Some(name) = names.iter().find(|name| !drivers::names().contains(&name.as_str())) {

@@ -21,6 +21,8 @@ pub mod id;
 pub mod job;
 pub mod measure;
 pub mod metric;
+pub mod moment;
+pub mod network;
 pub mod observed;
 pub mod profile;
 pub mod raw_name;

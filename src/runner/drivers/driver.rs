@@ -6,6 +6,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
@@ -14,6 +15,7 @@ use crate::host::clock::Clock;
 use crate::model::device::{DeviceMount, DeviceNode};
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
+use crate::model::network::AllocPort;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -146,6 +148,11 @@ pub struct StartRequest {
     pub devices: GivenDevices,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
+    /// The ports of its alloc that this task has, in the order of the job file.
+    pub ports: Vec<AllocPort>,
+    /// The alloc's own network namespace, a file to join it by; `None`: the host's. Drivers whose tasks are processes of the host
+    /// ignore it, as Nomad's `raw_exec` does.
+    pub network_namespace: Option<PathBuf>,
     /// Where the driver says what it does for the task, from its start to its end.
     pub events: EventSink,
 }
@@ -171,6 +178,8 @@ impl StartRequest {
             alloc_cgroup: None,
             devices: GivenDevices::default(),
             denied_nodes: Vec::new(),
+            ports: Vec::new(),
+            network_namespace: None,
             events: EventSink::default(),
         }
     }
@@ -205,6 +214,8 @@ pub struct AttemptEnd {
     pub problems: Vec<String>,
     /// Of its output, what could not be written.
     pub lost_output: LostOutput,
+    /// Its runtime says that the main process died of the kernel's OOM killer, where no signal tells it.
+    pub oom_killed: bool,
 }
 
 /// The runner asks through [`call`](super::call), which sets the deadlines: an answer that is not awaited any more is dropped, and what was
@@ -220,6 +231,15 @@ pub trait Driver: Send + Sync {
     /// Whether its tasks are processes of this host that belong in cgroups: `mock`'s are not.
     fn has_processes(&self) -> bool {
         true
+    }
+    /// Whether its tasks have a file system of their own, as an image has: then neither the agent's environment nor the host's accounts
+    /// are theirs.
+    fn has_own_root(&self) -> bool {
+        false
+    }
+    /// How long a start may take beyond the time that every start has: an image may have to be fetched.
+    fn start_takes(&self, _task: &Task) -> Duration {
+        Duration::ZERO
     }
     /// What tells a task to end whose job names no signal.
     fn kill_signal(&self) -> &'static str {

@@ -1,6 +1,7 @@
 //! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`].
 
 pub mod call;
+mod docker;
 mod driver;
 mod fields;
 mod fingerprint;
@@ -22,7 +23,7 @@ pub use self::raw_exec::RawExec;
 pub use self::sink::EventSink;
 
 /// Every driver that there is.
-pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &mock::ENTRY];
+pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &docker::ENTRY, &mock::ENTRY];
 
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|entry| entry.name).collect()

@@ -35,10 +35,11 @@ impl Hook<OfTask> for Environment {
                 return Err(HookError::setup("its driver is not there"));
             };
             let seen = driver.seen(dirs);
-            let inherited = subject
-                .account
-                .as_ref()
-                .map_or(Cow::Borrowed(&ctx.inherited), |a| Cow::Owned(login(a, &ctx.inherited)));
+            let inherited = match &subject.account {
+                _ if driver.has_own_root() => Cow::Owned(Env::new()),
+                Some(account) => Cow::Owned(login(account, &ctx.inherited)),
+                None => Cow::Borrowed(&ctx.inherited),
+            };
             let context = TaskContext {
                 job: &subject.job,
                 group: subject.group(),

@@ -22,7 +22,9 @@ impl Hook<OfTask> for Validate {
                 let message = format!("this agent has no driver {:?}", task.driver);
                 return Err(HookError { kind: EventKind::FailedValidation, message, recoverable: false });
             }
-            if task.user.is_some() {
+            // Of an image's own accounts its engine knows.
+            let is_of_host = subject.ctx.drivers.get(task.driver.as_str()).is_some_and(|driver| !driver.has_own_root());
+            if task.user.is_some() && is_of_host {
                 let user = task.user.clone();
                 let found = subject.ctx.blocking.block(move || account(user.as_deref())).await;
                 subject.account = found.map_err(HookError::setup)??;

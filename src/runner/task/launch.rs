@@ -156,10 +156,21 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     let events = sink(&alloc, at, attempt);
     let ReservedDevices { ids: devices, with, denied_nodes } = subject.devices;
     let DeviceReservation { nodes, mounts, env: _ } = with;
-    let devices_given = GivenDevices { nodes, mounts };
+    let given = GivenDevices { nodes, mounts };
     let alloc_id = subject.alloc_id;
-    let request =
-        StartRequest { alloc_id, attempt, task, env, dirs, alloc_cgroup, devices: devices_given, denied_nodes, events };
+    let request = StartRequest {
+        alloc_id,
+        attempt,
+        task,
+        env,
+        dirs,
+        alloc_cgroup,
+        devices: given,
+        denied_nodes,
+        ports: Vec::new(),
+        network_namespace: None,
+        events,
+    };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
     // Durable before anything runs, so that nothing is started twice.
