@@ -41,7 +41,13 @@ impl Docker {
     /// After [`Docker::kill`].
     pub fn start_again(&mut self) {
         self.daemon = daemon(self.dir.path(), &self.cgroups);
-        self.wait_until_it_answers();
+        wait_for("Docker to answer again", LONG * patience(), || {
+            // On a busy machine its containerd is not there in time, and it ends.
+            if self.daemon.try_wait().expect("our own child").is_some() {
+                self.daemon = daemon(self.dir.path(), &self.cgroups);
+            }
+            self.docker(&["version"]).status.success().then_some(())
+        });
     }
     /// Stops or continues it, as a daemon that hangs does.
     pub fn signal(&self, signal: rustix::process::Signal) {

@@ -50,10 +50,11 @@ fn under_an_engine_that_hangs_a_container_is_ended_all_the_same() {
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
     agent.run(&job("stuck", "service", "echo up; sleep 1000", "kill_timeout = \"1s\""));
-    let alloc = wait_for("the container", long(), || {
-        alloc_of(&agent, "stuck").filter(|alloc| logs(&agent, alloc).contains("up"))
+    let (alloc, pid) = wait_for("the container", long(), || {
+        let alloc = alloc_of(&agent, "stuck").filter(|alloc| logs(&agent, alloc).contains("up"))?;
+        let pid = alloc["tasks"]["main"]["main"]["pid"].as_u64()?;
+        Some((alloc, pid))
     });
-    let pid = alloc["tasks"]["main"]["main"]["pid"].as_u64().expect("its main process");
     docker.signal(Signal::STOP);
     let asked = agent.request("POST", &format!("/v1/allocs/{}/stop", alloc["id"].as_str().unwrap()), "");
     assert!(asked.status < 300, "{}", asked.text());

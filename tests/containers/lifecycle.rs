@@ -51,7 +51,7 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
     let node = agent.cli(&["node"]).ok();
     assert!(node.contains("driver.docker.version"), "{node}");
 
-    agent.cli(&["stop", "seen"]).ok();
+    agent.cli(&["stop", &id]).ok();
     let alloc = wait_for("its end", long(), || over(&agent, "seen"));
     let exit = &alloc["tasks"]["main"]["last_exit"];
     // A shell that waits for its child takes no notice of SIGTERM as process 1, so that it is ended by force.

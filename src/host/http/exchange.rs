@@ -1,5 +1,5 @@
-//! One request and its answer on a connection of their own, for who is asynchronous: the answer is read whole up to a limit, or piece by
-//! piece as it comes. The agent asks container engines with it.
+//! One request and its answer on a connection of their own, for who is asynchronous: the answer is read whole up to a
+//! limit, or piece by piece as it comes. The agent asks container engines with it.
 //!
 //! Concurrency: within the caller's runtime. No deadline of its own but that of the connection: whoever calls sets one.
 
@@ -64,7 +64,7 @@ impl Body for Payload {
 }
 
 /// An answer whose head is there. Dropped, its connection ends.
-pub struct Answer {
+pub struct HttpAnswer {
     pub status: u16,
     headers: hyper::HeaderMap,
     address: Address,
@@ -80,7 +80,7 @@ pub fn ask<'a>(
     (verb, target): (Verb, &'a str),
     headers: &'a [(&'a str, &'a str)],
     payload: Payload,
-) -> impl Future<Output = Result<Answer, HttpError>> + Send + 'a {
+) -> impl Future<Output = Result<HttpAnswer, HttpError>> + Send + 'a {
     async move {
         let mut sender = connect((address, trust)).await?;
         let request =
@@ -88,11 +88,11 @@ pub fn ask<'a>(
         let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
         let (parts, body) = answer.into_parts();
         let (status, address) = (parts.status.as_u16(), address.clone());
-        Ok(Answer { status, headers: parts.headers, address, body, _sender: sender })
+        Ok(HttpAnswer { status, headers: parts.headers, address, body, _sender: sender })
     }
 }
 
-impl Answer {
+impl HttpAnswer {
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -117,7 +117,7 @@ impl Answer {
     /// All of its body. Errors: it has more than `largest` bytes, or breaks off.
     pub fn whole(self, largest: usize) -> impl Future<Output = Result<Response, HttpError>> + Send {
         async move {
-            let Answer { status, headers, address, body, _sender } = self;
+            let HttpAnswer { status, headers, address, body, _sender } = self;
             let body = Limited::new(body, largest).collect().await.map_err(|e| broken(&address, &*e))?.to_bytes();
             Ok(Response { status, headers, body })
         }

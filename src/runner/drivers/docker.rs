@@ -1,5 +1,5 @@
-//! Runs containers in a Docker engine, over its API. The agent's own part is small: it asks for the image and the container, follows its log and
-//! its end, and reads what it used in a cgroup of ours above the container's.
+//! Runs containers in a Docker engine, over its API. The agent's own part is small: it asks for the image and the
+//! container, follows its log and its end, and reads what it used in a cgroup of ours above the container's.
 //!
 //! ```text
 //! agent                                        engine
@@ -11,8 +11,8 @@
 //! last reading of our cgroup; end durable
 //! destroy: container, cgroup, run directory --> removed
 //! ```
-//! No process per task: the engine survives the agent, and so do container, log and exit code, until they are recorded here. An engine that is
-//! gone loses no task either: it is asked again until it answers.
+//! No process per task: the engine survives the agent, and so do container, log and exit code, until they are
+//! recorded here. An engine that is gone loses no task either: it is asked again until it answers.
 
 mod attempt;
 mod auth;
@@ -41,7 +41,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::config::{Config, MountKind};
-use self::shared::{Kept, NAME, Shared};
+use self::settings::NAME;
+use self::shared::{ContainerRecord, KILL_SIGNAL, Shared};
 use super::{
     Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, Left, Recovered,
     SeenDirs, StartRequest, Unenforced,
@@ -59,8 +60,6 @@ pub static ENTRY: DriverEntry = DriverEntry {
     build: |context| Arc::new(Docker::new(context)),
 };
 
-/// What ends a container whose job and image name no signal, as engines have it.
-const KILL_SIGNAL: &str = "SIGTERM";
 /// An engine's names are not longer. Source: moby, `RestrictedNamePattern`; a file system's limit.
 const LONGEST_NAME: usize = 200;
 
@@ -136,7 +135,7 @@ impl Driver for Docker {
         let parent = begin::parent_of(&self.shared, request, lock(&self.shared.info).as_ref());
         let mut handle = request.handle(NAME, &self.shared.boot_id, parent.map(|parent| parent.path));
         let logs = &request.task.logs;
-        let kept = Kept {
+        let kept = ContainerRecord {
             name: container_name(request),
             tty: config.tty,
             logs: (!logs.disabled).then(|| LogOrders {
@@ -146,7 +145,7 @@ impl Driver for Docker {
                 max_file_bytes: logs.max_file_bytes,
             }),
             default_signal: request.task.kill_signal.is_none(),
-            ..Kept::default()
+            ..ContainerRecord::default()
         };
         kept.put(&mut handle);
         Ok(handle)

@@ -14,7 +14,7 @@ use tokio::sync::watch;
 use super::engine::{Container, ContainerState, EngineError};
 use super::logs;
 use super::place::{self, ParentCgroup};
-use super::shared::{Kept, Shared, failed};
+use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process;
@@ -24,12 +24,11 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, call};
-use crate::runner::ground::AbortOnDrop;
 use crate::telemetry::chain;
 
 /// An engine that is gone is asked again after so long, doubled each time.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// One that seems to wait is asked all the same, for an end that it forgot to tell.
+/// The longest wait for an end without a look: an engine may forget to report one.
 const ASK_EACH: Duration = Duration::from_secs(60);
 /// As engines say that it ended by SIGKILL.
 const KILLED: i64 = 137;
@@ -39,15 +38,15 @@ type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 pub struct ContainerAttempt {
     shared: Arc<Shared>,
     handle: TaskHandle,
-    kept: Kept,
+    kept: ContainerRecord,
     reader: Option<Arc<TaskReader>>,
     end: End,
     /// Follows it; `None`: it has ended.
-    _following: Option<AbortOnDrop<()>>,
+    _following: Option<AbortGuard>,
 }
 
 /// What became of a container.
-pub enum Ended {
+pub enum ContainerEnd {
     Container(Box<Container>),
     /// Somebody removed it.
     Removed,
@@ -58,7 +57,7 @@ impl ContainerAttempt {
     pub fn running(
         shared: Arc<Shared>,
         mut handle: TaskHandle,
-        kept: Kept,
+        kept: ContainerRecord,
         of: &Container,
         found: bool,
     ) -> ContainerAttempt {
@@ -87,19 +86,19 @@ impl ContainerAttempt {
                 let ended = follow(&shared, &handle, &kept, reader.as_deref()).await;
                 tell.send_replace(Some(Box::new(ended)));
             };
-            AbortOnDrop(tokio::spawn(call::beside("wait", beside, work)))
+            AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
         };
         ContainerAttempt { shared, handle, kept, reader, end, _following: Some(following) }
     }
 
-    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: Kept, end: AttemptEnd) -> ContainerAttempt {
+    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
         ContainerAttempt { shared, handle, kept, reader: None, end, _following: None }
     }
 
     async fn send(&self, name: &str) -> Result<(), DriverError> {
         let name = match &self.kept.stop_signal {
-            Some(own) if self.kept.default_signal && name == super::KILL_SIGNAL => own.as_str(),
+            Some(own) if self.kept.default_signal && name == KILL_SIGNAL => own.as_str(),
             _ => name,
         };
         if signal::number(name).is_none() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-')
@@ -191,7 +190,12 @@ impl Attempt for ContainerAttempt {
 }
 
 /// Until it has ended and all that it said is written.
-async fn follow(shared: &Arc<Shared>, handle: &TaskHandle, kept: &Kept, reader: Option<&TaskReader>) -> AttemptEnd {
+async fn follow(
+    shared: &Arc<Shared>,
+    handle: &TaskHandle,
+    kept: &ContainerRecord,
+    reader: Option<&TaskReader>,
+) -> AttemptEnd {
     let (tell, told) = watch::channel(false);
     let waiting = async {
         let ended = wait(shared, kept.reference()).await;
@@ -209,11 +213,11 @@ async fn follow(shared: &Arc<Shared>, handle: &TaskHandle, kept: &Kept, reader: 
 pub async fn end_of(
     shared: &Arc<Shared>,
     handle: &TaskHandle,
-    ended: Ended,
+    ended: ContainerEnd,
     reader: Option<&TaskReader>,
 ) -> AttemptEnd {
     let (mut usage, mut problems) = last_reading(shared, handle).await;
-    // What was shown while it ran never falls by its end; and what is counted in the container's own cgroup alone was in there.
+    // What was shown while it ran never falls by its end; what the container's own cgroup alone counts was in there.
     if let Some(shown) = reader.and_then(TaskReader::latest) {
         usage.not_below(&shown.usage);
         if usage != Usage::default() {
@@ -221,8 +225,8 @@ pub async fn end_of(
         }
     }
     let mut end = match ended {
-        Ended::Container(container) => facts(shared, handle, &container.state, &mut usage),
-        Ended::Removed => unknown(shared, handle, "its container was removed"),
+        ContainerEnd::Container(container) => facts(shared, handle, &container.state, &mut usage),
+        ContainerEnd::Removed => unknown(shared, handle, "its container was removed"),
     };
     (end.usage, end.problems) = (usage, problems);
     end
@@ -237,6 +241,7 @@ async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<
         let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
         is_there.then(|| read_final(&of.sampling.layout, &path)).unwrap_or_default()
     });
+    // Ends: with the read of some files, in one of few places.
     read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
 }
 
@@ -279,7 +284,7 @@ fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
 }
 
 /// Returns when it does not run any more, by what its engine says.
-async fn wait(shared: &Shared, id: &str) -> Ended {
+async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
     let (mut pause, most) = PAUSES;
     loop {
         match shared.engine.inspect(id).await {
@@ -288,8 +293,8 @@ async fn wait(shared: &Shared, id: &str) -> Ended {
                 // Ends: with the container, with its engine, or after a while.
                 let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
             }
-            Ok(container) => return Ended::Container(Box::new(container)),
-            Err(error) if error.is_not_found() => return Ended::Removed,
+            Ok(container) => return ContainerEnd::Container(Box::new(container)),
+            Err(error) if error.is_not_found() => return ContainerEnd::Removed,
             Err(error) => {
                 let _ = shared.noted(error);
                 tokio::time::sleep(pause).await;
@@ -303,7 +308,7 @@ async fn wait(shared: &Shared, id: &str) -> Ended {
 pub async fn write_logs(
     shared: &Shared,
     handle: &TaskHandle,
-    kept: &Kept,
+    kept: &ContainerRecord,
     ended: watch::Receiver<bool>,
 ) -> (LostOutput, Option<String>) {
     let Some(orders) = kept.logs.clone() else { return Default::default() };

@@ -1,6 +1,7 @@
 //! Credentials of registries: a task's `auth`, else the file that the agent's `docker.auth_config` names.
 //!
-//! Source: Docker's `config.json` ("auths": base64 of `user:password`, by registry), X-Registry-Auth (base64url of JSON).
+//! Source: Docker's `config.json` ("auths": base64 of `user:password`, by registry); X-Registry-Auth (base64url of
+//! JSON).
 
 use std::path::Path;
 
@@ -20,7 +21,7 @@ pub fn of_file(path: &Path, registry: &str) -> Result<Option<Auth>, String> {
     let failed = |why: String| format!("cannot read docker.auth_config {}: {why}", path.display());
     let file = untrusted::open_secret(path).map_err(|e| failed(e.to_string()))?;
     let text = untrusted::read_all(file, LARGEST).map_err(|e| failed(e.to_string()))?;
-    // Nothing of it is told: it holds passwords.
+    // Nothing of it is shown: it holds passwords.
     let file: Value = serde_json::from_slice(&text).map_err(|_| failed("it is not JSON".to_owned()))?;
     let Some(auths) = file["auths"].as_object() else { return Ok(None) };
     let named = auths.iter().find(|(name, _)| is_same(name, registry));

@@ -1,4 +1,5 @@
-//! From a request to a container that runs: its image, its cgroup, the container, its start. What was made before a step that fails is removed.
+//! From a request to a container that runs: its image, its cgroup, the container, its start. What was made before a
+//! step that fails is removed.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -10,7 +11,7 @@ use super::create::{self, Parts};
 use super::engine::{Container, EngineError, Info, label};
 use super::mounts;
 use super::place::ParentCgroup;
-use super::shared::{Kept, Shared, failed};
+use super::shared::{ContainerRecord, Shared, failed};
 use crate::host::untrusted;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
@@ -39,7 +40,7 @@ pub async fn start(
     mut handle: TaskHandle,
 ) -> Result<ContainerAttempt, DriverError> {
     let config = Config::of(&request.task)?;
-    let mut kept = Kept::of(&handle)?;
+    let mut kept = ContainerRecord::of(&handle)?;
     let info = shared.look().await.map_err(|e| shared.noted(e).of_start("ask the Docker engine"))?;
     let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
     if parent != parent_of(shared, &request, Some(&info)) {
@@ -47,6 +48,7 @@ pub async fn start(
         return Err(start_error(message, true));
     }
     let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
+    // Ends: with the time that a pull may take.
     let image = image.await.inspect_err(|_| shared.suspect.notify_one())?;
     if image.is_pulled {
         kept.pulled = Some((image.image.id.clone(), super::images::Reference::parse(&config.image).whole()));
@@ -74,7 +76,7 @@ pub async fn start(
     }
 }
 
-fn tell_addresses(kept: &Kept, request: &StartRequest) {
+fn tell_addresses(kept: &ContainerRecord, request: &StartRequest) {
     for (network, ip) in &kept.addresses {
         request.events.say(&format!("its address in the network {network} is {ip}"));
     }
@@ -84,7 +86,7 @@ fn tell_addresses(kept: &Kept, request: &StartRequest) {
 async fn make(
     shared: &Arc<Shared>,
     (request, config): (&StartRequest, &Config),
-    (handle, kept): (&TaskHandle, &mut Kept),
+    (handle, kept): (&TaskHandle, &mut ContainerRecord),
     (info, image, parent): (&Info, &str, Option<&ParentCgroup>),
 ) -> Result<(), DriverError> {
     let blocking = {
@@ -162,7 +164,7 @@ fn profile(option: &str) -> Result<String, DriverError> {
 async fn give_way(
     shared: &Shared,
     handle: &TaskHandle,
-    kept: &Kept,
+    kept: &ContainerRecord,
     conflict: &EngineError,
 ) -> Result<(), DriverError> {
     let found = match shared.engine.inspect(&kept.name).await {
@@ -180,7 +182,7 @@ async fn give_way(
 }
 
 /// Starts it. Errors: it is not running, or nobody knows.
-async fn run(shared: &Arc<Shared>, kept: &mut Kept) -> Result<Container, DriverError> {
+async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
     shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
     let container = shared.engine.inspect(&id).await;
@@ -189,7 +191,7 @@ async fn run(shared: &Arc<Shared>, kept: &mut Kept) -> Result<Container, DriverE
     Ok(container)
 }
 
-impl Kept {
+impl ContainerRecord {
     /// What is known of a container once it was made.
     pub fn learn(&mut self, container: &Container) {
         self.id = Some(container.id.clone());
@@ -201,8 +203,9 @@ impl Kept {
     }
 }
 
-/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters more.
-async fn clean(shared: &Arc<Shared>, kept: &Kept, parent: Option<ParentCgroup>, run_dir: &Path) {
+/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters
+/// more.
+async fn clean(shared: &Arc<Shared>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
     shared.images.release(&shared.engine, &shared.settings, run_dir);
     if let Some(id) = &kept.id
         && let Err(error) = shared.engine.remove(id, true).await

@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::model::job::Task;
 use crate::runner::drivers::DriverError;
 
-use super::forms::{self, Form};
+use super::forms::{self, ConfigForm};
 use super::settings::cap;
 
 /// Nomad's.
@@ -49,13 +49,13 @@ pub struct Config {
     pub volumes: Vec<Volume>,
     pub volume_driver: Option<String>,
     pub mounts: Vec<Mount>,
-    pub devices: Vec<Device>,
+    pub devices: Vec<HostDevice>,
     pub ulimits: Vec<Ulimit>,
     pub caps: Caps,
     pub privileged: bool,
     pub readonly_rootfs: bool,
     pub security_opt: Vec<String>,
-    pub network: Network,
+    pub network: ContainerNetwork,
     pub shm_size: Option<u64>,
     pub init: bool,
     pub modes: Modes,
@@ -125,7 +125,7 @@ pub enum MountKind {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Device {
+pub struct HostDevice {
     pub host_path: String,
     pub container_path: String,
     pub permissions: String,
@@ -146,7 +146,7 @@ pub struct Caps {
 }
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Network {
+pub struct ContainerNetwork {
     pub mode: Option<String>,
     pub aliases: Vec<String>,
     /// Labels of ports of the group.
@@ -183,13 +183,13 @@ pub struct Logging {
 impl Config {
     /// Errors: all that is wrong in it, at least one.
     pub fn of(task: &Task) -> Result<Config, DriverError> {
-        let mut form = Form::new(&task.config);
+        let mut form = ConfigForm::new(&task.config);
         let config = Config::read(&mut form);
         let problems = form.done();
         if problems.is_empty() { Ok(config) } else { Err(DriverError::Config(problems)) }
     }
 
-    fn read(form: &mut Form<'_>) -> Config {
+    fn read(form: &mut ConfigForm<'_>) -> Config {
         windows(form);
         // The engine's own business: how often a name that is taken is tried again.
         let _ = form.whole("container_exists_attempts");
@@ -248,7 +248,7 @@ impl Config {
 }
 
 /// Fields for containers of Windows.
-fn windows(form: &mut Form<'_>) {
+fn windows(form: &mut ConfigForm<'_>) {
     for name in ["isolation", "windows_allow_insecure_container_admin"] {
         if form.text(name).is_some_and(|value| value != "false") {
             form.refuse(name, "is for containers of Windows", Some("leave it out"));
@@ -257,7 +257,7 @@ fn windows(form: &mut Form<'_>) {
 }
 
 /// Nomad takes `https://` before it, which no engine does.
-fn image(form: &mut Form<'_>) -> String {
+fn image(form: &mut ConfigForm<'_>) -> String {
     let image = form.text("image");
     if image.is_none() {
         form.refuse("image", "is needed", Some("add image = \"redis:7\""));
@@ -266,7 +266,7 @@ fn image(form: &mut Form<'_>) -> String {
     image.strip_prefix("https://").map_or(image.clone(), str::to_owned)
 }
 
-fn command(form: &mut Form<'_>) -> Option<String> {
+fn command(form: &mut ConfigForm<'_>) -> Option<String> {
     let command = form.text("command")?;
     if command.trim().len() != command.len() {
         form.refuse("command", format!("has white space around it: {command:?}"), Some("put arguments into `args`"));
@@ -274,7 +274,7 @@ fn command(form: &mut Form<'_>) -> Option<String> {
     Some(command)
 }
 
-fn auth(form: &mut Form<'_>) -> Auth {
+fn auth(form: &mut ConfigForm<'_>) -> Auth {
     let mut text = |name| form.text(name).unwrap_or_default();
     Auth {
         username: text("username"),
@@ -284,7 +284,7 @@ fn auth(form: &mut Form<'_>) -> Auth {
     }
 }
 
-fn volumes(form: &mut Form<'_>) -> Vec<Volume> {
+fn volumes(form: &mut ConfigForm<'_>) -> Vec<Volume> {
     let all = form.texts("volumes").unwrap_or_default();
     let one = |(at, text): (usize, &String)| {
         if text.contains("${") {
@@ -308,7 +308,7 @@ fn volumes(form: &mut Form<'_>) -> Vec<Volume> {
 }
 
 /// `None`: it is refused, or nothing of it is known before the start.
-fn mount(form: &mut Form<'_>) -> Option<Mount> {
+fn mount(form: &mut ConfigForm<'_>) -> Option<Mount> {
     let kind = form.text("type").unwrap_or_else(|| "volume".to_owned());
     let (target, source) = (form.text("target"), form.text("source"));
     let readonly = form.flag("readonly").unwrap_or(false);
@@ -350,7 +350,7 @@ fn mount(form: &mut Form<'_>) -> Option<Mount> {
     Some(Mount { target: target?, readonly, kind })
 }
 
-fn device(form: &mut Form<'_>) -> Option<Device> {
+fn device(form: &mut ConfigForm<'_>) -> Option<HostDevice> {
     let (host, inside) = (form.text("host_path"), form.text("container_path"));
     let permissions = form.text("cgroup_permissions").unwrap_or_else(|| "rwm".to_owned());
     if host.is_none() {
@@ -360,10 +360,10 @@ fn device(form: &mut Form<'_>) -> Option<Device> {
         form.refuse("cgroup_permissions", format!("must be of the letters r, w and m, not {permissions:?}"), None);
     }
     let host_path = host?;
-    Some(Device { container_path: inside.unwrap_or_else(|| host_path.clone()), host_path, permissions })
+    Some(HostDevice { container_path: inside.unwrap_or_else(|| host_path.clone()), host_path, permissions })
 }
 
-fn ulimits(form: &mut Form<'_>) -> Vec<Ulimit> {
+fn ulimits(form: &mut ConfigForm<'_>) -> Vec<Ulimit> {
     let parse = |value: &serde_json::Value| {
         let text = forms::text(value)?;
         let number = |text: &str| text.trim().parse::<i64>().ok().filter(|n| *n >= -1);
@@ -391,15 +391,15 @@ fn ulimits(form: &mut Form<'_>) -> Vec<Ulimit> {
     limits
 }
 
-fn caps(form: &mut Form<'_>, name: &'static str) -> Vec<String> {
+fn caps(form: &mut ConfigForm<'_>, name: &'static str) -> Vec<String> {
     form.texts(name).unwrap_or_default().iter().map(|name| cap(name)).collect()
 }
 
-fn network(form: &mut Form<'_>) -> Network {
+fn network(form: &mut ConfigForm<'_>) -> ContainerNetwork {
     let port = |value: &serde_json::Value| {
         forms::whole(value).and_then(|port| u16::try_from(port).ok()).filter(|port| *port > 0)
     };
-    Network {
+    ContainerNetwork {
         mode: form.text("network_mode"),
         aliases: form.texts("network_aliases").unwrap_or_default(),
         ports: form.texts("ports").unwrap_or_default(),
@@ -416,7 +416,7 @@ fn network(form: &mut Form<'_>) -> Network {
     }
 }
 
-fn extra_hosts(form: &mut Form<'_>) -> Vec<String> {
+fn extra_hosts(form: &mut ConfigForm<'_>) -> Vec<String> {
     let all = form.texts("extra_hosts").unwrap_or_default();
     for (at, host) in all.iter().enumerate() {
         if !host.contains(':') && !host.contains("${") {
@@ -426,7 +426,7 @@ fn extra_hosts(form: &mut Form<'_>) -> Vec<String> {
     all
 }
 
-fn cfs_period(form: &mut Form<'_>) -> u64 {
+fn cfs_period(form: &mut ConfigForm<'_>) -> u64 {
     match form.count("cpu_cfs_period") {
         None | Some(0) => CFS_PERIOD_US,
         Some(period) if CFS_PERIODS_US.contains(&period) => period,
@@ -437,7 +437,7 @@ fn cfs_period(form: &mut Form<'_>) -> u64 {
     }
 }
 
-fn logging(form: &mut Form<'_>) -> Logging {
+fn logging(form: &mut ConfigForm<'_>) -> Logging {
     let (kind, driver) = (form.text("type"), form.text("driver"));
     Logging { driver: kind.or(driver), options: form.texts_by_name("config") }
 }

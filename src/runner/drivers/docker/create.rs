@@ -202,8 +202,8 @@ fn network_mode(request: &StartRequest, config: &Config) -> Result<String, Drive
     match &config.network.mode {
         Some(mode) => Ok(mode.clone()),
         None if request.network_namespace.is_some() => Err(refused(
-            "a container cannot join the network namespace of its group: leave out `mode` of the group's network, and Docker's bridge \
-             publishes its ports; or set network_mode"
+            "a container cannot join the network namespace of its group: leave out `mode` of the group's network, \
+             and Docker's bridge publishes its ports; or set network_mode"
                 .to_owned(),
         )),
         None => Ok("default".to_owned()),
@@ -233,7 +233,8 @@ fn published(request: &StartRequest, config: &Config, mode: &str) -> Result<Vec<
         return match network.port_map.first() {
             None => Ok(Vec::new()),
             Some((label, port)) => Err(refused(format!(
-                "port_map: {label:?} is no port of the task's own network; write to = {port} in the group's port and ports = [{label:?}]"
+                "port_map: {label:?} is no port of the task's own network; write to = {port} in the group's port and \
+                 ports = [{label:?}]"
             ))),
         };
     }

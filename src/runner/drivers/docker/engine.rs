@@ -1,4 +1,5 @@
-//! The engine's API, as far as the driver needs it. Each answer has a limit of bytes and of time, and what is not read of it is not kept.
+//! The engine's API, as far as the driver needs it. Each answer has a limit of bytes and of time, and what is not
+//! read of it is not kept.
 //!
 //! Source: Docker Engine API 1.24 and later. Asked without a version, an engine answers as its own.
 
@@ -11,14 +12,14 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
-use crate::host::http::exchange::{self, Answer, Payload, Verb};
+use crate::host::http::exchange::{self, HttpAnswer, Payload, Verb};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
 
 /// Facts, lists of them, and what comes of an action.
 const LARGEST: usize = 8 << 20;
-/// Of an error that much is told.
+/// Of an error so many characters are shown.
 const LARGEST_MESSAGE: usize = 2_000;
 /// An engine that refuses to wait is not asked at once again.
 const PAUSE: Duration = Duration::from_millis(200);
@@ -80,7 +81,7 @@ impl From<HttpError> for EngineError {
 
 /// Concurrency: any task of the runtime; a connection for each question.
 #[derive(Debug)]
-pub struct Engine {
+pub struct DockerEngine {
     address: Address,
 }
 
@@ -145,12 +146,12 @@ pub struct ContainerConfig {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct NetworkSettings {
-    pub networks: Option<BTreeMap<String, Endpoint>>,
+    pub networks: Option<BTreeMap<String, ContainerEndpoint>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Endpoint {
+pub struct ContainerEndpoint {
     #[serde(rename = "IPAddress")]
     pub ip: String,
     #[serde(rename = "GlobalIPv6Address")]
@@ -204,9 +205,9 @@ struct Refusal {
     message: String,
 }
 
-impl Engine {
-    pub fn new(address: Address) -> Engine {
-        Engine { address }
+impl DockerEngine {
+    pub fn new(address: Address) -> DockerEngine {
+        DockerEngine { address }
     }
     pub fn address(&self) -> &Address {
         &self.address
@@ -282,7 +283,7 @@ impl Engine {
         headers: &[(&str, &str)],
         payload: Payload,
         patience: Duration,
-    ) -> Result<Answer, EngineError> {
+    ) -> Result<HttpAnswer, EngineError> {
         let asked = exchange::ask((&self.address, Trust::Ours), (verb, target), headers, payload);
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         let answer = tokio::time::timeout(patience, asked).await.map_err(late)??;
@@ -321,7 +322,7 @@ impl Engine {
 }
 
 /// What an answer that is an error says.
-async fn refused(answer: Answer) -> EngineError {
+async fn refused(answer: HttpAnswer) -> EngineError {
     let status = answer.status;
     let body = tokio::time::timeout(SOON, answer.whole(LARGEST)).await;
     let body = body.ok().and_then(Result::ok).map(|answer| answer.body).unwrap_or_default();

@@ -1,5 +1,5 @@
-//! Reads `config` as Nomad's decoder does: a stanza, an object and a list of objects are the same thing, and so are a number or a boolean and
-//! the text of one. What is still a template (`${...}`) is not judged before the task starts.
+//! Reads `config` as Nomad's decoder does: a stanza, an object and a list of objects are the same thing, and so are a
+//! number or a boolean and the text of one. What is still a template (`${...}`) is not judged before the task starts.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::error;
 
 /// One stanza: each field is taken once, and what nobody took is refused.
-pub struct Form<'a> {
+pub struct ConfigForm<'a> {
     /// `mount[0].`; of the whole `config` nothing.
     prefix: String,
     map: &'a Map<String, Value>,
@@ -19,12 +19,12 @@ pub struct Form<'a> {
     problems: Vec<ConfigProblem>,
 }
 
-impl<'a> Form<'a> {
-    pub fn new(map: &'a Map<String, Value>) -> Form<'a> {
-        Form::below(String::new(), map)
+impl<'a> ConfigForm<'a> {
+    pub fn new(map: &'a Map<String, Value>) -> ConfigForm<'a> {
+        ConfigForm::below(String::new(), map)
     }
-    fn below(prefix: String, map: &'a Map<String, Value>) -> Form<'a> {
-        Form { prefix, map, taken: Vec::new(), problems: Vec::new() }
+    fn below(prefix: String, map: &'a Map<String, Value>) -> ConfigForm<'a> {
+        ConfigForm { prefix, map, taken: Vec::new(), problems: Vec::new() }
     }
 
     pub fn path(&self, name: &str) -> String {
@@ -110,22 +110,22 @@ impl<'a> Form<'a> {
     }
 
     /// A stanza that may stand once.
-    pub fn stanza<T>(&mut self, name: &'static str, read: impl FnOnce(&mut Form<'a>) -> T) -> Option<T> {
+    pub fn stanza<T>(&mut self, name: &'static str, read: impl FnOnce(&mut ConfigForm<'a>) -> T) -> Option<T> {
         let mut maps = self.maps(name)?;
         if maps.len() > 1 {
             self.refuse(name, "is given more than once", Some("keep one of them"));
         }
         let (prefix, map) = maps.drain(..).next()?;
-        let mut form = Form::below(prefix, map);
+        let mut form = ConfigForm::below(prefix, map);
         let read = read(&mut form);
         self.problems.extend(form.done());
         Some(read)
     }
     /// A stanza that may stand as often as one likes.
-    pub fn stanzas<T>(&mut self, name: &'static str, read: impl Fn(&mut Form<'a>) -> T) -> Vec<T> {
+    pub fn stanzas<T>(&mut self, name: &'static str, read: impl Fn(&mut ConfigForm<'a>) -> T) -> Vec<T> {
         let maps = self.maps(name).unwrap_or_default();
         let one = |(prefix, map)| {
-            let mut form = Form::below(prefix, map);
+            let mut form = ConfigForm::below(prefix, map);
             let read = read(&mut form);
             self.problems.extend(form.done());
             read
@@ -222,7 +222,7 @@ mod tests {
             r#"{"labels": [{"a": 0, "b": "2"}, {"a": "1"}]}"#,
         ] {
             let config = config(same);
-            let mut form = Form::new(&config);
+            let mut form = ConfigForm::new(&config);
             let mut labels = form.texts_by_name("labels");
             labels.sort();
             let expected = [("a", "1"), ("b", "2")].map(|(a, b)| (a.to_owned(), b.to_owned()));
@@ -235,7 +235,7 @@ mod tests {
         let config = config(
             r#"{"n": "5", "f": 5.0, "on": "true", "t": 7, "later": "${NOMAD_PORT_http}", "bad": "x", "half": 1.5}"#,
         );
-        let mut form = Form::new(&config);
+        let mut form = ConfigForm::new(&config);
         assert_eq!((form.whole("n"), form.whole("f"), form.flag("on")), (Some(5), Some(5), Some(true)));
         assert_eq!((form.text("t").as_deref(), form.whole("later")), (Some("7"), None));
         assert_eq!((form.whole("bad"), form.whole("half")), (None, None));
@@ -248,8 +248,8 @@ mod tests {
         let config = config(
             r#"{"mount": [{"type": "bind"}, {"tpye": "x", "readonly": "perhaps"}], "auth": [{}, {}], "extra": 1}"#,
         );
-        let mut form = Form::new(&config);
-        let read = |form: &mut Form<'_>| (form.text("type"), form.flag("readonly"));
+        let mut form = ConfigForm::new(&config);
+        let read = |form: &mut ConfigForm<'_>| (form.text("type"), form.flag("readonly"));
         assert_eq!(form.stanzas("mount", read), [(Some("bind".to_owned()), None), (None, None)]);
         assert!(form.stanza("auth", |_| ()).is_some());
         let said: Vec<_> = form.done().iter().map(ToString::to_string).collect();

@@ -1,4 +1,5 @@
-//! Images: loaded from an archive, found or pulled before a container is made; those that we pulled are removed when no task uses them.
+//! Images: loaded from an archive, found or pulled before a container is made; those that we pulled are removed when
+//! no task uses them.
 //!
 //! Source: Docker Engine API, `/images/create`: a stream of JSON objects, one per line.
 
@@ -10,20 +11,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use serde::Deserialize;
 use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::auth;
 use super::config::{Auth, Config};
-use super::engine::{Engine, EngineError, Image, LATE, encoded};
+use super::engine::{DockerEngine, EngineError, Image, LATE, encoded};
 use super::settings::Settings;
-use crate::host::http::exchange::{Answer, Payload, Verb};
+use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
 use crate::runner::drivers::{DriverError, EventSink};
-use crate::runner::ground::AbortOnDrop;
 use crate::telemetry::lock;
 
 /// A line of progress is not longer; what an engine says of one layer takes some hundred bytes.
 const LONGEST_LINE: usize = 64 << 10;
-/// How often the progress of a pull is told.
+/// How often the progress of a pull becomes an event.
 const TELL_EVERY: Duration = Duration::from_secs(30);
 /// Of layers that one image may have, for counting them.
 const MOST_LAYERS: usize = 1_000;
@@ -73,7 +74,16 @@ struct Pulled {
     name: String,
     /// The attempts that use it, by their run directories.
     users: BTreeSet<PathBuf>,
-    removal: Option<AbortOnDrop<()>>,
+    removal: Option<Removal>,
+}
+
+/// Waits to remove an image, unless a task uses it before.
+struct Removal(AbortHandle);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
 }
 
 /// What a start needs of its image.
@@ -88,7 +98,7 @@ impl Images {
     /// Makes sure that the image of a task is there. `local`: its directory, for an archive.
     pub async fn ensure(
         &self,
-        engine: &Engine,
+        engine: &DockerEngine,
         settings: &Settings,
         (config, local): (&Config, &Path),
         events: &EventSink,
@@ -149,23 +159,24 @@ impl Images {
     }
 
     /// It does not any more. One that nobody uses is removed after the delay.
-    pub fn release(self: &Arc<Self>, engine: &Arc<Engine>, settings: &Settings, run_dir: &Path) {
+    pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &Settings, run_dir: &Path) {
         let mut all = lock(&self.pulled);
         for (id, pulled) in all.iter_mut().filter(|(_, pulled)| pulled.users.contains(run_dir)) {
             pulled.users.remove(run_dir);
             if pulled.users.is_empty() && settings.gc_image {
                 let (images, engine, id) = (Arc::downgrade(self), Arc::clone(engine), id.clone());
                 let delay = settings.gc_image_delay;
-                pulled.removal = Some(AbortOnDrop(tokio::spawn(async move {
+                let removing = async move {
                     tokio::time::sleep(delay).await;
                     let Some(images) = images.upgrade() else { return };
                     images.remove(&engine, &id).await;
-                })));
+                };
+                pulled.removal = Some(Removal(tokio::spawn(removing).abort_handle()));
             }
         }
     }
 
-    async fn remove(&self, engine: &Engine, id: &str) {
+    async fn remove(&self, engine: &DockerEngine, id: &str) {
         let name = match lock(&self.pulled).get_mut(id) {
             Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
             Some(_) | None => return,
@@ -198,7 +209,7 @@ fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<O
 }
 
 async fn pull(
-    engine: &Engine,
+    engine: &DockerEngine,
     settings: &Settings,
     (config, reference): (&Config, &Reference),
     events: &EventSink,
@@ -233,7 +244,7 @@ async fn pull(
 }
 
 /// Sends an archive of images to the engine.
-async fn load(engine: &Engine, local: &Path, archive: &str) -> Result<(), DriverError> {
+async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), DriverError> {
     let path = inside(local, archive).map_err(|why| failed(format!("cannot load {archive}: {why}"), false))?;
     let (sender, pieces) = mpsc::channel(4);
     let reading = tokio::task::spawn_blocking(move || read_pieces(&path, &sender));
@@ -245,6 +256,7 @@ async fn load(engine: &Engine, local: &Path, archive: &str) -> Result<(), Driver
         LATE,
     );
     let doing = format!("load {archive}");
+    // Ends: with its patience.
     let answer = answer.await;
     // Ends: its channel is closed by now, whatever came of it.
     let read = reading.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
@@ -301,7 +313,8 @@ impl Progress {
         }
         let line: Line = serde_json::from_slice(line).map_err(|e| EngineError::Garbage(e.to_string()))?;
         if let Some(message) = line.error {
-            // The request was fine, and the registry answers no: to try again may help unless it is asked for what is not there.
+            // The request was fine, and the registry answers no: to try again may help unless it is asked for what is
+            // not there.
             let is_final = ["not found", "denied", "unauthorized", "manifest unknown", "invalid reference"];
             let status = if is_final.iter().any(|word| message.contains(word)) { 404 } else { 500 };
             return Err(EngineError::Refused { status, message: message.chars().take(2_000).collect() });
@@ -325,7 +338,7 @@ impl Progress {
 
 /// Reads a stream of lines to its end. Errors: the engine says one, or nothing for so long.
 async fn follow(
-    mut answer: Answer,
+    mut answer: HttpAnswer,
     patience: Duration,
     progress: &mut Progress,
     tell: impl Fn(String),

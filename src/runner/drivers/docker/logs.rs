@@ -1,7 +1,8 @@
 //! Follows a container's log over the engine's API and writes it into the task's rotated files.
 //!
-//! The engine keeps the log, so that nothing is lost while the agent is gone: where it left off is noted with each piece that was written
-//! ([`Position`]), and the next agent goes on there. A message that was half written when the agent was killed is written again.
+//! The engine keeps the log, so that nothing is lost while the agent is gone: where it left off is noted with each
+//! piece that was written ([`Position`]), and the next agent goes on there. A message that was half written when the
+//! agent was killed is written again.
 
 use std::fs::File;
 use std::io;
@@ -13,8 +14,8 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::watch;
 
-use super::engine::{Engine, EngineError, LATE, encoded};
-use super::stream::{Decoder, Piece, Stream};
+use super::engine::{DockerEngine, EngineError, LATE, encoded};
+use super::stream::{Decoder, LogPiece, LogStream};
 use crate::host::http::exchange::{Payload, Verb};
 use crate::model::task::LostOutput;
 use crate::supervisor::orders::LogOrders;
@@ -37,7 +38,7 @@ struct Mark {
     count: u64,
 }
 
-/// How far both were, and what the disk did not take. In the order of [`Stream`].
+/// How far both were, and what the disk did not take. In the order of [`LogStream`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Position {
     marks: [Mark; 2],
@@ -119,8 +120,8 @@ impl Writer {
     fn take(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
         let Writer { streams, position, decoder, again, caught_up, into, began, .. } = self;
         let taken = decoder.take(bytes, |piece| match piece {
-            Piece::Begin(stream, at) => {
-                let index = usize::from(stream == Stream::Stderr);
+            LogPiece::Begin(stream, at) => {
+                let index = usize::from(stream == LogStream::Stderr);
                 let mark = &position.marks[index];
                 let is_known = at.0 < mark.at || (at.0 == mark.at && again[index] < mark.count);
                 let is_known = is_known && !caught_up[index];
@@ -131,12 +132,12 @@ impl Writer {
                 let count = if at.0 == mark.at { mark.count + 1 } else { 1 };
                 (*into, *began) = ((!is_known).then_some(index), Mark { at: at.0, count });
             }
-            Piece::Text(text) => {
+            LogPiece::Text(text) => {
                 if let Some(index) = *into {
                     streams[index].write(text);
                 }
             }
-            Piece::End => {
+            LogPiece::End => {
                 if let Some(index) = into.take() {
                     if began.at != position.marks[index].at {
                         again[index] = 1;
@@ -169,9 +170,10 @@ pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: b
     tokio::task::spawn_blocking(move || Writer::open(&orders, &run_dir, is_terminal)).await.map_err(io::Error::other)
 }
 
-/// Writes all that a container says until it has `ended`, and the rest of that. Gives the writer, if it is still there, and what went wrong.
+/// Writes all that a container says until it has `ended`, and the rest of that. Gives the writer, if it is still
+/// there, and what went wrong.
 pub async fn follow(
-    engine: Arc<Engine>,
+    engine: Arc<DockerEngine>,
     id: &str,
     mut writer: Writer,
     mut ended: watch::Receiver<bool>,
@@ -201,7 +203,7 @@ pub async fn follow(
 
 /// Reads once, to its end. `is_rest`: what is there, and no more.
 async fn read(
-    engine: &Engine,
+    engine: &DockerEngine,
     id: &str,
     mut writer: Writer,
     is_rest: bool,

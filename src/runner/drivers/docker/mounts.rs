@@ -1,7 +1,8 @@
 //! What a container sees of the host: the directories that every task has, and what its job mounts beside them.
 //!
-//! A relative path of the host is one of the task's directory. Without `docker.volumes_enabled` nothing outside of the alloc's directory can be
-//! mounted, whatever links a task has planted in there: a path is resolved before the engine gets it.
+//! A relative path of the host is one of the task's directory. Without `docker.volumes_enabled` nothing outside of
+//! the alloc's directory can be mounted, whatever links a task has planted in there: a path is resolved before the
+//! engine gets it.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -129,7 +130,9 @@ fn source(named: &str, dirs: &TaskDirs, enabled: bool) -> Result<PathBuf, Driver
     // What of it is there leads where the links in it lead; the rest is made there.
     let here = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(alloc);
     let rest = path.strip_prefix(here).unwrap_or(Path::new(""));
-    let resolved = here.canonicalize().map_err(failed)?.join(rest);
+    let resolved = here.canonicalize().map_err(failed)?;
+    // Joined to nothing it would end with a slash, which no file does.
+    let resolved = if rest.as_os_str().is_empty() { resolved } else { resolved.join(rest) };
     if !resolved.starts_with(&top) && !enabled {
         return Err(outside());
     }
@@ -216,6 +219,9 @@ mod tests {
         let expected = [task.join("local/a/b"), task.join("local"), shared.join("data")];
         assert_eq!(found, expected.map(|path| format!("{}:/x", path.display())));
         assert!(task.join("local/a/b").is_dir());
+        std::fs::write(task.join("local/file"), "x").unwrap();
+        let file = said(&volumes(&["local/file"]), &dirs, false).unwrap();
+        assert_eq!(file, [format!("{}:/x", task.join("local/file").display())]);
     }
 
     #[test]

@@ -4,7 +4,8 @@
 //! cgroupfs   <parent>/<alloc>/<task>/<container>                         made and removed by the driver
 //! systemd    /allostat.slice/allostat-<alloc>_<task>.slice/docker-<container>.scope   made by systemd, stopped by the driver
 //! ```
-//! Cgroups count for what is below them, so that ours still knows the peak, the CPU time and the I/O when the container's is gone.
+//! Cgroups count for what is below them, so that ours still knows the peak, the CPU time and the I/O when the
+//! container's is gone.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -13,16 +14,14 @@ use std::time::Duration;
 
 use crate::host::cgroup::{Cgroup, CgroupError};
 use crate::host::hierarchy::{Layout, Version};
-use crate::host::systemd::Manager;
+use crate::host::systemd::{Manager, TASK_SLICE};
 use crate::kernel::proc::cgroup;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 
-/// Above all tasks in an engine that has systemd make its cgroups. The observer knows it as the agent's own.
-pub const SLICE: &str = "allostat";
 /// How long the kernel may take to let go of a cgroup.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the engine is told to make a container's cgroup.
+/// Where the engine makes a container's cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentCgroup {
     pub path: CgroupPath,
@@ -30,7 +29,8 @@ pub struct ParentCgroup {
     pub slice: Option<String>,
 }
 
-/// Made and removed one at a time: a runtime of containers makes the parents that are missing, and fails where one goes meanwhile.
+/// Made and removed one at a time: a runtime of containers makes the parents that are missing, and fails where one
+/// goes meanwhile.
 #[derive(Debug, Default)]
 pub struct ParentCgroups(Mutex<()>);
 
@@ -39,17 +39,17 @@ impl ParentCgroup {
         ParentCgroup { path: alloc.child(task.as_str()), slice: None }
     }
     pub fn slice(alloc: &AllocId, task: &TaskName) -> ParentCgroup {
-        let slice = format!("{SLICE}-{}_{}.slice", alloc.as_str().replace('-', ""), escaped(task.as_str()));
-        ParentCgroup { path: CgroupPath::new(format!("/{SLICE}.slice/{slice}")), slice: Some(slice) }
+        let slice = format!("allostat-{}_{}.slice", alloc.as_str().replace('-', ""), escaped(task.as_str()));
+        ParentCgroup { path: CgroupPath::new(format!("/{TASK_SLICE}/{slice}")), slice: Some(slice) }
     }
     /// What a handle says of it. `None`: the engine chose the place.
     pub fn of(path: &CgroupPath) -> ParentCgroup {
-        let slice = path.as_str().strip_prefix(&format!("/{SLICE}.slice/")).map(str::to_owned);
+        let slice = path.as_str().strip_prefix(&format!("/{TASK_SLICE}/")).map(str::to_owned);
         ParentCgroup { path: path.clone(), slice }
     }
     /// What the engine says of a container of ours.
     pub fn of_parent(parent: &str) -> Option<ParentCgroup> {
-        let path = if parent.starts_with('/') { parent.to_owned() } else { format!("/{SLICE}.slice/{parent}") };
+        let path = if parent.starts_with('/') { parent.to_owned() } else { format!("/{TASK_SLICE}/{parent}") };
         let is_plain = path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
         (is_plain && path.matches('/').count() > 1).then(|| ParentCgroup::of(&CgroupPath::new(path)))
     }
@@ -88,7 +88,8 @@ impl ParentCgroups {
         }
         let cgroup = Cgroup::at(layout, &parent.path).everywhere(layout);
         cgroup.remove(REMOVE_PATIENCE).map_err(|e| crate::telemetry::chain(&e))?;
-        // In hierarchies that the agent does not use the parents are there for containers alone: the alloc's, and that of all.
+        // In hierarchies that the agent does not use the parents are there for containers alone: the alloc's, and
+        // that of all.
         let others = layout.hierarchies().iter().filter(|hierarchy| {
             hierarchy.version == Version::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
         });

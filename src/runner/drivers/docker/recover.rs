@@ -15,17 +15,18 @@ use std::sync::Arc;
 
 use tokio::sync::watch;
 
-use super::attempt::{ContainerAttempt, Ended, end_of, write_logs};
+use super::attempt::{ContainerAttempt, ContainerEnd, end_of, write_logs};
 use super::engine::{Container, label};
 use super::place::ParentCgroup;
-use super::shared::{Kept, NAME, Shared, failed};
+use super::settings::NAME;
+use super::shared::{ContainerRecord, Shared, failed};
 use crate::model::id::AllocId;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, Left, Recovered};
 use crate::runner::kept::datadir::Place;
 
 pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recovered, DriverError> {
-    let mut kept = Kept::of(&handle)?;
+    let mut kept = ContainerRecord::of(&handle)?;
     shared.seen(&handle.run_dir);
     let found = match shared.engine.inspect(kept.reference()).await {
         Ok(container) => is_own(&container, &handle).then_some(container),
@@ -38,7 +39,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recover
             remove_cgroup(shared, &handle).await?;
             return Ok(Recovered::NeverStarted);
         }
-        let end = end_of(shared, &handle, Ended::Removed, None).await;
+        let end = end_of(shared, &handle, ContainerEnd::Removed, None).await;
         return Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))));
     };
     if container.is_new() && handle.started_at.is_none() {
@@ -53,7 +54,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recover
     }
     let (_tell, told) = watch::channel(true);
     let (lost_output, problem) = write_logs(shared, &handle, &kept, told).await;
-    let mut end = end_of(shared, &handle, Ended::Container(Box::new(container)), None).await;
+    let mut end = end_of(shared, &handle, ContainerEnd::Container(Box::new(container)), None).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);
     let mut handle = handle;
@@ -62,7 +63,8 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recover
     Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
 }
 
-/// By its labels: a name may be another container's by now. Where the data directory was moved its last parts are still the same.
+/// By its labels: a name may be another container's by now. Where the data directory was moved its last parts are
+/// still the same.
 fn is_own(container: &Container, handle: &TaskHandle) -> bool {
     const PARTS: usize = 3;
     let last =
@@ -105,7 +107,7 @@ pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverE
         return Ok(None);
     };
     let lives = listed.lives();
-    let kept = Kept { id: Some(listed.id), ..Kept::default() };
+    let kept = ContainerRecord { id: Some(listed.id), ..ContainerRecord::default() };
     let mut handle = TaskHandle {
         driver: NAME.to_owned(),
         attempt: place.attempt,
@@ -126,8 +128,8 @@ fn is_known(shared: &Shared) -> bool {
     crate::telemetry::lock(&shared.info).is_some() || shared.is_there()
 }
 
-/// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those of other agents are
-/// left alone.
+/// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those
+/// of other agents are left alone.
 pub async fn sweep(shared: &Arc<Shared>) {
     let all = match shared.engine.ours().await {
         Ok(all) => all,

@@ -7,6 +7,8 @@ use crate::host::http::Address;
 use crate::jobspec::quantity::parse_duration;
 use crate::runner::drivers::{DriverSetting, DriverSettings};
 
+pub const NAME: &str = "docker";
+
 /// Where engines listen by default.
 const ENDPOINT: &str = "unix:///var/run/docker.sock";
 /// Docker's default capabilities without NET_RAW, with which a container could forge packets: Nomad's default.
@@ -43,13 +45,15 @@ pub static SETTINGS: &[DriverSetting] = &[
     DriverSetting {
         key: key::VOLUMES,
         env: "ALLOSTAT_DOCKER_VOLUMES_ENABLED",
-        about: "Whether jobs may mount host paths outside of their alloc directory, named volumes and volume drivers. Default: false, as in Nomad.",
+        about: "Whether jobs may mount host paths outside of their alloc directory, named volumes and volume drivers. \
+                Default: false, as in Nomad.",
         check: |text| flag(text).map(drop),
     },
     DriverSetting {
         key: key::CAPS,
         env: "ALLOSTAT_DOCKER_ALLOW_CAPS",
-        about: "Capabilities that containers may have, separated by commas; \"all\". Default: Docker's without net_raw, as in Nomad.",
+        about: "Capabilities that containers may have, separated by commas; \"all\". Default: Docker's without net_raw, \
+                as in Nomad.",
         check: |text| caps(text).map(drop),
     },
     DriverSetting {
@@ -73,7 +77,8 @@ pub static SETTINGS: &[DriverSetting] = &[
     DriverSetting {
         key: key::IMAGES,
         env: "ALLOSTAT_DOCKER_GC_IMAGE",
-        about: "Whether an image that the agent pulled is removed when no task uses it any more. Default: true, as in Nomad.",
+        about: "Whether an image that the agent pulled is removed when no task uses it any more. Default: true, as \
+                in Nomad.",
         check: |text| flag(text).map(drop),
     },
     DriverSetting {
@@ -101,9 +106,8 @@ pub struct Settings {
 impl Settings {
     /// Each value was checked when it was set.
     pub fn of(all: &DriverSettings) -> Settings {
-        let text = |key: &'static str, default: &str| {
-            all.get(&(super::NAME, key)).cloned().unwrap_or_else(|| default.to_owned())
-        };
+        let text =
+            |key: &'static str, default: &str| all.get(&(NAME, key)).cloned().unwrap_or_else(|| default.to_owned());
         let on = |key, default| flag(&text(key, default)).unwrap_or(false);
         Settings {
             endpoint: endpoint(&text(key::ENDPOINT, ENDPOINT))
@@ -112,7 +116,7 @@ impl Settings {
             volumes_enabled: on(key::VOLUMES, "false"),
             allow_caps: caps(&text(key::CAPS, ALLOW_CAPS)).unwrap_or_default(),
             allow_runtimes: names(&text(key::RUNTIMES, ALLOW_RUNTIMES)).unwrap_or_default(),
-            auth_config: all.get(&(super::NAME, key::AUTH)).map(PathBuf::from),
+            auth_config: all.get(&(NAME, key::AUTH)).map(PathBuf::from),
             pull_activity_timeout: pull_timeout(&text(key::PULL, "2m")).unwrap_or(Duration::from_secs(120)),
             gc_image: on(key::IMAGES, "true"),
             gc_image_delay: duration(&text(key::DELAY, "3m")).unwrap_or(Duration::from_secs(180)),

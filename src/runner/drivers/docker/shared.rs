@@ -5,8 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
-use super::engine::{Engine, EngineError, Info};
+use super::engine::{DockerEngine, EngineError, Info};
 use super::images::Images;
 use super::place::ParentCgroups;
 use super::settings::Settings;
@@ -19,13 +20,23 @@ use crate::runner::places::Places;
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
-pub const NAME: &str = "docker";
+/// What ends a container whose job and image name no signal, as engines have it.
+pub const KILL_SIGNAL: &str = "SIGTERM";
+
+/// What goes on beside the calls of the runner, for as long as somebody holds this.
+pub struct AbortGuard(pub AbortHandle);
+
+impl Drop for AbortGuard {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
 
 /// So many starts, ends and removals at once do what blocks.
 const AT_ONCE: usize = 8;
 
 pub struct Shared {
-    pub engine: Arc<Engine>,
+    pub engine: Arc<DockerEngine>,
     pub settings: Settings,
     pub images: Arc<Images>,
     pub sampling: Arc<Sampling>,
@@ -45,7 +56,7 @@ pub struct Shared {
 
 /// What a handle keeps of a container.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Kept {
+pub struct ContainerRecord {
     /// The container's.
     pub name: String,
     /// `None`: it is not made yet.
@@ -70,9 +81,9 @@ pub struct Kept {
     pub addresses: Vec<(String, String)>,
 }
 
-impl Kept {
+impl ContainerRecord {
     /// Errors: a handle that is none of this driver's.
-    pub fn of(handle: &TaskHandle) -> Result<Kept, DriverError> {
+    pub fn of(handle: &TaskHandle) -> Result<ContainerRecord, DriverError> {
         let state = handle.driver_state.clone().unwrap_or_default();
         serde_json::from_value(state).map_err(|e| failed(format!("its record names no container: {e}")))
     }
@@ -90,7 +101,7 @@ impl Shared {
     pub fn new(context: &DriverContext) -> Shared {
         let settings = Settings::of(&context.settings);
         Shared {
-            engine: Arc::new(Engine::new(settings.endpoint.clone())),
+            engine: Arc::new(DockerEngine::new(settings.endpoint.clone())),
             settings,
             images: Arc::default(),
             sampling: Arc::clone(&context.sampling),

@@ -4,7 +4,8 @@
 //! no terminal   1 byte stream, 3 bytes 0, 4 bytes length (big endian), `2026-01-02T03:04:05.678901234Z `, message
 //! terminal      `2026-01-02T03:04:05.678901234Z `, message, again behind each newline and after each 16 KiB
 //! ```
-//! Source: Docker Engine API, `/containers/{id}/logs` and `/attach` ("Stream format"); messages of more than 16 KiB come in parts.
+//! Source: Docker Engine API, `/containers/{id}/logs` and `/attach` ("Stream format"); messages of more than 16 KiB
+//! come in parts.
 
 use crate::model::moment::moment;
 use crate::model::units::Timestamp;
@@ -15,15 +16,15 @@ const LONGEST_MOMENT: usize = 40;
 const PART: u64 = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Stream {
+pub enum LogStream {
     Stdout,
     Stderr,
 }
 
 #[derive(Debug, PartialEq, Eq)]
-pub enum Piece<'a> {
+pub enum LogPiece<'a> {
     /// A message begins.
-    Begin(Stream, Timestamp),
+    Begin(LogStream, Timestamp),
     Text(&'a [u8]),
     /// The message is complete.
     End,
@@ -46,7 +47,7 @@ pub struct Decoder {
 enum State {
     Head,
     /// So much of the message is left, its moment included; of a terminal nobody knows.
-    Moment(Stream, u64),
+    Moment(LogStream, u64),
     Text(u64),
 }
 
@@ -59,11 +60,11 @@ impl Decoder {
 
     fn next_message(&mut self) {
         self.held.clear();
-        self.state = if self.is_terminal { State::Moment(Stream::Stdout, u64::MAX) } else { State::Head };
+        self.state = if self.is_terminal { State::Moment(LogStream::Stdout, u64::MAX) } else { State::Head };
     }
 
     /// Errors: this is no such stream; nothing more of it can be read.
-    pub fn take(&mut self, mut bytes: &[u8], mut see: impl FnMut(Piece<'_>)) -> Result<(), BadStream> {
+    pub fn take(&mut self, mut bytes: &[u8], mut see: impl FnMut(LogPiece<'_>)) -> Result<(), BadStream> {
         while let Some(first) = bytes.first() {
             match self.state {
                 State::Head => {
@@ -79,11 +80,11 @@ impl Decoder {
                     if *first == b' ' {
                         let text = std::str::from_utf8(&self.held).ok();
                         let at = text.and_then(moment).ok_or(BadStream("a message without a time"))?;
-                        see(Piece::Begin(stream, at));
+                        see(LogPiece::Begin(stream, at));
                         self.held.clear();
                         self.state = State::Text(if self.is_terminal { 0 } else { left - 1 });
                         if !self.is_terminal && left == 1 {
-                            see(Piece::End);
+                            see(LogPiece::End);
                             self.next_message();
                         }
                     } else {
@@ -101,15 +102,15 @@ impl Decoder {
     }
 
     /// Gives what is left. `count`: how much of the message is still to come; of a terminal, how much has come.
-    fn text<'a>(&mut self, bytes: &'a [u8], count: u64, see: &mut impl FnMut(Piece<'_>)) -> &'a [u8] {
+    fn text<'a>(&mut self, bytes: &'a [u8], count: u64, see: &mut impl FnMut(LogPiece<'_>)) -> &'a [u8] {
         let room = if self.is_terminal { PART - count } else { count };
         let most = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());
         let newline = bytes[..most].iter().position(|byte| *byte == b'\n').filter(|_| self.is_terminal);
         let (now, rest) = bytes.split_at(newline.map_or(most, |at| at + 1));
-        see(Piece::Text(now));
+        see(LogPiece::Text(now));
         let is_over = newline.is_some() || now.len() as u64 == room;
         if is_over {
-            see(Piece::End);
+            see(LogPiece::End);
             self.next_message();
         } else {
             let done = now.len() as u64;
@@ -122,8 +123,8 @@ impl Decoder {
 fn head_of(head: [u8; 8]) -> Result<State, BadStream> {
     let [stream, a, b, c, length @ ..] = head;
     let stream = match stream {
-        0 | 1 => Stream::Stdout,
-        2 => Stream::Stderr,
+        0 | 1 => LogStream::Stdout,
+        2 => LogStream::Stderr,
         _ => return Err(BadStream("an unknown stream")),
     };
     if (a, b, c) != (0, 0, 0) {
@@ -149,17 +150,17 @@ mod tests {
     }
 
     /// Each message, with its stream.
-    fn read(is_terminal: bool, bytes: &[u8], step: usize) -> Result<Vec<(Stream, Vec<u8>)>, BadStream> {
+    fn read(is_terminal: bool, bytes: &[u8], step: usize) -> Result<Vec<(LogStream, Vec<u8>)>, BadStream> {
         let (mut decoder, mut all, mut open) = (Decoder::new(is_terminal), Vec::new(), 0);
         for piece in bytes.chunks(step.max(1)) {
             decoder.take(piece, |piece| match piece {
-                Piece::Begin(stream, at) => {
+                LogPiece::Begin(stream, at) => {
                     assert_eq!(at, moment(AT).unwrap());
                     all.push((stream, Vec::new()));
                     open += 1;
                 }
-                Piece::Text(text) => all.last_mut().unwrap().1.extend_from_slice(text),
-                Piece::End => open -= 1,
+                LogPiece::Text(text) => all.last_mut().unwrap().1.extend_from_slice(text),
+                LogPiece::End => open -= 1,
             })?;
         }
         assert!((0..=1).contains(&open));
@@ -171,10 +172,10 @@ mod tests {
         let long = vec![b'a'; 40_000];
         let stream = [frame(1, b"one\n"), frame(2, b"two\n"), frame(1, b""), frame(1, &long)].concat();
         let expected = [
-            (Stream::Stdout, b"one\n".to_vec()),
-            (Stream::Stderr, b"two\n".to_vec()),
-            (Stream::Stdout, Vec::new()),
-            (Stream::Stdout, long),
+            (LogStream::Stdout, b"one\n".to_vec()),
+            (LogStream::Stderr, b"two\n".to_vec()),
+            (LogStream::Stdout, Vec::new()),
+            (LogStream::Stdout, long),
         ];
         for step in [1, 2, 7, 8, 9, 38, 39, 40, 1_000, 100_000] {
             assert_eq!(read(false, &stream, step).unwrap(), expected, "{step}");
@@ -185,7 +186,7 @@ mod tests {
     fn of_a_terminal_each_line_has_its_time_and_a_long_one_in_each_part() {
         let part = vec![b'b'; 16 << 10];
         let stream = [AT.as_bytes(), b" one\n", AT.as_bytes(), b" ", &part, AT.as_bytes(), b" rest\n"].concat();
-        let expected = [b"one\n".to_vec(), part, b"rest\n".to_vec()].map(|text| (Stream::Stdout, text));
+        let expected = [b"one\n".to_vec(), part, b"rest\n".to_vec()].map(|text| (LogStream::Stdout, text));
         for step in [1, 5, 31, 20_000] {
             assert_eq!(read(true, &stream, step).unwrap(), expected, "{step}");
         }
@@ -221,7 +222,7 @@ mod tests {
         #[test]
         fn any_messages_come_out(messages in proptest::collection::vec((1u8..3, proptest::collection::vec(any::<u8>(), 0..60)), 0..8), step in 1usize..200) {
             let stream: Vec<u8> = messages.iter().flat_map(|(stream, text)| frame(*stream, text)).collect();
-            let expected: Vec<_> = messages.into_iter().map(|(of, text)| (if of == 1 { Stream::Stdout } else { Stream::Stderr }, text)).collect();
+            let expected: Vec<_> = messages.into_iter().map(|(of, text)| (if of == 1 { LogStream::Stdout } else { LogStream::Stderr }, text)).collect();
             prop_assert_eq!(read(false, &stream, step).unwrap(), expected);
         }
     }
