@@ -89,7 +89,7 @@ pub struct DriversConfig {
 
 impl Default for DriversConfig {
     fn default() -> DriversConfig {
-        DriversConfig { enabled: vec!["raw_exec".into()], settings: DriverSettings::default() }
+        DriversConfig { enabled: vec!["raw_exec".into(), "docker".into()], settings: DriverSettings::default() }
     }
 }
 

@@ -12,6 +12,7 @@ mod otlp_points;
 mod access;
 mod boards;
 mod commands;
+mod containers;
 mod devices;
 mod endpoints;
 mod failing_disk;

@@ -112,9 +112,11 @@ impl Owners {
 fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
     let of = |published: &Arc<Published>| {
         let identity = &published.identity;
-        let place = |n: usize| match (&published.observed, &identity.cgroup) {
+        let place = |n: usize| match (&published.observed, &published.status) {
             (Some(alloc), _) => alloc.tasks.get(n).filter(|task| task.runs)?.cgroup.clone(),
-            (None, parent) => Some(parent.as_ref()?.child(identity.tasks.get(n)?.name.as_str())),
+            // Its driver chose it, at its start or before.
+            (None, Some(status)) => status.tasks.get(n)?.cgroup.clone(),
+            (None, None) => None,
         };
         let tasks = (0..identity.tasks.len()).filter_map(|n| Some((place(n)?, (Arc::clone(identity), n))));
         tasks.collect::<Vec<_>>()
@@ -126,7 +128,11 @@ fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> 
 mod tests {
     use super::*;
     use crate::board::Board;
+    use crate::model::alloc::{AllocState, AllocStatus, Desired};
     use crate::model::id::AllocId;
+    use crate::model::job::{Job, JobKind};
+    use crate::model::task::TaskStatus;
+    use crate::model::units::Timestamp;
 
     fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
@@ -143,6 +149,41 @@ mod tests {
         format!("1 (a b) S 1 {} {start} 0 0\n", ["0"; 17].join(" "))
     }
 
+    /// Each task where its driver says that it is: `web` below its alloc, `db` in a place of its own.
+    fn status(identity: &AllocIdentity) -> AllocStatus {
+        let parent = identity.cgroup.clone().unwrap();
+        let task = |name: &TaskName| {
+            let known = TaskStatus::new(name.clone(), "mock".to_owned(), None, Timestamp(0));
+            let below = parent.child(name.as_str());
+            let own = CgroupPath::new(format!("/containers/{}-{name}", identity.id));
+            let cgroup = Some(if name.as_str() == "web" { below } else { own });
+            Arc::new(TaskStatus { cgroup, ..known })
+        };
+        let job = Job {
+            id: "j".into(),
+            name: "j".to_owned(),
+            kind: JobKind::Service,
+            namespace: String::new(),
+            region: String::new(),
+            datacenters: Vec::new(),
+            meta: Default::default(),
+            groups: Vec::new(),
+        };
+        AllocStatus {
+            job: Arc::new(job),
+            group: "g".into(),
+            index: 0,
+            finished_at: None,
+            desired: Desired::Run,
+            state: AllocState::Running,
+            forced: None,
+            tasks: identity.tasks.iter().map(|of| task(&of.name)).collect(),
+            sought: Vec::new(),
+            may_run: Vec::new(),
+            generation: 1,
+        }
+    }
+
     fn board() -> Arc<BoardView> {
         let board = Board::default();
         let identity = |id: &str, at: &str| {
@@ -152,9 +193,9 @@ mod tests {
                 ["web", "db"].map(TaskName::from),
             ))
         };
-        let published = |identity| Published {
+        let published = |identity: Arc<AllocIdentity>| Published {
+            status: Some(Arc::new(status(&identity))),
             identity,
-            status: None,
             observed: None,
             readers: vec![None, None],
             until: Vec::new(),
@@ -177,7 +218,7 @@ mod tests {
         let start = stat(5);
         let (_dir, roots) = host(&[
             ("10/stat", &start),
-            ("10/cgroup", "4:memory:/p/a/db/deep/er\n0::/\n"),
+            ("10/cgroup", "4:memory:/containers/a-db/deep/er\n0::/\n"),
             ("11/stat", &start),
             ("11/cgroup", "4:memory:/elsewhere\n0::/p/b/web\n"),
             ("12/stat", &start),
@@ -193,7 +234,7 @@ mod tests {
         let (dir, roots) = host(&[("10/stat", &stat(5)), ("10/cgroup", "0::/p/a/web\n")]);
         let (mut owners, board) = (Owners::new(roots), board());
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "a/web");
-        std::fs::write(dir.path().join("10/cgroup"), "0::/p/b/db\n").unwrap();
+        std::fs::write(dir.path().join("10/cgroup"), "0::/containers/b-db\n").unwrap();
         assert_eq!(
             name(&owners.of(&"gpu".into(), &[10], &board)[0]),
             "a/web",

@@ -172,6 +172,23 @@ impl Cgroup {
         self
     }
 
+    /// With a place in each other hierarchy of v1 too: runtimes of containers enter all of them, and leave the parents there.
+    #[must_use]
+    pub fn everywhere(mut self, layout: &Layout) -> Cgroup {
+        for hierarchy in layout.hierarchies().iter().filter(|hierarchy| hierarchy.version == Version::V1) {
+            if self.places.iter().any(|place| place.mount == hierarchy.mount) {
+                continue;
+            }
+            self.places.push(CgroupDir {
+                mount: hierarchy.mount.clone(),
+                directory: hierarchy.mount.join(self.path.relative()),
+                unified: false,
+                controllers: hierarchy.controllers.clone(),
+            });
+        }
+        self
+    }
+
     pub fn exists(&self) -> bool {
         self.places.iter().any(|p| p.directory.is_dir())
     }

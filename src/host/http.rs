@@ -6,6 +6,7 @@
 // No `async fn` on this floor: nobody above sees a future of ours. These private ones are driven right here.
 #![allow(clippy::manual_async_fn)]
 
+pub mod exchange;
 pub mod grpc;
 mod tls;
 
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt, Full, Limited};
-use hyper::body::Incoming;
+use hyper::body::{Body, Incoming};
 use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper_util::rt::TokioIo;
 use tokio::net::{TcpStream, UnixStream};
@@ -175,6 +176,15 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub enum Method {
     Get,
     Post,
+}
+
+impl Method {
+    fn of_hyper(self) -> hyper::Method {
+        match self {
+            Method::Get => hyper::Method::GET,
+            Method::Post => hyper::Method::POST,
+        }
+    }
 }
 
 pub struct Client {
@@ -370,28 +380,36 @@ fn send<'a>(
             sender = connect(at).await?;
             sender.ready().await.map_err(|e| broken(&e))?;
         }
-        let host = match address {
-            Address::Unix(_) => "localhost",
-            Address::Tcp(host) | Address::Tls(host, _) => host,
-        };
-        let mut request = hyper::Request::builder()
-            .method(match method {
-                Method::Get => hyper::Method::GET,
-                Method::Post => hyper::Method::POST,
-            })
-            .uri(target)
-            .header("host", host)
-            .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
-        for (name, value) in headers {
-            request = request.header(*name, *value);
-        }
+        let request = request_to(address, method.of_hyper(), target, headers);
         let request = request.body(Full::new(body)).map_err(|e| broken(&e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(&e))?;
         Ok((sender, answer))
     }
 }
 
-fn connect((address, trust): At<'_>) -> impl Future<Output = Result<SendRequest<Full<Bytes>>, HttpError>> + '_ {
+fn request_to(
+    address: &Address,
+    method: hyper::Method,
+    target: &str,
+    headers: &[(&str, &str)],
+) -> hyper::http::request::Builder {
+    let host = match address {
+        Address::Unix(_) => "localhost",
+        Address::Tcp(host) | Address::Tls(host, _) => host,
+    };
+    let request = hyper::Request::builder()
+        .method(method)
+        .uri(target)
+        .header("host", host)
+        .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
+    headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
+}
+
+fn connect<B>((address, trust): At<'_>) -> impl Future<Output = Result<SendRequest<B>, HttpError>> + '_
+where
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
+{
     async move {
         let believe = |uid| match trust.covers(uid) {
             true => Ok(()),
@@ -447,9 +465,11 @@ fn accepted(socket: &TcpStream) -> impl Future<Output = std::io::Result<u32>> + 
     }
 }
 
-fn greet<I>(io: I) -> impl Future<Output = hyper::Result<SendRequest<Full<Bytes>>>>
+fn greet<I, B>(io: I) -> impl Future<Output = hyper::Result<SendRequest<B>>>
 where
     I: hyper::rt::Read + hyper::rt::Write + Unpin + Send + 'static,
+    B: Body<Data = Bytes> + Send + 'static,
+    B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     async move {
         let (sender, connection) = handshake(io).await?;

@@ -13,6 +13,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::model::id::CgroupPath;
 
+/// Above the slices of tasks whose containers systemd places.
+pub const TASK_SLICE: &str = "allostat.slice";
 /// A host that boots, or that is short of everything, may need seconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 

@@ -22,6 +22,7 @@ pub mod id;
 pub mod job;
 pub mod measure;
 pub mod metric;
+pub mod moment;
 pub mod network;
 pub mod observed;
 pub mod operator;

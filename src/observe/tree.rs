@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::identity::{CgroupParts, CgroupVerdict, Recognised};
 use super::systemd;
+use crate::host::systemd::TASK_SLICE;
 
 /// Hierarchies, one bit each.
 type Places = u8;
@@ -131,7 +132,8 @@ impl CgroupTree {
         for depth in 1..=parts.len() {
             let name = parts[depth - 1];
             if !node.below.contains_key(name) {
-                let what = if path == self.ours && depth == parts.len() {
+                let is_ours = path == self.ours || path.strip_prefix('/') == Some(TASK_SLICE);
+                let what = if is_ours && depth == parts.len() {
                     What::Ours
                 } else {
                     let whose = CgroupParts::new(&parts[..depth]).chosen_by(user);
@@ -370,6 +372,16 @@ mod tests {
         }
         assert!(!tree.add(0, &format!("{scope}/tasks")), "what is below is not looked at");
         assert_eq!(tasks(&tree), [format!("{scope}/supervisors")]);
+    }
+
+    #[test]
+    fn a_container_that_systemd_places_for_a_managed_task_is_not_observed() {
+        let scope = format!("docker-{}.scope", "0123456789abcdef".repeat(4));
+        let mut tree = tree(&["/system.slice", &format!("/system.slice/{scope}")]);
+        assert!(!tree.add(0, "/allostat.slice"));
+        assert!(!tree.add(0, "/allostat.slice/allostat-a_web.slice"));
+        assert!(!tree.add(0, &format!("/allostat.slice/allostat-a_web.slice/{scope}")));
+        assert_eq!(tasks(&tree), [format!("/system.slice/{scope}")]);
     }
 
     #[test]

@@ -23,7 +23,7 @@ mod find;
 mod keep;
 pub mod orders;
 pub mod record;
-mod rotate;
+pub mod rotate;
 mod run;
 mod spawner;
 mod start;

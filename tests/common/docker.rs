@@ -13,32 +13,59 @@ pub struct Docker {
     daemon: Child,
     pub socket: PathBuf,
     /// Removed last.
-    _cgroups: Cgroups,
+    cgroups: Cgroups,
     pub dir: tempfile::TempDir,
 }
 
 impl Docker {
     /// `None`: this machine has no Docker, or nothing to make an image of.
     pub fn start() -> Option<Docker> {
-        let dockerd = program("dockerd")?;
+        program("dockerd")?;
         let (dir, cgroups) = (test_dir(), Cgroups::new());
-        let at = |name: &str| dir.path().join(name);
-        make_rootfs(&at("rootfs"))?;
-        let socket = at("d.sock");
-        let mut command = Command::new(dockerd);
-        command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
-        command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]);
-        command.arg(format!("--cgroup-parent={}/docker", cgroups.parent));
-        for (flag, place) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
-            command.arg(flag).arg(at(place));
-        }
-        command.arg("-H").arg(format!("unix://{}", socket.display()));
-        let log = std::fs::File::create(at("log")).expect("our own directory");
-        let daemon = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it must start");
-        let docker = Docker { daemon, socket, _cgroups: cgroups, dir };
-        wait_for("Docker to answer", LONG * patience(), || docker.docker(&["version"]).status.success().then_some(()));
+        make_rootfs(&dir.path().join("rootfs"))?;
+        let socket = dir.path().join("d.sock");
+        let docker = Docker { daemon: daemon(dir.path(), &cgroups), socket, cgroups, dir };
+        docker.wait_until_it_answers();
         docker.import(&docker.dir.path().join("rootfs"), "bb:1");
         Some(docker)
+    }
+    fn wait_until_it_answers(&self) {
+        wait_for("Docker to answer", LONG * patience(), || self.docker(&["version"]).status.success().then_some(()));
+    }
+
+    /// SIGKILL to the daemon alone.
+    pub fn kill(&mut self) {
+        let _ = self.daemon.kill();
+        let _ = self.daemon.wait();
+    }
+    /// After [`Docker::kill`].
+    pub fn start_again(&mut self) {
+        self.daemon = daemon(self.dir.path(), &self.cgroups);
+        wait_for("Docker to answer again", LONG * patience(), || {
+            // On a busy machine its containerd is not there in time, and it ends.
+            if self.daemon.try_wait().expect("our own child").is_some() {
+                self.daemon = daemon(self.dir.path(), &self.cgroups);
+            }
+            self.docker(&["version"]).status.success().then_some(())
+        });
+    }
+    /// Stops or continues it, as a daemon that hangs does.
+    pub fn signal(&self, signal: rustix::process::Signal) {
+        let pid = rustix::process::Pid::from_child(&self.daemon);
+        rustix::process::kill_process(pid, signal).expect("our own child");
+    }
+
+    /// An agent that runs containers in this daemon, and observes what else runs in it.
+    pub fn driver(&self) -> AgentOptions {
+        let mut options = self.observed("docker");
+        let own = [("ALLOSTAT_DOCKER_ENDPOINT", format!("unix:{}", self.socket.display()))];
+        options.env.extend(own.map(|(name, value)| (name.to_owned(), value)));
+        options
+    }
+    /// The IDs of its containers, running or not.
+    pub fn containers(&self) -> Vec<String> {
+        let all = self.docker(&["ps", "-aq", "--no-trunc"]);
+        String::from_utf8_lossy(&all.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
     /// An agent that asks this daemon for names. `sources`: whose it shows.
@@ -72,6 +99,20 @@ impl Docker {
         let said = self.docker(&["inspect", name, "--format", what]);
         String::from_utf8(said.stdout).expect("it says text").trim().to_owned()
     }
+}
+
+fn daemon(dir: &Path, cgroups: &Cgroups) -> Child {
+    let at = |name: &str| dir.join(name);
+    let mut command = Command::new(program("dockerd").expect("it was there before"));
+    command.args(["--iptables=false", "--ip6tables=false", "--bridge=none", "--storage-driver=vfs"]);
+    command.args(["--exec-opt", "native.cgroupdriver=cgroupfs"]);
+    command.arg(format!("--cgroup-parent={}/docker", cgroups.parent));
+    for (flag, place) in [("--data-root", "data"), ("--exec-root", "exec"), ("--pidfile", "pid")] {
+        command.arg(flag).arg(at(place));
+    }
+    command.arg("-H").arg(format!("unix://{}", at("d.sock").display()));
+    let log = std::fs::File::options().create(true).append(true).open(at("log")).expect("our own directory");
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().expect("it must start")
 }
 
 impl Drop for Docker {

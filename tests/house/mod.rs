@@ -39,7 +39,7 @@ const NEIGHBOURS: &[(&str, &str)] = &[
 
 /// A foreign crate's types stay in the room that wraps it. Every dependency has its place here; `*` is everywhere.
 const PLACES: &[(&str, &[&str])] = &[
-    ("base64", &["devices", "api", "jobspec", "cli"]),
+    ("base64", &["devices", "api", "jobspec", "cli", "runner"]),
     ("bcrypt", &["api"]),
     ("bytes", &["*"]),
     ("cgroups-rs", &["host"]),

@@ -20,6 +20,11 @@ pub fn outcome(status: &ExitStatus, oom_kills: Option<u64>, killed: bool) -> Out
     }
 }
 
+/// The same of an attempt whose runtime reports a code alone, and beside it whether the OOM killer ended the main process.
+pub fn with_oom(outcome: Outcome, oom_killed: bool) -> Outcome {
+    if oom_killed && outcome == Outcome::Error { Outcome::Oom } else { outcome }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -47,5 +52,12 @@ mod tests {
         ] {
             assert_eq!(outcome(&status, oom_kills, killed), expected, "{status:?} {oom_kills:?} killed={killed}");
         }
+        assert_eq!(with_oom(Outcome::Error, true), Outcome::Oom);
+        assert_eq!(with_oom(Outcome::Error, false), Outcome::Error);
+        // Stopped on request, or a child was the victim and the main process ended well.
+        assert_eq!(
+            [Outcome::Killed, Outcome::Success].map(|of| with_oom(of, true)),
+            [Outcome::Killed, Outcome::Success]
+        );
     }
 }

@@ -6,12 +6,14 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
 use super::sink::EventSink;
 use super::supervised::SupervisorPool;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
+use crate::model::device::{DeviceMount, DeviceNode};
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
 use crate::model::network::{AllocPort, TaskNetwork};
@@ -127,6 +129,14 @@ impl SeenDirs {
     }
 }
 
+/// Device nodes and mounts of the devices that were reserved for a task. A task with a file system of its own sees them only if its driver
+/// puts them there.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct GivenDevices {
+    pub nodes: Vec<DeviceNode>,
+    pub mounts: Vec<DeviceMount>,
+}
+
 #[derive(Debug, Clone)]
 pub struct StartRequest {
     pub alloc_id: AllocId,
@@ -138,6 +148,8 @@ pub struct StartRequest {
     pub dirs: TaskDirs,
     /// The alloc's cgroup, which exists; the driver makes the task's below it. `None`: no cgroups here.
     pub alloc_cgroup: Option<CgroupPath>,
+    /// What was reserved for it. Its variables are in `env` already.
+    pub devices: GivenDevices,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
     /// The ports of its alloc that this task has, in the order of the job file.
@@ -169,6 +181,7 @@ impl StartRequest {
             },
             task,
             alloc_cgroup: None,
+            devices: GivenDevices::default(),
             denied_nodes: Vec::new(),
             ports: Vec::new(),
             network_namespace: None,
@@ -207,6 +220,8 @@ pub struct AttemptEnd {
     pub problems: Vec<String>,
     /// Of its output, what could not be written.
     pub lost_output: LostOutput,
+    /// Its runtime says that the main process died of the kernel's OOM killer, where no signal tells it.
+    pub oom_killed: bool,
 }
 
 /// The runner asks through [`call`](super::call), which sets the deadlines: an answer that is not awaited any more is dropped, and what was
@@ -226,6 +241,15 @@ pub trait Driver: Send + Sync {
     /// Whether its tasks join the namespace of [`StartRequest::network_namespace`]; else their group cannot ask for one.
     fn joins_namespaces(&self) -> bool {
         false
+    }
+    /// Whether its tasks have the file system of an image: then neither the agent's environment nor the host's accounts
+    /// are theirs.
+    fn has_image(&self) -> bool {
+        false
+    }
+    /// How long a start may take beyond the time that every start has: an image may have to be fetched.
+    fn start_takes(&self, _task: &Task) -> Duration {
+        Duration::ZERO
     }
     /// What tells a task to end whose job names no signal.
     fn kill_signal(&self) -> &'static str {

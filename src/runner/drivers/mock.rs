@@ -458,6 +458,7 @@ impl MockAttempt {
             usage: self.reader.as_ref().and_then(|r| r.latest()).map(|r| Usage::clone(&r.usage)).unwrap_or_default(),
             problems: Vec::new(),
             lost_output: LostOutput::default(),
+            oom_killed: false,
         };
         self.told.store(true, Ordering::SeqCst);
         if fault == Some(Fault::Garbage) {

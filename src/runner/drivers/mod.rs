@@ -2,6 +2,7 @@
 //! processes of this host under supervisors share `supervised/`.
 
 pub mod call;
+mod docker;
 mod driver;
 mod exec;
 mod fields;
@@ -16,7 +17,7 @@ mod testing;
 
 pub use self::driver::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverContext, DriverEntry, DriverError, DriverSetting,
-    DriverSettings, Fingerprints, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest, Unenforced,
+    DriverSettings, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest, Unenforced,
 };
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
@@ -25,7 +26,7 @@ pub use self::sink::EventSink;
 pub use self::supervised::SupervisorPool;
 
 /// Every driver that there is.
-pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &mock::ENTRY];
+pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &docker::ENTRY, &mock::ENTRY];
 
 pub fn names() -> Vec<&'static str> {
     ALL.iter().map(|entry| entry.name).collect()

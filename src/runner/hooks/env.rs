@@ -7,7 +7,7 @@ use crate::jobspec::interpolate;
 use crate::model::env::{Env, TaskContext, node_attributes};
 use crate::model::event::EventKind;
 use crate::model::trace;
-use crate::runner::drivers::{BoxFuture, SeenDirs};
+use crate::runner::drivers::{BoxFuture, Driver, SeenDirs};
 
 /// Source: OpenTelemetry, "Environment Variables as Context Propagation Carriers".
 const TRACEPARENT: &str = "TRACEPARENT";
@@ -31,7 +31,7 @@ impl Hook<OfTask> for Environment {
             let Some(driver) = subject.ctx.drivers.get(subject.task().driver.as_str()) else {
                 return Err(HookError::setup("its driver is not there"));
             };
-            let (seen, inherited) = (driver.seen(dirs), inherited(subject));
+            let (seen, inherited) = (driver.seen(dirs), inherited(subject, driver.as_ref()));
             let prepared = context_of(subject, &seen, &inherited, |context| interpolate::prepare(context));
             let mut prepared = prepared.map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,
@@ -49,8 +49,11 @@ impl Hook<OfTask> for Environment {
     }
 }
 
-/// What the task inherits of the agent's environment, or of its user's account.
-pub(super) fn inherited(subject: &OfTask) -> Env {
+/// What the task inherits of the agent's environment, or of its user's account; nothing of either in an image.
+pub(super) fn inherited(subject: &OfTask, driver: &dyn Driver) -> Env {
+    if driver.has_image() {
+        return Env::new();
+    }
     let of_agent = &subject.ctx.inherited;
     subject.account.as_ref().map_or_else(|| of_agent.clone(), |account| login(account, of_agent))
 }

@@ -43,7 +43,7 @@ impl Hook<OfTask> for Templates {
                 return Err(HookError::setup("its driver is not there"));
             };
             let seen = driver.seen(&dirs);
-            let inherited = inherited(subject);
+            let inherited = inherited(subject, driver.as_ref());
             let env = context_of(subject, &seen, &inherited, |context| interpolate::environment(context));
             let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
             let job = Rendering {

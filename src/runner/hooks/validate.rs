@@ -22,8 +22,9 @@ impl Hook<OfTask> for Validate {
                 let message = format!("this agent has no driver {:?}", task.driver);
                 return Err(HookError { kind: EventKind::FailedValidation, message, recoverable: false });
             };
+            // The accounts of an image are known to its engine alone.
             let user = task.user.clone().or_else(|| driver.default_user().map(str::to_owned));
-            if user.is_some() {
+            if user.is_some() && !driver.has_image() {
                 let found = subject.ctx.blocking.block(move || account(user.as_deref())).await;
                 subject.account = found.map_err(HookError::setup)??;
             }

@@ -63,7 +63,7 @@ impl Owner {
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
             return self.start_failed(LaunchFailure::called_off(None)).await;
         }
-        self.timer = Some((Instant::now() + self.alloc.ctx.config.start_budget, Cue::GivenUp));
+        self.timer = Some((Instant::now() + self.start_budget(), Cue::GivenUp));
         self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 

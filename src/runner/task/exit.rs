@@ -12,7 +12,7 @@ use crate::model::task::{Exit, ExitStatus, LostOutput, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
-use crate::runner::decide::outcome::{SIGKILL, outcome};
+use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{Decision, Ending, Why};
 use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::drivers::AttemptEnd;
@@ -50,6 +50,7 @@ impl Owner {
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             exit.lost_output = end.lost_output;
+            exit.outcome = with_oom(exit.outcome, end.oom_killed);
             let (kind, message, details) = terminated(&exit);
             edit.event_at(exit.finished_at, kind, message, &details);
             let ending = match exit.status {

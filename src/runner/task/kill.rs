@@ -274,7 +274,7 @@ impl Owner {
                         EventKind::DriverFailure,
                         format!(
                             "its driver has not started it within {:?}; it is not started twice",
-                            config.start_budget
+                            self.start_budget()
                         ),
                     ),
                     State::Pending | State::Running | State::Backoff | State::Dead => return,

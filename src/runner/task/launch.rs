@@ -8,13 +8,13 @@ use tokio::time::Instant;
 
 use super::orders::{Told, told};
 use crate::jobspec::interpolate::Prepared;
-use crate::model::device::ReservedDevices;
+use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
 use crate::model::network::TaskNetwork;
 use crate::model::task::TaskHandle;
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::call::{self, CallError, Running};
-use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, StartRequest};
+use crate::runner::drivers::{Driver, DriverError, EventSink, Fingerprint, GivenDevices, StartRequest};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, HookError, OfTask, Phase, hook_times};
 use crate::runner::networks::{HOSTS, RESOLV_CONF};
@@ -158,7 +158,9 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     };
     let (attempt, alloc_cgroup) = (subject.attempt, subject.alloc_cgroup);
     let events = sink(&alloc, at, attempt);
-    let ReservedDevices { ids: devices, denied_nodes, .. } = subject.devices;
+    let ReservedDevices { ids: devices, with, denied_nodes } = subject.devices;
+    let DeviceReservation { nodes, mounts, env: _ } = with;
+    let given = GivenDevices { nodes, mounts };
     let alloc_id = subject.alloc_id;
     let ports = subject.ports.into_iter().filter(|port| port.is_of(&task.name)).collect();
     let request = StartRequest {
@@ -168,6 +170,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         env,
         dirs,
         alloc_cgroup,
+        devices: given,
         denied_nodes,
         ports,
         network_namespace,

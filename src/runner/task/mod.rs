@@ -16,6 +16,7 @@ mod orders;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::watch;
 use tokio::time::Instant;
@@ -299,6 +300,13 @@ impl Owner {
         let own =
             || self.alloc.ctx.drivers.get(task.driver.as_str()).map_or(KILL_SIGNAL, |driver| driver.kill_signal());
         task.kill_signal.as_deref().unwrap_or_else(own)
+    }
+
+    /// How long its driver's part of a start may take.
+    fn start_budget(&self) -> Duration {
+        let task = self.alloc.task(self.at);
+        let more = self.alloc.ctx.drivers.get(task.driver.as_str()).map(|driver| driver.start_takes(task));
+        self.alloc.ctx.config.start_budget + more.unwrap_or_default()
     }
 
     /// Somebody asked for its end: of us, or of the agent before us.

@@ -171,6 +171,7 @@ impl Process {
             usage,
             problems: Vec::new(),
             lost_output: LostOutput { stdout_bytes: self.option("lost_bytes").unwrap_or(0), stderr_bytes: 0 },
+            oom_killed: false,
         }
     }
 }

@@ -55,8 +55,8 @@ collectors {
 }
 
 drivers {
-  # Enabled drivers: raw_exec runs programs; mock runs nothing, for tests. Empty, or "none": this agent starts no tasks. (ALLOSTAT_DRIVERS)
-  enabled = ["raw_exec"]
+  # raw_exec runs programs, docker containers; mock runs nothing, for tests. None, or "none": this agent starts nothing. (ALLOSTAT_DRIVERS)
+  enabled = ["raw_exec", "docker"]
 }
 
 fingerprint {
@@ -269,6 +269,27 @@ exec {
   # default_pid_mode =
   # "true" where the root file system is a RAM disk, which cannot be left by pivot_root. Default: false. (ALLOSTAT_EXEC_NO_PIVOT_ROOT)
   # no_pivot_root =
+}
+
+docker {
+  # The Unix socket of the Docker engine that runs containers. Default: unix:///var/run/docker.sock. (ALLOSTAT_DOCKER_ENDPOINT)
+  # endpoint =
+  # Whether jobs may run privileged containers, which can do on the host whatever root can. Default: false. (ALLOSTAT_DOCKER_ALLOW_PRIVILEGED)
+  # allow_privileged =
+  # Whether jobs may mount host paths outside of their alloc directory, named volumes and volume drivers. Default: false, as in Nomad. (ALLOSTAT_DOCKER_VOLUMES_ENABLED)
+  # volumes_enabled =
+  # Capabilities that containers may have, separated by commas; "all". Default: Docker's without net_raw, as in Nomad. (ALLOSTAT_DOCKER_ALLOW_CAPS)
+  # allow_caps =
+  # OCI runtimes that jobs may name, separated by commas. Default: runc,nvidia. (ALLOSTAT_DOCKER_ALLOW_RUNTIMES)
+  # allow_runtimes =
+  # A file in the form of ~/.docker/config.json with the credentials of registries. Default: none. (ALLOSTAT_DOCKER_AUTH_CONFIG)
+  # auth_config =
+  # A pull in which the engine reports no progress for this long is canceled; at least 1m. Default: 2m. (ALLOSTAT_DOCKER_PULL_ACTIVITY_TIMEOUT)
+  # pull_activity_timeout =
+  # Whether an image that the agent pulled is removed when no task uses it any more. Default: true, as in Nomad. (ALLOSTAT_DOCKER_GC_IMAGE)
+  # gc_image =
+  # How long such an image stays after its last task has ended. Default: 3m. (ALLOSTAT_DOCKER_GC_IMAGE_DELAY)
+  # gc_image_delay =
 }
 
 mock {

@@ -133,6 +133,7 @@ impl Supervised {
                     usage: Usage::default(),
                     problems: Vec::new(),
                     lost_output: LostOutput::default(),
+                    oom_killed: false,
                 })
             }
         };
@@ -260,7 +261,7 @@ pub fn attempt_end(end: End) -> AttemptEnd {
     }
     let lost_output = LostOutput { stdout_bytes: end.stdout_lost_bytes, stderr_bytes: end.stderr_lost_bytes };
     let (started_at, finished_at) = (end.started_at, end.finished_at);
-    AttemptEnd { status, recoverable, started_at, finished_at, usage, problems, lost_output }
+    AttemptEnd { status, recoverable, started_at, finished_at, usage, problems, lost_output, oom_killed: false }
 }
 
 /// On cgroup v1 the peak in the last reading is one since the last reset, if there were any: what an agent kept before that
@@ -321,6 +322,7 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
         problems,
         // Who counted it is gone.
         lost_output: LostOutput::default(),
+        oom_killed: false,
     }
 }
 

@@ -1,0 +1,196 @@
+//! One request and its answer on a connection of their own, for who is asynchronous: the answer is read whole up to a
+//! limit, or piece by piece as it comes. The agent asks container engines with it.
+//!
+//! Concurrency: within the caller's runtime. No deadline of its own but that of the connection: whoever calls sets one.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Limited};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use hyper::client::conn::http1::SendRequest;
+use tokio::sync::mpsc::Receiver;
+
+use super::{Address, HttpError, Response, broken, connect, request_to};
+use crate::host::peer::Trust;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verb {
+    Get,
+    Post,
+    Delete,
+}
+
+impl Verb {
+    fn of_hyper(self) -> hyper::Method {
+        match self {
+            Verb::Get => hyper::Method::GET,
+            Verb::Post => hyper::Method::POST,
+            Verb::Delete => hyper::Method::DELETE,
+        }
+    }
+}
+
+/// What is sent with a request.
+pub enum Payload {
+    Whole(Bytes),
+    /// Piece by piece, as they come; an error ends the request.
+    Piped(Receiver<io::Result<Bytes>>),
+}
+
+impl Body for Payload {
+    type Data = Bytes;
+    type Error = io::Error;
+
+    fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<io::Result<Frame<Bytes>>>> {
+        match &mut *self {
+            Payload::Whole(bytes) if bytes.is_empty() => Poll::Ready(None),
+            Payload::Whole(bytes) => Poll::Ready(Some(Ok(Frame::data(std::mem::take(bytes))))),
+            Payload::Piped(pieces) => pieces.poll_recv(cx).map(|piece| piece.map(|piece| piece.map(Frame::data))),
+        }
+    }
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Payload::Whole(bytes) if bytes.is_empty())
+    }
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Payload::Whole(bytes) => SizeHint::with_exact(bytes.len() as u64),
+            Payload::Piped(_) => SizeHint::default(),
+        }
+    }
+}
+
+/// An answer whose head is there. Dropped, its connection ends.
+pub struct HttpAnswer {
+    pub status: u16,
+    headers: hyper::HeaderMap,
+    address: Address,
+    body: Incoming,
+    _sender: SendRequest<Payload>,
+}
+
+/// Asks on a new connection, and returns with the head of the answer.
+///
+/// Errors: as [`super::Client::request`]'s.
+pub fn ask<'a>(
+    (address, trust): (&'a Address, Trust),
+    (verb, target): (Verb, &'a str),
+    headers: &'a [(&'a str, &'a str)],
+    payload: Payload,
+) -> impl Future<Output = Result<HttpAnswer, HttpError>> + Send + 'a {
+    async move {
+        let mut sender = connect((address, trust)).await?;
+        let request =
+            request_to(address, verb.of_hyper(), target, headers).body(payload).map_err(|e| broken(address, &e))?;
+        let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
+        let (parts, body) = answer.into_parts();
+        let (status, address) = (parts.status.as_u16(), address.clone());
+        Ok(HttpAnswer { status, headers: parts.headers, address, body, _sender: sender })
+    }
+}
+
+impl HttpAnswer {
+    pub fn is_success(&self) -> bool {
+        (200..300).contains(&self.status)
+    }
+
+    /// What comes next of its body; `None`: that was all.
+    pub fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send + '_ {
+        async move {
+            loop {
+                match self.body.frame().await {
+                    None => return Ok(None),
+                    // Trailers say nothing here.
+                    Some(Ok(frame)) => match frame.into_data() {
+                        Ok(data) => return Ok(Some(data)),
+                        Err(_) => continue,
+                    },
+                    Some(Err(error)) => return Err(broken(&self.address, &error)),
+                }
+            }
+        }
+    }
+
+    /// All of its body. Errors: it has more than `largest` bytes, or breaks off.
+    pub fn whole(self, largest: usize) -> impl Future<Output = Result<Response, HttpError>> + Send {
+        async move {
+            let HttpAnswer { status, headers, address, body, _sender } = self;
+            let body = Limited::new(body, largest).collect().await.map_err(|e| broken(&address, &*e))?.to_bytes();
+            Ok(Response { status, headers, body })
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::os::unix::net::UnixListener;
+    use std::time::Duration;
+
+    const LONG: Duration = Duration::from_secs(60);
+
+    /// Takes one request and answers with this; gives what it was asked.
+    fn server(answer: &'static [u8]) -> (tempfile::TempDir, Address, std::thread::JoinHandle<String>) {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("s.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let asked = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut asked = Vec::new();
+            let mut piece = [0; 4096];
+            while !asked.ends_with(b"end\r\n0\r\n\r\n") && !asked.ends_with(b"\r\n\r\n") {
+                let n = stream.read(&mut piece).unwrap();
+                asked.extend_from_slice(&piece[..n]);
+                if asked.ends_with(b"\r\n\r\n") && asked.starts_with(b"POST") && !asked.ends_with(b"0\r\n\r\n") {
+                    continue;
+                }
+            }
+            let _ = stream.write_all(answer);
+            String::from_utf8(asked).unwrap()
+        });
+        (dir, Address::Unix(socket), asked)
+    }
+
+    #[tokio::test]
+    async fn an_answer_is_read_piece_by_piece_and_one_without_end_is_refused() {
+        let (_dir, address, _) =
+            server(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n2\r\nde\r\n0\r\n\r\n");
+        let at = (&address, Trust::Ours);
+        let asked = ask(at, (Verb::Delete, "/x"), &[], Payload::Whole(Bytes::new()));
+        let mut answer = tokio::time::timeout(LONG, asked).await.unwrap().unwrap();
+        let mut all = Vec::new();
+        while let Some(piece) = answer.piece().await.unwrap() {
+            all.extend_from_slice(&piece);
+        }
+        assert_eq!((answer.is_success(), all.as_slice()), (true, &b"abcde"[..]));
+
+        let (_dir, address, asked) = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\n\r\nnot there");
+        let answer =
+            ask((&address, Trust::Ours), (Verb::Delete, "/x?y=1"), &[("x-a", "b")], Payload::Whole(Bytes::new()));
+        let answer = answer.await.unwrap();
+        assert!(answer.status == 404 && !answer.is_success());
+        assert!(answer.whole(8).await.is_err(), "one byte more than is taken");
+        let asked = asked.join().unwrap();
+        assert!(asked.starts_with("DELETE /x?y=1 HTTP/1.1\r\n") && asked.contains("x-a: b\r\n"), "{asked}");
+    }
+
+    #[tokio::test]
+    async fn what_is_piped_arrives_whole() {
+        let (_dir, address, asked) = server(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n");
+        let (sender, pieces) = tokio::sync::mpsc::channel(1);
+        let feed = tokio::spawn(async move {
+            for piece in ["be", "gin", "end"] {
+                sender.send(Ok(Bytes::from_static(piece.as_bytes()))).await.unwrap();
+            }
+        });
+        let answer = ask((&address, Trust::Ours), (Verb::Post, "/load"), &[], Payload::Piped(pieces)).await.unwrap();
+        assert_eq!(answer.whole(10).await.unwrap().status, 200);
+        feed.await.unwrap();
+        let asked = asked.join().unwrap();
+        assert!(asked.contains("2\r\nbe\r\n3\r\ngin\r\n3\r\nend\r\n0\r\n\r\n"), "{asked}");
+    }
+}

@@ -1,0 +1,168 @@
+//! Runs containers in a Docker engine, over its API. The agent's own part is small: it asks for the image and the
+//! container, follows its log and its end, and reads what it used in a cgroup of ours above the container's.
+//!
+//! ```text
+//! agent                                        engine
+//! image: found, pulled or loaded ------------> keeps it
+//! our cgroup made; container created --------> container below our cgroup, labels name the attempt
+//! started ------------------------------------> runs
+//! log followed, written to rotated files <---- keeps the log: what the agent misses while it is gone it reads later
+//! end seen <----------------------------------- exit code, OOMKilled
+//! last reading of our cgroup; end durable
+//! destroy: container, cgroup, run directory --> removed
+//! ```
+//! No process per task: the engine survives the agent, and so do container, log and exit code, until they are
+//! recorded here. An engine that is gone loses no task either: it is asked again until it answers.
+
+mod attempt;
+mod auth;
+mod begin;
+mod config;
+mod create;
+mod engine;
+#[cfg(test)]
+mod fake;
+mod forms;
+mod health;
+mod images;
+mod logs;
+mod mounts;
+mod place;
+mod recover;
+mod settings;
+mod shared;
+mod stream;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use self::config::{Config, MountKind};
+use self::settings::NAME;
+use self::shared::{ContainerRecord, KILL_SIGNAL, Shared};
+use super::{
+    Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, Left, Recovered,
+    SeenDirs, StartRequest, Unenforced,
+};
+use crate::model::job::Task;
+use crate::model::task::TaskHandle;
+use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::supervisor::orders::LogOrders;
+use crate::telemetry::lock;
+
+pub static ENTRY: DriverEntry = DriverEntry {
+    name: NAME,
+    settings: settings::SETTINGS,
+    check: |task| Config::of(task).map(drop),
+    build: |context| Arc::new(Docker::new(context)),
+};
+
+/// An engine's names are not longer. Source: moby, `RestrictedNamePattern`; a file system's limit.
+const LONGEST_NAME: usize = 200;
+
+pub struct Docker {
+    shared: Arc<Shared>,
+}
+
+impl Docker {
+    pub fn new(context: &DriverContext) -> Docker {
+        Docker { shared: Arc::new(Shared::new(context)) }
+    }
+}
+
+/// Nomad's name: `<task>-<alloc>`, in the letters that an engine takes.
+fn container_name(request: &StartRequest) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
+    let task: String = request.task.name.as_str().chars().map(allowed).take(LONGEST_NAME).collect();
+    let name = format!("{task}-{}", request.alloc_id);
+    // The first one is a letter or a digit.
+    if name.starts_with(|c: char| c.is_ascii_alphanumeric()) { name } else { format!("0{name}") }
+}
+
+impl Driver for Docker {
+    fn name(&self) -> &'static str {
+        NAME
+    }
+    fn check(&self, task: &Task) -> Result<(), DriverError> {
+        Config::of(task).map(drop)
+    }
+    /// What this agent will refuse at the start, by its settings.
+    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+        let Ok(config) = Config::of(task) else { return Vec::new() };
+        let settings = &self.shared.settings;
+        let mut all = Vec::new();
+        let mut say = |field, why: &str| all.push(Unenforced { field, why: why.to_owned() });
+        if config.privileged && !settings.allow_privileged {
+            say("config.privileged", "the start will fail: docker.allow_privileged of this agent is false");
+        }
+        if !settings.volumes_enabled {
+            const WHY: &str = "the start will fail: docker.volumes_enabled of this agent is false";
+            if config.volumes.iter().any(|volume| volume.source.starts_with('/')) || config.volume_driver.is_some() {
+                say("config.volumes", WHY);
+            }
+            let is_outside = |kind: &MountKind| match kind {
+                MountKind::Bind { source, .. } => source.starts_with('/'),
+                MountKind::Volume { .. } => true,
+                MountKind::Tmpfs { .. } => false,
+            };
+            if config.mounts.iter().any(|mount| is_outside(&mount.kind)) {
+                say("config.mount", WHY);
+            }
+        }
+        all
+    }
+    fn has_image(&self) -> bool {
+        true
+    }
+    fn start_takes(&self, task: &Task) -> Duration {
+        Config::of(task).map(|config| config.pull_timeout).unwrap_or_default()
+    }
+    fn kill_signal(&self) -> &'static str {
+        KILL_SIGNAL
+    }
+    fn fingerprint(&self) -> Box<dyn Fingerprints> {
+        health::Reports::begin(&self.shared)
+    }
+    fn seen(&self, _: &TaskDirs) -> SeenDirs {
+        mounts::seen()
+    }
+    fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
+        let config = Config::of(&request.task)?;
+        self.shared.seen(&request.dirs.run);
+        let parent = begin::parent_of(&self.shared, request, lock(&self.shared.info).as_ref());
+        let mut handle = request.handle(NAME, &self.shared.boot_id, parent.map(|parent| parent.path));
+        let logs = &request.task.logs;
+        let kept = ContainerRecord {
+            name: container_name(request),
+            tty: config.tty,
+            logs: (!logs.disabled).then(|| LogOrders {
+                directory: request.dirs.logs.clone(),
+                task: request.task.name.as_str().to_owned(),
+                max_files: logs.max_files,
+                max_file_bytes: logs.max_file_bytes,
+            }),
+            default_signal: request.task.kill_signal.is_none(),
+            ..ContainerRecord::default()
+        };
+        kept.put(&mut handle);
+        Ok(handle)
+    }
+    fn start(&self, request: StartRequest, handle: TaskHandle) -> BoxFuture<'_, Result<Arc<dyn Attempt>, DriverError>> {
+        Box::pin(async move {
+            let attempt = begin::start(&self.shared, request, handle).await?;
+            Ok(Arc::new(attempt) as Arc<dyn Attempt>)
+        })
+    }
+    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        Box::pin(async move { recover::recover(&self.shared, handle).await })
+    }
+    fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
+        recover::left(&self.shared, place)
+    }
+    fn alive_below(&self, top: &Path) -> io::Result<Vec<PathBuf>> {
+        recover::alive_below(&self.shared, top)
+    }
+}

@@ -1,0 +1,333 @@
+//! One attempt: a container, followed until it has ended.
+//!
+//! ```text
+//! wait for its end ── engine gone: asked again until it answers
+//!   └─ beside it: its log, written into the task's files
+//! ended ── rest of the log ── last reading of our cgroup above the container's ── AttemptEnd
+//! ```
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::watch;
+
+use super::engine::{Container, ContainerState, EngineError};
+use super::logs;
+use super::place::{self, ParentCgroup};
+use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
+use crate::collectors::{TaskReader, read_final};
+use crate::host::cgroup::Cgroup;
+use crate::host::process;
+use crate::model::id::CgroupPath;
+use crate::model::moment::moment;
+use crate::model::signal;
+use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
+use crate::model::usage::{Field, Usage};
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, call};
+use crate::telemetry::chain;
+
+/// An engine that is gone is asked again after so long, doubled each time.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
+/// The longest wait for an end without a look: an engine may forget to report one.
+const ASK_EACH: Duration = Duration::from_secs(60);
+/// As engines say that it ended by SIGKILL.
+const KILLED: i64 = 137;
+
+type End = watch::Receiver<Option<Box<AttemptEnd>>>;
+
+pub struct ContainerAttempt {
+    shared: Arc<Shared>,
+    handle: TaskHandle,
+    kept: ContainerRecord,
+    reader: Option<Arc<TaskReader>>,
+    end: End,
+    /// Follows it; `None`: it has ended.
+    _following: Option<AbortGuard>,
+}
+
+/// What became of a container.
+pub enum ContainerEnd {
+    Container(Box<Container>),
+    /// Somebody removed it.
+    Removed,
+}
+
+impl ContainerAttempt {
+    /// Concurrency: within the runtime.
+    pub fn running(
+        shared: Arc<Shared>,
+        mut handle: TaskHandle,
+        kept: ContainerRecord,
+        of: &Container,
+        found: bool,
+    ) -> ContainerAttempt {
+        handle.started_at = moment(&of.state.started_at).or(handle.started_at).or_else(|| Some(shared.clock.now()));
+        kept.put(&mut handle);
+        if let Some((id, name)) = &kept.pulled {
+            shared.images.hold(id, name, &handle.run_dir, true);
+        }
+        let pid = u32::try_from(of.state.pid).ok().filter(|pid| *pid > 0);
+        handle.main = pid.and_then(|pid| process::identity(pid).ok().flatten());
+        let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
+        // Below ours where the engine was asked for that; else all that is known of it.
+        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| is_below(own, ours)));
+        if handle.cgroup.is_none() {
+            handle.cgroup.clone_from(&own);
+        }
+        let reader = own.or_else(|| handle.cgroup.clone()).map(|path| {
+            let reader = TaskReader::for_cgroup(&shared.sampling, path);
+            Arc::new(if found { reader.found() } else { reader })
+        });
+        let (tell, end) = watch::channel(None);
+        let following = {
+            let (shared, handle, kept, reader) = (Arc::clone(&shared), handle.clone(), kept.clone(), reader.clone());
+            let beside = handle.clone();
+            let work = async move {
+                let ended = follow(&shared, &handle, &kept, reader.as_deref()).await;
+                tell.send_replace(Some(Box::new(ended)));
+            };
+            AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
+        };
+        ContainerAttempt { shared, handle, kept, reader, end, _following: Some(following) }
+    }
+
+    pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {
+        let (_, end) = watch::channel(Some(Box::new(end)));
+        ContainerAttempt { shared, handle, kept, reader: None, end, _following: None }
+    }
+
+    async fn send(&self, name: &str) -> Result<(), DriverError> {
+        let name = match &self.kept.stop_signal {
+            Some(own) if self.kept.default_signal && name == KILL_SIGNAL => own.as_str(),
+            _ => name,
+        };
+        if signal::number(name).is_none() && !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'+' || b == b'-')
+        {
+            return Err(failed(format!("there is no signal {name:?}")));
+        }
+        if self.end.borrow().is_some() {
+            return Err(failed("its container is not running"));
+        }
+        self.shared.engine.kill(self.kept.reference(), name).await.map_err(|e| failed(self.shared.noted(e).to_string()))
+    }
+
+    /// By the engine; where that does not answer, by its cgroup.
+    async fn force(&self) -> Result<(), DriverError> {
+        if self.end.borrow().is_some() {
+            return Ok(());
+        }
+        let id = self.kept.reference();
+        let asked = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
+        let late = |_| EngineError::Unreachable("no answer in time".to_owned());
+        let error = match asked.map_err(late).flatten() {
+            Ok(()) => return Ok(()),
+            // It has ended meanwhile, or was removed.
+            Err(EngineError::Refused { status: 404 | 409, message }) if !message.contains("paused") => return Ok(()),
+            Err(error) => self.shared.noted(error),
+        };
+        let Some(path) = self.handle.cgroup.clone() else { return Err(failed(error.to_string())) };
+        let shared = Arc::clone(&self.shared);
+        let killed = self.shared.places.block(move || Cgroup::at(&shared.sampling.layout, &path).kill()).await;
+        killed.map_err(failed)?.map_err(|e| failed(format!("{error}; {}", chain(&e))))
+    }
+
+    async fn remove(&self) -> Result<(), DriverError> {
+        let (shared, id) = (&self.shared, self.kept.reference());
+        match shared.engine.inspect(id).await {
+            Ok(container) if container.state.running => return Err(DriverError::StillRunning),
+            Ok(_) => {
+                let removed = shared.engine.remove(id, true).await;
+                removed.map_err(|e| failed(format!("cannot remove the container: {}", shared.noted(e))))?;
+            }
+            Err(error) if error.is_not_found() => {}
+            Err(error) => return Err(failed(format!("cannot remove the container: {}", shared.noted(error)))),
+        }
+        shared.images.release(&shared.engine, &shared.settings, &self.handle.run_dir);
+        let (of, handle) = (Arc::clone(shared), self.handle.clone());
+        shared.places.block(move || remove_of_host(&of, &handle)).await.map_err(failed)?
+    }
+}
+
+fn is_below(path: &CgroupPath, above: &CgroupPath) -> bool {
+    CgroupPath::above(path.as_str()).any(|part| part == above.as_str())
+}
+
+/// Blocks.
+fn remove_of_host(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
+    if let Some(path) = &handle.cgroup
+        && shared.no_cgroups.is_none()
+    {
+        shared.parents.remove(&shared.sampling.layout, &ParentCgroup::of(path)).map_err(failed)?;
+    }
+    crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(chain(&e)))
+}
+
+impl Attempt for ContainerAttempt {
+    fn handle(&self) -> TaskHandle {
+        self.handle.clone()
+    }
+    fn reader(&self) -> Option<Arc<TaskReader>> {
+        self.reader.clone()
+    }
+    fn wait(&self) -> BoxFuture<'_, AttemptEnd> {
+        let mut end = self.end.clone();
+        Box::pin(async move {
+            // Ends: with the container, however long it runs.
+            let told = end.wait_for(Option::is_some).await.ok().and_then(|end| end.as_deref().cloned());
+            told.unwrap_or_else(|| unknown(&self.shared, &self.handle, "an internal error: nobody follows it"))
+        })
+    }
+    fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
+        let name = name.to_owned();
+        Box::pin(async move { self.send(&name).await })
+    }
+    fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(self.force())
+    }
+    fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
+        Box::pin(self.remove())
+    }
+}
+
+/// Until it has ended and all that it said is written.
+async fn follow(
+    shared: &Arc<Shared>,
+    handle: &TaskHandle,
+    kept: &ContainerRecord,
+    reader: Option<&TaskReader>,
+) -> AttemptEnd {
+    let (tell, told) = watch::channel(false);
+    let waiting = async {
+        let ended = wait(shared, kept.reference()).await;
+        tell.send_replace(true);
+        ended
+    };
+    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, kept, told));
+    let mut end = end_of(shared, handle, ended, reader).await;
+    end.lost_output = lost_output;
+    end.problems.extend(problem);
+    end
+}
+
+/// How it ended, with the last reading.
+pub async fn end_of(
+    shared: &Arc<Shared>,
+    handle: &TaskHandle,
+    ended: ContainerEnd,
+    reader: Option<&TaskReader>,
+) -> AttemptEnd {
+    let (mut usage, mut problems) = last_reading(shared, handle).await;
+    // What was shown while it ran never falls by its end; what the container's own cgroup alone counts was in there.
+    if let Some(shown) = reader.and_then(TaskReader::latest) {
+        usage.not_below(&shown.usage);
+        if usage != Usage::default() {
+            problems.clear();
+        }
+    }
+    let mut end = match ended {
+        ContainerEnd::Container(container) => facts(shared, handle, &container.state, &mut usage),
+        ContainerEnd::Removed => unknown(shared, handle, "its container was removed"),
+    };
+    (end.usage, end.problems) = (usage, problems);
+    end
+}
+
+async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<String>) {
+    let Some(path) = handle.cgroup.clone().filter(|_| handle.boot_id == shared.boot_id) else {
+        return Default::default();
+    };
+    let of = Arc::clone(shared);
+    let read = shared.places.block(move || {
+        let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
+        is_there.then(|| read_final(&of.sampling.layout, &path)).unwrap_or_default()
+    });
+    // Ends: with the read of some files, in one of few places.
+    read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
+}
+
+fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &mut Usage) -> AttemptEnd {
+    let never_ran = moment(&state.started_at).is_none_or(|at| at.0 == 0) && !state.error.is_empty();
+    let status = match u8::try_from(state.exit_code) {
+        _ if handle.boot_id != shared.boot_id => ExitStatus::Unknown("the host was restarted meanwhile".to_owned()),
+        _ if never_ran => ExitStatus::NotStarted(state.error.clone()),
+        Ok(code) => ExitStatus::Code(code),
+        Err(_) => ExitStatus::Unknown(format!("the exit code {} is not one", state.exit_code)),
+    };
+    if state.oom_killed {
+        // On cgroup v1 a cgroup counts its own kills alone, and the container's is gone.
+        usage.set(Field::oom_kills, Some(usage.oom_kills().unwrap_or(0).max(1)));
+    }
+    AttemptEnd {
+        status,
+        recoverable: true,
+        started_at: moment(&state.started_at).or(handle.started_at),
+        finished_at: moment(&state.finished_at).unwrap_or_else(|| shared.clock.now()),
+        usage: Usage::default(),
+        problems: Vec::new(),
+        lost_output: LostOutput::default(),
+        // The victim may have been a child, and the container went on: it ended of that if it was killed.
+        oom_killed: state.oom_killed && state.exit_code == KILLED,
+    }
+}
+
+fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
+    AttemptEnd {
+        status: ExitStatus::Unknown(why.to_owned()),
+        recoverable: true,
+        started_at: handle.started_at,
+        finished_at: shared.clock.now(),
+        usage: Usage::default(),
+        problems: Vec::new(),
+        lost_output: LostOutput::default(),
+        oom_killed: false,
+    }
+}
+
+/// Returns when it does not run any more, by what its engine says.
+async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
+    let (mut pause, most) = PAUSES;
+    loop {
+        match shared.engine.inspect(id).await {
+            Ok(container) if container.state.running => {
+                pause = PAUSES.0;
+                // Ends: with the container, with its engine, or after a while.
+                let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
+            }
+            Ok(container) => return ContainerEnd::Container(Box::new(container)),
+            Err(error) if error.is_not_found() => return ContainerEnd::Removed,
+            Err(error) => {
+                let _ = shared.noted(error);
+                tokio::time::sleep(pause).await;
+                pause = (pause * 2).min(most);
+            }
+        }
+    }
+}
+
+/// What could not be written, and why.
+pub async fn write_logs(
+    shared: &Shared,
+    handle: &TaskHandle,
+    kept: &ContainerRecord,
+    ended: watch::Receiver<bool>,
+) -> (LostOutput, Option<String>) {
+    let Some(orders) = kept.logs.clone() else { return Default::default() };
+    let writer = match logs::open(orders, handle.run_dir.clone(), kept.tty).await {
+        Ok(writer) => writer,
+        Err(error) => return (LostOutput::default(), Some(format!("its logs: {error}"))),
+    };
+    let mut over = ended.clone();
+    let late = async {
+        // Ends: with the container.
+        let _ = over.wait_for(|ended| *ended).await;
+        tokio::time::sleep(logs::REST).await;
+    };
+    let follow = logs::follow(Arc::clone(&shared.engine), kept.reference(), writer, ended);
+    tokio::select! {
+        (writer, problem) = follow => {
+            let lost = writer.as_ref().map(logs::Writer::lost).unwrap_or_default();
+            (lost, problem.or_else(|| writer.and_then(|writer| writer.problem())))
+        }
+        () = late => (LostOutput::default(), Some("its last output: the engine did not hand it over in time".to_owned())),
+    }
+}

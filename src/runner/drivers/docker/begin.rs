@@ -1,0 +1,221 @@
+//! From a request to a container that runs: its image, its cgroup, the container, its start. What was made before a
+//! step that fails is removed.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::attempt::ContainerAttempt;
+use super::config::Config;
+use super::create::{self, Parts};
+use super::engine::{Container, EngineError, Info, label};
+use super::mounts;
+use super::place::ParentCgroup;
+use super::shared::{ContainerRecord, Shared, failed};
+use crate::host::untrusted;
+use crate::model::task::TaskHandle;
+use crate::runner::drivers::{DriverError, StartRequest};
+use crate::runner::kept::datadir::make_run_dir;
+use crate::telemetry::chain;
+
+/// A seccomp profile is not larger.
+const LARGEST_PROFILE: usize = 1 << 20;
+
+fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
+    DriverError::Start { message: message.into(), recoverable }
+}
+
+/// Where the engine makes the container's cgroup. `None`: where it likes.
+pub fn parent_of(shared: &Shared, request: &StartRequest, info: Option<&Info>) -> Option<ParentCgroup> {
+    let alloc = request.alloc_cgroup.as_ref().filter(|_| shared.no_cgroups.is_none())?;
+    Some(match info.is_some_and(Info::has_systemd) {
+        true => ParentCgroup::slice(&request.alloc_id, &request.task.name),
+        false => ParentCgroup::below(alloc, &request.task.name),
+    })
+}
+
+pub async fn start(
+    shared: &Arc<Shared>,
+    request: StartRequest,
+    mut handle: TaskHandle,
+) -> Result<ContainerAttempt, DriverError> {
+    let config = Config::of(&request.task)?;
+    let mut kept = ContainerRecord::of(&handle)?;
+    let info = shared.look().await.map_err(|e| shared.noted(e).of_start("ask the Docker engine"))?;
+    let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
+    if parent != parent_of(shared, &request, Some(&info)) {
+        let message = format!("the Docker engine places containers by {:?} now", info.cgroup_driver);
+        return Err(start_error(message, true));
+    }
+    let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
+    // Ends: with the time that a pull may take.
+    let image = image.await.inspect_err(|_| shared.suspect.notify_one())?;
+    if image.is_pulled {
+        kept.pulled = Some((image.image.id.clone(), super::images::Reference::parse(&config.image).whole()));
+    }
+    if let Some((id, name)) = &kept.pulled {
+        shared.images.hold(id, name, &request.dirs.run, true);
+    }
+    let made = make(shared, (&request, &config), (&handle, &mut kept), (&info, &image.image.id, parent.as_ref())).await;
+    let begun = match made {
+        Ok(()) => run(shared, &mut kept).await,
+        Err(error) => Err(error),
+    };
+    match begun {
+        Ok(container) => {
+            kept.put(&mut handle);
+            handle.boot_id = shared.boot_id.clone();
+            tell_addresses(&kept, &request);
+            let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, false);
+            Ok(attempt)
+        }
+        Err(error) => {
+            clean(shared, &kept, parent, &request.dirs.run).await;
+            Err(error)
+        }
+    }
+}
+
+fn tell_addresses(kept: &ContainerRecord, request: &StartRequest) {
+    for (network, ip) in &kept.addresses {
+        request.events.say(&format!("its address in the network {network} is {ip}"));
+    }
+}
+
+/// The container, not yet started.
+async fn make(
+    shared: &Arc<Shared>,
+    (request, config): (&StartRequest, &Config),
+    (handle, kept): (&TaskHandle, &mut ContainerRecord),
+    (info, image, parent): (&Info, &str, Option<&ParentCgroup>),
+) -> Result<(), DriverError> {
+    let blocking = {
+        let (shared, request, config, parent) = (Arc::clone(shared), request.clone(), config.clone(), parent.cloned());
+        move || prepare_host(&shared, &request, &config, parent.as_ref())
+    };
+    let (mounted, security_opt) = shared.places.block(blocking).await.map_err(failed)??;
+    let runtimes: Vec<String> = info.runtimes.keys().cloned().collect();
+    let named = parent.and_then(ParentCgroup::as_parent);
+    let body = create::body(Parts {
+        request,
+        config,
+        settings: &shared.settings,
+        image,
+        runtimes: &runtimes,
+        mounted,
+        cgroup_parent: named.as_deref(),
+        security_opt,
+    })?;
+    let created = match shared.engine.create(&kept.name, &body).await {
+        Err(error) if error.is_conflict() => {
+            give_way(shared, handle, kept, &error).await?;
+            shared.engine.create(&kept.name, &body).await
+        }
+        created => created,
+    };
+    let (id, warnings) = created.map_err(|e| shared.noted(e).of_start("create the container"))?;
+    for warning in warnings.iter().take(5) {
+        request.events.say(&format!("the Docker engine warns: {warning}"));
+    }
+    kept.id = Some(id);
+    Ok(())
+}
+
+type Host = (mounts::Mounted, Vec<String>);
+
+/// What of a start is files of this host. Blocks.
+fn prepare_host(
+    shared: &Shared,
+    request: &StartRequest,
+    config: &Config,
+    parent: Option<&ParentCgroup>,
+) -> Result<Host, DriverError> {
+    make_run_dir(&request.dirs.run)
+        .map_err(|e| start_error(format!("cannot make {}: {e}", request.dirs.run.display()), true))?;
+    // Their way is closed to other users of the host, and open to the image's own.
+    for dir in [&request.dirs.local, &request.dirs.secrets] {
+        let opened = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777));
+        opened.map_err(|e| start_error(format!("cannot open {} to the image's user: {e}", dir.display()), true))?;
+    }
+    let mounted = mounts::mounted(config, &request.dirs, &request.devices, shared.settings.volumes_enabled)?;
+    let security_opt = config.security_opt.iter().map(|option| profile(option)).collect::<Result<_, _>>()?;
+    if let Some(parent) = parent {
+        let made = shared.parents.make(&shared.sampling.layout, parent);
+        made.map_err(|e| start_error(chain(&e), e.is_passing()))?;
+    }
+    Ok((mounted, security_opt))
+}
+
+/// A seccomp profile that is named by its path becomes its text, as Docker's own client does it.
+fn profile(option: &str) -> Result<String, DriverError> {
+    let Some(path) = option.strip_prefix("seccomp=").or(option.strip_prefix("seccomp:")) else {
+        return Ok(option.to_owned());
+    };
+    if path == "unconfined" || path == "builtin" || path.trim_start().starts_with('{') {
+        return Ok(option.to_owned());
+    }
+    let failed = |why: String| start_error(format!("cannot read the seccomp profile {path}: {why}"), false);
+    let text = untrusted::read_to_string(Path::new(path), LARGEST_PROFILE).map_err(|e| failed(e.to_string()))?;
+    let profile: serde_json::Value = serde_json::from_str(&text).map_err(|e| failed(e.to_string()))?;
+    Ok(format!("seccomp={profile}"))
+}
+
+/// A container has its name already: one of ours that this attempt does not know is removed.
+async fn give_way(
+    shared: &Shared,
+    handle: &TaskHandle,
+    kept: &ContainerRecord,
+    conflict: &EngineError,
+) -> Result<(), DriverError> {
+    let found = match shared.engine.inspect(&kept.name).await {
+        Ok(found) => found,
+        // It has gone meanwhile.
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(shared.noted(error).of_start("look at the container of that name")),
+    };
+    let of_task = |run_dir: &str| Path::new(run_dir).parent() == handle.run_dir.parent();
+    if !found.label(label::RUN_DIR).is_some_and(of_task) {
+        return Err(start_error(format!("cannot create the container: {conflict}"), false));
+    }
+    let removed = shared.engine.remove(&found.id, true).await;
+    removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
+}
+
+/// Starts it. Errors: it is not running, or nobody knows.
+async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
+    let id = kept.reference().to_owned();
+    shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
+    let container = shared.engine.inspect(&id).await;
+    let container = container.map_err(|e| shared.noted(e).of_start("look at the container"))?;
+    kept.learn(&container);
+    Ok(container)
+}
+
+impl ContainerRecord {
+    /// What is known of a container once it was made.
+    pub fn learn(&mut self, container: &Container) {
+        self.id = Some(container.id.clone());
+        self.stop_signal =
+            container.config.stop_signal.clone().filter(|signal| signal.len() < 20 && !signal.is_empty());
+        let networks = container.network_settings.networks.iter().flatten();
+        let addresses = networks.flat_map(|(name, at)| [&at.ip, &at.ipv6].map(|ip| (name.clone(), ip.clone())));
+        self.addresses = addresses.filter(|(name, ip)| !ip.is_empty() && name.len() + ip.len() < 200).take(8).collect();
+    }
+}
+
+/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters
+/// more.
+async fn clean(shared: &Arc<Shared>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
+    shared.images.release(&shared.engine, &shared.settings, run_dir);
+    if let Some(id) = &kept.id
+        && let Err(error) = shared.engine.remove(id, true).await
+    {
+        tracing::warn!(container = kept.name, %error, "container of a failed start not removed");
+    }
+    let Some(parent) = parent else { return };
+    let (of, path) = (Arc::clone(shared), parent.path.clone());
+    let removed = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
+    if let Err(error) = removed.and_then(|removed| removed) {
+        tracing::warn!(cgroup = %path, error, "cgroup of a failed start not removed");
+    }
+}

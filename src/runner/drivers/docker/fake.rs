@@ -1,0 +1,89 @@
+//! An engine of the tests' own: answers each request as it is told to.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use crate::collectors::{FdBudget, Sampling};
+use crate::host::clock::SystemClock;
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::model::id::BootId;
+use crate::runner::drivers::{DriverContext, DriverSettings};
+
+/// `GET /info`, with its body.
+pub type Asked = (String, String);
+
+pub struct FakeEngine {
+    _dir: tempfile::TempDir,
+    pub socket: PathBuf,
+    asked: Arc<Mutex<Vec<Asked>>>,
+}
+
+/// A whole answer.
+pub fn answer(status: u16, body: &str) -> Vec<u8> {
+    format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
+}
+
+impl FakeEngine {
+    /// `respond`: what each request gets, as bytes; `None`: the connection ends.
+    pub fn start(respond: impl Fn(&str, &str) -> Option<Vec<u8>> + Send + Sync + 'static) -> FakeEngine {
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
+        let (seen, respond) = (Arc::clone(&asked), Arc::new(respond));
+        // Ends with the process of the tests: nobody connects any more.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let (seen, respond) = (Arc::clone(&seen), Arc::clone(&respond));
+                std::thread::spawn(move || serve(stream, &seen, respond.as_ref()));
+            }
+        });
+        FakeEngine { _dir: dir, socket, asked }
+    }
+
+    pub fn asked(&self) -> Vec<Asked> {
+        self.asked.lock().unwrap().clone()
+    }
+
+    pub fn context(&self) -> DriverContext {
+        let roots = Roots::default();
+        let layout = Layout::detect(&roots).unwrap();
+        let endpoint = format!("unix:{}", self.socket.display());
+        DriverContext {
+            sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
+            clock: Arc::new(SystemClock),
+            boot_id: BootId("b".into()),
+            supervisor: "/nowhere".into(),
+            supervisors: None,
+            descriptors: None,
+            watches: 2,
+            no_cgroups: Some("a test".to_owned()),
+            settings: DriverSettings::from([(("docker", "endpoint"), endpoint)]),
+        }
+    }
+}
+
+fn serve(mut stream: UnixStream, seen: &Mutex<Vec<Asked>>, respond: &dyn Fn(&str, &str) -> Option<Vec<u8>>) {
+    let (mut all, mut piece) = (Vec::new(), [0; 4096]);
+    loop {
+        let text = String::from_utf8_lossy(&all).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")?.parse().ok()).unwrap_or(0);
+            if body.len() >= length {
+                let line = head.lines().next().unwrap_or_default().trim_end_matches(" HTTP/1.1").to_owned();
+                seen.lock().unwrap().push((line.clone(), body.to_owned()));
+                if let Some(bytes) = respond(&line, body) {
+                    let _ = stream.write_all(&bytes);
+                }
+                return;
+            }
+        }
+        match stream.read(&mut piece) {
+            Ok(read) if read > 0 => all.extend_from_slice(&piece[..read]),
+            _ => return,
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! What this driver says of itself: well, as long as its engine answers.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use super::engine::{EngineError, Info};
+use super::recover;
+use super::shared::Shared;
+use crate::host::http::Address;
+use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
+
+/// How often an engine is asked that is well, and one that is not.
+const WELL: Duration = Duration::from_secs(15);
+const ILL: Duration = Duration::from_secs(2);
+/// One that is not there at all.
+const ABSENT: Duration = Duration::from_secs(30);
+/// How often leftover containers are looked for, and the first time.
+const SWEEP_EACH: Duration = Duration::from_secs(300);
+const FIRST_SWEEP: Duration = Duration::from_secs(20);
+
+pub struct Reports {
+    shared: Arc<Shared>,
+    said: Option<Fingerprint>,
+    next_sweep: Instant,
+}
+
+impl Reports {
+    pub fn begin(shared: &Arc<Shared>) -> Box<dyn Fingerprints> {
+        Box::new(Reports { shared: Arc::clone(shared), said: None, next_sweep: Instant::now() + FIRST_SWEEP })
+    }
+
+    async fn look(&self) -> Fingerprint {
+        match self.shared.look().await {
+            Ok(info) => {
+                let bridge = self.shared.engine.bridge_ip().await;
+                well(&self.shared, &info, bridge)
+            }
+            Err(error) => ill(&self.shared, &error),
+        }
+    }
+}
+
+fn well(shared: &Shared, info: &Info, bridge: Option<String>) -> Fingerprint {
+    let version = info.server_version.clone();
+    let mut attributes = vec![
+        ("version", version.clone()),
+        ("os_type", info.os_type.clone()),
+        ("cgroup_driver", info.cgroup_driver.clone()),
+        ("runtimes", info.runtimes.keys().take(20).map(String::as_str).collect::<Vec<_>>().join(",")),
+    ];
+    attributes.extend(bridge.map(|ip| ("bridge_ip", ip)));
+    for (name, on) in
+        [("privileged.enabled", shared.settings.allow_privileged), ("volumes.enabled", shared.settings.volumes_enabled)]
+    {
+        attributes.extend(on.then(|| (name, "true".to_owned())));
+    }
+    let attributes = attributes.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+    let place = match (&shared.no_cgroups, info.has_systemd()) {
+        (Some(why), _) => format!("containers where it places them: {why}"),
+        (None, true) => "containers below allostat.slice (systemd)".to_owned(),
+        (None, false) => "containers below the agent's cgroup (cgroupfs)".to_owned(),
+    };
+    Fingerprint { attributes, ..Fingerprint::of(Health::Healthy, format!("Docker {version}, {place}")) }
+}
+
+fn ill(shared: &Shared, error: &EngineError) -> Fingerprint {
+    let address = shared.engine.address();
+    match shared.is_there() {
+        false => Fingerprint::of(Health::Undetected, format!("no Docker engine listens at {address}")),
+        true => Fingerprint::of(Health::Unhealthy, format!("{error} ({address})")),
+    }
+}
+
+impl Shared {
+    /// Its socket is there.
+    pub fn is_there(&self) -> bool {
+        match self.engine.address() {
+            Address::Unix(path) => path.exists(),
+            Address::Tcp(_) | Address::Tls(..) => true,
+        }
+    }
+}
+
+impl Fingerprints for Reports {
+    fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
+        Box::pin(async move {
+            loop {
+                if let Some(said) = &self.said {
+                    let pause = match said.health {
+                        Health::Healthy => WELL,
+                        Health::Unhealthy => ILL,
+                        Health::Undetected => ABSENT,
+                    };
+                    // Ends: with the pause, or when something has gone wrong.
+                    let _ = tokio::time::timeout(pause, self.shared.suspect.notified()).await;
+                }
+                let report = self.look().await;
+                if report.health == Health::Healthy && self.next_sweep <= Instant::now() {
+                    self.next_sweep = Instant::now() + SWEEP_EACH;
+                    recover::sweep(&self.shared).await;
+                }
+                if self.said.as_ref() != Some(&report) {
+                    self.said = Some(report.clone());
+                    return Some(report);
+                }
+                // Asked for nothing: at most so often.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+            }
+        })
+    }
+}

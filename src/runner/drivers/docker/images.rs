@@ -1,0 +1,433 @@
+//! Images: loaded from an archive, found or pulled before a container is made; those that we pulled are removed when
+//! no task uses them.
+//!
+//! Source: Docker Engine API, `/images/create`: a stream of JSON objects, one per line.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Deserialize;
+use tokio::sync::mpsc;
+use tokio::task::AbortHandle;
+use tokio::time::Instant;
+
+use super::auth;
+use super::config::{Auth, Config};
+use super::engine::{DockerEngine, EngineError, Image, LATE, encoded};
+use super::settings::Settings;
+use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
+use crate::runner::drivers::{DriverError, EventSink};
+use crate::telemetry::lock;
+
+/// A line of progress is not longer; what an engine says of one layer takes some hundred bytes.
+const LONGEST_LINE: usize = 64 << 10;
+/// How often the progress of a pull becomes an event.
+const TELL_EVERY: Duration = Duration::from_secs(30);
+/// Of layers that one image may have, for counting them.
+const MOST_LAYERS: usize = 1_000;
+const HUB: &str = "docker.io";
+
+/// What an image is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reference {
+    /// With its registry.
+    pub name: String,
+    /// Or digest.
+    pub tag: String,
+    pub registry: String,
+}
+
+impl Reference {
+    pub fn parse(image: &str) -> Reference {
+        let last = image.rfind('/').map_or(0, |at| at + 1);
+        let (name, tag) = match (image.find('@'), image[last..].rfind(':')) {
+            (Some(at), _) => (&image[..at], &image[at + 1..]),
+            (None, Some(at)) => (&image[..last + at], &image[last + at + 1..]),
+            (None, None) => (image, "latest"),
+        };
+        let first = name.split_once('/').map(|(first, _)| first);
+        let registry = first.filter(|first| first.contains(['.', ':']) || *first == "localhost").unwrap_or(HUB);
+        Reference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() }
+    }
+    /// As an engine is asked for it.
+    pub fn whole(&self) -> String {
+        let separator = if self.tag.contains(':') { '@' } else { ':' };
+        format!("{}{separator}{}", self.name, self.tag)
+    }
+    /// Nomad's rule: what is called so may be another one each time.
+    fn is_latest(&self) -> bool {
+        self.tag == "latest"
+    }
+}
+
+#[derive(Default)]
+pub struct Images {
+    /// By their IDs: those that we pulled.
+    pulled: Mutex<BTreeMap<String, Pulled>>,
+}
+
+#[derive(Default)]
+struct Pulled {
+    name: String,
+    /// The attempts that use it, by their run directories.
+    users: BTreeSet<PathBuf>,
+    removal: Option<Removal>,
+}
+
+/// Waits to remove an image, unless a task uses it before.
+struct Removal(AbortHandle);
+
+impl Drop for Removal {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// What a start needs of its image.
+#[derive(Debug, Clone)]
+pub struct Found {
+    pub image: Image,
+    /// By us, just now or for another task.
+    pub is_pulled: bool,
+}
+
+impl Images {
+    /// Makes sure that the image of a task is there. `local`: its directory, for an archive.
+    pub async fn ensure(
+        &self,
+        engine: &DockerEngine,
+        settings: &Settings,
+        (config, local): (&Config, &Path),
+        events: &EventSink,
+    ) -> Result<Found, DriverError> {
+        let reference = Reference::parse(&config.image);
+        let name = reference.whole();
+        let found = |image: Image| Found { is_pulled: lock(&self.pulled).contains_key(&image.id), image };
+        if let Some(archive) = &config.load {
+            load(engine, local, archive).await?;
+            let image =
+                engine.image(&name).await.map_err(|e| e.of_start(&format!("find the image {name} in {archive}")))?;
+            return Ok(found(image));
+        }
+        let here = engine.image(&name).await;
+        match &here {
+            Ok(image) if !config.force_pull && !reference.is_latest() => return Ok(found(image.clone())),
+            Err(error) if !error.is_not_found() => {
+                return Err(error.clone().of_start(&format!("look for the image {name}")));
+            }
+            Ok(_) | Err(_) => {}
+        }
+        let pull = pull(engine, settings, (config, &reference), events);
+        let pulled = tokio::time::timeout(config.pull_timeout, pull).await;
+        let late = |_| Err(failed(format!("cannot pull {name}: not done within {:?}", config.pull_timeout), true));
+        match (pulled.unwrap_or_else(late), here) {
+            (Ok(()), before) => {
+                let image = engine.image(&name).await.map_err(|e| e.of_start(&format!("find the image {name}")))?;
+                // What was here before somebody else may have put there.
+                let is_new = before.is_err();
+                if is_new {
+                    let pulled = Pulled { name, ..Pulled::default() };
+                    lock(&self.pulled).entry(image.id.clone()).or_insert(pulled);
+                }
+                Ok(found(image))
+            }
+            // Built here, perhaps: no registry has it.
+            (Err(error), Ok(image)) if !config.force_pull => {
+                events.say(&format!("{error}; the image that is here is used"));
+                Ok(found(image))
+            }
+            (Err(error), _) => Err(error),
+        }
+    }
+
+    /// From now on this attempt uses it. `is_pulled`: by an agent before this one.
+    pub fn hold(&self, image: &str, name: &str, run_dir: &Path, is_pulled: bool) {
+        let mut all = lock(&self.pulled);
+        if is_pulled {
+            all.entry(image.to_owned()).or_default();
+        }
+        if let Some(pulled) = all.get_mut(image) {
+            pulled.users.insert(run_dir.to_owned());
+            pulled.removal = None;
+            if pulled.name.is_empty() {
+                name.clone_into(&mut pulled.name);
+            }
+        }
+    }
+
+    /// It does not any more. One that nobody uses is removed after the delay.
+    pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &Settings, run_dir: &Path) {
+        let mut all = lock(&self.pulled);
+        for (id, pulled) in all.iter_mut().filter(|(_, pulled)| pulled.users.contains(run_dir)) {
+            pulled.users.remove(run_dir);
+            if pulled.users.is_empty() && settings.gc_image {
+                let (images, engine, id) = (Arc::downgrade(self), Arc::clone(engine), id.clone());
+                let delay = settings.gc_image_delay;
+                let removing = async move {
+                    tokio::time::sleep(delay).await;
+                    let Some(images) = images.upgrade() else { return };
+                    images.remove(&engine, &id).await;
+                };
+                pulled.removal = Some(Removal(tokio::spawn(removing).abort_handle()));
+            }
+        }
+    }
+
+    async fn remove(&self, engine: &DockerEngine, id: &str) {
+        let name = match lock(&self.pulled).get_mut(id) {
+            Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
+            Some(_) | None => return,
+        };
+        // By its name: the image goes with its last one.
+        match engine.remove_image(if name.is_empty() { id } else { &name }).await {
+            Ok(()) => tracing::info!(image = name, id, "unused image removed"),
+            Err(error) if error.is_not_found() || error.is_conflict() => {
+                tracing::debug!(image = name, id, %error, "unused image kept");
+            }
+            Err(error) => tracing::warn!(image = name, id, %error, "failed to remove an unused image"),
+        }
+        let mut all = lock(&self.pulled);
+        if all.get(id).is_some_and(|pulled| pulled.users.is_empty()) {
+            all.remove(id);
+        }
+    }
+}
+
+fn failed(message: String, recoverable: bool) -> DriverError {
+    DriverError::Start { message, recoverable }
+}
+
+/// Credentials for a registry: the task's own, else the file's.
+fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
+    if let Some(auth) = config.auth.clone().filter(|auth| !auth.username.is_empty() || !auth.password.is_empty()) {
+        return Ok(Some(auth));
+    }
+    settings.auth_config.as_ref().map_or(Ok(None), |path| auth::of_file(path, registry))
+}
+
+async fn pull(
+    engine: &DockerEngine,
+    settings: &Settings,
+    (config, reference): (&Config, &Reference),
+    events: &EventSink,
+) -> Result<(), DriverError> {
+    let name = reference.whole();
+    let auth = match credentials(settings, config, &reference.registry) {
+        Ok(auth) => auth,
+        Err(why) if config.auth_soft_fail => {
+            events.say(&format!("pulling without credentials: {why}"));
+            None
+        }
+        Err(why) => return Err(failed(why, false)),
+    };
+    events.say(&format!("pulling the image {name}"));
+    let began = Instant::now();
+    let target = format!("/images/create?fromImage={}&tag={}", encoded(&reference.name), encoded(&reference.tag));
+    let header = auth.map(|auth| auth::header(&auth, &reference.registry));
+    let headers: Vec<_> = header.iter().map(|value| ("x-registry-auth", value.as_str())).collect();
+    let doing = format!("pull {name}");
+    let empty = Payload::Whole(Bytes::new());
+    let answer = engine.open(Verb::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
+    let answer = answer.map_err(|e| e.of_start(&doing))?;
+    let mut progress = Progress::default();
+    follow(answer, settings.pull_activity_timeout, &mut progress, |told| {
+        events.say(&format!("pulling {name}: {told}"))
+    })
+    .await
+    .map_err(|e| e.of_start(&doing))?;
+    let digest = progress.digest.map_or_else(String::new, |digest| format!(" ({digest})"));
+    events.say(&format!("pulled {name}{digest} in {:.1} s", began.elapsed().as_secs_f64()));
+    Ok(())
+}
+
+/// Sends an archive of images to the engine.
+async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), DriverError> {
+    let path = inside(local, archive).map_err(|why| failed(format!("cannot load {archive}: {why}"), false))?;
+    let (sender, pieces) = mpsc::channel(4);
+    let reading = tokio::task::spawn_blocking(move || read_pieces(&path, &sender));
+    let answer = engine.open(
+        Verb::Post,
+        "/images/load?quiet=1",
+        &[("content-type", "application/x-tar")],
+        Payload::Piped(pieces),
+        LATE,
+    );
+    let doing = format!("load {archive}");
+    // Ends: with its patience.
+    let answer = answer.await;
+    // Ends: its channel is closed by now, whatever came of it.
+    let read = reading.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
+    read.map_err(|e| failed(format!("cannot load {archive}: {e}"), false))?;
+    let answer = answer.map_err(|e| e.of_start(&doing))?;
+    follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
+}
+
+/// What a name below a directory names, if nothing of it leads out of there.
+fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
+    let top = directory.canonicalize().map_err(|e| e.to_string())?;
+    let path = top.join(name.trim_start_matches('/')).canonicalize().map_err(|e| e.to_string())?;
+    if path.starts_with(&top) { Ok(path) } else { Err("it leads out of the task's local directory".to_owned()) }
+}
+
+/// Blocks. Errors: those of open(2) and read(2).
+fn read_pieces(path: &Path, into: &mpsc::Sender<std::io::Result<Bytes>>) -> std::io::Result<()> {
+    use std::io::Read;
+    let mut file = std::fs::File::open(path)?;
+    loop {
+        let mut piece = vec![0; 256 << 10];
+        let read = file.read(&mut piece)?;
+        piece.truncate(read);
+        // Closed: the engine takes no more of it.
+        if read == 0 || into.blocking_send(Ok(piece.into())).is_err() {
+            return Ok(());
+        }
+    }
+}
+
+/// One line of a stream.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+struct Line {
+    status: Option<String>,
+    id: Option<String>,
+    error: Option<String>,
+}
+
+#[derive(Debug, Default)]
+struct Progress {
+    /// Layers that are known, and those that are done.
+    layers: BTreeSet<String>,
+    done: BTreeSet<String>,
+    digest: Option<String>,
+}
+
+impl Progress {
+    /// Errors: what the engine says of the failure.
+    fn take(&mut self, line: &[u8]) -> Result<(), EngineError> {
+        let line = line.trim_ascii();
+        if line.is_empty() {
+            return Ok(());
+        }
+        let line: Line = serde_json::from_slice(line).map_err(|e| EngineError::Garbage(e.to_string()))?;
+        if let Some(message) = line.error {
+            // The request was fine, and the registry answers no: to try again may help unless it is asked for what is
+            // not there.
+            let is_final = ["not found", "denied", "unauthorized", "manifest unknown", "invalid reference"];
+            let status = if is_final.iter().any(|word| message.contains(word)) { 404 } else { 500 };
+            return Err(EngineError::Refused { status, message: message.chars().take(2_000).collect() });
+        }
+        let status = line.status.unwrap_or_default();
+        if let Some(digest) = status.strip_prefix("Digest: ").filter(|digest| digest.len() < 200) {
+            self.digest = Some(digest.to_owned());
+        }
+        if let Some(id) = line.id.filter(|id| id.len() < 100 && self.layers.len() < MOST_LAYERS) {
+            if status == "Pulling fs layer" {
+                self.layers.insert(id.clone());
+            }
+            if matches!(status.as_str(), "Pull complete" | "Already exists") {
+                self.layers.insert(id.clone());
+                self.done.insert(id);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Reads a stream of lines to its end. Errors: the engine says one, or nothing for so long.
+async fn follow(
+    mut answer: HttpAnswer,
+    patience: Duration,
+    progress: &mut Progress,
+    tell: impl Fn(String),
+) -> Result<(), EngineError> {
+    let (mut line, mut told) = (Vec::new(), Instant::now());
+    loop {
+        let late = |_| EngineError::Unreachable(format!("no progress for {} s", patience.as_secs()));
+        let Some(piece) = tokio::time::timeout(patience, answer.piece()).await.map_err(late)?? else {
+            return progress.take(&line);
+        };
+        for part in piece.split_inclusive(|byte| *byte == b'\n') {
+            if line.len() + part.len() > LONGEST_LINE {
+                return Err(EngineError::Garbage("a line without end".to_owned()));
+            }
+            line.extend_from_slice(part);
+            if part.ends_with(b"\n") {
+                progress.take(&line)?;
+                line.clear();
+            }
+        }
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            tell(format!("{} of {} layers", progress.done.len(), progress.layers.len()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn an_image_has_a_name_a_tag_and_a_registry() {
+        for (image, name, tag, registry, whole) in [
+            ("redis", "redis", "latest", "docker.io", "redis:latest"),
+            ("redis:7", "redis", "7", "docker.io", "redis:7"),
+            ("library/redis:7", "library/redis", "7", "docker.io", "library/redis:7"),
+            ("localhost/a", "localhost/a", "latest", "localhost", "localhost/a:latest"),
+            ("r.example:5000/a/b", "r.example:5000/a/b", "latest", "r.example:5000", "r.example:5000/a/b:latest"),
+            ("r.example:5000/a/b:1.2", "r.example:5000/a/b", "1.2", "r.example:5000", "r.example:5000/a/b:1.2"),
+            ("redis@sha256:0f", "redis", "sha256:0f", "docker.io", "redis@sha256:0f"),
+        ] {
+            let found = Reference::parse(image);
+            let expected = Reference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() };
+            assert_eq!((found.whole().as_str(), &found), (whole, &expected));
+        }
+    }
+
+    #[test]
+    fn a_pull_counts_layers_and_ends_with_what_the_engine_says() {
+        let mut progress = Progress::default();
+        for line in [
+            r#"{"status":"Pulling from library/redis","id":"7"}"#,
+            r#"{"status":"Pulling fs layer","progressDetail":{},"id":"a1"}"#,
+            r#"{"status":"Downloading","progressDetail":{"current":5,"total":9},"id":"a1"}"#,
+            r#"{"status":"Pull complete","id":"a1"}"#,
+            r#"{"status":"Already exists","id":"b2"}"#,
+            r#"{"status":"Digest: sha256:0f"}"#,
+            "",
+        ] {
+            progress.take(line.as_bytes()).unwrap();
+        }
+        assert_eq!((progress.done.len(), progress.layers.len(), progress.digest.as_deref()), (2, 2, Some("sha256:0f")));
+        let refused =
+            progress.take(br#"{"errorDetail":{"message":"x"},"error":"manifest for a:1 not found"}"#).unwrap_err();
+        assert!(refused.is_not_found() && refused.to_string() == "manifest for a:1 not found");
+        assert!(matches!(progress.take(b"<html>"), Err(EngineError::Garbage(_))));
+    }
+
+    #[test]
+    fn an_archive_lies_in_the_tasks_own_directory() {
+        let dir = tempfile::tempdir().unwrap();
+        let local = dir.path().join("local");
+        std::fs::create_dir(&local).unwrap();
+        std::fs::write(local.join("a.tar"), "x").unwrap();
+        std::fs::write(dir.path().join("b.tar"), "x").unwrap();
+        std::os::unix::fs::symlink("../b.tar", local.join("c.tar")).unwrap();
+        assert!(inside(&local, "a.tar").is_ok() && inside(&local, "/a.tar").is_ok());
+        for out in ["../b.tar", "c.tar"] {
+            assert!(inside(&local, out).unwrap_err().contains("leads out"), "{out}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_reference_and_no_line_panics(text in ".{0,60}", line in proptest::collection::vec(any::<u8>(), 0..200)) {
+            let _ = Reference::parse(&text).whole();
+            let _ = Progress::default().take(&line);
+        }
+    }
+}

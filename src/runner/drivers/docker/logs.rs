@@ -1,0 +1,341 @@
+//! Follows a container's log over the engine's API and writes it into the task's rotated files.
+//!
+//! The engine keeps the log, so that nothing is lost while the agent is gone: where it left off is noted with each
+//! piece that was written ([`Position`]), and the next agent goes on there. A message that was half written when the
+//! agent was killed is written again.
+
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::watch;
+
+use super::engine::{DockerEngine, EngineError, LATE, encoded};
+use super::stream::{Decoder, LogPiece, LogStream};
+use crate::host::http::exchange::{Payload, Verb};
+use crate::model::task::LostOutput;
+use crate::supervisor::orders::LogOrders;
+use crate::supervisor::rotate::Rotator;
+
+const FILE: &str = "logs.position";
+/// Two streams are written by two threads of the engine: one may be a little behind the other.
+const OVERLAP_NANOS: u64 = 2_000_000_000;
+/// Before the engine is asked again for a log that broke off.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
+/// So long a log may bring nothing once its container has ended.
+const QUIET: Duration = Duration::from_secs(2);
+/// And the rest of it may take so long.
+pub const REST: Duration = Duration::from_secs(30);
+
+/// How far one stream was written: all messages before `at`, and `count` of those of that moment.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Mark {
+    at: u64,
+    count: u64,
+}
+
+/// How far both were, and what the disk did not take. In the order of [`LogStream`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Position {
+    marks: [Mark; 2],
+    lost: [u64; 2],
+}
+
+impl Position {
+    const LEN: usize = 48;
+
+    fn bytes(self) -> [u8; Position::LEN] {
+        let [out, err] = self.marks;
+        let all = [out.at, out.count, err.at, err.count, self.lost[0], self.lost[1]];
+        let mut bytes = [0; Position::LEN];
+        bytes.chunks_exact_mut(8).zip(all).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
+        bytes
+    }
+    fn parse(bytes: &[u8]) -> Option<Position> {
+        let mut values = bytes.chunks_exact(8).map(|value| u64::from_le_bytes(value.try_into().unwrap_or_default()));
+        let mut next = || values.next();
+        let mut mark = || Some(Mark { at: next()?, count: next()? });
+        let marks = [mark()?, mark()?];
+        Some(Position { marks, lost: [next()?, next()?] })
+    }
+}
+
+/// Writes messages, each once. Blocks for as long as a disk does.
+#[derive(Debug)]
+pub struct Writer {
+    streams: [Rotator; 2],
+    position: Position,
+    /// What an agent before this one lost.
+    lost_before: [u64; 2],
+    file: Option<File>,
+    decoder: Decoder,
+    is_terminal: bool,
+    /// Of the messages of its mark's moment, how many have come again since the log was asked for.
+    again: [u64; 2],
+    /// What comes is new, whatever its time: a clock may be set back.
+    caught_up: [bool; 2],
+    /// Where the message goes that has begun; `None`: it was written before.
+    into: Option<usize>,
+    began: Mark,
+}
+
+impl Writer {
+    pub fn open(orders: &LogOrders, run_dir: &Path, is_terminal: bool) -> Writer {
+        let open =
+            |stream| Rotator::open(&orders.directory, &orders.task, stream, orders.max_files, orders.max_file_bytes);
+        let file =
+            File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
+        let file =
+            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "log position not kept")).ok();
+        let mut bytes = [0; Position::LEN];
+        let known = file.as_ref().and_then(|file| file.read_exact_at(&mut bytes, 0).ok());
+        let position = known.and_then(|()| Position::parse(&bytes)).unwrap_or_default();
+        Writer {
+            streams: [open("stdout"), open("stderr")],
+            position,
+            lost_before: position.lost,
+            file,
+            decoder: Decoder::new(is_terminal),
+            is_terminal,
+            again: [0; 2],
+            caught_up: [false; 2],
+            into: None,
+            began: Mark::default(),
+        }
+    }
+
+    /// The log is asked for once more: from when on, in nanoseconds.
+    fn begin(&mut self) -> u64 {
+        (self.decoder, self.again, self.into) = (Decoder::new(self.is_terminal), [0; 2], None);
+        self.caught_up = [false; 2];
+        let [out, err] = self.position.marks;
+        out.at.max(err.at).saturating_sub(OVERLAP_NANOS)
+    }
+
+    /// Errors: the engine sends what is no log.
+    fn take(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
+        let Writer { streams, position, decoder, again, caught_up, into, began, .. } = self;
+        let taken = decoder.take(bytes, |piece| match piece {
+            LogPiece::Begin(stream, at) => {
+                let index = usize::from(stream == LogStream::Stderr);
+                let mark = &position.marks[index];
+                let is_known = at.0 < mark.at || (at.0 == mark.at && again[index] < mark.count);
+                let is_known = is_known && !caught_up[index];
+                caught_up[index] = !is_known;
+                if at.0 == mark.at {
+                    again[index] += 1;
+                }
+                let count = if at.0 == mark.at { mark.count + 1 } else { 1 };
+                (*into, *began) = ((!is_known).then_some(index), Mark { at: at.0, count });
+            }
+            LogPiece::Text(text) => {
+                if let Some(index) = *into {
+                    streams[index].write(text);
+                }
+            }
+            LogPiece::End => {
+                if let Some(index) = into.take() {
+                    if began.at != position.marks[index].at {
+                        again[index] = 1;
+                    }
+                    position.marks[index] = *began;
+                }
+            }
+        });
+        for (lost, (before, stream)) in position.lost.iter_mut().zip(self.lost_before.iter().zip(streams.iter())) {
+            *lost = before.saturating_add(stream.lost_bytes());
+        }
+        if let Some(file) = &self.file {
+            // A disk that does not take it costs lines that come twice.
+            let _ = file.write_all_at(&position.bytes(), 0);
+        }
+        taken.map_err(|e| EngineError::Garbage(e.to_string()))
+    }
+
+    pub fn lost(&self) -> LostOutput {
+        let [stdout_bytes, stderr_bytes] = self.position.lost;
+        LostOutput { stdout_bytes, stderr_bytes }
+    }
+    pub fn problem(&self) -> Option<String> {
+        self.streams.iter().find_map(|stream| stream.first_error().map(|why| format!("its output: {why}")))
+    }
+}
+
+/// Opens a writer where that disturbs nobody.
+pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: bool) -> io::Result<Writer> {
+    tokio::task::spawn_blocking(move || Writer::open(&orders, &run_dir, is_terminal)).await.map_err(io::Error::other)
+}
+
+/// Writes all that a container says until it has `ended`, and the rest of that. Gives the writer, if it is still
+/// there, and what went wrong.
+pub async fn follow(
+    engine: Arc<DockerEngine>,
+    id: &str,
+    mut writer: Writer,
+    mut ended: watch::Receiver<bool>,
+) -> (Option<Writer>, Option<String>) {
+    let (mut pause, most) = PAUSES;
+    loop {
+        let is_rest = *ended.borrow();
+        let (back, read) = read(&engine, id, writer, is_rest, &mut ended).await;
+        let Some(back) = back else { return (None, Some("its logs: an internal error".to_owned())) };
+        writer = back;
+        match read {
+            // After its end it was read to its own.
+            Ok(()) if is_rest => return (Some(writer), None),
+            // The engine does not keep it, or does not have it any more.
+            Err(EngineError::Refused { message, .. }) => return (Some(writer), Some(format!("its logs: {message}"))),
+            Err(error) if is_rest => return (Some(writer), Some(format!("its last output: {error}"))),
+            Ok(()) => pause = PAUSES.0,
+            Err(error) => {
+                tracing::debug!(container = id, %error, "a log broke off");
+                pause = (pause * 2).min(most);
+            }
+        }
+        // Ends: with the pause, or with the container.
+        let _ = tokio::time::timeout(pause, ended.wait_for(|ended| *ended)).await;
+    }
+}
+
+/// Reads once, to its end. `is_rest`: what is there, and no more.
+async fn read(
+    engine: &DockerEngine,
+    id: &str,
+    mut writer: Writer,
+    is_rest: bool,
+    ended: &mut watch::Receiver<bool>,
+) -> (Option<Writer>, Result<(), EngineError>) {
+    let since = writer.begin();
+    let since = format!("{}.{:09}", since / 1_000_000_000, since % 1_000_000_000);
+    let target = format!(
+        "/containers/{}/logs?follow={}&stdout=true&stderr=true&timestamps=true&since={since}",
+        encoded(id),
+        !is_rest
+    );
+    let opened = engine.open(Verb::Get, &target, &[], Payload::Whole(Bytes::new()), LATE).await;
+    let mut answer = match opened {
+        Ok(answer) => answer,
+        Err(error) => return (Some(writer), Err(error)),
+    };
+    loop {
+        let piece = tokio::select! {
+            biased;
+            piece = answer.piece() => piece.map_err(EngineError::from),
+            // One that follows a container that has ended, and brings nothing more.
+            () = quiet(ended) => return (Some(writer), Ok(())),
+        };
+        match piece {
+            Ok(Some(piece)) => {
+                let taken = tokio::task::spawn_blocking(move || {
+                    let taken = writer.take(&piece);
+                    (writer, taken)
+                });
+                // Ends: with the disk, which holds up nobody else.
+                match taken.await {
+                    Ok((back, Ok(()))) => writer = back,
+                    Ok((back, Err(error))) => return (Some(back), Err(error)),
+                    Err(_) => return (None, Ok(())),
+                }
+            }
+            Ok(None) => return (Some(writer), Ok(())),
+            Err(error) => return (Some(writer), Err(error)),
+        }
+    }
+}
+
+async fn quiet(ended: &mut watch::Receiver<bool>) {
+    // Ends: with the container. Nobody says so any more: then whoever waits for this is gone too.
+    let _ = ended.wait_for(|ended| *ended).await;
+    tokio::time::sleep(QUIET).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(stream: u8, second: u8, text: &str) -> Vec<u8> {
+        let all = format!("2026-11-28T10:26:{second:02}.000000000Z {text}");
+        let length = u32::try_from(all.len()).unwrap().to_be_bytes();
+        [&[stream, 0, 0, 0], &length[..], all.as_bytes()].concat()
+    }
+
+    fn orders(dir: &Path) -> LogOrders {
+        LogOrders { directory: dir.to_owned(), task: "t".to_owned(), max_files: 3, max_file_bytes: 1 << 20 }
+    }
+    fn text(dir: &Path, stream: &str) -> String {
+        std::fs::read_to_string(dir.join(format!("t.{stream}.0"))).unwrap()
+    }
+
+    #[test]
+    fn a_log_that_is_read_again_is_written_once() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let all = [
+            frame(1, 1, "one\n"),
+            // Parts of one message, and two that came at once: all of the same moment.
+            frame(1, 2, "two"),
+            frame(1, 2, "two\n"),
+            frame(2, 2, "err\n"),
+            frame(1, 2, "three\n"),
+            frame(2, 3, "late\n"),
+            frame(1, 4, "four\n"),
+        ];
+        let whole = all.concat();
+        // Killed after each byte, and begun again by another agent.
+        for cut in 0..=whole.len() {
+            std::fs::remove_file(run.path().join(FILE)).ok();
+            for stream in ["stdout", "stderr"] {
+                std::fs::remove_file(dir.path().join(format!("t.{stream}.0"))).ok();
+            }
+            let mut first = Writer::open(&orders(dir.path()), run.path(), false);
+            first.begin();
+            first.take(&whole[..cut]).unwrap();
+            let torn = first.into.is_some();
+            drop(first);
+            let mut second = Writer::open(&orders(dir.path()), run.path(), false);
+            let since = second.begin();
+            assert!(since < crate::model::moment::moment("2026-11-28T10:26:04Z").unwrap().0);
+            second.take(&whole).unwrap();
+            let (out, err) = (text(dir.path(), "stdout"), text(dir.path(), "stderr"));
+            if torn {
+                assert!(out.ends_with("four\n") && err.ends_with("late\n"), "{cut}: {out} {err}");
+            } else {
+                assert_eq!((out.as_str(), err.as_str()), ("one\ntwotwo\nthree\nfour\n", "err\nlate\n"), "{cut}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_costs_no_line() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut writer = Writer::open(&orders(dir.path()), run.path(), false);
+        writer.begin();
+        for second in [7, 3, 3, 9] {
+            writer.take(&frame(1, second, &format!("{second}\n"))).unwrap();
+        }
+        assert_eq!(text(dir.path(), "stdout"), "7\n3\n3\n9\n");
+    }
+
+    #[test]
+    fn a_position_is_read_as_it_was_written_and_garbage_is_none() {
+        let position = Position { marks: [Mark { at: 1, count: 2 }, Mark { at: 3, count: u64::MAX }], lost: [5, 6] };
+        assert_eq!(Position::parse(&position.bytes()), Some(position));
+        assert_eq!(Position::parse(&[0; 47]), None);
+    }
+
+    #[test]
+    fn what_the_disk_does_not_take_is_counted_over_agents() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let nowhere = dir.path().join("none");
+        for lost in [4, 8] {
+            let mut writer = Writer::open(&orders(&nowhere), run.path(), false);
+            writer.begin();
+            writer.take(&frame(1, u8::try_from(lost).unwrap(), "abc\n")).unwrap();
+            assert_eq!(writer.lost().stdout_bytes, lost);
+            assert!(writer.problem().unwrap().contains("the log directory"));
+        }
+    }
+}

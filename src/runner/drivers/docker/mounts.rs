@@ -1,0 +1,252 @@
+//! What a container sees of the host: the directories that every task has, and what its job mounts beside them.
+//!
+//! A relative path of the host is one of the task's directory. Without `docker.volumes_enabled` nothing outside of
+//! the alloc's directory can be mounted, whatever links a task has planted in there: a path is resolved before the
+//! engine gets it.
+
+use std::path::{Component, Path, PathBuf};
+
+use serde_json::{Map, Value, json};
+
+use super::config::{Config, Mount, MountKind, Volume};
+use crate::runner::drivers::{DriverError, GivenDevices, SeenDirs};
+use crate::runner::kept::datadir::TaskDirs;
+
+/// Where a container has its directories: Nomad's places.
+pub fn seen() -> SeenDirs {
+    SeenDirs { shared: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
+}
+
+const SETTING: &str = "set docker.volumes_enabled of the agent to allow it";
+
+/// `Binds` and `Mounts` of a container.
+#[derive(Debug, Default, PartialEq)]
+pub struct Mounted {
+    pub binds: Vec<String>,
+    pub mounts: Vec<Value>,
+}
+
+fn refused(message: String) -> DriverError {
+    DriverError::Start { message, recoverable: false }
+}
+
+/// Blocks for as long as paths are resolved. Errors: one that may not be mounted.
+pub fn mounted(
+    config: &Config,
+    dirs: &TaskDirs,
+    devices: &GivenDevices,
+    enabled: bool,
+) -> Result<Mounted, DriverError> {
+    let seen = seen();
+    let own = [(&dirs.shared, &seen.shared), (&dirs.local, &seen.local), (&dirs.secrets, &seen.secrets)];
+    let mut all = Mounted::default();
+    for (host, inside) in own {
+        all.binds.push(bind(host, &inside.display().to_string(), None)?);
+    }
+    if let Some(driver) = config.volume_driver.as_ref().filter(|_| !enabled) {
+        return Err(refused(format!("volume_driver {driver:?} is not allowed: {SETTING}")));
+    }
+    for volume in &config.volumes {
+        all.binds.push(volume_bind(volume, config.volume_driver.is_some(), dirs, enabled)?);
+    }
+    for mount in &config.mounts {
+        all.mounts.push(one(mount, dirs, enabled)?);
+    }
+    let of_devices = devices.mounts.iter().map(|mount| {
+        json!({"Type": "bind", "Source": mount.host_path, "Target": mount.task_path, "ReadOnly": mount.read_only})
+    });
+    all.mounts.extend(of_devices);
+    Ok(all)
+}
+
+/// A colon separates the parts of a bind, so that no path may have one.
+fn bind(host: &Path, inside: &str, mode: Option<&str>) -> Result<String, DriverError> {
+    let host = host.to_str().filter(|host| !host.contains(':'));
+    let host = host.ok_or_else(|| refused(format!("the path of a mount at {inside} cannot have a colon")))?;
+    let mode = mode.map_or_else(String::new, |mode| format!(":{mode}"));
+    Ok(format!("{host}:{inside}{mode}"))
+}
+
+fn volume_bind(volume: &Volume, of_driver: bool, dirs: &TaskDirs, enabled: bool) -> Result<String, DriverError> {
+    let mode = volume.mode.as_deref();
+    if of_driver {
+        // A name that the volume's driver understands.
+        return bind(Path::new(&volume.source), &volume.target, mode);
+    }
+    let source = source(&volume.source, dirs, enabled)?;
+    bind(&source, &volume.target, mode)
+}
+
+fn one(mount: &Mount, dirs: &TaskDirs, enabled: bool) -> Result<Value, DriverError> {
+    let mut all = Map::new();
+    let mut put = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));
+    put("Target", json!(mount.target));
+    put("ReadOnly", json!(mount.readonly));
+    match &mount.kind {
+        MountKind::Bind { source: from, propagation } => {
+            put("Type", json!("bind"));
+            put("Source", json!(source(from, dirs, enabled)?));
+            if let Some(propagation) = propagation {
+                put("BindOptions", json!({"Propagation": propagation}));
+            }
+        }
+        MountKind::Volume { source, no_copy, labels, driver, options } => {
+            if !enabled {
+                return Err(refused(format!("the volume {source:?} is not allowed: {SETTING}")));
+            }
+            put("Type", json!("volume"));
+            put("Source", json!(source));
+            let mut of = json!({"NoCopy": no_copy, "Labels": object(labels)});
+            if driver.is_some() || !options.is_empty() {
+                of["DriverConfig"] = json!({"Name": driver.clone().unwrap_or_default(), "Options": object(options)});
+            }
+            put("VolumeOptions", of);
+        }
+        MountKind::Tmpfs { size_bytes, mode } => {
+            put("Type", json!("tmpfs"));
+            put("TmpfsOptions", json!({"SizeBytes": size_bytes.unwrap_or(0), "Mode": mode.unwrap_or(0)}));
+        }
+    }
+    Ok(Value::Object(all))
+}
+
+pub fn object(pairs: &[(String, String)]) -> Value {
+    Value::Object(pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect())
+}
+
+/// The path of the host that a job names. One that is missing is made, as engines do.
+fn source(named: &str, dirs: &TaskDirs, enabled: bool) -> Result<PathBuf, DriverError> {
+    let path = plain(&dirs.task.join(named));
+    let alloc = dirs.task.parent().unwrap_or(&dirs.task);
+    if enabled && !path.starts_with(alloc) {
+        return Ok(path);
+    }
+    let outside = || refused(format!("the host path {named:?} is outside of the alloc directory: {SETTING}"));
+    if !path.starts_with(alloc) {
+        return Err(outside());
+    }
+    let failed = |e: std::io::Error| refused(format!("cannot mount the host path {named:?}: {e}"));
+    let top = alloc.canonicalize().map_err(failed)?;
+    // What of it is there leads where the links in it lead; the rest is made there.
+    let here = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(alloc);
+    let rest = path.strip_prefix(here).unwrap_or(Path::new(""));
+    let resolved = here.canonicalize().map_err(failed)?;
+    // Joined to nothing it would end with a slash, which no file does.
+    let resolved = if rest.as_os_str().is_empty() { resolved } else { resolved.join(rest) };
+    if !resolved.starts_with(&top) && !enabled {
+        return Err(outside());
+    }
+    if !rest.as_os_str().is_empty() {
+        std::fs::create_dir_all(&resolved).map_err(failed)?;
+    }
+    Ok(resolved)
+}
+
+/// Without `.` and `..`, by the text alone.
+fn plain(path: &Path) -> PathBuf {
+    let mut plain = PathBuf::new();
+    for part in path.components() {
+        match part {
+            Component::ParentDir => drop(plain.pop()),
+            Component::CurDir => {}
+            Component::Prefix(_) | Component::RootDir | Component::Normal(_) => plain.push(part),
+        }
+    }
+    plain
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::device::DeviceMount;
+    use std::os::unix::fs::symlink;
+
+    fn dirs(top: &Path) -> TaskDirs {
+        let task = top.join("alloc/a/t");
+        let at = |name: &str| task.join(name);
+        let dirs = TaskDirs {
+            shared: top.join("alloc/a/alloc"),
+            local: at("local"),
+            secrets: at("secrets"),
+            tmp: at("tmp"),
+            logs: top.join("alloc/a/alloc/logs"),
+            run: top.join("run/a/t/0"),
+            task,
+        };
+        for made in [&dirs.shared, &dirs.local, &dirs.secrets] {
+            std::fs::create_dir_all(made).unwrap();
+        }
+        dirs
+    }
+
+    fn volumes(sources: &[&str]) -> Config {
+        let volume = |source: &&str| Volume { source: (*source).to_owned(), target: "/x".to_owned(), mode: None };
+        Config { volumes: sources.iter().map(volume).collect(), ..Config::default() }
+    }
+
+    fn said(config: &Config, dirs: &TaskDirs, enabled: bool) -> Result<Vec<String>, String> {
+        let mounted = mounted(config, dirs, &GivenDevices::default(), enabled).map_err(|e| e.to_string())?;
+        Ok(mounted.binds[3..].to_vec())
+    }
+
+    #[test]
+    fn every_container_has_nomads_directories_and_the_mounts_of_its_devices() {
+        let top = tempfile::tempdir().unwrap();
+        let dirs = dirs(top.path());
+        let of = DeviceMount { task_path: "/usr/lib/x".into(), host_path: "/opt/x".into(), read_only: true };
+        let devices = GivenDevices { nodes: Vec::new(), mounts: vec![of] };
+        let found = mounted(&Config::default(), &dirs, &devices, false).unwrap();
+        let at = |path: &Path| path.display().to_string();
+        let binds = [
+            format!("{}:/alloc", at(&dirs.shared)),
+            format!("{}:/local", at(&dirs.local)),
+            format!("{}:/secrets", at(&dirs.secrets)),
+        ];
+        assert_eq!(found.binds, binds);
+        assert_eq!(
+            found.mounts,
+            [json!({"Type": "bind", "Source": "/opt/x", "Target": "/usr/lib/x", "ReadOnly": true})]
+        );
+    }
+
+    #[test]
+    fn a_relative_path_is_the_tasks_and_is_made_where_it_is_missing() {
+        let top = tempfile::tempdir().unwrap();
+        let dirs = dirs(top.path());
+        let task = dirs.task.canonicalize().unwrap();
+        let found = said(&volumes(&["local/a/b", "./local", "../alloc/data"]), &dirs, false).unwrap();
+        let shared = dirs.shared.canonicalize().unwrap();
+        let expected = [task.join("local/a/b"), task.join("local"), shared.join("data")];
+        assert_eq!(found, expected.map(|path| format!("{}:/x", path.display())));
+        assert!(task.join("local/a/b").is_dir());
+        std::fs::write(task.join("local/file"), "x").unwrap();
+        let file = said(&volumes(&["local/file"]), &dirs, false).unwrap();
+        assert_eq!(file, [format!("{}:/x", task.join("local/file").display())]);
+    }
+
+    #[test]
+    fn what_is_outside_of_the_alloc_is_mounted_only_where_the_agent_allows_it() {
+        let top = tempfile::tempdir().unwrap();
+        let dirs = dirs(top.path());
+        symlink("/etc", dirs.local.join("planted")).unwrap();
+        for out in ["/etc", "../../../run", "local/planted", "local/planted/ssl", "local/../../../../etc"] {
+            let refused = said(&volumes(&[out]), &dirs, false).unwrap_err();
+            assert!(refused.contains("outside of the alloc directory: set docker.volumes_enabled"), "{out}: {refused}");
+        }
+        assert_eq!(said(&volumes(&["/etc"]), &dirs, true).unwrap(), ["/etc:/x"]);
+        let driver = Config { volume_driver: Some("nfs".to_owned()), ..volumes(&["name"]) };
+        assert!(said(&driver, &dirs, false).unwrap_err().contains("volume_driver \"nfs\" is not allowed"));
+        assert_eq!(said(&driver, &dirs, true).unwrap(), ["name:/x"]);
+        let kind =
+            MountKind::Volume { source: "v".into(), no_copy: false, labels: vec![], driver: None, options: vec![] };
+        let volume = Config { mounts: vec![Mount { target: "/v".into(), readonly: false, kind }], ..Config::default() };
+        assert!(said(&volume, &dirs, false).unwrap_err().contains("the volume \"v\" is not allowed"));
+    }
+
+    #[test]
+    fn a_path_with_a_colon_is_refused_since_it_would_be_another_one() {
+        let top = tempfile::tempdir().unwrap();
+        let dirs = dirs(&top.path().join("a:b"));
+        assert!(said(&Config::default(), &dirs, false).unwrap_err().contains("cannot have a colon"));
+    }
+}

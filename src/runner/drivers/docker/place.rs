@@ -1,0 +1,150 @@
+//! The cgroup of a task whose container an engine makes: ours, above the container's own.
+//!
+//! ```text
+//! cgroupfs   <parent>/<alloc>/<task>/<container>                         made and removed by the driver
+//! systemd    /allostat.slice/allostat-<alloc>_<task>.slice/docker-<container>.scope   made by systemd, stopped by the driver
+//! ```
+//! Cgroups count for what is below them, so that ours still knows the peak, the CPU time and the I/O when the
+//! container's is gone.
+
+use std::io::ErrorKind;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use crate::host::cgroup::{Cgroup, CgroupError};
+use crate::host::hierarchy::{Layout, Version};
+use crate::host::systemd::{Manager, TASK_SLICE};
+use crate::kernel::proc::cgroup;
+use crate::model::id::{AllocId, CgroupPath, TaskName};
+
+/// How long the kernel may take to let go of a cgroup.
+const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Where the engine makes a container's cgroup.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ParentCgroup {
+    pub path: CgroupPath,
+    /// `None`: it is a path.
+    pub slice: Option<String>,
+}
+
+/// Made and removed one at a time: a runtime of containers makes the parents that are missing, and fails where one
+/// goes meanwhile.
+#[derive(Debug, Default)]
+pub struct ParentCgroups(Mutex<()>);
+
+impl ParentCgroup {
+    pub fn below(alloc: &CgroupPath, task: &TaskName) -> ParentCgroup {
+        ParentCgroup { path: alloc.child(task.as_str()), slice: None }
+    }
+    pub fn slice(alloc: &AllocId, task: &TaskName) -> ParentCgroup {
+        let slice = format!("allostat-{}_{}.slice", alloc.as_str().replace('-', ""), escaped(task.as_str()));
+        ParentCgroup { path: CgroupPath::new(format!("/{TASK_SLICE}/{slice}")), slice: Some(slice) }
+    }
+    /// What a handle says of it. `None`: the engine chose the place.
+    pub fn of(path: &CgroupPath) -> ParentCgroup {
+        let slice = path.as_str().strip_prefix(&format!("/{TASK_SLICE}/")).map(str::to_owned);
+        ParentCgroup { path: path.clone(), slice }
+    }
+    /// What the engine says of a container of ours.
+    pub fn of_parent(parent: &str) -> Option<ParentCgroup> {
+        let path = if parent.starts_with('/') { parent.to_owned() } else { format!("/{TASK_SLICE}/{parent}") };
+        let is_plain = path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
+        (is_plain && path.matches('/').count() > 1).then(|| ParentCgroup::of(&CgroupPath::new(path)))
+    }
+    /// As `CgroupParent` of a container. `None`: it has no such name.
+    pub fn as_parent(&self) -> Option<String> {
+        let path = || self.path.relative().to_str().map(|path| format!("/{path}"));
+        self.slice.clone().or_else(path)
+    }
+}
+
+/// Different names stay different. A dash in the name of a slice stands for a slice above it. Source: systemd.slice(5).
+fn escaped(name: &str) -> String {
+    let one = |byte: u8| match byte {
+        b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
+        other => format!("_{other:02x}"),
+    };
+    name.bytes().map(one).collect()
+}
+
+impl ParentCgroups {
+    /// Blocks.
+    pub fn make(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), CgroupError> {
+        let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match parent.slice {
+            // Systemd makes it with the container.
+            Some(_) => Ok(()),
+            None => Cgroup::at(layout, &parent.path).everywhere(layout).create_fresh(),
+        }
+    }
+
+    /// With what is below it, once nothing runs in it. Repeating it does no harm. Blocks. Errors: a sentence.
+    pub fn remove(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), String> {
+        let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(slice) = &parent.slice {
+            return if Cgroup::at(layout, &parent.path).exists() { Manager::System.stop(slice) } else { Ok(()) };
+        }
+        let cgroup = Cgroup::at(layout, &parent.path).everywhere(layout);
+        cgroup.remove(REMOVE_PATIENCE).map_err(|e| crate::telemetry::chain(&e))?;
+        // In hierarchies that the agent does not use the parents are there for containers alone: the alloc's, and
+        // that of all.
+        let others = layout.hierarchies().iter().filter(|hierarchy| {
+            hierarchy.version == Version::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
+        });
+        for hierarchy in others {
+            let task = hierarchy.directory(parent.path.as_str());
+            task.ancestors().skip(1).take(2).filter(|above| *above != hierarchy.mount).all(is_removed);
+        }
+        Ok(())
+    }
+}
+
+/// The kernel refuses where anything is in it.
+fn is_removed(directory: &Path) -> bool {
+    std::fs::remove_dir(directory).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true)
+}
+
+/// The cgroup of a process, where its memory is counted.
+pub fn of_process(proc: &Path, layout: &Layout, pid: u32) -> Option<CgroupPath> {
+    let text = std::fs::read(proc.join(pid.to_string()).join("cgroup")).ok()?;
+    let counted = layout.controller("memory").or_else(|| layout.placements().next())?;
+    let controller = match counted.version {
+        Version::V1 => counted.controllers.first().map(String::as_str),
+        Version::V2 => None,
+    };
+    cgroup::place(&text, controller).filter(|path| *path != "/").map(CgroupPath::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_task_has_a_slice_of_its_own_directly_below_that_of_all() {
+        let alloc = AllocId::from("8d4c3a52-5ef4-4b2e-9c4d-0a1b2c3d4e5f");
+        let parent = ParentCgroup::slice(&alloc, &"web-1.a".into());
+        let slice = "allostat-8d4c3a525ef44b2e9c4d0a1b2c3d4e5f_web_2d1_2ea.slice";
+        assert_eq!(parent.as_parent().as_deref(), Some(slice));
+        assert_eq!(parent.path.as_str(), format!("/allostat.slice/{slice}"));
+        assert_eq!(ParentCgroup::of(&parent.path), parent, "a handle keeps the path alone");
+    }
+
+    #[test]
+    fn below_a_path_the_path_is_the_parent() {
+        let parent = ParentCgroup::below(&CgroupPath::from("/allostat/a"), &"web".into());
+        assert_eq!(parent.as_parent().as_deref(), Some("/allostat/a/web"));
+        assert_eq!(ParentCgroup::of(&parent.path), parent);
+    }
+
+    #[test]
+    fn what_an_engine_says_of_a_parent_is_one_of_ours_or_nothing() {
+        for parent in ["/allostat/a/web", "allostat-a_web.slice"] {
+            assert_eq!(ParentCgroup::of_parent(parent).unwrap().as_parent().as_deref(), Some(parent));
+        }
+        for odd in ["", "/", "/docker", "/a/../../b", "//a", "/a/./b"] {
+            assert_eq!(ParentCgroup::of_parent(odd), None, "{odd}");
+        }
+    }
+}

@@ -1,0 +1,177 @@
+//! Finds a container again after a restart of the agent, by its ID or by its name and labels.
+//!
+//! | the engine says | it |
+//! |---|---|
+//! | nothing | is asked again, for as long as that is so |
+//! | there is none, and the handle was never started | was never started |
+//! | there is none | was removed: ended, outcome unknown |
+//! | another one has its name | the same |
+//! | it was created and never started | is removed: it was never started |
+//! | it runs | runs |
+//! | it has ended | has ended; the rest of its log is written first |
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use tokio::sync::watch;
+
+use super::attempt::{ContainerAttempt, ContainerEnd, end_of, write_logs};
+use super::engine::{Container, label};
+use super::place::ParentCgroup;
+use super::settings::NAME;
+use super::shared::{ContainerRecord, Shared, failed};
+use crate::model::id::AllocId;
+use crate::model::task::TaskHandle;
+use crate::runner::drivers::{DriverError, Left, Recovered};
+use crate::runner::kept::datadir::Place;
+
+pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recovered, DriverError> {
+    let mut kept = ContainerRecord::of(&handle)?;
+    shared.seen(&handle.run_dir);
+    let found = match shared.engine.inspect(kept.reference()).await {
+        Ok(container) => is_own(&container, &handle).then_some(container),
+        Err(error) if error.is_not_found() => None,
+        Err(error) => return Err(shared.noted(error).of_search()),
+    };
+    let Some(container) = found else {
+        if handle.started_at.is_none() && kept.id.is_none() {
+            // Nothing but its cgroup can be there.
+            remove_cgroup(shared, &handle).await?;
+            return Ok(Recovered::NeverStarted);
+        }
+        let end = end_of(shared, &handle, ContainerEnd::Removed, None).await;
+        return Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))));
+    };
+    if container.is_new() && handle.started_at.is_none() {
+        shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).of_search())?;
+        remove_cgroup(shared, &handle).await?;
+        return Ok(Recovered::NeverStarted);
+    }
+    kept.learn(&container);
+    if container.state.running {
+        let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, true);
+        return Ok(Recovered::Attempt(Arc::new(attempt)));
+    }
+    let (_tell, told) = watch::channel(true);
+    let (lost_output, problem) = write_logs(shared, &handle, &kept, told).await;
+    let mut end = end_of(shared, &handle, ContainerEnd::Container(Box::new(container)), None).await;
+    end.lost_output = lost_output;
+    end.problems.extend(problem);
+    let mut handle = handle;
+    handle.started_at = end.started_at;
+    kept.put(&mut handle);
+    Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
+}
+
+/// By its labels: a name may be another container's by now. Where the data directory was moved its last parts are
+/// still the same.
+fn is_own(container: &Container, handle: &TaskHandle) -> bool {
+    const PARTS: usize = 3;
+    let last =
+        |path: &std::path::Path| path.iter().rev().take(PARTS).map(std::ffi::OsStr::to_owned).collect::<Vec<_>>();
+    container.label(label::RUN_DIR).is_some_and(|run_dir| last(run_dir.as_ref()) == last(&handle.run_dir))
+}
+
+async fn remove_cgroup(shared: &Arc<Shared>, handle: &TaskHandle) -> Result<(), DriverError> {
+    let Some(path) = handle.cgroup.clone().filter(|_| shared.no_cgroups.is_none()) else { return Ok(()) };
+    let of = Arc::clone(shared);
+    let removed = shared.places.block(move || of.parents.remove(&of.sampling.layout, &ParentCgroup::of(&path))).await;
+    removed.map_err(failed)?.map_err(failed)
+}
+
+/// The containers of ours, by their run directories. Blocks. Errors: the engine does not answer.
+fn ours(shared: &Arc<Shared>) -> Result<Vec<(PathBuf, super::engine::Listed)>, String> {
+    let all = asked(async { shared.engine.ours().await })?.map_err(|e| shared.noted(e).to_string())?;
+    Ok(all.into_iter().filter_map(|listed| Some((listed.run_dir()?, listed))).collect())
+}
+
+/// Asks from a thread that may block. Errors: there is no runtime for it.
+fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
+    match tokio::runtime::Handle::try_current() {
+        // Ends: every question has a deadline.
+        Ok(runtime) => Ok(runtime.block_on(question)),
+        Err(_) => {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            Ok(runtime.map_err(|e| e.to_string())?.block_on(question))
+        }
+    }
+}
+
+/// What is left of an attempt that no record names.
+pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverError> {
+    if !is_known(shared) {
+        return Ok(None);
+    }
+    let all = ours(shared).map_err(failed)?;
+    let Some((run_dir, listed)) = all.into_iter().find(|(run_dir, _)| *run_dir == place.run_dir) else {
+        return Ok(None);
+    };
+    let lives = listed.lives();
+    let kept = ContainerRecord { id: Some(listed.id), ..ContainerRecord::default() };
+    let mut handle = TaskHandle {
+        driver: NAME.to_owned(),
+        attempt: place.attempt,
+        boot_id: shared.boot_id.clone(),
+        run_dir,
+        cgroup: place.cgroup.clone(),
+        supervisor: None,
+        main: None,
+        started_at: None,
+        driver_state: None,
+    };
+    kept.put(&mut handle);
+    Ok(Some(Left { handle, lives }))
+}
+
+/// The engine has answered once, or its socket is there.
+fn is_known(shared: &Shared) -> bool {
+    crate::telemetry::lock(&shared.info).is_some() || shared.is_there()
+}
+
+/// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those
+/// of other agents are left alone.
+pub async fn sweep(shared: &Arc<Shared>) {
+    let all = match shared.engine.ours().await {
+        Ok(all) => all,
+        Err(error) => return drop(shared.noted(error)),
+    };
+    for listed in all.into_iter().filter(|listed| !listed.lives() && listed.state != "created") {
+        let Some(run_dir) = listed.run_dir().filter(|run_dir| shared.is_of_this_agent(run_dir) && !run_dir.exists())
+        else {
+            continue;
+        };
+        let parent =
+            shared.engine.inspect(&listed.id).await.ok().and_then(|container| container.host_config.cgroup_parent);
+        if let Err(error) = shared.engine.remove(&listed.id, false).await {
+            tracing::warn!(container = listed.id, %error, "leftover container not removed");
+            continue;
+        }
+        tracing::info!(container = listed.id, run_dir = %run_dir.display(), "leftover container removed");
+        let parent = parent.as_deref().and_then(ParentCgroup::of_parent).filter(|_| shared.no_cgroups.is_none());
+        if let Some(parent) = parent.filter(|parent| is_named_after(parent, &run_dir)) {
+            let of = Arc::clone(shared);
+            // What is left of it costs nothing, and is removed with the next start.
+            let _ = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
+        }
+    }
+}
+
+/// An alloc's ID is nobody else's: a cgroup that has it is this task's.
+fn is_named_after(parent: &ParentCgroup, run_dir: &std::path::Path) -> bool {
+    let alloc = run_dir.iter().rev().nth(2).and_then(|name| name.to_str()).filter(|name| !name.is_empty());
+    let path = parent.path.as_str();
+    alloc.is_some_and(|alloc| path.contains(alloc) || path.contains(&alloc.replace('-', "")))
+}
+
+pub fn alive_below(shared: &Arc<Shared>, top: &std::path::Path) -> std::io::Result<Vec<PathBuf>> {
+    // That of one task has its alloc's above it.
+    let alloc = top.parent().and_then(|above| above.file_name()).and_then(|name| name.to_str());
+    if alloc.and_then(AllocId::parse).is_none() {
+        *crate::telemetry::lock(&shared.run_top) = Some(top.to_owned());
+    }
+    if !is_known(shared) {
+        return Ok(Vec::new());
+    }
+    let all = ours(shared).map_err(std::io::Error::other)?;
+    Ok(all.into_iter().map(|(run_dir, _)| run_dir).filter(|run_dir| run_dir.starts_with(top)).collect())
+}

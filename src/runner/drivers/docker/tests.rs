@@ -1,0 +1,253 @@
+//! The driver before an engine that answers as it likes.
+
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
+
+use proptest::prelude::*;
+use serde_json::{Value, json};
+
+use super::fake::{FakeEngine, answer};
+use super::*;
+use crate::model::job::JobKind;
+use crate::model::task::ExitStatus;
+use crate::runner::drivers::Health;
+
+const ID: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
+const INFO: &str = r#"{"ServerVersion":"27.1","OSType":"linux","CgroupDriver":"cgroupfs","Runtimes":{"runc":{}}}"#;
+
+fn task(config: Value) -> Task {
+    let Value::Object(config) = config else { panic!("an object") };
+    Task::new("t", "docker", config, JobKind::Batch)
+}
+
+fn request(dir: &Path, config: Value) -> StartRequest {
+    let request = StartRequest::alone(task(config), dir);
+    for made in [&request.dirs.local, &request.dirs.logs] {
+        std::fs::create_dir_all(made).unwrap();
+    }
+    request
+}
+
+fn container(status: &str, run_dir: &Path) -> String {
+    let state = json!({
+        "Status": status, "Running": status == "running", "Pid": 0, "ExitCode": 3, "OOMKilled": false,
+        "StartedAt": "2026-11-28T10:26:20.4Z", "FinishedAt": "2026-11-28T10:26:21.4Z",
+    });
+    let labels = json!({"io.allostat.run_dir": run_dir});
+    json!({"Id": ID, "Image": "sha256:0f", "State": state, "Config": {"Labels": labels, "StopSignal": "SIGQUIT"}})
+        .to_string()
+}
+
+fn frame(text: &str) -> Vec<u8> {
+    let all = format!("2026-11-28T10:26:20.400000000Z {text}");
+    [&[1, 0, 0, 0], &u32::try_from(all.len()).unwrap().to_be_bytes()[..], all.as_bytes()].concat()
+}
+
+fn log(text: &str) -> Vec<u8> {
+    let body = frame(text);
+    [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
+}
+
+/// From pull to end, each request as the engine's API has it.
+#[tokio::test]
+async fn a_container_is_pulled_created_started_followed_and_removed() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = request(dir.path(), json!({"image": "r.example/app:1", "command": "x", "network_mode": "none"}));
+    let (pulled, inspected) = (AtomicBool::new(false), AtomicUsize::new(0));
+    let run_dir = request.dirs.run.clone();
+    let engine = FakeEngine::start(move |asked, _| {
+        let path = asked.split('?').next().unwrap_or_default();
+        Some(match path {
+            "GET /info" => answer(200, INFO),
+            "GET /images/r.example/app:1/json" if !pulled.load(SeqCst) => answer(404, r#"{"message":"No such image"}"#),
+            "GET /images/r.example/app:1/json" => answer(200, r#"{"Id":"sha256:0f"}"#),
+            "POST /images/create" => {
+                pulled.store(true, SeqCst);
+                answer(200, "{\"status\":\"Pulling fs layer\",\"id\":\"a\"}\r\n{\"status\":\"Digest: sha256:aa\"}\r\n")
+            }
+            "POST /containers/create" => answer(201, &json!({"Id": ID, "Warnings": ["odd"]}).to_string()),
+            _ if path.ends_with("/start") => answer(204, ""),
+            _ if path.ends_with("/wait") => answer(200, r#"{"StatusCode":3}"#),
+            _ if path.ends_with("/logs") => log("hello\n"),
+            _ if path.starts_with("GET /containers/") => {
+                let status = if inspected.fetch_add(1, SeqCst) < 2 { "running" } else { "exited" };
+                answer(200, &container(status, &run_dir))
+            }
+            _ if path.starts_with("DELETE /containers/") => answer(204, ""),
+            other => panic!("{other}"),
+        })
+    });
+    let driver = Docker::new(&engine.context());
+    let said: Arc<Mutex<Vec<String>>> = Arc::default();
+    let heard = Arc::clone(&said);
+    let request = StartRequest { events: EventSink::new(move |text| heard.lock().unwrap().push(text)), ..request };
+    let logs = request.dirs.logs.clone();
+    let handle = driver.prepare(&request).unwrap();
+    let attempt = driver.start(request, handle).await.unwrap();
+    let end = tokio::time::timeout(Duration::from_secs(60), attempt.wait()).await.unwrap();
+    assert_eq!((end.status, end.problems), (ExitStatus::Code(3), Vec::new()));
+    assert_eq!(std::fs::read_to_string(logs.join("t.stdout.0")).unwrap(), "hello\n");
+    attempt.destroy().await.unwrap();
+    let asked: Vec<String> = engine.asked().into_iter().map(|(line, _)| line).collect();
+    let has = |line: &str| assert!(asked.iter().any(|asked| asked == line), "{line}: {asked:#?}");
+    has("POST /images/create?fromImage=r.example%2Fapp&tag=1");
+    has("POST /containers/create?name=t-00000000-0000-4000-8000-000000000000");
+    has(&format!("POST /containers/{ID}/start"));
+    has(&format!("DELETE /containers/{ID}?v=true&force=true"));
+    let said = said.lock().unwrap().join("; ");
+    assert!(said.contains("pulling the image r.example/app:1") && said.contains("(sha256:aa) in "), "{said}");
+    assert!(said.contains("the Docker engine warns: odd"), "{said}");
+}
+
+#[tokio::test]
+async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
+    for (stream, recoverable) in [("manifest for app:1 not found", false), ("i/o timeout", true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let request = request(dir.path(), json!({"image": "app:1", "auth": {"username": "u", "password": "p"}}));
+        let engine = FakeEngine::start(move |asked, _| {
+            Some(match asked.split('?').next().unwrap_or_default() {
+                "GET /info" => answer(200, INFO),
+                "POST /images/create" => answer(200, &json!({"error": stream}).to_string()),
+                _ => answer(404, r#"{"message":"No such image"}"#),
+            })
+        });
+        let driver = Docker::new(&engine.context());
+        let handle = driver.prepare(&request).unwrap();
+        let Err(DriverError::Start { message, recoverable: again }) = driver.start(request, handle).await else {
+            panic!("it did not fail")
+        };
+        assert_eq!((message, again), (format!("cannot pull app:1: {stream}"), recoverable));
+        assert!(engine.asked().iter().all(|(line, _)| !line.contains("/containers/")));
+    }
+}
+
+#[tokio::test]
+async fn what_is_found_again_follows_from_what_the_engine_says() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = request(dir.path(), json!({"image": "app:1"}));
+    let run_dir = request.dirs.run.clone();
+    let recovered = async |inspect: Vec<u8>, was_started: bool| {
+        let engine = FakeEngine::start(move |asked, _| {
+            let path = asked.split('?').next().unwrap_or_default();
+            Some(match path {
+                _ if path.ends_with("/json") => inspect.clone(),
+                _ if path.ends_with("/logs") => log("rest\n"),
+                _ => answer(204, ""),
+            })
+        });
+        let driver = Docker::new(&engine.context());
+        let mut handle = driver.prepare(&request).unwrap();
+        handle.started_at = was_started.then(|| crate::model::units::Timestamp(1));
+        driver.recover(handle, EventSink::default()).await
+    };
+    let ended = async |inspect: Vec<u8>| match recovered(inspect, true).await {
+        Ok(Recovered::Attempt(attempt)) => attempt.wait().await.status,
+        Ok(Recovered::NeverStarted) => panic!("it was started"),
+        Err(error) => panic!("{error}"),
+    };
+    std::fs::create_dir_all(&run_dir).unwrap();
+    assert_eq!(ended(answer(200, &container("exited", &run_dir))).await, ExitStatus::Code(3));
+    assert_eq!(ended(answer(404, "{}")).await, ExitStatus::Unknown("its container was removed".to_owned()));
+    let other = container("running", Path::new("/other/run/a/t/0"));
+    assert_eq!(ended(answer(200, &other)).await, ExitStatus::Unknown("its container was removed".to_owned()));
+    for never in [answer(404, "{}"), answer(200, &container("created", &run_dir))] {
+        assert!(matches!(recovered(never, false).await, Ok(Recovered::NeverStarted)));
+    }
+    // It says nothing of the task: it is asked again.
+    for trouble in [answer(500, r#"{"message":"trouble"}"#), answer(200, "garbage"), Vec::new()] {
+        assert!(matches!(recovered(trouble, true).await, Err(DriverError::Wanting { .. })));
+    }
+}
+
+#[tokio::test]
+async fn an_engine_is_reported_as_it_is_and_each_change_of_it() {
+    let well = Arc::new(AtomicBool::new(true));
+    let is_well = Arc::clone(&well);
+    let engine = FakeEngine::start(move |asked, _| match asked {
+        "GET /info" if is_well.load(SeqCst) => Some(answer(200, INFO)),
+        "GET /info" => Some(answer(500, r#"{"message":"out of order"}"#)),
+        _ => Some(answer(200, r#"{"IPAM":{"Config":[{"Gateway":"172.17.0.1"}]}}"#)),
+    });
+    let driver = Docker::new(&engine.context());
+    let mut reports = driver.fingerprint();
+    let first = reports.next().await.unwrap();
+    assert_eq!(first.health, Health::Healthy);
+    let attribute = |name: &str| first.attributes.get(name).map(String::as_str);
+    assert_eq!((attribute("version"), attribute("bridge_ip")), (Some("27.1"), Some("172.17.0.1")));
+    assert_eq!((attribute("runtimes"), attribute("privileged.enabled")), (Some("runc"), None));
+    well.store(false, SeqCst);
+    driver.shared.suspect.notify_one();
+    let second = reports.next().await.unwrap();
+    assert!(second.health == Health::Unhealthy && second.description.contains("out of order"), "{second:?}");
+    std::fs::remove_file(&engine.socket).unwrap();
+    driver.shared.suspect.notify_one();
+    assert_eq!(reports.next().await.unwrap().health, Health::Undetected);
+}
+
+#[tokio::test]
+async fn a_signal_of_no_job_is_the_image_s_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let request = request(dir.path(), json!({"image": "app:1"}));
+    let run_dir = request.dirs.run.clone();
+    std::fs::create_dir_all(&run_dir).unwrap();
+    let engine = FakeEngine::start(move |asked, _| {
+        let path = asked.split('?').next().unwrap_or_default();
+        match path {
+            _ if path.ends_with("/json") => Some(answer(200, &container("running", &run_dir))),
+            _ if path.ends_with("/kill") => Some(answer(204, "")),
+            _ => None,
+        }
+    });
+    let driver = Docker::new(&engine.context());
+    let handle = driver.prepare(&request).unwrap();
+    let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else { panic!("it runs") };
+    attempt.signal("SIGTERM").await.unwrap();
+    attempt.signal("SIGHUP").await.unwrap();
+    attempt.kill().await.unwrap();
+    let signals: Vec<String> =
+        engine.asked().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
+    assert_eq!(signals, ["SIGQUIT", "SIGHUP", "SIGKILL"]);
+    assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    /// Whatever an engine answers to whatever it is asked: an error or an attempt, in time, and no panic.
+    #[test]
+    fn no_answer_of_an_engine_is_believed_too_much(
+        bodies in proptest::collection::vec(prop_oneof![
+            proptest::collection::vec(any::<u8>(), 0..80),
+            Just(INFO.as_bytes().to_vec()),
+            Just(format!(r#"{{"Id":"{ID}","State":{{"Status":"exited","ExitCode":-7,"Pid":-1}}}}"#).into_bytes()),
+            Just(br#"{"Id":"../../etc","State":{"Running":false,"Pid":99999999999}}"#.to_vec()),
+            Just(br#"{"Id":5}"#.to_vec()),
+            Just(frame("x")),
+        ], 1..12),
+        statuses in proptest::collection::vec(prop_oneof![Just(200u16), Just(204), Just(404), Just(500), 100u16..999], 1..12),
+    ) {
+        let next = AtomicUsize::new(0);
+        let engine = FakeEngine::start(move |_, _| {
+            let at = next.fetch_add(1, SeqCst);
+            let body = &bodies[at % bodies.len()];
+            let head = format!("HTTP/1.1 {} X\r\nContent-Length: {}\r\n\r\n", statuses[at % statuses.len()], body.len());
+            Some([head.as_bytes(), body].concat())
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let dir = tempfile::tempdir().unwrap();
+            let request = request(dir.path(), json!({"image": "app:1"}));
+            let driver = Docker::new(&engine.context());
+            let handle = driver.prepare(&request).unwrap();
+            let all = async {
+                let _ = driver.fingerprint().next().await;
+                let _ = driver.recover(handle.clone(), EventSink::default()).await;
+                if let Ok(attempt) = driver.start(request, handle).await {
+                    let _ = attempt.signal("SIGTERM").await;
+                    let _ = attempt.kill().await;
+                    let _ = attempt.destroy().await;
+                }
+            };
+            tokio::time::timeout(Duration::from_secs(60), all).await.expect("it answers in time");
+        });
+    }
+}

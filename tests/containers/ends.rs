@@ -1,0 +1,69 @@
+//! How containers end: exit codes, the OOM killer, their last reading.
+
+use super::{MIB, alloc_of, job, long, over};
+use crate::common::{Agent, Docker, Sample, is_root, wait_for};
+
+#[test]
+fn ends_are_those_that_docker_inspect_tells_and_peaks_those_of_the_kernel() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let memory = |mib: u64| format!("resources {{ memory = {mib} }}");
+    let dd = "dd if=/dev/zero of=/dev/null bs=100M count=1 2>/dev/null";
+    // Code 42; a main process that the OOM killer takes; a child of one that goes on; a peak.
+    let jobs = [
+        ("code", "exit 42".to_owned(), memory(64)),
+        ("oom", format!("exec {dd}"), memory(32)),
+        ("child", format!("{dd}; exit 0"), memory(32)),
+        ("peak", format!("{dd}; exit 7"), memory(400)),
+    ];
+    for (name, script, more) in &jobs {
+        agent.run(&job(name, "batch", script, more));
+    }
+    let end = |name: &str| {
+        let alloc = wait_for("its end", long(), || over(&agent, name));
+        alloc["tasks"]["main"]["exits"][0].clone()
+    };
+    for (name, outcome, code, oom) in
+        [("code", "error", 42, 0), ("oom", "oom", 137, 1), ("child", "success", 0, 1), ("peak", "error", 7, 0)]
+    {
+        let exit = end(name);
+        assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{name}: {exit}");
+        let kills = exit["oom_kills"].as_u64().unwrap_or(0);
+        assert_eq!(kills.min(1), oom, "{name}: {exit}");
+    }
+    let peak = end("peak")["usage"]["memory_peak_bytes"].as_u64().unwrap();
+    assert!((100 * MIB..130 * MIB).contains(&peak), "{peak}");
+    assert!(end("peak")["usage"]["cpu_usage_ns"].as_u64() > Some(1_000_000));
+    assert_eq!(docker.containers(), Vec::<String>::new());
+    agent.stop();
+}
+
+#[test]
+fn while_it_runs_its_values_are_those_of_its_cgroup() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let script = "dd if=/dev/zero of=/dev/null bs=50M count=1 2>/dev/null; echo ready; sleep 1000";
+    agent.run(&job("live", "service", script, "resources { memory = 200 }"));
+    let alloc = wait_for("the container", long(), || {
+        alloc_of(&agent, "live").filter(|alloc| super::logs(&agent, alloc).contains("ready"))
+    });
+    let id = alloc["id"].as_str().unwrap();
+    let name = format!("main-{id}");
+    let container = docker.inspect(&name, "{{.Id}}");
+    let below = format!("{id}/main/{container}");
+    let file = |controller: &str, file: &str| agent.cgroups.read(controller, &below, file);
+    let peak = || file("memory", "memory.max_usage_in_bytes").or_else(|| file("memory", "memory.peak"));
+    wait_for("its peak to be that of its cgroup", long(), || {
+        let kernels: f64 = peak()?.trim().parse().ok()?;
+        let shown = agent.metrics().one("allostat_task_memory_peak_bytes", &[("alloc_id", id)]).map(Sample::f64)?;
+        (shown == kernels && shown >= 50.0 * 1_048_576.0).then_some(())
+    });
+    agent.stop();
+    assert_eq!(docker.containers(), Vec::<String>::new());
+}

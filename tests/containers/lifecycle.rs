@@ -1,0 +1,81 @@
+//! The life of a container, and what it sees and is limited by.
+
+use serde_json::Value;
+
+use super::{MIB, alloc_of, job, logs, long, over};
+use crate::common::{Agent, Docker, Sample, is_root, wait_for};
+
+#[test]
+fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let script = "busybox env; busybox id; echo shared > /alloc/data/x; echo own > /local/y; busybox ls -d /secrets; \
+                  echo wrong >&2; sleep 1000";
+    let more = "env { GREETING = \"hello ${NOMAD_TASK_NAME}\" }\n user = \"1234\"\n resources { memory = 64 }";
+    agent.run(&job("seen", "service", script, more));
+    let alloc = wait_for("the container to run", long(), || {
+        alloc_of(&agent, "seen").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
+    });
+    let id = alloc["id"].as_str().unwrap().to_owned();
+    let said = wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.contains("/secrets")));
+    for line in ["NOMAD_ALLOC_DIR=/alloc", "NOMAD_TASK_DIR=/local", "NOMAD_SECRETS_DIR=/secrets", "GREETING=hello main"]
+    {
+        assert!(said.lines().any(|found| found == line), "{line}: {said}");
+    }
+    assert!(said.contains("uid=1234 gid=0"), "{said}");
+    // The agent's own environment is none of the image's.
+    assert!(!said.contains("ALLOSTAT_"), "{said}");
+    let own = agent.data_dir().join("alloc").join(&id);
+    assert_eq!(std::fs::read_to_string(own.join("alloc/data/x")).unwrap(), "shared\n");
+    assert_eq!(std::fs::read_to_string(own.join("main/local/y")).unwrap(), "own\n");
+    let err = std::fs::read_to_string(own.join("alloc/logs/main.stderr.0")).unwrap();
+    assert_eq!(err, "wrong\n");
+
+    let name = format!("main-{id}");
+    assert_eq!(
+        docker.inspect(&name, "{{.HostConfig.Memory}} {{.HostConfig.MemorySwap}}"),
+        format!("{} {}", 64 * MIB, 64 * MIB)
+    );
+    let whose = [("alloc_id", id.as_str())];
+    let value = |family: &str| agent.metrics().one(family, &whose).map(Sample::f64);
+    let limit = wait_for("its limit", long(), || value("allostat_task_memory_limit_bytes"));
+    assert_eq!(limit, 67_108_864.0);
+    let used = wait_for("its memory", long(), || value("allostat_task_memory_usage_bytes").filter(|used| *used > 0.0));
+    assert!(used < limit);
+    // It is a managed task, and no second time an observed one.
+    let allocs: Value = agent.json("/v1/allocs");
+    assert_eq!(allocs["allocs"].as_array().unwrap().len(), 1, "{allocs}");
+    let node = agent.cli(&["node"]).ok();
+    assert!(node.contains("driver.docker.version"), "{node}");
+
+    agent.cli(&["stop", &id]).ok();
+    let alloc = wait_for("its end", long(), || over(&agent, "seen"));
+    let exit = &alloc["tasks"]["main"]["last_exit"];
+    // A shell that waits for its child takes no notice of SIGTERM as process 1, so that it is ended by force.
+    assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&"killed".into(), &137.into()), "{alloc}");
+    assert_eq!(docker.containers(), Vec::<String>::new());
+    agent.stop();
+}
+
+#[test]
+fn a_job_that_the_agent_does_not_allow_fails_with_the_name_of_the_setting() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.driver());
+    let volume = job("v", "batch", "exit 0", "").replace("command ", "volumes = [\"/etc:/x\"]\n command ");
+    let file = agent.scratch().join("v.hcl");
+    std::fs::write(&file, &volume).unwrap();
+    let checked = agent.cli(&["check", file.to_str().unwrap()]);
+    assert_eq!(checked.code, Some(0), "{checked:?}");
+    agent.run(&volume);
+    let alloc = wait_for("its end", long(), || over(&agent, "v"));
+    let events = alloc.to_string();
+    assert!(events.contains("outside of the alloc directory: set docker.volumes_enabled"), "{events}");
+    assert_eq!(docker.containers(), Vec::<String>::new());
+    agent.stop();
+}
