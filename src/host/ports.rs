@@ -44,7 +44,7 @@ pub fn user_of(roots: &Roots, at: SocketAddr) -> Option<String> {
         let Ok(descriptors) = std::fs::read_dir(process.path().join("fd")) else { continue };
         let is_it = |link: std::path::PathBuf| wanted.iter().any(|socket| link.as_os_str() == socket.as_str());
         if descriptors.flatten().take(DESCRIPTORS).any(|one| std::fs::read_link(one.path()).is_ok_and(is_it)) {
-            let name = roots.read_proc(&format!("{pid}/comm")).unwrap_or_default();
+            let name = roots.read_proc(format!("{pid}/comm")).unwrap_or_default();
             let name = String::from_utf8_lossy(&name).trim().escape_debug().to_string();
             return Some(format!("{name} (PID {pid})"));
         }
