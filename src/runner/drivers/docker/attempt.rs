@@ -118,8 +118,8 @@ impl ContainerAttempt {
         }
         let id = self.kept.reference();
         let asked = tokio::time::timeout(call::KILL / 2, self.shared.engine.kill(id, "SIGKILL")).await;
-        let late = |_| EngineError::Unreachable("no answer in time".to_owned());
-        let error = match asked.map_err(late).flatten() {
+        let late = || Err(EngineError::Unreachable("no answer in time".to_owned()));
+        let error = match asked.unwrap_or_else(|_| late()) {
             Ok(()) => return Ok(()),
             // It has ended meanwhile, or was removed.
             Err(EngineError::Refused { status: 404 | 409, message }) if !message.contains("paused") => return Ok(()),
@@ -239,7 +239,7 @@ async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<
     let of = Arc::clone(shared);
     let read = shared.places.block(move || {
         let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
-        is_there.then(|| read_final(&of.sampling.layout, &path)).unwrap_or_default()
+        if is_there { read_final(&of.sampling.layout, &path) } else { Default::default() }
     });
     // Ends: with the read of some files, in one of few places.
     read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
