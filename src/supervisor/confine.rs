@@ -103,7 +103,7 @@ impl Steps {
         all.directory(Path::new("/tmp"))?;
         all.steps.push(RootStep::Mode { path: c"/tmp".to_owned(), mode: 0o1777 });
         for mount in &orders.mounts {
-            all.bind(mount)?;
+            all.bind(&orders.root, mount)?;
         }
         all.kernel(orders)?;
         all.devices(orders)?;
@@ -136,12 +136,21 @@ impl Steps {
     }
 
     /// Left out where the host has no such thing.
-    fn bind(&mut self, mount: &Mount) -> Result<(), How> {
+    fn bind(&mut self, root: &Path, mount: &Mount) -> Result<(), How> {
+        let failed = |e: &io::Error| refused("cannot mount ", &mount.host, e);
+        // What the agent made for the task is followed through no link.
+        if mount.needed && std::fs::symlink_metadata(&mount.host).map_err(|e| failed(&e))?.is_symlink() {
+            return Err(failed(&io::Error::other("it is a symbolic link")));
+        }
+        // It comes with the root.
+        if !mount.read_only && mount.inside.strip_prefix("/").is_ok_and(|inside| root.join(inside) == mount.host) {
+            return Ok(());
+        }
         let found = std::fs::canonicalize(&mount.host).and_then(|host| Ok((std::fs::metadata(&host)?.is_dir(), host)));
         let (is_directory, host) = match found {
             Ok(found) => found,
             Err(e) if e.kind() == io::ErrorKind::NotFound && !mount.needed => return Ok(()),
-            Err(e) => return Err(refused("cannot mount ", &mount.host, &e)),
+            Err(e) => return Err(failed(&e)),
         };
         self.place(is_directory, &mount.inside)?;
         let (source, path) = (outside(&host)?, inside(&mount.inside)?);
@@ -273,5 +282,22 @@ mod tests {
             panic!("it goes on")
         };
         assert!(message.starts_with("cannot mount /no/such: No such file") && !recoverable, "{message}");
+    }
+
+    #[test]
+    fn what_lies_in_the_root_is_not_mounted_again_and_a_link_is_not_followed() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = |name: &str| Mount {
+            host: dir.path().join(name),
+            inside: Path::new("/").join(name),
+            read_only: false,
+            needed: true,
+        };
+        std::fs::create_dir(dir.path().join("local")).unwrap();
+        std::os::unix::fs::symlink("/etc", dir.path().join("secrets")).unwrap();
+        let with = |mount: Mount| SandboxOrders { root: dir.path().to_owned(), ..orders(vec![mount]) };
+        assert!(!attempts(&with(own("local"))).iter().any(|step| step.ends_with("/local")));
+        let Err(How::NotStarted { message, .. }) = Steps::of(&with(own("secrets"))) else { panic!("it is followed") };
+        assert!(message.ends_with("secrets: it is a symbolic link"), "{message}");
     }
 }

@@ -4,6 +4,7 @@
 mod again;
 mod clock;
 mod coherent;
+mod confined;
 mod contained;
 mod disk;
 mod follow;
