@@ -89,7 +89,8 @@ pub struct DriversConfig {
 
 impl Default for DriversConfig {
     fn default() -> DriversConfig {
-        DriversConfig { enabled: vec!["raw_exec".into(), "docker".into()], settings: DriverSettings::default() }
+        let enabled = ["raw_exec", "exec", "docker"].map(str::to_owned).to_vec();
+        DriversConfig { enabled, settings: DriverSettings::default() }
     }
 }
 
@@ -466,7 +467,7 @@ mod tests {
             (1, "telemetry { tick = 5 }"),
             (2, "cgroup {\n parent = \"allostat\" }"),
             (1, "cgroup { parent = \"/a/../b\" }"),
-            (1, "drivers { enabled = [\"docker\"] }"),
+            (1, "drivers { enabled = [\"podman\"] }"),
             (1, "fingerprint { allowlist = [\"cpu\", \"gpus\"] }"),
             (2, "mock {\n fingerprint = \"helthy\" }"),
             (1, "agent { listen = \"9740\" }"),

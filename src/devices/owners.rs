@@ -166,7 +166,9 @@ mod tests {
             namespace: String::new(),
             region: String::new(),
             datacenters: Vec::new(),
+            node_pool: Job::ANY_POOL.to_owned(),
             meta: Default::default(),
+            placing: Default::default(),
             groups: Vec::new(),
         };
         AllocStatus {
@@ -180,6 +182,9 @@ mod tests {
             tasks: identity.tasks.iter().map(|of| task(&of.name)).collect(),
             sought: Vec::new(),
             may_run: Vec::new(),
+            not_placed: Vec::new(),
+            ports: Vec::new(),
+            network: None,
             generation: 1,
         }
     }

@@ -151,7 +151,7 @@ pub static DRIVER_HEALTHY: MetricDesc = MetricDesc::gauge(
     "1 if the driver can start tasks; 0 if starts wait for it (running tasks continue).",
     &["driver"],
 )
-.absent_when("the driver has not reported its health yet")
+.absent_when("the driver has not reported its health yet, or was not detected since the agent started")
 .otlp("allostat.driver.healthy", "1");
 
 pub static DRIVER_HEALTH_CHANGES: MetricDesc = MetricDesc::counter(
@@ -465,9 +465,11 @@ impl Metrics {
     pub fn hook_failures(&self, runner: &str, hook: &str, phase: &str) -> u64 {
         self.hook_failures.with_label_values(&[runner, hook, phase]).get()
     }
-    /// `changed`: it was otherwise before.
-    pub fn driver_is(&self, driver: &str, healthy: bool, changed: bool) {
-        self.driver_healthy.with_label_values(&[driver]).set(i64::from(healthy));
+    /// `healthy`: `None` where the driver has not been detected yet. `changed`: it was otherwise before.
+    pub fn driver_is(&self, driver: &str, healthy: Option<bool>, changed: bool) {
+        if let Some(healthy) = healthy {
+            self.driver_healthy.with_label_values(&[driver]).set(i64::from(healthy));
+        }
         self.driver_health_changes.with_label_values(&[driver]).inc_by(u64::from(changed));
     }
     /// A fingerprinter that will be asked: its failures are counted from 0.
@@ -598,7 +600,7 @@ mod tests {
         metrics.state_db_size(1);
         metrics.restored([0; 6], Duration::ZERO, 0);
         metrics.watchers([0; 3]);
-        metrics.driver_is("mock", true, false);
+        metrics.driver_is("mock", Some(true), false);
         metrics.fingerprinter_known("cpu");
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);

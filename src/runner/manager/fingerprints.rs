@@ -90,11 +90,14 @@ fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
         change != FingerprintChange::None
     });
     let FingerprintChange::Health(before) = change else { return };
-    ctx.metrics.driver_is(name, health == Health::Healthy, before.is_some());
+    // What a driver needs and was never there is no fault: most hosts have no engine for containers.
+    let was_never_there = health == Health::Undetected && before.is_none();
+    let healthy = (!was_never_there).then_some(health == Health::Healthy);
+    ctx.metrics.driver_is(name, healthy, before.is_some());
     let (health, description) = (health.as_str(), description.as_str());
     let before = before.map(Health::as_str);
     // That a driver is well from its start on is no change.
-    if (before, health) == (None, Health::Healthy.as_str()) {
+    if (before, health) == (None, Health::Healthy.as_str()) || was_never_there {
         tracing::debug!(driver = name, health, description, "driver reported");
         return;
     }

@@ -98,19 +98,19 @@ async fn what_a_driver_says_is_what_its_tasks_are_told_of_the_host_and_no_more_w
 /// T-7.1.
 #[tokio::test(start_paused = true)]
 async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
-    for word in ["undetected", "unhealthy"] {
+    for (word, gauge, news) in [("undetected", None, 0), ("unhealthy", Some(0.0), 1)] {
         let host = Host::new();
         let (agent, metrics) = agent(&host, &format!("{word} 90s, healthy")).await;
         let id = submit(&agent, pretending("waits")).await;
         tokio::time::sleep(Duration::from_secs(80)).await;
-        assert_eq!(shown(&metrics), (Some(0.0), 0.0));
+        assert_eq!(shown(&metrics), (gauge, 0.0), "what was never detected is absent");
         assert!(known(&agent).fingerprint.unwrap().attributes.is_empty());
         assert_eq!(main_task(&agent, &id).state, TaskState::Starting);
         let waiting = format!("Driver: waiting for its driver mock, which is {word}: told to say so");
         assert_eq!(main_events(&agent, &id)[2..], [waiting]);
         until_state(&agent, &id, TaskState::Running).await;
         assert_eq!(shown(&metrics), (Some(1.0), 1.0));
-        assert_eq!(healths(&agent), [word, "healthy"]);
+        assert_eq!(healths(&agent), ["unhealthy", "healthy"][1 - news..]);
         assert_eq!(events(&main_task(&agent, &id)), ["Received", "Task Setup", "Driver", "Started"]);
         assert_eq!(main_task(&agent, &id).restarts_total(), 0, "a wait is no attempt");
     }

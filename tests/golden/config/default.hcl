@@ -56,7 +56,7 @@ collectors {
 
 drivers {
   # raw_exec runs programs, docker containers; mock runs nothing, for tests. None, or "none": this agent starts nothing. (ALLOSTAT_DRIVERS)
-  enabled = ["raw_exec", "docker"]
+  enabled = ["raw_exec", "exec", "docker"]
 }
 
 fingerprint {

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::{STANDARD, URL_SAFE};
 use serde_json::{Value, json};
 
 use super::config::Auth;
-use crate::host::untrusted;
+use crate::host::{access, untrusted};
 
 const LARGEST: usize = 1 << 20;
 /// How Docker calls its own registry in such files.
@@ -19,7 +19,7 @@ const HUB: &str = "https://index.docker.io/v1/";
 /// Errors: the file cannot be read, or is none of that form.
 pub fn of_file(path: &Path, registry: &str) -> Result<Option<Auth>, String> {
     let failed = |why: String| format!("cannot read docker.auth_config {}: {why}", path.display());
-    let file = untrusted::open_secret(path).map_err(|e| failed(e.to_string()))?;
+    let file = access::open_secret(path).map_err(|e| failed(e.to_string()))?;
     let text = untrusted::read_all(file, LARGEST).map_err(|e| failed(e.to_string()))?;
     // Nothing of it is shown: it holds passwords.
     let file: Value = serde_json::from_slice(&text).map_err(|_| failed("it is not JSON".to_owned()))?;

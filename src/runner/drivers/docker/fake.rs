@@ -10,7 +10,7 @@ use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::BootId;
-use crate::runner::drivers::{DriverContext, DriverSettings};
+use crate::runner::drivers::{DriverContext, DriverSettings, SupervisorPool};
 
 /// `GET /info`, with its body.
 pub type Asked = (String, String);
@@ -56,10 +56,8 @@ impl FakeEngine {
             sampling: Sampling::new(roots, layout, FdBudget::from_limit()),
             clock: Arc::new(SystemClock),
             boot_id: BootId("b".into()),
-            supervisor: "/nowhere".into(),
-            supervisors: None,
+            supervisors: SupervisorPool::new("/nowhere".into(), None, 2),
             descriptors: None,
-            watches: 2,
             no_cgroups: Some("a test".to_owned()),
             settings: DriverSettings::from([(("docker", "endpoint"), endpoint)]),
         }
