@@ -11,7 +11,7 @@ use crate::common::{Agent, patience, wait_for};
 
 struct Expected {
     path: PathBuf,
-    /// `complete`, `running`, `failed`; `refused` and the word; `waits` and the reason for which it is not placed.
+    /// `complete`, `running`, `failed`; `checked`: it is right, and runs where its driver is; `refused` and the word; `waits` and the reason for which it is not placed.
     end: String,
     warns: Vec<String>,
 }
@@ -57,6 +57,10 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
     for Expected { path, end, warns } in &all {
         let file = path.to_str().unwrap();
         let name = path.file_name().unwrap().to_str().unwrap();
+        if end == "checked" {
+            agent.cli(&["check", file]).ok();
+            continue;
+        }
         let submitted = agent.cli(&["run", "--detach", file]);
         if let Some(word) = end.strip_prefix("refused ") {
             assert_ne!(submitted.code, Some(0), "{name} must be refused");

@@ -1,5 +1,5 @@
 # page: nomad/docs/deploy/task-driver/docker
-# expect: refused docker
+# expect: checked
 job "contained" {
   group "cache" {
     task "redis" {

@@ -450,7 +450,7 @@ impl Alloc {
     fn whose(&self, at: usize, attempt: u32) -> Whose {
         Whose { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
     }
-    /// What the kernel has counted of an attempt that nobody knows: of the cgroup that its handle names, if that is still there.
+    /// What the kernel has counted of an attempt whose end is unknown: of the cgroup that its handle names, if that is still there.
     pub fn counted(&self, at: usize) -> Usage {
         let handle = self.handle(at).filter(|h| h.boot_id == self.ctx.node.boot_id);
         let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup), &self.ctx.cgroups) else {

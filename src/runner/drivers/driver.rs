@@ -220,7 +220,7 @@ pub struct AttemptEnd {
     pub problems: Vec<String>,
     /// Of its output, what could not be written.
     pub lost_output: LostOutput,
-    /// Its runtime says that the main process died of the kernel's OOM killer, where no signal tells it.
+    /// Its runtime says that the main process died of the kernel's OOM killer, where no signal shows it.
     pub oom_killed: bool,
 }
 

@@ -55,7 +55,7 @@ collectors {
 }
 
 drivers {
-  # raw_exec runs programs, docker containers; mock runs nothing, for tests. None, or "none": this agent starts nothing. (ALLOSTAT_DRIVERS)
+  # Enabled drivers: raw_exec and exec run programs, docker containers; mock runs nothing, for tests. Empty, or "none": this agent starts no tasks. (ALLOSTAT_DRIVERS)
   enabled = ["raw_exec", "exec", "docker"]
 }
 

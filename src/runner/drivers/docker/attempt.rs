@@ -48,7 +48,7 @@ pub struct ContainerAttempt {
 /// What became of a container.
 pub enum ContainerEnd {
     Container(Box<Container>),
-    /// Somebody removed it.
+    /// Another program removed it.
     Removed,
 }
 
@@ -78,13 +78,13 @@ impl ContainerAttempt {
             let reader = TaskReader::for_cgroup(&shared.sampling, path);
             Arc::new(if found { reader.found() } else { reader })
         });
-        let (tell, end) = watch::channel(None);
+        let (report, end) = watch::channel(None);
         let following = {
             let (shared, handle, kept, reader) = (Arc::clone(&shared), handle.clone(), kept.clone(), reader.clone());
             let beside = handle.clone();
             let work = async move {
                 let ended = follow(&shared, &handle, &kept, reader.as_deref()).await;
-                tell.send_replace(Some(Box::new(ended)));
+                report.send_replace(Some(Box::new(ended)));
             };
             AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
         };
@@ -173,8 +173,10 @@ impl Attempt for ContainerAttempt {
         let mut end = self.end.clone();
         Box::pin(async move {
             // Ends: with the container, however long it runs.
-            let told = end.wait_for(Option::is_some).await.ok().and_then(|end| end.as_deref().cloned());
-            told.unwrap_or_else(|| unknown(&self.shared, &self.handle, "an internal error: nobody follows it"))
+            let reported = end.wait_for(Option::is_some).await.ok().and_then(|end| end.as_deref().cloned());
+            reported.unwrap_or_else(|| {
+                unknown(&self.shared, &self.handle, "an internal error: its container is not followed")
+            })
         })
     }
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>> {
@@ -196,13 +198,13 @@ async fn follow(
     kept: &ContainerRecord,
     reader: Option<&TaskReader>,
 ) -> AttemptEnd {
-    let (tell, told) = watch::channel(false);
+    let (report, reported) = watch::channel(false);
     let waiting = async {
         let ended = wait(shared, kept.reference()).await;
-        tell.send_replace(true);
+        report.send_replace(true);
         ended
     };
-    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, kept, told));
+    let (ended, (lost_output, problem)) = tokio::join!(waiting, write_logs(shared, handle, kept, reported));
     let mut end = end_of(shared, handle, ended, reader).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);

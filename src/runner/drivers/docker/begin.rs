@@ -181,7 +181,7 @@ async fn give_way(
     removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
 }
 
-/// Starts it. Errors: it is not running, or nobody knows.
+/// Starts it. Errors: it is not running, or that is unknown.
 async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
     shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;

@@ -48,7 +48,7 @@ pub struct Config {
     pub labels: Vec<(String, String)>,
     pub volumes: Vec<Volume>,
     pub volume_driver: Option<String>,
-    pub mounts: Vec<Mount>,
+    pub mounts: Vec<ContainerMount>,
     pub devices: Vec<HostDevice>,
     pub ulimits: Vec<Ulimit>,
     pub caps: Caps,
@@ -99,7 +99,7 @@ pub struct Volume {
 }
 
 #[derive(Debug, Clone, PartialEq)]
-pub struct Mount {
+pub struct ContainerMount {
     pub target: String,
     pub readonly: bool,
     pub kind: MountKind,
@@ -308,7 +308,7 @@ fn volumes(form: &mut ConfigForm<'_>) -> Vec<Volume> {
 }
 
 /// `None`: it is refused, or nothing of it is known before the start.
-fn mount(form: &mut ConfigForm<'_>) -> Option<Mount> {
+fn mount(form: &mut ConfigForm<'_>) -> Option<ContainerMount> {
     let kind = form.text("type").unwrap_or_else(|| "volume".to_owned());
     let (target, source) = (form.text("target"), form.text("source"));
     let readonly = form.flag("readonly").unwrap_or(false);
@@ -347,7 +347,7 @@ fn mount(form: &mut ConfigForm<'_>) -> Option<Mount> {
             return None;
         }
     };
-    Some(Mount { target: target?, readonly, kind })
+    Some(ContainerMount { target: target?, readonly, kind })
 }
 
 fn device(form: &mut ConfigForm<'_>) -> Option<HostDevice> {

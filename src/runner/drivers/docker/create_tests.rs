@@ -196,7 +196,7 @@ fn ports_of_the_group_are_published_by_their_labels() {
     request.task.config.insert("ports".to_owned(), json!(["htpp"]));
     let said = made(&request, &settings(&[])).unwrap_err();
     assert_eq!(said, "ports: the group's network has no port \"htpp\"; it has: http, same, other");
-    // Nothing is published into somebody else's network.
+    // Nothing is published into another container's network.
     request.task.config.insert("network_mode".to_owned(), json!("container:x"));
     assert_eq!(at(&made(&request, &settings(&[])).unwrap(), "HostConfig/PortBindings"), Value::Null);
 }

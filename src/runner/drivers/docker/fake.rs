@@ -1,4 +1,4 @@
-//! An engine of the tests' own: answers each request as it is told to.
+//! An engine of the tests' own: answers each request as its test says.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -34,7 +34,7 @@ impl FakeEngine {
         let listener = UnixListener::bind(&socket).unwrap();
         let asked: Arc<Mutex<Vec<Asked>>> = Arc::default();
         let (seen, respond) = (Arc::clone(&asked), Arc::new(respond));
-        // Ends with the process of the tests: nobody connects any more.
+        // Ends with the process of the tests.
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let (seen, respond) = (Arc::clone(&seen), Arc::clone(&respond));

@@ -10,7 +10,7 @@ use crate::jobspec::quantity::parse_duration;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::error;
 
-/// One stanza: each field is taken once, and what nobody took is refused.
+/// One stanza: each field is taken once, and one that is left is refused.
 pub struct ConfigForm<'a> {
     /// `mount[0].`; of the whole `config` nothing.
     prefix: String,
@@ -151,7 +151,7 @@ impl<'a> ConfigForm<'a> {
         all
     }
 
-    /// What was wrong, with each field that nobody took.
+    /// What was wrong, with each field that is left.
     pub fn done(mut self) -> Vec<ConfigProblem> {
         for unknown in self.map.keys().filter(|key| !self.taken.contains(&key.as_str())) {
             let advice = match nearest(unknown, self.taken.iter().copied()) {

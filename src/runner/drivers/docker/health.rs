@@ -16,7 +16,7 @@ const WELL: Duration = Duration::from_secs(15);
 const ILL: Duration = Duration::from_secs(2);
 /// One that is not there at all.
 const ABSENT: Duration = Duration::from_secs(30);
-/// How often leftover containers are looked for, and the first time.
+/// How often leftover containers are searched, and the first time.
 const SWEEP_EACH: Duration = Duration::from_secs(300);
 const FIRST_SWEEP: Duration = Duration::from_secs(20);
 

@@ -25,7 +25,7 @@ use crate::telemetry::lock;
 /// A line of progress is not longer; what an engine says of one layer takes some hundred bytes.
 const LONGEST_LINE: usize = 64 << 10;
 /// How often the progress of a pull becomes an event.
-const TELL_EVERY: Duration = Duration::from_secs(30);
+const REPORT_EVERY: Duration = Duration::from_secs(30);
 /// Of layers that one image may have, for counting them.
 const MOST_LAYERS: usize = 1_000;
 const HUB: &str = "docker.io";
@@ -126,7 +126,7 @@ impl Images {
         match (pulled.unwrap_or_else(late), here) {
             (Ok(()), before) => {
                 let image = engine.image(&name).await.map_err(|e| e.of_start(&format!("find the image {name}")))?;
-                // What was here before somebody else may have put there.
+                // What was here before may belong to another user.
                 let is_new = before.is_err();
                 if is_new {
                     let pulled = Pulled { name, ..Pulled::default() };
@@ -158,7 +158,7 @@ impl Images {
         }
     }
 
-    /// It does not any more. One that nobody uses is removed after the delay.
+    /// It does not any more. One without a user is removed after the delay.
     pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &Settings, run_dir: &Path) {
         let mut all = lock(&self.pulled);
         for (id, pulled) in all.iter_mut().filter(|(_, pulled)| pulled.users.contains(run_dir)) {
@@ -233,8 +233,8 @@ async fn pull(
     let answer = engine.open(Verb::Post, &target, &headers, empty, settings.pull_activity_timeout).await;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     let mut progress = Progress::default();
-    follow(answer, settings.pull_activity_timeout, &mut progress, |told| {
-        events.say(&format!("pulling {name}: {told}"))
+    follow(answer, settings.pull_activity_timeout, &mut progress, |reported| {
+        events.say(&format!("pulling {name}: {reported}"))
     })
     .await
     .map_err(|e| e.of_start(&doing))?;
@@ -341,9 +341,9 @@ async fn follow(
     mut answer: HttpAnswer,
     patience: Duration,
     progress: &mut Progress,
-    tell: impl Fn(String),
+    report: impl Fn(String),
 ) -> Result<(), EngineError> {
-    let (mut line, mut told) = (Vec::new(), Instant::now());
+    let (mut line, mut reported) = (Vec::new(), Instant::now());
     loop {
         let late = |_| EngineError::Unreachable(format!("no progress for {} s", patience.as_secs()));
         let Some(piece) = tokio::time::timeout(patience, answer.piece()).await.map_err(late)?? else {
@@ -359,9 +359,9 @@ async fn follow(
                 line.clear();
             }
         }
-        if told.elapsed() >= TELL_EVERY {
-            told = Instant::now();
-            tell(format!("{} of {} layers", progress.done.len(), progress.layers.len()));
+        if reported.elapsed() >= REPORT_EVERY {
+            reported = Instant::now();
+            report(format!("{} of {} layers", progress.done.len(), progress.layers.len()));
         }
     }
 }

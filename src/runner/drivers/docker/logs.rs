@@ -165,7 +165,7 @@ impl Writer {
     }
 }
 
-/// Opens a writer where that disturbs nobody.
+/// Opens a writer where that disturbs no reader.
 pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: bool) -> io::Result<Writer> {
     tokio::task::spawn_blocking(move || Writer::open(&orders, &run_dir, is_terminal)).await.map_err(io::Error::other)
 }
@@ -234,7 +234,7 @@ async fn read(
                     let taken = writer.take(&piece);
                     (writer, taken)
                 });
-                // Ends: with the disk, which holds up nobody else.
+                // Ends: with the disk, which holds up no other task.
                 match taken.await {
                     Ok((back, Ok(()))) => writer = back,
                     Ok((back, Err(error))) => return (Some(back), Err(error)),
@@ -248,7 +248,7 @@ async fn read(
 }
 
 async fn quiet(ended: &mut watch::Receiver<bool>) {
-    // Ends: with the container. Nobody says so any more: then whoever waits for this is gone too.
+    // Ends: with the container. Without a sender this is over too.
     let _ = ended.wait_for(|ended| *ended).await;
     tokio::time::sleep(QUIET).await;
 }

@@ -8,7 +8,7 @@ use std::path::{Component, Path, PathBuf};
 
 use serde_json::{Map, Value, json};
 
-use super::config::{Config, Mount, MountKind, Volume};
+use super::config::{Config, ContainerMount, MountKind, Volume};
 use crate::runner::drivers::{DriverError, GivenDevices, SeenDirs};
 use crate::runner::kept::datadir::TaskDirs;
 
@@ -77,7 +77,7 @@ fn volume_bind(volume: &Volume, of_driver: bool, dirs: &TaskDirs, enabled: bool)
     bind(&source, &volume.target, mode)
 }
 
-fn one(mount: &Mount, dirs: &TaskDirs, enabled: bool) -> Result<Value, DriverError> {
+fn one(mount: &ContainerMount, dirs: &TaskDirs, enabled: bool) -> Result<Value, DriverError> {
     let mut all = Map::new();
     let mut put = |key: &str, value: Value| drop(all.insert(key.to_owned(), value));
     put("Target", json!(mount.target));
@@ -239,7 +239,8 @@ mod tests {
         assert_eq!(said(&driver, &dirs, true).unwrap(), ["name:/x"]);
         let kind =
             MountKind::Volume { source: "v".into(), no_copy: false, labels: vec![], driver: None, options: vec![] };
-        let volume = Config { mounts: vec![Mount { target: "/v".into(), readonly: false, kind }], ..Config::default() };
+        let volume =
+            Config { mounts: vec![ContainerMount { target: "/v".into(), readonly: false, kind }], ..Config::default() };
         assert!(said(&volume, &dirs, false).unwrap_err().contains("the volume \"v\" is not allowed"));
     }
 

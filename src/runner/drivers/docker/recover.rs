@@ -52,8 +52,8 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recover
         let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, true);
         return Ok(Recovered::Attempt(Arc::new(attempt)));
     }
-    let (_tell, told) = watch::channel(true);
-    let (lost_output, problem) = write_logs(shared, &handle, &kept, told).await;
+    let (_report, reported) = watch::channel(true);
+    let (lost_output, problem) = write_logs(shared, &handle, &kept, reported).await;
     let mut end = end_of(shared, &handle, ContainerEnd::Container(Box::new(container)), None).await;
     end.lost_output = lost_output;
     end.problems.extend(problem);
@@ -156,7 +156,7 @@ pub async fn sweep(shared: &Arc<Shared>) {
     }
 }
 
-/// An alloc's ID is nobody else's: a cgroup that has it is this task's.
+/// An alloc's ID is unique: a cgroup that has it is this task's.
 fn is_named_after(parent: &ParentCgroup, run_dir: &std::path::Path) -> bool {
     let alloc = run_dir.iter().rev().nth(2).and_then(|name| name.to_str()).filter(|name| !name.is_empty());
     let path = parent.path.as_str();

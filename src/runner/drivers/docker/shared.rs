@@ -23,7 +23,7 @@ use crate::telemetry::lock;
 /// What ends a container whose job and image name no signal, as engines have it.
 pub const KILL_SIGNAL: &str = "SIGTERM";
 
-/// What goes on beside the calls of the runner, for as long as somebody holds this.
+/// What goes on beside the calls of the runner, for as long as this is held.
 pub struct AbortGuard(pub AbortHandle);
 
 impl Drop for AbortGuard {

@@ -46,7 +46,7 @@ pub struct Decoder {
 #[derive(Debug, Clone, Copy)]
 enum State {
     Head,
-    /// So much of the message is left, its moment included; of a terminal nobody knows.
+    /// So much of the message is left, its moment included; unknown of a terminal.
     Moment(LogStream, u64),
     Text(u64),
 }
