@@ -458,7 +458,7 @@ mod tests {
             (1, "telemetry { tick = 5 }"),
             (2, "cgroup {\n parent = \"allostat\" }"),
             (1, "cgroup { parent = \"/a/../b\" }"),
-            (1, "drivers { enabled = [\"docker\"] }"),
+            (1, "drivers { enabled = [\"dokcer\"] }"),
             (1, "fingerprint { allowlist = [\"cpu\", \"gpus\"] }"),
             (2, "mock {\n fingerprint = \"helthy\" }"),
             (1, "agent { listen = \"9740\" }"),
