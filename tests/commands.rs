@@ -42,7 +42,7 @@ fn who_names_no_command_gets_the_help_whatever_the_environment_says() {
     };
     let (plain, set) = (bare(None), bare(Some("http://127.0.0.1:1")));
     assert_eq!((plain.code, set.code), (Some(2), Some(2)));
-    assert!(plain.stderr.contains("See it work") && !plain.stderr.contains("sweep"), "{}", plain.stderr);
+    assert!(plain.stderr.contains("Run a live demo") && !plain.stderr.contains("sweep"), "{}", plain.stderr);
     assert_eq!(set.stderr, plain.stderr);
 }
 
@@ -543,7 +543,10 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let mock = [("driver", "mock")];
     let healthy = |agent: &Agent| agent.metrics().one("allostat_driver_healthy", &mock).map(|s| s.u64());
-    wait_for("its first report", Duration::from_secs(5) * patience(), || (healthy(&agent) == Some(0)).then_some(()));
+    wait_for("its first report", Duration::from_secs(5) * patience(), || {
+        (agent.json("/v1/node")["drivers"][0]["health"] == "undetected").then_some(())
+    });
+    assert_eq!(healthy(&agent), None, "what was never detected is absent");
     let job = "job \"waits\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n    }\n  }\n}\n";
     let file = agent.scratch().join("job.hcl");
     std::fs::write(&file, job).expect("a job file can be written");
@@ -568,7 +571,7 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
     assert_eq!((&driver["health"], &driver["healthy"]), (&"unhealthy".into(), &false.into()), "{driver}");
     assert!(driver["since"].is_u64() && driver["attributes"].as_object().is_some_and(|a| a.is_empty()), "{driver}");
     let events = agent.cli(&["events"]).ok();
-    for health in ["undetected: told to say so", "healthy: runs nothing: for tests", "unhealthy: told to say so"] {
+    for health in ["healthy: runs nothing: for tests", "unhealthy: told to say so"] {
         assert!(events.contains(&format!("-  -  Driver  driver mock is {health}")), "{events}");
     }
     assert!(!agent.cli(&["events", id]).ok().contains("driver mock is"), "they are no alloc's");
@@ -623,7 +626,7 @@ fn what_the_host_is_is_told_alike_by_api_command_and_references() {
     let why = "env.IP: `${attr.unique.network.ip-address}` cannot be resolved: this host has no such attribute";
     assert!(absent.code != Some(0) && (absent.stdout + &absent.stderr).contains(why));
     let unknown = run(&agent, &batch("unknown", "true", "env {\n X = \"${attr.driver.mock.pretends}\"\n }"));
-    fails(&unknown, 65, &["job.hcl:15:6: error: there is no driver \"mock\"; this agent has raw_exec"]);
+    fails(&unknown, 65, &["job.hcl:15:6: error: there is no driver \"mock\"; this agent has docker, exec, raw_exec"]);
     let unknown = run(&agent, &batch("unknown", "true", "env {\n IP = \"${attr.unique.network.ip}\"\n }"));
     fails(
         &unknown,
@@ -799,7 +802,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert_eq!(both.code, Some(7), "{}", both.stdout);
     assert!(both.stdout.contains("failed: task t of "), "{}", both.stdout);
     let node = agent.cli(&["node"]).ok();
-    for part in ["raw_exec", "alloc_dir, cgroup, stats", "validate, task_dir, devices, env"] {
+    for part in ["raw_exec", "alloc_dir, ports, network, cgroup, stats", "task_dir, devices, template, env"] {
         assert!(node.contains(part), "{part}: {node}");
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);

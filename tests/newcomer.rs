@@ -204,13 +204,13 @@ fn check_knows_which_drivers_there_are() {
 fn of_a_list_the_element_that_is_wrong_is_underlined() {
     let dir = test_dir();
     let file = dir.path().join("agent.hcl");
-    std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"docker\"]\n}\n").expect("a file can be written");
+    std::fs::write(&file, "drivers {\n  enabled = [\"raw_exec\", \"dokcer\"]\n}\n").expect("a file can be written");
     let told = alone(dir.path(), &["check", path(&file)]);
     refused(&told, 65, &["agent.hcl:2:26", "^^^^^^^^"]);
     assert!(!told.stderr.contains("^^^^^^^^^"), "only the one: {}", told.stderr);
     let agent = Agent::start();
-    let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", 5]");
-    refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not 5"]);
+    let job = LIMITED.replace("pids_limit     = 10", "args = [\"a\", [5]]");
+    refused(&with_job(&agent, &["plan"], &job), 65, &["job.hcl:9:22: error: args[1]: must be a string, not [5]"]);
     agent.stop();
 }
 

@@ -77,7 +77,7 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             ),
             inside => {
                 let own = inside.is_none() && known.own.contains(&name.as_str());
-                if own || !name.starts_with("NOMAD_") || known.nomad.contains(&name) {
+                if own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
                     return None;
                 }
                 match limit_field(&name) {
@@ -270,7 +270,8 @@ impl Scope<'_> {
     }
     fn value(&self, target: &Target) -> Option<&str> {
         let found = match target {
-            Target::Variable(name) => self.env.get(name),
+            // `${NOMAD_PORT_my-port}` is the variable NOMAD_PORT_my_port.
+            Target::Variable(name) => self.env.get(name).or_else(|| self.env.get(&env::clean_name(name))),
             Target::Meta(key) => self.meta.get(key).or_else(|| self.attributes.get(&format!("meta.{key}"))),
             Target::Attribute(name) => self.attributes.get(name),
         };

@@ -102,6 +102,16 @@ pub(super) fn services(fields: &Fields<'_>, task: Option<&str>) -> Vec<Map<Strin
         }
         for body in bodies {
             let mut service = json_object(body, &path, fields.problems(), &|_, _, _| {});
+            for check in body.entries.iter().filter(|entry| entry.key == "check" && entry.form == Form::Block) {
+                let given = check.value.object().map(|body| body.entries.as_slice()).unwrap_or_default();
+                for key in ["interval", "timeout"] {
+                    if !given.iter().any(|entry| entry.key == key) {
+                        let (message, advice) =
+                            (format!("the check has no {}", quote(key)), format!("add {key} = \"10s\""));
+                        fields.error(&check.key_span, "service", message, Some(advice));
+                    }
+                }
+            }
             if let Some(task) = task {
                 service.insert("task".to_owned(), Json::String(task.to_owned()));
             }

@@ -45,7 +45,13 @@ impl<'a> ConfigFields<'a> {
     }
 
     pub fn texts(&mut self, name: &'static str) -> Vec<String> {
-        let text = |item: &Value| item.as_str().map(str::to_owned);
+        // As HCL converts the elements of a list of strings.
+        let text = |item: &Value| match item {
+            Value::String(text) => Some(text.clone()),
+            Value::Number(number) => Some(number.to_string()),
+            Value::Bool(b) => Some(b.to_string()),
+            Value::Null | Value::Array(_) | Value::Object(_) => None,
+        };
         self.list(name, ("a list of strings", "a string"), text)
     }
 
@@ -171,14 +177,15 @@ mod tests {
 
     #[test]
     fn each_wrong_type_says_what_was_wanted_and_found() {
-        let config = config(r#"{"args": ["a", 1, 2], "flag": "yes", "n": -1, "d": "3 days", "t": 5, "e": ""}"#);
+        let config =
+            config(r#"{"args": ["a", 1, true, [2], {}], "flag": "yes", "n": -1, "d": "3 days", "t": 5, "e": ""}"#);
         let mut fields = ConfigFields::new(&config);
-        assert_eq!(fields.texts("args"), ["a"]);
+        assert_eq!(fields.texts("args"), ["a", "1", "true"]);
         assert!(!fields.flag("flag") && fields.number("n").is_none() && fields.duration("d").is_none());
         assert_eq!((fields.needed_text("t", "x"), fields.needed_text("e", "x")), (String::new(), String::new()));
         let expected = [
-            "args[1]: must be a string, not 1",
-            "args[2]: must be a string, not 2",
+            "args[3]: must be a string, not [2]",
+            "args[4]: must be a string, not {}",
             "flag: must be true or false, not \"yes\"",
             "n: must be a whole number, not -1",
             "d: must be a duration such as \"250ms\" or \"3s\", not \"3 days\"",
