@@ -1,6 +1,4 @@
 job "web" {
-  datacenters = ["dc1"]
-
   constraint {
     attribute = "${attr.kernel.name}"
     value     = "linux"
