@@ -19,6 +19,7 @@ mod dropin;
 mod exposition;
 mod house;
 mod jobfiles;
+mod jobforms;
 mod jobspec;
 mod names;
 mod nvml_header;

@@ -1,0 +1,20 @@
+# Form: a heredoc with %{http_code}, as curl -w has it
+# Nomad: refused by HCL2 (%{ begins a directive); %%{ is accepted
+# allostat: refused: HCL syntax: expected heredoc end delimiter
+job "pulley" {
+  group "main" {
+    task "app" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["600"]
+      }
+      template {
+        destination = "local/probe.sh"
+        data        = <<EOF
+      curl -s -w "%{http_code}" http://lab/
+      EOF
+      }
+    }
+  }
+}

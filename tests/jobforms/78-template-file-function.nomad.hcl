@@ -1,0 +1,22 @@
+# Form: template data = file("..") and source
+# Nomad: accepted when the file is there
+# allostat: accepted
+job "gazette" {
+  group "main" {
+    task "app" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["600"]
+      }
+      template {
+        data        = file("/tmp/corpus/data/note.tpl")
+        destination = "local/note"
+      }
+      template {
+        source      = "local/note"
+        destination = "local/copy"
+      }
+    }
+  }
+}

@@ -1,0 +1,23 @@
+# Form: old interpolations: ${TASKGROUP}, ${JOB}, $node.class, $attr.kernel.name
+# Nomad: accepted by the parser; the constraint on "$attr..." matches literally only
+# allostat: refused, unlike Nomad: `${NOMAD_ADDR_app_web}` can never be resolved: there is no such variable
+job "relic" {
+  group "main" {
+    constraint {
+      attribute = "${attr.kernel.name}"
+      value     = "linux"
+    }
+    task "app" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/sleep"
+        args    = ["600"]
+      }
+      env {
+        GROUP = "${TASKGROUP}"
+        JOBID = "${JOB}"
+        ADDR  = "${NOMAD_ADDR_app_web}"
+      }
+    }
+  }
+}
