@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, patience, wait_for};
+use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
 
 fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
     wait_for(what, Duration::from_secs(30) * patience(), looks)
@@ -250,5 +250,32 @@ fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agen
         "loopback DEL",
     ];
     assert_eq!(asked, expected);
+    agent.stop();
+}
+
+/// Of `raw_exec` and `exec`: with `mode = "none"` a task sees a loopback and nothing else.
+#[test]
+fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
+    if !is_root() {
+        return;
+    }
+    let agent = Agent::start();
+    for driver in ["raw_exec", "exec"] {
+        let name = driver.replace('_', "-");
+        let script = "cat /proc/net/dev; echo done; exec sleep 600";
+        let text =
+            job(&name, "mode = \"none\"").replace("raw_exec", driver).replace("env; echo done; exec sleep 600", script);
+        let file = agent.scratch().join("job.hcl");
+        std::fs::write(&file, text).expect("our own directory");
+        agent.cli(&["run", file.to_str().expect("UTF-8")]).ok();
+        let said = wait("its devices", || {
+            let logs = agent.cli(&["logs", &name]).stdout;
+            logs.lines().any(|line| line == "done").then_some(logs)
+        });
+        let devices: Vec<&str> =
+            said.lines().filter_map(|line| line.split_once(':')).map(|(name, _)| name.trim()).collect();
+        assert_eq!(devices, ["lo"], "{driver}: {said}");
+        agent.cli(&["stop", &name]).ok();
+    }
     agent.stop();
 }

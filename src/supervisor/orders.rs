@@ -40,6 +40,9 @@ pub struct Orders {
     pub cgroup: Option<Cgroup>,
     /// What to read when the last process is gone, most precious first.
     pub final_files: Vec<FinalRead>,
+    /// A network namespace to join, by a file; `None`: the host's, or that of its sandbox.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<PathBuf>,
     /// `None`: it runs as a process of the host, in the host's root.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sandbox: Option<SandboxOrders>,

@@ -98,6 +98,12 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
             v1_tasks.push(file.map_err(|e| refused("cannot open ", &tasks, &e))?.into());
         }
     }
+    let network = match &orders.network {
+        Some(path) => {
+            Some(File::open(path).map_err(|e| refused("cannot open the network namespace ", path, &e))?.into())
+        }
+        None => None,
+    };
     let program = Program {
         paths: candidates(orders)?,
         args,
@@ -107,6 +113,7 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         limits: orders.limits.iter().filter_map(ResourceLimit::for_kernel).collect(),
         unified,
         v1_tasks,
+        network,
         stdin: nothing()?,
         stdout,
         stderr,

@@ -55,6 +55,7 @@ impl Child {
             limits: Vec::new(),
             unified: Some(open_path(cgroup).map_err(io::Error::other)?),
             v1_tasks: Vec::new(),
+            network: None,
             stdin,
             stdout,
             stderr,

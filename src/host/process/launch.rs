@@ -39,6 +39,8 @@ pub struct Program {
     /// Opened `tasks` files of its v1 cgroups: a process that writes `0` enters alone, without the lock that a
     /// `cgroup.procs` write takes over all processes of the host (10 to 20 ms at times).
     pub v1_tasks: Vec<OwnedFd>,
+    /// A network namespace to join; `None`: that of its sandbox, or ours.
+    pub network: Option<OwnedFd>,
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
@@ -60,7 +62,7 @@ pub enum Step {
     User,
     Directory,
     Exec,
-    /// Of the namespaces of its sandbox.
+    /// Of its network namespace, or those of its sandbox.
     Join,
     Capabilities,
     Filter,
@@ -238,6 +240,11 @@ impl Program {
                 if libc::setns(raw(namespace), 0) < 0 {
                     fail(Step::Join);
                 }
+            }
+            if let Some(network) = &self.network
+                && libc::setns(raw(network), libc::CLONE_NEWNET) < 0
+            {
+                fail(Step::Join);
             }
             if libc::setsid() < 0 {
                 fail(Step::Session);

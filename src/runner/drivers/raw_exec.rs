@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::fields::ConfigFields;
 use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
-use super::{DriverEntry, DriverError, Fingerprint, Health};
+use super::{DriverEntry, DriverError, Fingerprint, Health, StartRequest};
 use crate::model::job::Task;
 use crate::supervisor::orders::Orders;
 
@@ -33,11 +33,18 @@ impl ProcessDriver for RawExec {
     fn name(&self) -> &'static str {
         Self::NAME
     }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
     fn is_of(&self, orders: &Orders) -> bool {
         orders.sandbox.is_none()
     }
     fn work(&self, task: &Task) -> Result<Work, DriverError> {
         Work::of(ConfigFields::new(&task.config), task)
+    }
+    fn complete(&self, request: &StartRequest, orders: &mut Orders) -> Result<(), DriverError> {
+        orders.network.clone_from(&request.network_namespace);
+        Ok(())
     }
     fn fingerprint(&self, shared: &Shared) -> Fingerprint {
         let mode = shared.sampling.layout.mode().as_str();

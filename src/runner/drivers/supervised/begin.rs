@@ -100,6 +100,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
             None => Vec::new(),
         },
         cgroup: cgroup.clone(),
+        network: None,
         sandbox: None,
     };
     shared.kind.complete(request, &mut orders)?;
