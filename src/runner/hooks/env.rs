@@ -32,7 +32,7 @@ impl Hook<OfTask> for Environment {
                 return Err(HookError::setup("its driver is not there"));
             };
             let (seen, inherited) = (driver.seen(dirs), inherited(subject, driver.as_ref()));
-            let prepared = context_of(subject, &seen, &inherited, |context| interpolate::prepare(context));
+            let prepared = context_of(subject, &seen, &inherited, interpolate::prepare);
             let mut prepared = prepared.map_err(|unresolved| HookError {
                 kind: EventKind::FailedValidation,
                 message: unresolved.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "),

@@ -44,7 +44,7 @@ impl Hook<OfTask> for Templates {
             };
             let seen = driver.seen(&dirs);
             let inherited = inherited(subject, driver.as_ref());
-            let env = context_of(subject, &seen, &inherited, |context| interpolate::environment(context));
+            let env = context_of(subject, &seen, &inherited, interpolate::environment);
             let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
             let job = Rendering {
                 places: Places { dirs, seen },

@@ -137,7 +137,7 @@ async fn what_is_found_again_follows_from_what_the_engine_says() {
         });
         let driver = Docker::new(&engine.context());
         let mut handle = driver.prepare(&request).unwrap();
-        handle.started_at = was_started.then(|| crate::model::units::Timestamp(1));
+        handle.started_at = was_started.then_some(crate::model::units::Timestamp(1));
         driver.recover(handle, EventSink::default()).await
     };
     let ended = async |inspect: Vec<u8>| match recovered(inspect, true).await {
