@@ -224,7 +224,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
       driver = "raw_exec"
       config {
         comand     = "/bin/true"
-        args       = ["x", 5]
+        args       = ["x", []]
         pids_limit = 0
         ulimit { nofiles = 5 }
       }
@@ -259,7 +259,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
     let file = file.to_str().expect("UTF-8");
     let told = [
         ("6:9", "comand: is no field of `config` here", "did you mean `command`?"),
-        ("7:28", "args[1]: must be a string, not 5", ""),
+        ("7:28", "args[1]: must be a string, not []", ""),
         ("8:22", "pids_limit: must be at least 1", ""),
         ("9:18", "ulimit.nofiles: is no limit of a process", "did you mean `nofile`?"),
         ("11:19", "`memroy` is not a field of `resources`", "did you mean `memory`?"),

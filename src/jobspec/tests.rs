@@ -448,11 +448,11 @@ fn what_has_no_effect_is_accepted_with_one_warning_each() {
 #[test]
 fn services_are_kept_as_they_stand() {
     let text = in_task(
-        "service {\n  name = \"x\"\n  tags = [\"a\"]\n  check {\n    type = \"tcp\"\n  }\n  check {\n    type = \"http\"\n  }\n}",
+        "service {\n  name = \"x\"\n  tags = [\"a\"]\n  check {\n    type = \"tcp\"\n    interval = \"10s\"\n    timeout = \"2s\"\n  }\n  check {\n    type = \"http\"\n    interval = \"10s\"\n    timeout = \"2s\"\n  }\n}",
     );
     let job = parse("x.hcl", &text).unwrap().job;
-    let expected =
-        serde_json::json!({"name": "x", "tags": ["a"], "task": "t", "check": [{"type": "tcp"}, {"type": "http"}]});
+    let check = |kind: &str| serde_json::json!({"type": kind, "interval": "10s", "timeout": "2s"});
+    let expected = serde_json::json!({"name": "x", "tags": ["a"], "task": "t", "check": [check("tcp"), check("http")]});
     assert_eq!(serde_json::Value::Object(job.groups[0].services[0].clone()), expected);
 }
 

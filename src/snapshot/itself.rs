@@ -259,8 +259,8 @@ pub(crate) mod tests {
             process(&mut out, &Roots::default(), &info());
             let Some(Value::Int(fds)) = value(&out, &PROCESS_FDS) else { panic!("no descriptors") };
             let after = counted();
-            (before.min(after)..=before.max(after)).contains(&fds.saturating_sub(1))
-                || (before.min(after)..=before.max(after)).contains(&fds)
+            // The directory that is read to count them may be counted itself.
+            (fds.saturating_sub(1)..=fds + 1).any(|fds| (before.min(after)..=before.max(after)).contains(&fds))
         };
         assert!((0..10_000).any(|n| is_counted(&n)), "its count is never between two others");
         assert!(matches!(value(&out, &PROCESS_START), Some(Value::Nanos(n)) if n > 1_000_000_000_000_000_000));
