@@ -26,7 +26,7 @@ const WAYS: &[Way] = &[
     ("process", |host| is_zero(unsafe { libc::kill(host.process, 0) })),
     ("others", |_| others()),
     ("ptrace", |host| attaches(host.process)),
-    ("init", |_| attaches(1) || reads("/proc/1/environ") || File::open("/proc/1/root/").is_ok()),
+    ("init", |_| attaches(1) || reads("/proc/1/environ") || File::open("/proc/1/root").is_ok()),
     ("init-memory", |_| OpenOptions::new().read(true).write(true).open("/proc/1/mem").is_ok()),
     ("mount", |_| mount(c"tmpfs", c"/tmp", c"tmpfs", 0)),
     ("bind", |_| mount(c"/proc", c"/tmp", c"", libc::MS_BIND)),
