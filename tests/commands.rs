@@ -1391,3 +1391,23 @@ fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_s
     });
     agent.stop();
 }
+
+#[test]
+fn every_command_has_a_manual_page_and_a_missing_directory_is_named() {
+    let home = test_dir();
+    alone(home.path(), &["man", &home.path().display().to_string()]).ok();
+    let page = |command: &str| {
+        let file = home.path().join(format!("{}.1", command.replace(' ', "-")));
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    };
+    for (command, _) in allostat::cli::help_texts() {
+        let text = page(&command);
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"), "{command}: {text}");
+    }
+    says(&page("allostat run"), &["plan", "\\-\\-detach"]);
+    let hidden = ["allostat-workload.1", "allostat-sweep.1", "allostat-man.1", "allostat-help.1"];
+    assert!(hidden.iter().all(|name| !home.path().join(name).exists()), "hidden commands have no page");
+    let refused = alone(home.path(), &["man", "/nowhere/at/all"]);
+    assert_ne!(refused.code, Some(0));
+    says(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
+}

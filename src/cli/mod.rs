@@ -18,6 +18,7 @@ mod history;
 mod human;
 mod inputs;
 mod logs;
+mod man;
 mod metrics;
 mod node;
 mod of_job;
@@ -107,6 +108,8 @@ commands! {
     check::Check,
     completions::Completions,
     version::Version,
+    #[command(hide = true)]
+    man::Man,
     #[command(name = "device-plugin")]
     device_plugin::ServePlugin,
     #[command(hide = true)]
@@ -176,7 +179,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Commands that ask no agent: their help has nothing of how one is reached.
-const ASK_NOBODY: [&str; 7] = ["demo", "agent", "catalogue", "check", "completions", "version", "device-plugin"];
+const ASK_NOBODY: [&str; 8] = ["demo", "agent", "catalogue", "check", "completions", "version", "man", "device-plugin"];
 
 fn command() -> clap::Command {
     let root = Cli::command();

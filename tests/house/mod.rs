@@ -45,6 +45,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
     ("clap_complete", &["cli"]),
+    ("clap_mangen", &["cli"]),
     ("crc32fast", &["supervisor", "host", "store"]),
     ("flate2", &["exporters", "api", "store"]),
     ("hcl-edit", &["jobspec"]),
