@@ -7,6 +7,7 @@
 
 mod capability;
 mod child;
+mod fork;
 mod given;
 mod group;
 mod held;

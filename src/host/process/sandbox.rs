@@ -22,7 +22,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::launch::{block_signals, clone_with, restore_signals};
+use super::fork::{block_signals, clone_with, restore_signals};
 use super::{Capabilities, raw};
 use crate::kernel::proc::pid_stat;
 

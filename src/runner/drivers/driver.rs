@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
+use super::pool::SupervisorPool;
 use super::sink::EventSink;
-use super::supervised::SupervisorPool;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::device::{DeviceMount, DeviceNode};

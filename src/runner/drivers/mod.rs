@@ -9,6 +9,7 @@ mod fields;
 mod fingerprint;
 mod judge;
 pub mod mock;
+mod pool;
 mod raw_exec;
 mod sink;
 mod supervised;
@@ -22,8 +23,8 @@ pub use self::driver::{
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::Mock;
+pub use self::pool::SupervisorPool;
 pub use self::sink::EventSink;
-pub use self::supervised::SupervisorPool;
 
 /// Every driver that there is.
 pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &docker::ENTRY, &mock::ENTRY];

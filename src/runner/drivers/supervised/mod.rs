@@ -9,7 +9,6 @@ mod begin;
 mod health;
 mod left;
 mod limits;
-mod pool;
 mod recover;
 mod shared;
 mod ulimit;
@@ -32,7 +31,6 @@ use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 use crate::supervisor;
 
-pub use self::pool::SupervisorPool;
 pub use self::shared::{ProcessDriver, Shared};
 pub use self::work::Work;
 

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::pool::SupervisorPool;
 use super::work::Work;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -16,6 +15,7 @@ use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
+use crate::runner::drivers::pool::SupervisorPool;
 use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest};
 use crate::supervisor::orders::Orders;
 
