@@ -19,6 +19,7 @@ mod failing_disk;
 mod full_disk;
 mod gpu;
 mod hostile;
+mod launches;
 mod network;
 mod newcomer;
 mod otlp;

@@ -9,7 +9,7 @@ use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route, node};
 use crate::exporters::json as views;
-use crate::model::id::TaskName;
+use crate::model::id::{JobId, TaskName};
 use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::runner::{Restarted, Wait};
 use crate::snapshot::{AllocView, Snapshot};
@@ -145,7 +145,9 @@ fn find_among(snapshot: &Snapshot, id: &str, is_meant: fn(&AllocView) -> bool) -
 fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> bool) -> Vec<&'s Arc<AllocView>> {
     let is_called = |alloc: &&Arc<AllocView>| {
         let identity = &alloc.identity;
-        identity.name == name || identity.workload.as_ref().is_some_and(|job| job.as_str() == name)
+        let job = alloc.status.as_ref().map(|status| &status.job.id).or(identity.workload.as_ref());
+        let is_job = |id: Option<&JobId>| id.is_some_and(|job| job.as_str() == name);
+        identity.name == name || is_job(job) || is_job(identity.workload.as_ref())
     };
     let mut found: Vec<_> = snapshot.allocs.iter().filter(is_called).collect();
     if found.iter().any(|alloc| is_meant(alloc)) {

@@ -139,11 +139,14 @@ impl From<RunnerError> for ApiError {
                 (Code::InvalidJob, None)
             }
             RunnerError::Unchanged { .. }
+            | RunnerError::JobKind { .. }
             | RunnerError::NotRunning { .. }
             | RunnerError::Sought { .. }
             | RunnerError::NothingRunning(_)
             | RunnerError::Final { .. }
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
+            RunnerError::UnknownJob { .. } => (Code::NotFound, Some("id")),
+            RunnerError::Dispatch { refusal, .. } => (Code::BadRequest, refusal.field()),
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
             RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
             RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),

@@ -22,6 +22,7 @@ mod host_header;
 mod http;
 mod index;
 mod jobs;
+mod launches;
 mod logs;
 mod metrics;
 mod negotiate;
@@ -49,8 +50,9 @@ pub use events::Followers;
 pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
+pub use launches::{DispatchBody, Launched};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, Submitted, UnplacedGroup};
+pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
@@ -191,6 +193,11 @@ pub static ROUTES: &[&Route] = &[
     &events::EVENTS,
     &history::HISTORY,
     &jobs::SUBMIT,
+    &launches::LIST,
+    &launches::SHOW,
+    &launches::STOP,
+    &launches::FORCE,
+    &launches::DISPATCH,
     &node::NODE,
     &devices::DEVICES,
     &client::ALLOCATION,

@@ -10,6 +10,7 @@ mod connect;
 mod demo;
 mod device_plugin;
 mod devices;
+mod dispatch;
 mod events;
 mod exit;
 mod follow;
@@ -23,6 +24,8 @@ mod metrics;
 mod node;
 mod of_job;
 mod output;
+mod parents;
+mod periodic;
 mod plan;
 mod restart;
 mod run;
@@ -90,6 +93,9 @@ commands! {
     agent::Agent,
     run::Run,
     plan::Plan,
+    dispatch::Dispatch,
+    #[command(name = "periodic")]
+    periodic::PeriodicJobs,
     top::Top,
     #[command(visible_aliases = ["ps", "ls", "list", "describe", "inspect"])]
     status::Status,

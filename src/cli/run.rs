@@ -7,8 +7,8 @@ use super::follow::{Follow, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
-use super::{Session, human, plan};
-use crate::api::Submitted;
+use super::{Session, follow, human, parents, plan};
+use crate::api::{Launched, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
@@ -37,6 +37,15 @@ impl Run {
         let (target, body) = job.request(false);
         let submitted: Submitted = follow.agent().post(&target, body).map_err(unsure)?;
         plan::show_warnings(session, &submitted.warnings);
+        if let Some(launches) = &submitted.launches {
+            let text = parents::planned(&printable(&submitted.job), launches, follow::now());
+            // Standard output has the IDs of new allocs alone: there are none.
+            match self.detach {
+                true => session.remark(&text),
+                false => writeln!(session.out, "{text}")?,
+            }
+            return Ok(Exit::Done);
+        }
         if self.detach {
             for id in &submitted.allocs {
                 writeln!(session.out, "{id}")?;
@@ -53,32 +62,48 @@ impl Run {
             return waiting(&submitted);
         }
         let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
-        let paint = session.paint;
-        let ended = follow.until(&submitted.allocs, session.out, paint, |allocs| {
-            if batch {
-                allocs.iter().all(AllocRow::is_over)
-            } else {
-                // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
-                // has to.
-                allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
-            }
-        });
-        match ended.map_err(|error| gone(error, &job, &submitted.allocs))? {
-            FollowEnd::Interrupted => {
-                session.remark(&format!(
-                    "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
-                    submitted.allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
-                ));
-                Ok(Exit::Done)
-            }
-            FollowEnd::Done(allocs) if batch => finish(session, &allocs),
-            FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
-                Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
-            }
-            FollowEnd::Done(_) => {
-                writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;
-                Ok(Exit::Done)
-            }
+        until(session, &mut follow, &job, &submitted.allocs, batch)
+    }
+}
+
+/// Waits for a job that another one has launched.
+pub fn launched(session: &mut Session<'_>, follow: &mut Follow<'_>, launched: &Launched) -> CliResult {
+    let job = printable(&launched.job);
+    let how = if launched.existed { "was launched before" } else { "launched" };
+    writeln!(session.out, "job {job}: {how}, {}", human::count(launched.allocs.len(), "alloc"))?;
+    if launched.allocs.is_empty() {
+        return Ok(Exit::Done);
+    }
+    until(session, follow, &job, &launched.allocs, true)
+}
+
+/// Waits until a batch job is done, or a service runs.
+fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], batch: bool) -> CliResult {
+    let paint = session.paint;
+    let ended = follow.until(ids, session.out, paint, |allocs| {
+        if batch {
+            allocs.iter().all(AllocRow::is_over)
+        } else {
+            // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
+            // has to.
+            allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
+        }
+    });
+    match ended.map_err(|error| gone(error, job, ids))? {
+        FollowEnd::Interrupted => {
+            session.remark(&format!(
+                "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
+                ids.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
+            ));
+            Ok(Exit::Done)
+        }
+        FollowEnd::Done(allocs) if batch => finish(session, &allocs),
+        FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
+            Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
+        }
+        FollowEnd::Done(_) => {
+            writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;
+            Ok(Exit::Done)
         }
     }
 }

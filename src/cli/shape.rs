@@ -39,6 +39,9 @@ pub struct AllocRow {
     pub source: String,
     #[serde(default)]
     pub job: String,
+    /// Of a child: the periodic or parameterized job that launched it.
+    #[serde(default)]
+    pub parent: String,
     #[serde(default)]
     pub group: String,
     /// Nomad's `job.group[index]`.
@@ -91,9 +94,9 @@ impl AllocRow {
     pub fn short(&self) -> &str {
         short(&self.id)
     }
-    /// Its job or workload, or its own name (`web.app[0]`).
+    /// Its job, the job that launched it, its workload, or its own name (`web.app[0]`).
     pub fn is_called(&self, name: &str) -> bool {
-        self.job == name || self.name == name
+        self.job == name || self.name == name || (!self.parent.is_empty() && self.parent == name)
     }
     /// The agent runs it.
     pub fn is_ours(&self) -> bool {

@@ -7,7 +7,7 @@ use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
-use super::{follow, run};
+use super::{follow, parents, run};
 use crate::api::encode;
 use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
@@ -19,7 +19,8 @@ const PORTS_SHOWN: usize = 10;
 
 /// Show all allocs, or one with its tasks and latest events
 ///
-/// Several allocs of one name are listed.
+/// Several allocs of one name are listed. Of a periodic or parameterized job it shows the next launch and the child jobs,
+/// the newest first.
 ///
 /// Examples: `allostat status`, `allostat status web`
 #[derive(Debug, clap::Args)]
@@ -43,6 +44,10 @@ impl Status {
             None => "/v1/allocs".to_owned(),
         };
         if self.json {
+            if let Some(answer) = self.alloc.as_ref().and_then(|name| parents::find_json(&mut agent, name)) {
+                session.json(&answer)?;
+                return Ok(Exit::Done);
+            }
             let mut answer = agent.get_json(&target)?;
             if let Some(source) = self.source {
                 keep_those_of(&mut answer, source);
@@ -52,6 +57,10 @@ impl Status {
         }
         let now = follow::now();
         if let Some(name) = &self.alloc {
+            if let Some(parent) = parents::find(&mut agent, name) {
+                write!(session.out, "{}", parents::detail(&parent, now, session.paint))?;
+                return Ok(Exit::Done);
+            }
             match agent.get::<AllocRow>(&target) {
                 Ok(alloc) => write!(session.out, "{}", detail(&alloc, now, session.paint))?,
                 Err(error) => {
@@ -74,6 +83,10 @@ impl Status {
                 session.remark("no allocs; `allostat run FILE` starts some");
             } else {
                 write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+            }
+            let launching = parents::all(&mut agent);
+            if !launching.is_empty() && self.source.is_none_or(|source| source == AllocSource::Managed) {
+                write!(session.out, "\n{}", parents::table(&launching, now, session.paint))?;
             }
             if let Some(said) = unwatched(&list.supervisors) {
                 session.remark(&said);

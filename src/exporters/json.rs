@@ -38,7 +38,9 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         "name": identity.name,
         "tasks": by_name(alloc.tasks(), |known, task| task_row(alloc, known, task, detail)),
     });
-    set(&mut row, "job", identity.workload.as_ref());
+    let job = alloc.status.as_ref().map(|status| &status.job);
+    set(&mut row, "job", job.map(|job| &job.id).or(identity.workload.as_ref()));
+    set(&mut row, "parent", job.and_then(|job| job.parent()));
     set(&mut row, "group", identity.group.as_ref());
     set(&mut row, "created_at", identity.created_at);
     row["source"] = json!(identity.source);

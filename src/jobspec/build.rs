@@ -11,6 +11,7 @@ use crate::model::signal;
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
+use super::launching::known_meta;
 use super::nearest::nearest;
 use super::reschedule::OfJob;
 use super::tree::{self, Body, Literal, join};
@@ -83,7 +84,8 @@ impl<'p> Builder<'p> {
         fields.integer("priority", limits::PRIORITY);
         fields.bool("all_at_once");
         let most = values::max_run_duration(&fields, kind);
-        let mut groups = self.groups(&fields, job, kind, &meta);
+        let launching = self.launching(&fields, kind);
+        let mut groups = self.groups(&fields, job, kind, &known_meta(&launching, &meta));
         groups.iter_mut().for_each(|group| group.max_run_duration = group.max_run_duration.or(most));
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {
@@ -104,6 +106,7 @@ impl<'p> Builder<'p> {
             node_pool: text("node_pool", Job::ANY_POOL),
             meta,
             placing,
+            launching,
             groups,
         }
     }
@@ -274,7 +277,7 @@ impl<'p> Builder<'p> {
             built.shutdown_delay = at.value;
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
-        built.templates = self.templates(&fields);
+        (built.templates, built.dispatch_payload) = (self.templates(&fields), self.dispatch_payload(&fields));
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());
@@ -299,7 +302,7 @@ impl<'p> Builder<'p> {
         let pairs = fields.map("env").unwrap_or_default();
         let own: Vec<&str> = pairs.iter().map(|(name, _)| name.value.as_str()).collect();
         let mut nomad: Vec<String> = env::ALWAYS.iter().map(|name| (*name).to_owned()).collect();
-        nomad.push(env::PARENT_CGROUP.to_owned());
+        nomad.extend([env::PARENT_CGROUP, env::PARENT_JOB].map(str::to_owned));
         nomad.extend(env::limit_variables(task).into_keys());
         nomad.extend(env::meta_variables(meta).into_keys());
         nomad.extend(env::port_variables(&task.name, &self.ports).into_keys());

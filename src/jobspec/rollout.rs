@@ -33,7 +33,7 @@ impl Builder<'_> {
     }
 
     /// Opens a stanza: its fields and where it begins.
-    fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
+    pub(super) fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
         let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
         Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
     }

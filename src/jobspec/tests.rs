@@ -337,11 +337,6 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
         ("datacenters = []", "2:15 `datacenters` is empty (leave it out)"),
         ("driver = \"mock\"", "2:1 `driver` belongs in `task`, not in `job`"),
         ("restart {\n}", "2:1 `restart` belongs in `group` or `task`, not in `job`"),
-        (
-            "periodic {\n}",
-            "2:1 `periodic` is not supported: nothing is started by the clock; let cron or a systemd timer run `allostat run`",
-        ),
-        ("parameterized {\n}", "2:1 `parameterized` is not supported yet"),
         ("group {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),
         ("group \"a\" \"b\" {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),
         ("group \"e\" {\n}", "2:7 the group `e` has no `task` (add task \"name\" { driver = \"raw_exec\" ... })"),

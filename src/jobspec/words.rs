@@ -45,9 +45,9 @@ pub static JOB: Stanza = Stanza {
         RESCHEDULE_HERE,
         MIGRATE_HERE,
         SPREAD_HERE,
-        Word::not_yet("parameterized"),
+        Word::stanza("parameterized"),
+        Word::stanza("periodic"),
         Word::value("max_run_duration"),
-        Word::refused("periodic", "nothing is started by the clock; let cron or a systemd timer run `allostat run`"),
         Word::refused("multiregion", "there is one host"),
         Word::refused("vault", NO_VAULT),
         Word::refused("vault_token", NO_VAULT),
@@ -111,7 +111,7 @@ pub static TASK: Stanza = Stanza {
         Word::value("traceparent"),
         Word::stanzas("template"),
         Word::not_yet("artifact"),
-        Word::not_yet("dispatch_payload"),
+        Word::stanza("dispatch_payload"),
         Word::refused("volume_mount", NO_VOLUMES),
         Word::refused("csi_plugin", NO_VOLUMES),
         Word::refused("secret", "there is no secret store here"),
@@ -184,6 +184,24 @@ pub static TEMPLATE: Stanza = Stanza {
         Word::ignored("vault_grace", "deprecated, and there is no Vault here"),
     ],
 };
+
+pub static PERIODIC: Stanza = Stanza {
+    name: "periodic",
+    words: &[
+        Word::value("cron"),
+        Word::value("crons"),
+        Word::value("prohibit_overlap"),
+        Word::value("time_zone"),
+        Word::value("enabled"),
+    ],
+};
+
+pub static PARAMETERIZED: Stanza = Stanza {
+    name: "parameterized",
+    words: &[Word::value("payload"), Word::value("meta_required"), Word::value("meta_optional")],
+};
+
+pub static DISPATCH_PAYLOAD: Stanza = Stanza { name: "dispatch_payload", words: &[Word::value("file")] };
 
 pub static CHANGE_SCRIPT: Stanza = Stanza {
     name: "change_script",
@@ -367,6 +385,9 @@ pub static ALL: &[&Stanza] = &[
     &EPHEMERAL_DISK,
     &CHANGE_SCRIPT,
     &TEMPLATE_WAIT,
+    &PERIODIC,
+    &PARAMETERIZED,
+    &DISPATCH_PAYLOAD,
 ];
 
 /// Whether a key may hold a stanza that is read.

@@ -60,6 +60,9 @@ pub static ALWAYS: &[&str] = &[
     "NOMAD_NAMESPACE",
 ];
 
+/// Of a child of a periodic or parameterized job.
+pub const PARENT_JOB: &str = "NOMAD_JOB_PARENT_ID";
+
 /// Where there are cgroups.
 pub const PARENT_CGROUP: &str = "NOMAD_PARENT_CGROUP";
 
@@ -219,6 +222,7 @@ pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
         job.namespace.clone(),
     ];
     let mut env: Env = ALWAYS.iter().map(|name| (*name).to_owned()).zip(values).collect();
+    env.extend(job.parent().map(|parent| (PARENT_JOB.to_owned(), parent.to_string())));
     env.extend(context.alloc_cgroup.map(|cgroup| (PARENT_CGROUP.to_owned(), cgroup.to_string())));
     env.extend(limit_variables(task));
     env.extend(port_variables(&task.name, context.ports));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
+use super::launching::Launching;
 use super::network::{GroupNetwork, PortRequest};
 use super::words;
 
@@ -28,6 +29,8 @@ pub struct Job {
     pub meta: BTreeMap<String, String>,
     #[serde(flatten)]
     pub placing: Placing,
+    #[serde(flatten)]
+    pub launching: Launching,
     pub groups: Vec<TaskGroup>,
 }
 
@@ -124,6 +127,9 @@ pub struct Task {
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
+    /// Where the payload of its job's dispatch is written, below its `local` directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_payload: Option<String>,
 }
 
 /// A file, or variables, in Go's template syntax.
@@ -292,6 +298,7 @@ impl Task {
             shutdown_delay: Duration::ZERO,
             traceparent: false,
             templates: Vec::new(),
+            dispatch_payload: None,
         }
     }
 

@@ -20,6 +20,7 @@ pub mod fuzzed;
 pub mod host;
 pub mod id;
 pub mod job;
+pub mod launching;
 pub mod measure;
 pub mod metric;
 pub mod moment;

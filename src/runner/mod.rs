@@ -18,7 +18,7 @@
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, restart, coordinator, outcome, wish, placement, plan, limits, whose
+//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, plan, limits, whose
 //! places     few at once: what may block
 //! ```
 //! ```text
@@ -58,8 +58,8 @@ pub use devices::DeviceKeeper;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
-    Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, Orphan, ParentView, Restarted, RestoreError,
+    RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};

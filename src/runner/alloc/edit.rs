@@ -278,7 +278,7 @@ impl Edit<'_> {
             task_seq: status.event_counts.values().sum::<u64>() + 1,
             time,
             kind,
-            workload: Some(alloc.job.id.clone()),
+            workload: Some(alloc.job.workload().clone()),
             alloc_id: Some(alloc.id.clone()),
             task: Some(status.name.clone()),
             message: message.into(),

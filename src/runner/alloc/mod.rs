@@ -152,7 +152,7 @@ impl Alloc {
         let identity = Arc::new(AllocIdentity {
             id: record.id.clone(),
             source: AllocSource::Managed,
-            workload: Some(job.id.clone()),
+            workload: Some(job.workload().clone()),
             namespace: job.namespace.clone(),
             group: Some(record.group.clone()),
             name: format!("{}.{}[{}]", job.name, record.group, record.index),

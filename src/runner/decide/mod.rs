@@ -6,6 +6,7 @@ pub mod coordinator;
 pub mod foresee;
 pub mod limits;
 pub mod outcome;
+pub mod periodic;
 pub mod placement;
 pub mod plan;
 pub mod restart;

@@ -12,6 +12,7 @@
 mod alloc_dir;
 mod cgroup;
 mod devices;
+mod dispatch;
 mod env;
 mod frame;
 mod network;
@@ -51,6 +52,7 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(validate::Validate),
     || Box::new(task_dir::TaskDir),
     || Box::new(devices::Devices),
+    || Box::new(dispatch::DispatchPayloadHook),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
 ];

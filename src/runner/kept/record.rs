@@ -26,6 +26,16 @@ pub struct JobRecord {
     pub version: u64,
 }
 
+/// A job that launches others, until it is stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParentRecord {
+    pub job: Job,
+    /// Up to this second of the Unix epoch each due time was launched, skipped or missed.
+    pub decided: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_launch: Option<u64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocRecord {
     pub id: AllocId,
@@ -263,6 +273,11 @@ pub const WORKLOADS: &str = "totals/workload/";
 
 pub fn job_key(id: &JobId, version: u64) -> String {
     format!("job/{id}/{version}")
+}
+pub const PARENTS: &str = "parent/";
+
+pub fn parent_key(id: &JobId) -> String {
+    format!("{PARENTS}{id}")
 }
 pub fn alloc_key(id: &AllocId) -> String {
     format!("alloc/{id}")

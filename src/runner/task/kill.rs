@@ -393,7 +393,7 @@ impl Owner {
             && self.state() == State::Dead
         {
             let (alloc, took) = (&self.alloc, asked.elapsed());
-            alloc.ctx.metrics.durations.killed(&alloc.job.id, &alloc.id, took, self.now());
+            alloc.ctx.metrics.durations.killed(alloc.job.workload(), &alloc.id, took, self.now());
         }
     }
 }

@@ -229,7 +229,7 @@ pub async fn start(ready: Ready) -> LaunchResult {
         Ok(running) => {
             let at = alloc.ctx.clock.now();
             took.phases[StartPhase::Driver.index()] = began.elapsed();
-            alloc.ctx.metrics.task_started(&alloc.job.id, &alloc.id, took.phases, at);
+            alloc.ctx.metrics.task_started(alloc.job.workload(), &alloc.id, took.phases, at);
             Ok(Launched::Runs(running, took))
         }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),
