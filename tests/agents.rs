@@ -26,6 +26,7 @@ mod outputs;
 mod plugins;
 mod prometheus;
 mod reserve;
+mod services;
 mod strangers;
 mod templates;
 mod top;

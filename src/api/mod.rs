@@ -28,6 +28,7 @@ mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod services;
 mod stats;
 mod submission;
 mod target;
@@ -181,6 +182,9 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
+    &services::CHECKS,
+    &services::LIST,
+    &services::TARGETS,
     &stats::ALL,
     &tasks::TASKS,
     &allocs::STOP,

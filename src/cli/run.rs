@@ -1,5 +1,6 @@
 //! `allostat run`
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::exit::{CliError, CliResult, Exit};
@@ -14,7 +15,7 @@ use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
-/// Waits until a batch job is done, and exits with its result, or until a service runs. Keeps waiting across agent
+/// Waits until a batch job is done, and exits with its result, or until a service runs (with --wait: is healthy). Keeps waiting across agent
 /// restarts. Ctrl-C detaches; the job continues.
 ///
 /// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
@@ -27,6 +28,9 @@ pub struct Run {
     /// Submit and return; print the IDs of the new allocs
     #[arg(long)]
     detach: bool,
+    /// Wait until a service is healthy, as its `update` says: after min_healthy_time, until healthy_deadline at most
+    #[arg(long, conflicts_with = "detach")]
+    wait: bool,
 }
 
 impl Run {
@@ -54,9 +58,16 @@ impl Run {
         }
         let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
         let paint = session.paint;
+        let (wait, counted) = (self.wait, Cell::new(None));
         let ended = follow.until(&submitted.allocs, session.out, paint, |allocs| {
             if batch {
                 allocs.iter().all(AllocRow::is_over)
+            } else if wait {
+                let healthy = allocs.iter().filter(|alloc| alloc.is_healthy()).count();
+                if counted.replace(Some(healthy)) != Some(healthy) {
+                    super::say(&format!("{healthy} of {} healthy", human::count(allocs.len(), "alloc")));
+                }
+                allocs.iter().any(|alloc| alloc.has_failed() || alloc.is_unhealthy()) || healthy == allocs.len()
             } else {
                 // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
                 // has to.
@@ -75,12 +86,24 @@ impl Run {
             FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
                 Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
             }
+            FollowEnd::Done(allocs) if wait && allocs.iter().any(AllocRow::is_unhealthy) => {
+                Err(unhealthy(&job, &allocs))
+            }
             FollowEnd::Done(_) => {
-                writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;
+                let word = if wait { "healthy" } else { "running" };
+                writeln!(session.out, "{}", session.paint.paint(Style::Green, word))?;
                 Ok(Exit::Done)
             }
         }
     }
+}
+
+/// The first alloc that is not healthy, and why.
+fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
+    let first = allocs.iter().find(|alloc| alloc.is_unhealthy());
+    let (id, why) = first.map_or(("ALLOC", ""), |alloc| (alloc.short(), alloc.health_reason.as_deref().unwrap_or("")));
+    CliError::failed(format!("job {job} is unhealthy: alloc {id}: {}", printable(why)))
+        .hint(format!("`allostat status {id}` shows its checks; it runs on"))
 }
 
 /// A job whose allocs are not all placed is submitted, and waits.
