@@ -27,6 +27,7 @@ mod outputs;
 mod plugins;
 mod prometheus;
 mod reserve;
+mod services;
 mod strangers;
 mod templates;
 mod top;

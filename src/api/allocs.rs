@@ -7,9 +7,10 @@ use serde_json::json;
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
+use super::services::set_health;
 use super::{Context, Method, Route, node};
 use crate::exporters::json as views;
-use crate::model::id::{JobId, TaskName};
+use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::runner::{Restarted, Wait};
 use crate::snapshot::{AllocView, Snapshot};
@@ -24,6 +25,12 @@ pub(super) static LIST: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let mut list = views::allocs(&snapshot, request.origin.detail());
+            for row in list["allocs"].as_array_mut().into_iter().flatten() {
+                let id = AllocId::from(row["id"].as_str().unwrap_or_default());
+                if let Some(services) = context.runner.board().services.get(&id) {
+                    row["health"] = json!(services.health);
+                }
+            }
             if let Some(watchers) = context.runner.watchers() {
                 list["supervisors"] = node::supervisors(&watchers);
             }
@@ -42,7 +49,12 @@ pub(super) static SHOW: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
-            Ok(Reply::json(&views::alloc(&alloc, request.origin.detail())))
+            let detail = request.origin.detail();
+            let mut answer = views::alloc(&alloc, detail);
+            if let Some(services) = context.runner.board().services.get(&alloc.identity.id) {
+                set_health(&mut answer, &services, detail);
+            }
+            Ok(Reply::json(&answer))
         })
     },
 };

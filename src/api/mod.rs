@@ -29,6 +29,7 @@ mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod services;
 mod stats;
 mod submission;
 mod target;
@@ -183,6 +184,9 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
+    &services::CHECKS,
+    &services::LIST,
+    &services::TARGETS,
     &stats::ALL,
     &tasks::TASKS,
     &allocs::STOP,

@@ -4,6 +4,7 @@
 pub mod devices;
 pub mod facts;
 pub mod marks;
+pub mod services;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use self::marks::Marks;
+use self::services::ServiceBoard;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
 use crate::model::id::{AllocId, CgroupPath};
@@ -90,6 +92,8 @@ pub struct Board {
     inner: Mutex<Inner>,
     changed: Condvar,
     marks: Arc<Marks>,
+    /// Of managed allocs. Changes of it change no version.
+    pub services: ServiceBoard,
 }
 
 #[derive(Debug, Default)]
@@ -107,7 +111,7 @@ struct Inner {
 impl Board {
     pub fn new(totals: Totals, marks: Arc<Marks>) -> Board {
         let inner = Mutex::new(Inner { totals: Arc::new(totals), ..Inner::default() });
-        Board { inner, changed: Condvar::new(), marks }
+        Board { inner, changed: Condvar::new(), marks, services: ServiceBoard::default() }
     }
 
     /// Whatever is shown from now on counts up to this moment: told before it is shown.

@@ -78,6 +78,34 @@ pub struct AllocRow {
     pub ports: Vec<AllocPort>,
     #[serde(default)]
     pub network: Option<NetworkRow>,
+    /// Whether it came up: `pending`, `healthy`, `unhealthy`, `unchecked`. Absent: it has ended, or its agent does not know.
+    #[serde(default)]
+    pub health: Option<String>,
+    #[serde(default)]
+    pub health_reason: Option<String>,
+    /// Alone only.
+    #[serde(default)]
+    pub checks: Vec<CheckRow>,
+}
+
+/// A health check.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CheckRow {
+    pub service: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    #[serde(default)]
+    pub active: bool,
+    #[serde(default)]
+    pub last_run: Option<Timestamp>,
+    #[serde(default)]
+    pub failures: u64,
+    #[serde(default)]
+    pub restarts: u64,
+    #[serde(default)]
+    pub output: Option<String>,
 }
 
 /// The network namespace of an alloc.
@@ -116,6 +144,17 @@ impl AllocRow {
     pub fn has_begun(&self) -> bool {
         let after = |t: &TaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
+    }
+    /// It came up in time; without a rule of health, all its tasks run.
+    pub fn is_healthy(&self) -> bool {
+        match self.health.as_deref() {
+            Some("healthy") => true,
+            None | Some("unchecked") => self.has_begun(),
+            Some(_) => false,
+        }
+    }
+    pub fn is_unhealthy(&self) -> bool {
+        self.health.as_deref() == Some("unhealthy")
     }
     pub fn restarts(&self) -> u64 {
         self.tasks.values().map(|t| t.restarts).sum()

@@ -16,6 +16,8 @@ use crate::model::units::Timestamp;
 
 /// So many ports of an alloc are shown.
 const PORTS_SHOWN: usize = 10;
+/// Of what a check printed, so many characters of the first line.
+const OUTPUT_SHOWN: usize = 60;
 
 /// Show all allocs, or one with its tasks and latest events
 ///
@@ -174,6 +176,10 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
+    if let Some(health) = alloc.health.as_ref().filter(|health| *health != "unchecked") {
+        let why = alloc.health_reason.as_ref().map_or_else(String::new, |why| format!(" ({})", printable(why)));
+        lines.push(("health", paint.paint(health_style(health), health) + &why));
+    }
     for one in &alloc.not_placed {
         lines.push(("not placed", paint.paint(Style::Yellow, &printable(&one.message))));
     }
@@ -231,6 +237,7 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let devices = task.devices.iter().map(|id| printable(id)).collect::<Vec<_>>().join(", ");
         out.push_str(&format!("{} holds {devices}\n", printable(name)));
     }
+    out.push_str(&checks(alloc, now, paint));
     let mut events: Vec<_> = alloc.tasks.values().flat_map(|t| &t.events).collect();
     events.sort_by_key(|e| e.seq);
     if !events.is_empty() {
@@ -241,6 +248,47 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         out.push('\n');
     }
     out
+}
+
+fn health_style(word: &str) -> Style {
+    match word {
+        "healthy" | "passing" => Style::Green,
+        "unhealthy" | "critical" => Style::Red,
+        "warning" => Style::Yellow,
+        _ => Style::Plain,
+    }
+}
+
+/// Its health checks; nothing where it has none.
+fn checks(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+    if alloc.checks.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("CHECK", Align::Left),
+        ("SERVICE", Align::Left),
+        ("TYPE", Align::Left),
+        ("STATUS", Align::Left),
+        ("LAST RUN", Align::Right),
+        ("FAILURES", Align::Right),
+        ("RESTARTS", Align::Right),
+        ("OUTPUT", Align::Left),
+    ]);
+    for check in &alloc.checks {
+        let status = if check.active { check.status.as_str() } else { "inactive" };
+        let output = check.output.as_deref().and_then(|output| output.lines().next()).unwrap_or_default();
+        table.row(vec![
+            printable(&check.name).into(),
+            printable(&check.service).into(),
+            printable(&check.kind).into(),
+            TableCell::styled(status, health_style(status)),
+            or_absent(check.last_run.map(|at| human::ago(at, now))).into(),
+            check.failures.to_string().into(),
+            check.restarts.to_string().into(),
+            printable(&output.chars().take(OUTPUT_SHOWN).collect::<String>()).into(),
+        ]);
+    }
+    format!("\n{}", table.render(paint))
 }
 
 fn moment(then: Timestamp, now: Timestamp) -> String {

@@ -38,6 +38,7 @@ pub mod quantity;
 pub mod read;
 mod reschedule;
 mod rollout;
+mod services;
 mod size;
 mod syntax;
 mod template;

@@ -74,7 +74,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("max_client_disconnect").but(NO_SERVERS),
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
-        SERVICE,
+        Word::stanzas("service"),
         Word::stanza("ephemeral_disk")
             .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
         Word::stanza("network"),
@@ -104,7 +104,7 @@ pub static TASK: Stanza = Stanza {
         Word::named("scaling").but("nothing scales the resources of the task: it has those that the file names"),
         Word::ignored("identity", "no server issues an identity: the task gets no token"),
         Word::ignored("action", "no action is run on demand: its command can be run by hand"),
-        SERVICE,
+        Word::stanzas("service"),
         Word::stanza("lifecycle"),
         Word::value("leader"),
         Word::value("shutdown_delay"),
@@ -136,6 +136,75 @@ pub static RESOURCES: Stanza = Stanza {
         Word::refused("numa", "cores are reserved wherever they are"),
         Word::refused("secrets", "the size of the secrets directory cannot be set"),
     ],
+};
+
+/// Not in [`ALL`], as its checks: its words are too common to say where they belong.
+pub static SERVICE: Stanza = Stanza {
+    name: "service",
+    words: &[
+        Word::value("name"),
+        Word::value("port"),
+        Word::value("tags"),
+        Word::map("meta"),
+        Word::stanzas("check"),
+        Word::stanza("check_restart"),
+        Word::value("address_mode"),
+        Word::value("address"),
+        Word::value("provider"),
+        Word::value("on_update"),
+        Word::value("task"),
+        Word::value("canary_tags"),
+        Word::map("canary_meta"),
+        Word::value("enable_tag_override"),
+        Word { shape: Shape::Map, ..Word::value("tagged_addresses") },
+        Word::ignored("id", "a service has the ID of its alloc"),
+        Word::ignored("cluster", "there is no Consul here"),
+        Word::ignored("namespace", "there is no Consul here"),
+        Word::ignored("partition", "there is no Consul here"),
+        Word::ignored("kind", "there is no Consul here"),
+        Word::ignored("weights", "nothing answers DNS"),
+        Word::ignored("identity", "no server issues an identity"),
+        Word::ignored("connect", "there is no service mesh here: no proxy runs, and no upstream is there"),
+    ],
+};
+
+pub static CHECK: Stanza = Stanza {
+    name: "check",
+    words: &[
+        Word::value("name"),
+        Word::value("type"),
+        Word::value("interval"),
+        Word::value("timeout"),
+        Word::value("port"),
+        Word::value("path"),
+        Word::value("method"),
+        Word { shape: Shape::Map, ..Word::value("header") },
+        Word::value("body"),
+        Word::value("protocol"),
+        Word::value("tls_skip_verify"),
+        Word::value("grpc_service"),
+        Word::value("grpc_use_tls"),
+        Word::value("command"),
+        Word::value("args"),
+        Word::value("task"),
+        Word::value("initial_status"),
+        Word::value("success_before_passing"),
+        Word::value("failures_before_critical"),
+        Word::value("failures_before_warning"),
+        Word::stanza("check_restart"),
+        Word::value("address_mode"),
+        Word::value("on_update"),
+        Word::ignored("id", "a check has the name that it has"),
+        Word::ignored("notes", "nothing shows it"),
+        Word::ignored("tls_server_name", "the certificate is verified for the address of the service"),
+        Word::ignored("advertise", "there is no service mesh here"),
+        Word::ignored("expose", "there is no service mesh here: the check asks the service itself"),
+    ],
+};
+
+pub static CHECK_RESTART: Stanza = Stanza {
+    name: "check_restart",
+    words: &[Word::value("limit"), Word::value("grace"), Word::value("ignore_warnings")],
 };
 
 pub static RESTART: Stanza = Stanza {
@@ -405,7 +474,6 @@ const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
     .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
-const SERVICE: Word = Word::ignored("service", "kept as metadata: nothing is registered and no check runs");
 
 #[cfg(test)]
 mod tests {

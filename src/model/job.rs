@@ -10,6 +10,7 @@ use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::launching::Launching;
 use super::network::{GroupNetwork, PortRequest};
+use super::service::{HealthRule, Service};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -86,9 +87,12 @@ pub struct TaskGroup {
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
-    /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub services: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
+    #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

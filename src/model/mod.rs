@@ -30,6 +30,7 @@ pub mod operator;
 pub mod placement;
 pub mod profile;
 pub mod raw_name;
+pub mod service;
 pub mod signal;
 pub mod stat;
 pub mod task;

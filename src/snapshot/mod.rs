@@ -27,6 +27,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::board::devices::DevicesView;
+use crate::board::services::AllocServices;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
@@ -85,6 +86,8 @@ pub struct Snapshot {
     pub counts: Counts,
     pub failed: Arc<failed::Failed>,
     pub devices: Arc<DevicesView>,
+    /// Of managed allocs that run, in the order of their IDs.
+    pub services: Arc<[Arc<AllocServices>]>,
     /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
     pub parents: Arc<[ParentView]>,
     /// What the host collectors pushed; families together.
@@ -246,6 +249,7 @@ impl Snapshot {
             counts: Counts::default(),
             failed: Arc::default(),
             devices: Arc::default(),
+            services: Arc::default(),
             parents: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),

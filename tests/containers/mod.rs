@@ -1,6 +1,7 @@
 //! The docker driver with a real engine and a real agent.
 
 mod agents;
+mod checks;
 mod ends;
 mod engines;
 mod lifecycle;

@@ -79,6 +79,49 @@ pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
      status unavailable")
 .otlp("allostat.task.restarts", "{restart}");
 
+pub static CHECK_STATUS: MetricDesc = MetricDesc::gauge(
+    "allostat_check_status",
+    Unit::None,
+    "1 for the current status of the health check, 0 for the other statuses.",
+    &["alloc_id", "workload", "service", "check", "status"],
+)
+.zeros_from(Profile::Standard)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.status", "1");
+
+pub static CHECK_DURATION: MetricDesc = MetricDesc::gauge(
+    "allostat_check_duration_seconds",
+    Unit::Seconds,
+    "Duration of the last run of the health check.",
+    &["alloc_id", "workload", "service", "check"],
+)
+.from_profile(Profile::Standard)
+.from_source("runner")
+.absent_when("the check has not run yet, or its task does not run")
+.otlp("allostat.check.duration", "s");
+
+pub static CHECK_FAILURES: MetricDesc = MetricDesc::counter(
+    "allostat_check_failures_total",
+    Unit::None,
+    "Runs of the health check that did not pass; since the agent started.",
+    &["alloc_id", "workload", "service", "check"],
+)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.failures", "{failure}");
+
+pub static CHECK_RESTARTS: MetricDesc = MetricDesc::counter(
+    "allostat_check_restarts_total",
+    Unit::None,
+    "Restarts that the health check asked for (check_restart); since the agent started.",
+    &["alloc_id", "workload", "service", "check"],
+)
+.from_profile(Profile::Standard)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.restarts", "{restart}");
+
 pub static ALLOCS: MetricDesc =
     MetricDesc::gauge("allostat_allocs", Unit::None, "Allocs known to the agent, by state.", &["state"])
         .from_source("runner")

@@ -66,7 +66,7 @@ impl Alloc {
         is_new
     }
     /// One event of each task that is not dead.
-    fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+    pub(super) fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
         for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);

@@ -17,6 +17,7 @@ mod hooked;
 mod place;
 mod placing;
 mod ports;
+mod services;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};

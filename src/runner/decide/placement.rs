@@ -177,6 +177,7 @@ mod tests {
             tasks: cores.iter().enumerate().map(task).collect(),
             network: None,
             services: Vec::new(),
+            health: None,
         }
     }
     fn job(groups: Vec<TaskGroup>) -> Job {

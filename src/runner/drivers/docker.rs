@@ -20,6 +20,7 @@ mod begin;
 mod config;
 mod create;
 mod engine;
+mod exec;
 #[cfg(test)]
 mod fake;
 mod forms;

@@ -289,6 +289,15 @@ pub trait Driver: Send + Sync {
     }
 }
 
+/// What came of a program that was run beside a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecEnd {
+    /// 128 and the number of a signal that ended it. `None`: it took longer than it may.
+    pub code: Option<u8>,
+    /// What it printed first, both streams.
+    pub output: String,
+}
+
 /// The reports of one driver, in order.
 pub trait Fingerprints: Send {
     /// The first one soon, then one with each change; `None`: there will be no more. A dropped call loses nothing.
@@ -323,6 +332,12 @@ pub trait Attempt: Send + Sync {
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>>;
     /// Ends every process of the task by force; `wait` tells when it is done. Repeating it does no harm.
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>>;
+    /// Runs a program beside it: as its user, in its cgroup and its namespaces, with its environment. Ends the program when `timeout` is
+    /// over.
+    fn exec(&self, _command: &[String], _timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
+        let message = "its driver runs no scripts in a task".to_owned();
+        Box::pin(async { Err(DriverError::Failed { message }) })
+    }
     /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.
     ///
     /// Errors: `StillRunning`, then nothing was removed.

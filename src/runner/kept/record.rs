@@ -76,6 +76,9 @@ pub struct AllocRecord {
     /// It cannot be set up: why. Its tasks fail without ever having started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
+    /// Whether it came up in time, by the `update` of its group; `None`: not decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
     /// Cores that its tasks have for themselves, in the order of its group; empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Vec<u32>>,
@@ -164,6 +167,9 @@ pub struct Restart {
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
+    /// A health check asked for it: the restart policy counts it as a failure of the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_failure: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]

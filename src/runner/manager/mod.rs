@@ -367,6 +367,7 @@ impl Manager {
             expired: false,
             again: false,
             failed_setup: None,
+            healthy: None,
             cores: Vec::new(),
             earlier: None,
         }

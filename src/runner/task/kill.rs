@@ -122,7 +122,8 @@ impl Owner {
             match action {
                 Some(Action::AwaitTurn) => edit.turn_back(state),
                 Some(_) => {
-                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at });
+                    *edit.restart() =
+                        Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at, is_failure: false });
                     edit.enter_state(state);
                 }
                 None => {}

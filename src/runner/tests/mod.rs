@@ -157,6 +157,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         tasks: tasks.iter().map(task).collect(),
         network: None,
         services: Vec::new(),
+        health: None,
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),

@@ -293,7 +293,7 @@ impl DockerEngine {
     async fn done(&self, verb: Verb, target: &str, patience: Duration) -> Result<(), EngineError> {
         self.whole(verb, target, None, patience).await.map(drop)
     }
-    async fn json<T: DeserializeOwned>(
+    pub async fn json<T: DeserializeOwned>(
         &self,
         verb: Verb,
         target: &str,
