@@ -4,6 +4,8 @@ mod agents;
 mod ends;
 mod engines;
 mod lifecycle;
+mod networks;
+mod registry;
 
 use std::time::Duration;
 

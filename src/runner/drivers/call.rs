@@ -9,7 +9,7 @@
 //! | wait | as long as it runs; while it is being ended, the budget of that | given up |
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
-//! | destroy | [`DESTROY`] | said; what is left is removed at the next start |
+//! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
 //! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
 //! | fingerprint: each later one | as long as nothing changes | nothing is new |
 //!
@@ -26,6 +26,7 @@ use super::{
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
+use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::panics::{self, Panic};
@@ -188,6 +189,15 @@ async fn within<'a, T: 'a>(
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
     tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+}
+
+/// Removes what a driver holds for the network of an alloc that has ended.
+pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
+    let report = |panic: &Panic| {
+        tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
+    };
+    let left = tokio::time::timeout(DESTROY, caught(report, || driver.leave_network(alloc))).await;
+    left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
 /// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
