@@ -26,6 +26,7 @@ mod otlp;
 mod outputs;
 mod plugins;
 mod prometheus;
+mod raw_exec;
 mod reserve;
 mod services;
 mod strangers;

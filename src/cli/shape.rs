@@ -9,7 +9,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
@@ -199,6 +199,9 @@ pub struct TaskRow {
     /// Alone only.
     #[serde(default)]
     pub driver: Option<String>,
+    /// Alone only: where its runtime made it reachable.
+    #[serde(default)]
+    pub network: Option<DriverNetwork>,
     /// Alone only: those that it holds.
     #[serde(default)]
     pub devices: Vec<String>,

@@ -194,6 +194,9 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let more = if more > 0 { format!(" and {more} more (--json)") } else { String::new() };
         lines.push(("ports", ports.join(", ") + &more));
     }
+    for (name, network) in alloc.tasks.iter().filter_map(|(name, task)| Some((name, task.network.as_ref()?))) {
+        lines.push(("address", printable(&format!("{name} {network}"))));
+    }
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));
     }
@@ -330,6 +333,7 @@ mod tests {
             exits: Vec::new(),
             lifecycle: None,
             driver: None,
+            network: None,
             devices: Vec::new(),
             events: Vec::new(),
         };

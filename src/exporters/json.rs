@@ -169,6 +169,7 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
     set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
+    set(&mut all, "network", task.network.as_ref());
     if detail == Detail::Full {
         set(&mut all, "main", task.main);
         set(&mut all, "cgroup", task.cgroup.as_ref());

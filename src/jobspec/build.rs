@@ -194,14 +194,6 @@ impl<'p> Builder<'p> {
             task
         });
         let tasks: Vec<Task> = with_networks.collect();
-        if !tasks.is_empty() && tasks.iter().all(|task| task.lifecycle.is_some() && !task.leader) {
-            let message = format!(
-                "the group {} has no main task: there is nothing for the others to run around",
-                quote(group.name)
-            );
-            let advice = Some("leave the `lifecycle` of one task out".to_owned());
-            fields.error(group.name_span, "task", message, advice);
-        }
         let max_run_duration = values::max_run_duration(&fields, kind);
         if let Some(body) = fields.stanza("ephemeral_disk") {
             let disk = self.open(body, &words::EPHEMERAL_DISK, fields.path_of("ephemeral_disk"));
@@ -336,7 +328,7 @@ impl<'p> Builder<'p> {
             task.env.insert(name.value.clone(), value.value.clone());
         }
         known.inside_env = None;
-        if let Some(body) = fields.stanza_or_map("config") {
+        if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
         }

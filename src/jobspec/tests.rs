@@ -43,12 +43,17 @@ pub(super) fn refused(text: &str, expected: &str) {
 }
 
 #[test]
-fn a_group_without_a_main_task_is_refused() {
-    refused(
-        &in_task("lifecycle {\nhook = \"poststop\"\n}"),
-        "2:9 the group `g` has no main task: there is nothing for the others to run around (leave the `lifecycle` of one \
-         task out)",
-    );
+fn a_group_without_a_main_task_is_accepted_as_in_nomad() {
+    for hook in ["prestart", "poststart"] {
+        let parsed = parse("x.hcl", &in_task(&format!("lifecycle {{\nhook = \"{hook}\"\n}}"))).unwrap();
+        assert!(parsed.job.groups[0].tasks[0].lifecycle.is_some());
+    }
+}
+
+#[test]
+fn config_with_an_equals_sign_is_refused_with_the_form_of_a_block() {
+    let expected = "5:1 `config` is a stanza: write `config { ... }` without `=`";
+    refused(&in_task("config = {\nrun_for = \"1s\"\n}"), expected);
 }
 
 #[test]

@@ -90,7 +90,7 @@ pub static TASK: Stanza = Stanza {
     name: "task",
     words: &[
         Word::value("driver"),
-        Word::map("config"),
+        Word::stanza("config"),
         Word::map("env"),
         Word::map("meta"),
         Word::stanza("resources"),

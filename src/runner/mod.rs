@@ -11,9 +11,9 @@
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
+//! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
-//! drivers/   how a task is started, recovered, stopped
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets

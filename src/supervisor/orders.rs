@@ -40,6 +40,9 @@ pub struct Orders {
     pub cgroup: Option<Cgroup>,
     /// What to read when the last process is gone, most precious first.
     pub final_files: Vec<FinalRead>,
+    /// What the kernel's OOM killer adds to its score; `None`: as the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_score_adj: Option<u16>,
     /// A network namespace to join, by a file; `None`: the host's, or that of its sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PathBuf>,

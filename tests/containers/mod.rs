@@ -5,6 +5,8 @@ mod checks;
 mod ends;
 mod engines;
 mod lifecycle;
+mod networks;
+mod registry;
 
 use std::time::Duration;
 

@@ -97,6 +97,7 @@ impl Alloc {
             devices: ReservedDevices::default(),
             ports: inner.record.ports.clone(),
             network: inner.record.network.as_ref().map(|record| record.network.clone()),
+            driver_networks: inner.cells.iter().filter_map(TaskCell::driver_network).collect(),
             cores: self.cores_of_task(&inner, at),
             template_env: Env::new(),
             prepared: None,

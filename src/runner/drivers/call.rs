@@ -10,7 +10,7 @@
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
 //! | exec | the timeout of its program and [`EXEC_MORE`] | the run of the check has failed |
-//! | destroy | [`DESTROY`] | said; what is left is removed at the next start |
+//! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
 //! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
 //! | fingerprint: each later one | as long as nothing changes | nothing is new |
 //!
@@ -27,6 +27,7 @@ use super::{
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
+use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::panics::{self, Panic};
@@ -197,6 +198,15 @@ async fn within<'a, T: 'a>(
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
     tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+}
+
+/// Removes what a driver holds for the network of an alloc that has ended.
+pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
+    let report = |panic: &Panic| {
+        tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
+    };
+    let left = tokio::time::timeout(DESTROY, caught(report, || driver.leave_network(alloc))).await;
+    left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
 /// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.

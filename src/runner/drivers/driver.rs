@@ -202,6 +202,7 @@ impl StartRequest {
             main: None,
             started_at: None,
             driver_state: None,
+            network: None,
         }
     }
 }
@@ -241,6 +242,10 @@ pub trait Driver: Send + Sync {
     /// Whether its tasks join the namespace of [`StartRequest::network_namespace`]; else their group cannot ask for one.
     fn joins_namespaces(&self) -> bool {
         false
+    }
+    /// Removes what it holds for the network of an alloc that has ended. Repeating it does no harm.
+    fn leave_network<'a>(&'a self, _alloc: &'a AllocId) -> BoxFuture<'a, Result<(), DriverError>> {
+        Box::pin(std::future::ready(Ok(())))
     }
     /// Whether its tasks have the file system of an image: then neither the agent's environment nor the host's accounts
     /// are theirs.

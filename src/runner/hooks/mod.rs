@@ -42,8 +42,8 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
     || Box::new(ports::Ports),
-    || Box::new(network::AllocNetworkHook),
     || Box::new(cgroup::Cgroup),
+    || Box::new(network::AllocNetworkHook),
     || Box::new(stats::Stats),
 ];
 

@@ -214,7 +214,7 @@ fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
         mode: asked.mode,
         hostname: own.map(|own| own.hostname.clone()),
         hosts: own.map(|_| files.join(HOSTS)),
-        resolv_conf: own.and(asked.dns.as_ref()).map(|_| files.join(RESOLV_CONF)),
+        resolv_conf: asked.dns.as_ref().map(|_| files.join(RESOLV_CONF)),
         dns: asked.dns,
     };
     (own.map(|own| own.namespace.clone()), network)

@@ -21,6 +21,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process;
 use crate::model::id::CgroupPath;
 use crate::model::moment::moment;
+use crate::model::network::DriverNetwork;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
@@ -64,6 +65,7 @@ impl ContainerAttempt {
         found: bool,
     ) -> ContainerAttempt {
         handle.started_at = moment(&of.state.started_at).or(handle.started_at).or_else(|| Some(shared.clock.now()));
+        handle.network = kept.network.choose(of);
         kept.put(&mut handle);
         if let Some((id, name)) = &kept.pulled {
             shared.images.hold(id, name, &handle.run_dir, true);
@@ -91,6 +93,10 @@ impl ContainerAttempt {
             AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
         };
         ContainerAttempt { shared, handle, kept, reader, execs: Execs::default(), end, _following: Some(following) }
+    }
+
+    pub fn network(&self) -> Option<&DriverNetwork> {
+        self.handle.network.as_ref()
     }
 
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {

@@ -159,9 +159,11 @@ impl Driver for SupervisedDriver {
         self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
     }
     fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
-        let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return Vec::new() };
-        let limits = work.limits.wants_cgroup(task);
-        limits.into_iter().map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }).collect()
+        let mut all = self.shared.kind.unenforced(task);
+        let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return all };
+        let limits = work.limits.wants_cgroup(task).into_iter();
+        all.extend(limits.map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }));
+        all
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         self.shared.kind.work(&request.task)?;
