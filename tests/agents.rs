@@ -30,3 +30,4 @@ mod strangers;
 mod templates;
 mod top;
 mod variables;
+mod volumes;

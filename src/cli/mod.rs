@@ -13,6 +13,7 @@ mod devices;
 mod events;
 mod exit;
 mod follow;
+mod fs;
 mod gc;
 mod history;
 mod human;
@@ -96,6 +97,7 @@ commands! {
     events::Events,
     history::History,
     logs::Logs,
+    fs::Fs,
     stop::Stop,
     restart::Restart,
     signal::Signal,

@@ -9,6 +9,7 @@ use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::network::{GroupNetwork, PortRequest};
+use super::volume::{GroupStorage, VolumeMount};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -83,6 +84,8 @@ pub struct TaskGroup {
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
+    #[serde(flatten)]
+    pub storage: GroupStorage,
     /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<serde_json::Map<String, serde_json::Value>>,
@@ -124,6 +127,8 @@ pub struct Task {
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// A file, or variables, in Go's template syntax.
@@ -292,6 +297,7 @@ impl Task {
             shutdown_delay: Duration::ZERO,
             traceparent: false,
             templates: Vec::new(),
+            volume_mounts: Vec::new(),
         }
     }
 

@@ -217,6 +217,7 @@ impl Assembler {
             failed: self.failed(board),
             devices: host.devices,
             parents: host.parents,
+            disk: Arc::clone(&board.disk),
             host: host.samples,
             agent: host.agent,
             info: Arc::clone(&self.last.info),

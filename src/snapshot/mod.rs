@@ -27,6 +27,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::board::devices::DevicesView;
+use crate::board::disk::DiskUses;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
@@ -87,6 +88,8 @@ pub struct Snapshot {
     pub devices: Arc<DevicesView>,
     /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
     pub parents: Arc<[ParentView]>,
+    /// What allocs have on the disk.
+    pub disk: Arc<DiskUses>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -247,6 +250,7 @@ impl Snapshot {
             failed: Arc::default(),
             devices: Arc::default(),
             parents: Arc::default(),
+            disk: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,

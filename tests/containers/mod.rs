@@ -4,6 +4,7 @@ mod agents;
 mod ends;
 mod engines;
 mod lifecycle;
+mod volumes;
 
 use std::time::Duration;
 

@@ -24,6 +24,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +54,7 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(devices::Devices),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
+    || Box::new(volumes::Volumes),
 ];
 
 /// The hooks of one agent.
