@@ -33,3 +33,4 @@ mod strangers;
 mod templates;
 mod top;
 mod variables;
+mod volumes;

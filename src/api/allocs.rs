@@ -110,7 +110,11 @@ pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, Ap
 }
 
 /// `is_meant`: of allocs with that name, these come first.
-fn find_among(snapshot: &Snapshot, id: &str, is_meant: fn(&AllocView) -> bool) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn find_among(
+    snapshot: &Snapshot,
+    id: &str,
+    is_meant: fn(&AllocView) -> bool,
+) -> Result<Arc<AllocView>, ApiError> {
     let wanted = id.to_ascii_lowercase();
     let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
     // The source's own name of an observed alloc, without the source, is enough where it is unique.

@@ -14,6 +14,7 @@ mod door;
 mod dropin;
 mod error;
 mod events;
+mod files;
 mod gc;
 mod guard;
 mod health;
@@ -194,6 +195,9 @@ pub static ROUTES: &[&Route] = &[
     &allocs::SIGNAL,
     &gc::GC,
     &logs::LOGS,
+    &files::LIST,
+    &files::STAT,
+    &files::CAT,
     &events::EVENTS,
     &history::HISTORY,
     &jobs::SUBMIT,

@@ -329,8 +329,13 @@ fn unenforced(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
     let mut all = Vec::new();
     for group in &parsed.job.groups {
         for task in &group.tasks {
-            let unenforced = drivers.get(task.driver.as_str()).map(|driver| driver.unenforced(task));
-            for limit in unenforced.into_iter().flatten() {
+            let Some(driver) = drivers.get(task.driver.as_str()) else { continue };
+            if !task.volume_mounts.is_empty() && !driver.mounts_volumes() {
+                let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "volume_mount");
+                let message = format!("the start will fail: driver {} does not support host volumes", task.driver);
+                all.push(parsed.diagnose(Severity::Warning, &path, message));
+            }
+            for limit in driver.unenforced(task) {
                 let path = parsed.task_path(group.name.as_str(), task.name.as_str(), limit.field);
                 let word = limit.field.rsplit('.').next().unwrap_or(limit.field);
                 let message = format!("`{word}` will not be enforced: {}", limit.why);

@@ -14,6 +14,7 @@ mod dispatch;
 mod events;
 mod exit;
 mod follow;
+mod fs;
 mod gc;
 mod history;
 mod human;
@@ -103,6 +104,7 @@ commands! {
     events::Events,
     history::History,
     logs::Logs,
+    fs::Fs,
     stop::Stop,
     restart::Restart,
     signal::Signal,

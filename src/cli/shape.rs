@@ -350,6 +350,15 @@ pub struct PluginRow {
     pub message: String,
 }
 
+#[derive(Debug, Clone, Deserialize)]
+pub struct HostVolumeReport {
+    pub name: String,
+    pub read_only: bool,
+    /// Alone on the socket.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
 /// `/v1/node`
 #[derive(Debug, Clone, Deserialize)]
 pub struct NodeReport {
@@ -370,6 +379,8 @@ pub struct NodeReport {
     /// Alone on the socket.
     #[serde(default)]
     pub meta: BTreeMap<String, String>,
+    #[serde(default)]
+    pub host_volumes: Vec<HostVolumeReport>,
     pub capabilities: Vec<Capability>,
     /// Not before the first tick.
     #[serde(default)]

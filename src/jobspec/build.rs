@@ -23,7 +23,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
-    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), connected: None };
+    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), volumes: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
     let (first, rest) = match jobs.split_first() {
@@ -51,6 +51,8 @@ pub(super) struct Builder<'p> {
     pub(super) seen: Vec<&'static str>,
     /// The ports of the group that is read, those of its tasks too: for references to them.
     pub(super) ports: Vec<AllocPort>,
+    /// The labels of its volumes.
+    pub(super) volumes: Vec<String>,
     /// As its network will be where it has one of its own that is connected: for the same.
     pub(super) connected: Option<AllocNetwork>,
 }
@@ -157,6 +159,7 @@ impl<'p> Builder<'p> {
             placing: Placing::default(),
             tasks: vec![built],
             network,
+            storage: Default::default(),
             services,
             health: of_job.health,
         }
@@ -180,6 +183,7 @@ impl<'p> Builder<'p> {
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
         self.services(&fields, Place { task: None, tasks: &tasks }, &mut services);
+        let storage = self.storage(&fields, kind);
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -195,10 +199,6 @@ impl<'p> Builder<'p> {
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
-        if let Some(body) = fields.stanza("ephemeral_disk") {
-            let disk = self.open(body, &words::EPHEMERAL_DISK, fields.path_of("ephemeral_disk"));
-            let _ = (disk.integer("size", limits::EPHEMERAL_DISK_MB), disk.bool("sticky"), disk.bool("migrate"));
-        }
         let health = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
@@ -210,6 +210,7 @@ impl<'p> Builder<'p> {
             placing: self.placing(&fields, kind),
             tasks,
             network,
+            storage,
             services,
             health,
         }
@@ -286,6 +287,7 @@ impl<'p> Builder<'p> {
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
         (built.templates, built.dispatch_payload) = (self.templates(&fields), self.dispatch_payload(&fields));
+        built.volume_mounts = self.volume_mounts(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());

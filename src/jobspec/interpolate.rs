@@ -219,6 +219,9 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);
     }
+    for (at, mount) in task.volume_mounts.iter_mut().enumerate() {
+        all.replace(&format!("volume_mount[{at}].destination"), &mut mount.destination, &mut failed);
+    }
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 

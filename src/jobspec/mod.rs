@@ -46,6 +46,7 @@ pub mod templates;
 pub mod tree;
 mod unclosed;
 mod values;
+mod volumes;
 pub mod words;
 
 use std::collections::BTreeMap;

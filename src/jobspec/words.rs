@@ -4,7 +4,6 @@ use super::fields::{Shape, Stanza, Word};
 
 const NO_VAULT: &str = "there is no Vault here";
 const NO_CONSUL: &str = "there is no Consul here";
-const NO_VOLUMES: &str = "there are no volumes here";
 
 pub static FILE: Stanza = Stanza {
     name: "",
@@ -76,11 +75,11 @@ pub static GROUP: Stanza = Stanza {
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         Word::stanzas("service"),
         Word::stanza("ephemeral_disk")
-            .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
+            .but("its size is watched, not enforced; a new alloc begins with empty directories, `sticky` or not"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
-        Word::refused("volume", NO_VOLUMES),
+        Word::named("volume"),
         Word::refused("vault", NO_VAULT),
         Word::refused("consul", NO_CONSUL),
     ],
@@ -112,8 +111,8 @@ pub static TASK: Stanza = Stanza {
         Word::stanzas("template"),
         Word::not_yet("artifact"),
         Word::stanza("dispatch_payload"),
-        Word::refused("volume_mount", NO_VOLUMES),
-        Word::refused("csi_plugin", NO_VOLUMES),
+        Word::stanzas("volume_mount"),
+        Word::refused("csi_plugin", "there are no CSI volumes here"),
         Word::refused("secret", "there is no secret store here"),
         Word::refused("schedule", "nothing is started by the clock"),
         Word::refused("kind", NO_CONSUL),
@@ -230,6 +229,31 @@ pub static LOGS: Stanza = Stanza {
 
 pub static EPHEMERAL_DISK: Stanza =
     Stanza { name: "ephemeral_disk", words: &[Word::value("size"), Word::value("sticky"), Word::value("migrate")] };
+
+pub static VOLUME: Stanza = Stanza {
+    name: "volume",
+    words: &[
+        Word::value("type"),
+        Word::value("source"),
+        Word::value("read_only"),
+        Word::value("access_mode"),
+        Word::value("attachment_mode"),
+        Word::value("per_alloc"),
+        Word::value("sticky"),
+        Word { shape: Shape::Any, ..Word::map("mount_options") },
+    ],
+};
+
+pub static VOLUME_MOUNT: Stanza = Stanza {
+    name: "volume_mount",
+    words: &[
+        Word::value("volume"),
+        Word::value("destination"),
+        Word::value("read_only"),
+        Word::value("propagation_mode"),
+        Word::value("selinux_label"),
+    ],
+};
 
 pub static TEMPLATE: Stanza = Stanza {
     name: "template",
@@ -452,6 +476,8 @@ pub static ALL: &[&Stanza] = &[
     &LIFECYCLE,
     &TEMPLATE,
     &EPHEMERAL_DISK,
+    &VOLUME,
+    &VOLUME_MOUNT,
     &CHANGE_SCRIPT,
     &TEMPLATE_WAIT,
     &PERIODIC,

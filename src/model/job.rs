@@ -11,6 +11,7 @@ use super::id::{GroupName, JobId, TaskName};
 use super::launching::Launching;
 use super::network::{GroupNetwork, PortRequest};
 use super::service::{HealthRule, Service};
+use super::volume::{GroupStorage, VolumeMount};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -87,6 +88,8 @@ pub struct TaskGroup {
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
+    #[serde(flatten)]
+    pub storage: GroupStorage,
     /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
     #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<Service>,
@@ -134,6 +137,8 @@ pub struct Task {
     /// Where the payload of its job's dispatch is written, below its `local` directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dispatch_payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// A file, or variables, in Go's template syntax.
@@ -303,6 +308,7 @@ impl Task {
             traceparent: false,
             templates: Vec::new(),
             dispatch_payload: None,
+            volume_mounts: Vec::new(),
         }
     }
 

@@ -40,6 +40,7 @@ pub mod trace;
 pub mod units;
 pub mod usage;
 pub mod version;
+pub mod volume;
 mod word;
 
 pub(crate) use word::words;

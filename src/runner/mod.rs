@@ -16,10 +16,11 @@
 //! cni        networks by CNI plugins
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
+//! disk       what their directories have on the disk
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, plan, limits, whose
+//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, volumes, plan, limits, whose
 //! places     few at once: what may block
 //! ```
 //! ```text
@@ -37,6 +38,7 @@ mod cni;
 mod cores;
 mod decide;
 mod devices;
+mod disk;
 pub mod drivers;
 pub mod events;
 mod ground;
@@ -57,6 +59,7 @@ pub use cgroups::{AllocCgroups, HostCgroups};
 pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
+pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{

@@ -223,6 +223,7 @@ impl Assembler {
             devices: host.devices,
             services: host.services,
             parents: host.parents,
+            disk: Arc::clone(&board.disk),
             host: host.samples,
             agent: host.agent,
             info: Arc::clone(&self.last.info),

@@ -27,6 +27,7 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::board::devices::DevicesView;
+use crate::board::disk::DiskUses;
 use crate::board::services::AllocServices;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
@@ -90,6 +91,8 @@ pub struct Snapshot {
     pub services: Arc<[Arc<AllocServices>]>,
     /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
     pub parents: Arc<[ParentView]>,
+    /// What allocs have on the disk.
+    pub disk: Arc<DiskUses>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -251,6 +254,7 @@ impl Snapshot {
             devices: Arc::default(),
             services: Arc::default(),
             parents: Arc::default(),
+            disk: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,

@@ -8,6 +8,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process::{Account, Capabilities, ResourceLimit};
 use crate::host::seccomp::FilterProgram;
 use crate::model::id::BootId;
+use crate::model::volume::TaskVolume;
 
 /// Grows when a field changes its meaning. Orders are read only by a supervisor that the same binary started.
 pub const VERSION: u32 = 1;
@@ -67,6 +68,8 @@ pub struct SandboxOrders {
     pub mounts: Vec<Mount>,
     /// Nothing is to be seen there: the path on the host, and inside.
     pub hidden: Vec<(PathBuf, PathBuf)>,
+    /// Host volumes, over all of that.
+    pub volumes: Vec<TaskVolume>,
     /// Nodes of devices, beside those that every program may expect.
     pub devices: Vec<PathBuf>,
     pub capabilities: Capabilities,

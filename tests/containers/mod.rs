@@ -7,6 +7,7 @@ mod engines;
 mod lifecycle;
 mod networks;
 mod registry;
+mod volumes;
 
 use std::time::Duration;
 

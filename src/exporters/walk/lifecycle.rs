@@ -18,6 +18,29 @@ pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
 )
 .from_source("runner");
 
+pub static ALLOC_DISK_USED: MetricDesc = MetricDesc::gauge(
+    "allostat_alloc_disk_used_bytes",
+    Unit::Bytes,
+    "Allocated disk space of the alloc's directory, logs included; measured every 30 s or less often.",
+    &["alloc_id", "workload"],
+)
+.stays()
+.from_profile(Profile::Standard)
+.from_source("getdents64(2), st_blocks")
+.absent_when("observed workload; not measured yet; more than 1,000,000 entries or 64 levels of directories")
+.otlp("allostat.alloc.disk.used", "By");
+
+pub static ALLOC_DISK_SIZE: MetricDesc = MetricDesc::gauge(
+    "allostat_alloc_disk_size_bytes",
+    Unit::Bytes,
+    "Size of ephemeral_disk in the job file (default 300 MiB); watched, not enforced.",
+    &["alloc_id", "workload"],
+)
+.from_profile(Profile::Standard)
+.from_source("job file")
+.absent_when("observed workload, or the alloc has ended")
+.otlp("allostat.alloc.disk.size", "By");
+
 pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "allostat_task_info",
     "Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).",

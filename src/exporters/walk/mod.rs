@@ -62,6 +62,7 @@ impl Walk<'_> {
         tasks::infos(managed, self);
         measures::walk(managed, self);
         devices::held(managed, self);
+        tasks::disks(managed, self);
         tasks::states(managed, self);
         checks::walk(managed, self);
         node::counts(managed, self.snapshot);

@@ -27,7 +27,7 @@ use super::fork::{block_signals, clone_with, restore_signals};
 use super::{Capabilities, raw};
 use crate::kernel::proc::pid_stat;
 
-pub use root::{RootPlan, RootStep, binds_whole_trees};
+pub use root::{HostTree, RootPlan, RootStep, binds_whole_trees};
 
 /// What confines a task, made before the fork.
 #[derive(Debug)]

@@ -101,6 +101,7 @@ impl Alloc {
             cores: self.cores_of_task(&inner, at),
             template_env: Env::new(),
             prepared: None,
+            volumes: Vec::new(),
             took: Vec::new(),
         }
     }

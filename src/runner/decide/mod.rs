@@ -11,5 +11,6 @@ pub mod placement;
 pub mod plan;
 pub mod restart;
 pub mod step;
+pub mod volumes;
 pub mod whose;
 pub mod wish;

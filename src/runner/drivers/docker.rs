@@ -130,6 +130,9 @@ impl Driver for Docker {
     fn has_image(&self) -> bool {
         true
     }
+    fn mounts_volumes(&self) -> bool {
+        true
+    }
     fn start_takes(&self, task: &Task) -> Duration {
         Config::of(task).map(|config| config.pull_timeout).unwrap_or_default()
     }

@@ -20,6 +20,7 @@ use crate::model::network::{AllocPort, TaskNetwork};
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
+use crate::model::volume::TaskVolume;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -152,6 +153,8 @@ pub struct StartRequest {
     pub devices: GivenDevices,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
+    /// Host volumes, in the order in which they are mounted. Of a driver that [mounts](Driver::mounts_volumes) none, none.
+    pub volumes: Vec<TaskVolume>,
     /// The ports of its alloc that this task has, in the order of the job file.
     pub ports: Vec<AllocPort>,
     /// The alloc's own network namespace, a file to join it by; `None`: the host's.
@@ -183,6 +186,7 @@ impl StartRequest {
             alloc_cgroup: None,
             devices: GivenDevices::default(),
             denied_nodes: Vec::new(),
+            volumes: Vec::new(),
             ports: Vec::new(),
             network_namespace: None,
             network: TaskNetwork::default(),
@@ -246,6 +250,10 @@ pub trait Driver: Send + Sync {
     /// Removes what it holds for the network of an alloc that has ended. Repeating it does no harm.
     fn leave_network<'a>(&'a self, _alloc: &'a AllocId) -> BoxFuture<'a, Result<(), DriverError>> {
         Box::pin(std::future::ready(Ok(())))
+    }
+    /// Whether it mounts host volumes into the root of its tasks.
+    fn mounts_volumes(&self) -> bool {
+        false
     }
     /// Whether its tasks have the file system of an image: then neither the agent's environment nor the host's accounts
     /// are theirs.

@@ -168,6 +168,7 @@ impl ProcessDriver for Exec {
             network: request.network_namespace.clone(),
             mounts: self.mounts(request)?,
             hidden: self.hidden(),
+            volumes: request.volumes.clone(),
             devices: Vec::new(),
             capabilities,
             filters: seccomp::filters(capabilities).map_err(no_filter)?,

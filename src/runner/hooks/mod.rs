@@ -25,6 +25,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -55,6 +56,7 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(dispatch::DispatchPayloadHook),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
+    || Box::new(volumes::Volumes),
 ];
 
 /// The hooks of one agent.

@@ -17,6 +17,7 @@ use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
+use crate::model::volume::TaskVolume;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::kept::record::NetworkRecord;
@@ -115,6 +116,8 @@ pub struct OfTask {
     /// The variables that its templates rendered.
     pub template_env: Env,
     pub prepared: Option<Prepared>,
+    /// Host volumes that it mounts.
+    pub volumes: Vec<TaskVolume>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,
 }

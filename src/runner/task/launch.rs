@@ -172,6 +172,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         alloc_cgroup,
         devices: given,
         denied_nodes,
+        volumes: subject.volumes,
         ports,
         network_namespace,
         network,

@@ -156,6 +156,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         max_run_duration: None,
         tasks: tasks.iter().map(task).collect(),
         network: None,
+        storage: Default::default(),
         services: Vec::new(),
         health: None,
     };

@@ -144,7 +144,7 @@ fn prepare_host(
         let opened = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777));
         opened.map_err(|e| start_error(format!("cannot open {} to the image's user: {e}", dir.display()), true))?;
     }
-    let mut mounted = mounts::mounted(config, &request.dirs, &request.devices, shared.settings.volumes_enabled)?;
+    let mut mounted = mounts::mounted(config, request, shared.settings.volumes_enabled)?;
     mounted.mounts.extend(etc::mounts(request, &config.network)?);
     let security_opt = config.security_opt.iter().map(|option| profile(option)).collect::<Result<_, _>>()?;
     if let Some(parent) = parent {

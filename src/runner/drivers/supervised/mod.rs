@@ -155,6 +155,10 @@ impl Driver for SupervisedDriver {
     fn has_own_root(&self) -> bool {
         self.shared.kind.seen().is_some()
     }
+    /// Where a task sees the root of the host, everything would see its volumes.
+    fn mounts_volumes(&self) -> bool {
+        self.has_own_root()
+    }
     fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
         self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
     }
