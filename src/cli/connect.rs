@@ -174,7 +174,7 @@ impl Where {
 
     fn with_files(&self, address: &Address) -> Address {
         let client = self.cert.clone().zip(self.key.clone());
-        let files = || TlsFiles { authorities: self.ca.clone(), client };
+        let files = || TlsFiles { authorities: self.ca.clone(), client, insecure: false };
         match address {
             Address::Tls(host, _) => Address::Tls(host.clone(), Arc::new(files())),
             other => other.clone(),
