@@ -274,6 +274,7 @@ impl<'p> Builder<'p> {
             built.shutdown_delay = at.value;
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
+        built.artifacts = self.artifacts(&fields);
         built.templates = self.templates(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();

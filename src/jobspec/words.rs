@@ -110,7 +110,7 @@ pub static TASK: Stanza = Stanza {
         Word::value("shutdown_delay"),
         Word::value("traceparent"),
         Word::stanzas("template"),
-        Word::not_yet("artifact"),
+        Word::stanzas("artifact"),
         Word::not_yet("dispatch_payload"),
         Word::refused("volume_mount", NO_VOLUMES),
         Word::refused("csi_plugin", NO_VOLUMES),
@@ -182,6 +182,19 @@ pub static TEMPLATE: Stanza = Stanza {
         Word::stanza("wait"),
         Word::value("once"),
         Word::ignored("vault_grace", "deprecated, and there is no Vault here"),
+    ],
+};
+
+pub static ARTIFACT: Stanza = Stanza {
+    name: "artifact",
+    words: &[
+        Word::value("source"),
+        Word::value("destination"),
+        Word::value("mode"),
+        Word::map("options"),
+        Word::map("headers"),
+        Word::value("insecure"),
+        Word::value("chown"),
     ],
 };
 
@@ -364,6 +377,7 @@ pub static ALL: &[&Stanza] = &[
     &LOGS,
     &LIFECYCLE,
     &TEMPLATE,
+    &ARTIFACT,
     &EPHEMERAL_DISK,
     &CHANGE_SCRIPT,
     &TEMPLATE_WAIT,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::TaskArtifact;
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
@@ -121,6 +122,9 @@ pub struct Task {
     /// Each attempt is told its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
+    /// Fetched before the first start, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<TaskArtifact>,
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
@@ -291,6 +295,7 @@ impl Task {
             leader: false,
             shutdown_delay: Duration::ZERO,
             traceparent: false,
+            artifacts: Vec::new(),
             templates: Vec::new(),
         }
     }

@@ -88,11 +88,14 @@ pub struct Context {
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
     pub removals: Places,
+    /// For downloads, which take as long as their servers like.
+    pub artifacts: Places,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
 
 const BLOCKING_AT_ONCE: usize = 4;
+const ARTIFACTS_AT_ONCE: usize = 16;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
@@ -141,6 +144,7 @@ impl Context {
             samples,
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
+            artifacts: Places::new(ARTIFACTS_AT_ONCE),
             aside: Mutex::default(),
         }
     }

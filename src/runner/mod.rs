@@ -7,6 +7,7 @@
 //! task/      one owner per task: begin, launch, kill, exit, late
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
+//! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
@@ -30,6 +31,7 @@
 //! ```
 
 mod alloc;
+mod artifacts;
 mod cgroups;
 mod cni;
 mod cores;
@@ -63,4 +65,4 @@ pub use manager::{
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
-pub use settings::{Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};
+pub use settings::{ArtifactConfig, Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};

@@ -10,6 +10,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::access::{self, Admission};
+use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
 use super::memory::{self, MemoryMetrics};
@@ -236,7 +237,10 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS].into_iter().flatten().copied()
+    [METRICS, observed::METRICS, access::METRICS, artifacts::METRICS, history::METRICS, memory::METRICS]
+        .into_iter()
+        .flatten()
+        .copied()
 }
 
 /// The descriptor of a gathered family.
@@ -335,6 +339,7 @@ pub struct Metrics {
     pub durations: ByWorkload,
     /// Who was not let in.
     pub access: Admission,
+    pub artifacts: ArtifactMetrics,
     /// What others run.
     pub others: Others,
     /// What has ended, as far as it is kept.
@@ -382,6 +387,7 @@ impl Metrics {
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
             access: Admission::new(r),
+            artifacts: ArtifactMetrics::new(r),
             others: Others::new(r),
             ends: EndsOnRecord::new(r),
             memory: OnceLock::new(),
