@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::TaskArtifact;
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
@@ -131,6 +132,9 @@ pub struct Task {
     /// Each attempt is told its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
+    /// Fetched before the first start, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<TaskArtifact>,
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
@@ -306,6 +310,7 @@ impl Task {
             leader: false,
             shutdown_delay: Duration::ZERO,
             traceparent: false,
+            artifacts: Vec::new(),
             templates: Vec::new(),
             dispatch_payload: None,
             volume_mounts: Vec::new(),
