@@ -12,7 +12,6 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::launching::known_meta;
-use super::nearest::nearest;
 use super::reschedule::OfJob;
 use super::services::{self, Place};
 use super::tree::{self, Body, Literal, join};

@@ -3,8 +3,10 @@
 use std::sync::Arc;
 
 use super::Alloc;
+use super::cell::TaskCell;
 use crate::model::event::EventKind;
-use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::id::TaskName;
+use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::units::{Nanos, Steady};
 use crate::runner::decide::step::{Action, Cue, step};
 use crate::runner::kept::record::Restart;
@@ -15,6 +17,10 @@ impl Alloc {
     pub fn ports_and_network(&self) -> (Vec<AllocPort>, Option<AllocNetwork>) {
         let inner = self.lock();
         (inner.record.ports.clone(), inner.record.network.as_ref().map(|record| record.network.clone()))
+    }
+    /// Of the tasks that run, by what their drivers said at the start.
+    pub fn driver_networks(&self) -> Vec<(TaskName, DriverNetwork)> {
+        self.lock().cells.iter().filter_map(TaskCell::driver_network).collect()
     }
     /// `job.group[index]`
     pub fn name(&self) -> String {

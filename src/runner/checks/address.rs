@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use crate::model::id::TaskName;
-use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::service::{AddressMode, ServicePort};
 
 /// What an alloc has.
@@ -14,6 +14,8 @@ pub struct Reach<'a> {
     /// All of them, other tasks' too.
     pub ports: &'a [AllocPort],
     pub network: Option<&'a AllocNetwork>,
+    /// What the driver gave to the task, known after its start.
+    pub driver: Option<&'a DriverNetwork>,
     /// Whose service it is; `None`: the group's.
     pub task: Option<&'a TaskName>,
 }
@@ -27,6 +29,19 @@ pub fn locate(
     address: Option<&str>,
     port: Option<&ServicePort>,
 ) -> Result<(String, Option<u16>), String> {
+    if let Some(driver) = reach.driver
+        && (mode == AddressMode::Driver || (mode == AddressMode::Auto && driver.auto_advertise))
+    {
+        let number = match port {
+            None => None,
+            Some(ServicePort::Number(number)) => Some(*number),
+            Some(ServicePort::Label(label)) => {
+                let found = driver.ports.get(label).copied();
+                Some(found.ok_or_else(|| format!("the network of the task has no port {label:?}"))?)
+            }
+        };
+        return Ok((address.map_or_else(|| driver.ip.to_string(), str::to_owned), number));
+    }
     let is_seen = |port: &&AllocPort| port.task.is_none() || port.task.as_ref() == reach.task;
     let labelled = |label: &str| {
         let found = reach.ports.iter().filter(is_seen).find(|port| port.label == label);
@@ -76,7 +91,13 @@ mod tests {
             hostname: String::new(),
         };
         let task: TaskName = "t".into();
-        let reach = Reach { host: [10, 0, 0, 9].into(), ports: &ports, network: Some(&network), task: Some(&task) };
+        let reach = Reach {
+            host: [10, 0, 0, 9].into(),
+            ports: &ports,
+            network: Some(&network),
+            driver: None,
+            task: Some(&task),
+        };
         let label = |text: &str| Some(ServicePort::Label(text.into()));
         let at = |mode, address, port: Option<ServicePort>| locate(reach, mode, address, port.as_ref());
         let is = |address: &str, port| Ok((address.to_owned(), port));
@@ -91,5 +112,31 @@ mod tests {
         assert!(locate(alone, AddressMode::Alloc, None, None).is_err());
         assert!(locate(alone, AddressMode::Host, None, label("own").as_ref()).is_err(), "another's");
         assert_eq!(locate(alone, AddressMode::Driver, None, label("http").as_ref()), is("10.0.0.7", Some(20_001)));
+    }
+
+    #[test]
+    fn driver_address_is_advertised_by_itself_unless_only_this_host_reaches_it() {
+        let mut driver = DriverNetwork {
+            ip: [172, 18, 0, 2].into(),
+            addresses: Vec::new(),
+            ports: [("http".to_owned(), 80)].into(),
+            auto_advertise: true,
+        };
+        let port = AllocPort { label: "http".into(), value: 20_001, to: 80, host_ip: [10, 0, 0, 7].into(), task: None };
+        let ports = [port];
+        let http = ServicePort::Label("http".into());
+        let at = |driver: &DriverNetwork, mode, port: &ServicePort| {
+            let reach =
+                Reach { host: [10, 0, 0, 9].into(), ports: &ports, network: None, driver: Some(driver), task: None };
+            locate(reach, mode, None, Some(port))
+        };
+        let is = |address: &str, port| Ok((address.to_owned(), Some(port)));
+        assert_eq!(at(&driver, AddressMode::Auto, &http), is("172.18.0.2", 80));
+        assert_eq!(at(&driver, AddressMode::Host, &http), is("10.0.0.7", 20_001));
+        assert_eq!(at(&driver, AddressMode::Driver, &ServicePort::Number(9)), is("172.18.0.2", 9));
+        assert!(at(&driver, AddressMode::Driver, &ServicePort::Label("none".into())).is_err());
+        driver.auto_advertise = false;
+        assert_eq!(at(&driver, AddressMode::Auto, &http), is("10.0.0.7", 20_001));
+        assert_eq!(at(&driver, AddressMode::Driver, &http), is("172.18.0.2", 80));
     }
 }

@@ -14,7 +14,7 @@ use crate::jobspec::interpolate::ServiceScope;
 use crate::model::env::{TaskContext, node_attributes};
 use crate::model::id::TaskName;
 use crate::model::job::{JobKind, Task};
-use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::service::{AddressMode, CheckProbe, Service, ServiceCheck, ServicePort};
 use crate::model::text::label_value;
 use crate::runner::alloc::Alloc;
@@ -43,12 +43,14 @@ pub struct Resolver {
     host: IpAddr,
     ports: Vec<AllocPort>,
     network: Option<AllocNetwork>,
+    driver: Option<DriverNetwork>,
 }
 
 impl Resolver {
     /// `at`: whose service it is; `None`: the group's.
     pub fn new(alloc: &Alloc, at: Option<usize>) -> Resolver {
         let (ports, network) = alloc.ports_and_network();
+        let driver_networks = alloc.driver_networks();
         // The group's are as those of a task that says nothing.
         let empty = Task::new("", "", serde_json::Map::new(), JobKind::Service);
         let (none, added) = (Path::new(""), BTreeMap::new());
@@ -69,10 +71,13 @@ impl Resolver {
             added: &added,
             ports: &ports,
             network: network.as_ref(),
+            driver_networks: &driver_networks,
             attributes: &attributes,
         });
         let host = ctx.ports.host_address(&ctx.facts.now());
-        Resolver { scope, task: at.map(|at| alloc.task(at).name.clone()), host, ports, network }
+        let task = at.map(|at| alloc.task(at).name.clone());
+        let own = driver_networks.into_iter().find(|(name, _)| task.as_ref() == Some(name));
+        Resolver { scope, task, host, ports, network, driver: own.map(|(_, network)| network) }
     }
 
     /// As it is listed.
@@ -112,8 +117,13 @@ impl Resolver {
             }
             port => port.cloned(),
         };
-        let reach =
-            Reach { host: self.host, ports: &self.ports, network: self.network.as_ref(), task: self.task.as_ref() };
+        let reach = Reach {
+            host: self.host,
+            ports: &self.ports,
+            network: self.network.as_ref(),
+            driver: self.driver.as_ref(),
+            task: self.task.as_ref(),
+        };
         locate(reach, mode, address.as_deref(), port.as_ref())
     }
 
