@@ -62,7 +62,7 @@ use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
-use crate::runner::{self, Handle, HostCgroups, HostNetworks, HostPorts};
+use crate::runner::{self, DiskWatcher, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshots};
 use crate::store::{SledStore, Store, StoreError};
@@ -100,6 +100,8 @@ pub struct Daemon {
     plugins: Vec<JoinHandle<()>>,
     fingerprints: fingerprint::Fingerprinting,
     parent: Option<node::Parent>,
+    /// `None`: no thread was left for it.
+    _disk: Option<DiskWatcher>,
     _socket_file: bind::SocketFile,
 }
 
@@ -202,6 +204,8 @@ impl Daemon {
             clock: Arc::clone(&clock),
         })
         .map_err(DaemonError::Setup)?;
+        let disk = DiskWatcher::start(Arc::clone(handle.board()), Arc::clone(&data_dir), Arc::clone(&clock))
+            .inspect_err(|error| tracing::warn!(%error, "disk usage of allocs is not measured"));
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
@@ -265,6 +269,7 @@ impl Daemon {
             plugins,
             fingerprints,
             parent: parent.ok(),
+            _disk: disk.ok(),
             _socket_file: socket_file,
         })
     }

@@ -14,6 +14,7 @@ mod door;
 mod dropin;
 mod error;
 mod events;
+mod files;
 mod gc;
 mod guard;
 mod health;
@@ -22,12 +23,14 @@ mod host_header;
 mod http;
 mod index;
 mod jobs;
+mod launches;
 mod logs;
 mod metrics;
 mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod services;
 mod stats;
 mod submission;
 mod target;
@@ -49,8 +52,9 @@ pub use events::Followers;
 pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
+pub use launches::{DispatchBody, Launched};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, Submitted, UnplacedGroup};
+pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
@@ -181,6 +185,9 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
+    &services::CHECKS,
+    &services::LIST,
+    &services::TARGETS,
     &stats::ALL,
     &tasks::TASKS,
     &allocs::STOP,
@@ -188,9 +195,17 @@ pub static ROUTES: &[&Route] = &[
     &allocs::SIGNAL,
     &gc::GC,
     &logs::LOGS,
+    &files::LIST,
+    &files::STAT,
+    &files::CAT,
     &events::EVENTS,
     &history::HISTORY,
     &jobs::SUBMIT,
+    &launches::LIST,
+    &launches::SHOW,
+    &launches::STOP,
+    &launches::FORCE,
+    &launches::DISPATCH,
     &node::NODE,
     &devices::DEVICES,
     &client::ALLOCATION,

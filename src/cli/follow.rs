@@ -262,13 +262,14 @@ pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
+        AllocUnhealthy, Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing,
+        LeaderDead, MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
         SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
-        DriverFailure | FailedRestore | FailedValidation | HookFailed | SetupFailure | SiblingFailed => Style::Red,
+        AllocUnhealthy | DriverFailure | FailedRestore | FailedValidation | HookFailed | SetupFailure
+        | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,

@@ -10,9 +10,11 @@ mod connect;
 mod demo;
 mod device_plugin;
 mod devices;
+mod dispatch;
 mod events;
 mod exit;
 mod follow;
+mod fs;
 mod gc;
 mod history;
 mod human;
@@ -23,6 +25,8 @@ mod metrics;
 mod node;
 mod of_job;
 mod output;
+mod parents;
+mod periodic;
 mod plan;
 mod restart;
 mod run;
@@ -90,6 +94,9 @@ commands! {
     agent::Agent,
     run::Run,
     plan::Plan,
+    dispatch::Dispatch,
+    #[command(name = "periodic")]
+    periodic::PeriodicJobs,
     top::Top,
     #[command(visible_aliases = ["ps", "ls", "list", "describe", "inspect"])]
     status::Status,
@@ -97,6 +104,7 @@ commands! {
     events::Events,
     history::History,
     logs::Logs,
+    fs::Fs,
     stop::Stop,
     restart::Restart,
     signal::Signal,

@@ -9,7 +9,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
@@ -39,6 +39,9 @@ pub struct AllocRow {
     pub source: String,
     #[serde(default)]
     pub job: String,
+    /// Of a child: the periodic or parameterized job that launched it.
+    #[serde(default)]
+    pub parent: String,
     #[serde(default)]
     pub group: String,
     /// Nomad's `job.group[index]`.
@@ -75,6 +78,34 @@ pub struct AllocRow {
     pub ports: Vec<AllocPort>,
     #[serde(default)]
     pub network: Option<NetworkRow>,
+    /// Whether it came up: `pending`, `healthy`, `unhealthy`, `unchecked`. Absent: it has ended, or its agent does not know.
+    #[serde(default)]
+    pub health: Option<String>,
+    #[serde(default)]
+    pub health_reason: Option<String>,
+    /// Alone only.
+    #[serde(default)]
+    pub checks: Vec<CheckRow>,
+}
+
+/// A health check.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CheckRow {
+    pub service: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    #[serde(default)]
+    pub active: bool,
+    #[serde(default)]
+    pub last_run: Option<Timestamp>,
+    #[serde(default)]
+    pub failures: u64,
+    #[serde(default)]
+    pub restarts: u64,
+    #[serde(default)]
+    pub output: Option<String>,
 }
 
 /// The network namespace of an alloc.
@@ -91,9 +122,9 @@ impl AllocRow {
     pub fn short(&self) -> &str {
         short(&self.id)
     }
-    /// Its job or workload, or its own name (`web.app[0]`).
+    /// Its job, the job that launched it, its workload, or its own name (`web.app[0]`).
     pub fn is_called(&self, name: &str) -> bool {
-        self.job == name || self.name == name
+        self.job == name || self.name == name || (!self.parent.is_empty() && self.parent == name)
     }
     /// The agent runs it.
     pub fn is_ours(&self) -> bool {
@@ -113,6 +144,17 @@ impl AllocRow {
     pub fn has_begun(&self) -> bool {
         let after = |t: &TaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
+    }
+    /// It came up in time; without a rule of health, all its tasks run.
+    pub fn is_healthy(&self) -> bool {
+        match self.health.as_deref() {
+            Some("healthy") => true,
+            None | Some("unchecked") => self.has_begun(),
+            Some(_) => false,
+        }
+    }
+    pub fn is_unhealthy(&self) -> bool {
+        self.health.as_deref() == Some("unhealthy")
     }
     pub fn restarts(&self) -> u64 {
         self.tasks.values().map(|t| t.restarts).sum()
@@ -157,6 +199,9 @@ pub struct TaskRow {
     /// Alone only.
     #[serde(default)]
     pub driver: Option<String>,
+    /// Alone only: where its runtime made it reachable.
+    #[serde(default)]
+    pub network: Option<DriverNetwork>,
     /// Alone only: those that it holds.
     #[serde(default)]
     pub devices: Vec<String>,
@@ -305,6 +350,15 @@ pub struct PluginRow {
     pub message: String,
 }
 
+#[derive(Debug, Clone, Deserialize)]
+pub struct HostVolumeReport {
+    pub name: String,
+    pub read_only: bool,
+    /// Alone on the socket.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
 /// `/v1/node`
 #[derive(Debug, Clone, Deserialize)]
 pub struct NodeReport {
@@ -325,6 +379,8 @@ pub struct NodeReport {
     /// Alone on the socket.
     #[serde(default)]
     pub meta: BTreeMap<String, String>,
+    #[serde(default)]
+    pub host_volumes: Vec<HostVolumeReport>,
     pub capabilities: Vec<Capability>,
     /// Not before the first tick.
     #[serde(default)]

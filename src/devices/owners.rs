@@ -169,6 +169,7 @@ mod tests {
             node_pool: Job::ANY_POOL.to_owned(),
             meta: Default::default(),
             placing: Default::default(),
+            launching: Default::default(),
             groups: Vec::new(),
         };
         AllocStatus {

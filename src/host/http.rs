@@ -8,6 +8,7 @@
 
 pub mod exchange;
 pub mod grpc;
+pub mod probe;
 mod tls;
 
 use std::error::Error;

@@ -6,6 +6,8 @@ pub mod beneath;
 pub mod bpf;
 pub mod cgroup;
 pub mod clock;
+pub mod disk_usage;
+pub mod foreign_tree;
 pub mod gpu;
 pub mod hierarchy;
 pub mod http;

@@ -26,10 +26,22 @@ pub struct PluginAnswer {
 ///
 /// Errors: it cannot be started or followed.
 pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
+    ask_with(program, &[], variables, input, within)
+}
+
+/// The same, of a program that takes arguments.
+pub fn ask_with(
+    program: &Path,
+    args: &[&str],
+    variables: &[(&str, String)],
+    input: &[u8],
+    within: Duration,
+) -> io::Result<PluginAnswer> {
     let mut file = std::fs::File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(input)?;
     file.seek(SeekFrom::Start(0))?;
     let mut command = Command::new(program);
+    command.args(args);
     without_ours(&mut command);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());

@@ -219,6 +219,9 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);
     }
+    for (at, mount) in task.volume_mounts.iter_mut().enumerate() {
+        all.replace(&format!("volume_mount[{at}].destination"), &mut mount.destination, &mut failed);
+    }
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 
@@ -234,6 +237,39 @@ pub fn resolve(
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
     Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
+}
+
+/// What templates of a service refer to, resolved with [`ServiceScope::text`].
+#[derive(Debug, Clone)]
+pub struct ServiceScope {
+    env: Env,
+    meta: BTreeMap<String, String>,
+    attributes: Env,
+}
+
+impl ServiceScope {
+    pub fn new(context: &TaskContext<'_>) -> ServiceScope {
+        ServiceScope {
+            env: environment(context),
+            meta: env::merged_meta(context.job, context.group, context.task),
+            attributes: context.attributes.clone(),
+        }
+    }
+    /// As Nomad: a reference that is not there stays as it is written.
+    pub fn text(&self, template: &str) -> String {
+        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        let mut text = String::with_capacity(template.len());
+        for part in parts(template) {
+            match part {
+                Part::Text(literal) => text.push_str(literal),
+                Part::Reference(reference, target) => match scope.resolve(target) {
+                    Ok(value) => text.push_str(value),
+                    Err(_) => text.push_str(&format!("${{{reference}}}")),
+                },
+            }
+        }
+        text
+    }
 }
 
 struct Scope<'a> {

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::quantity::format_duration;
 use crate::model::job::JobKind;
+use crate::model::service::HealthRule;
 
 /// Nomad's least delay before an alloc is replaced, and its least interval of attempts.
 const MIN_DELAY: Duration = Duration::from_secs(5);
@@ -31,6 +32,7 @@ pub enum DelayFunction {
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OfJob {
     pub reschedule: Option<Reschedule>,
+    pub health: Option<HealthRule>,
 }
 
 impl Reschedule {

@@ -11,52 +11,63 @@ use super::reschedule::{DelayFunction, OfJob, Reschedule};
 use super::tree::Body;
 use super::{limits, words};
 use crate::model::job::JobKind;
+use crate::model::service::{HealthBasis, HealthRule};
 
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
 
 impl Builder<'_> {
     /// Of a job.
     pub(super) fn rollout_of_job(&self, job: &Fields<'_>, kind: JobKind) -> OfJob {
-        self.update(job, kind);
+        let health = self.update(job, kind, kind.is_service().then(HealthRule::default));
         self.migrate(job, kind);
         self.spreads(job, kind);
-        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()) }
+        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()), health }
     }
 
-    /// Of a group.
-    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) {
-        self.update(group, kind);
+    /// Of a group: when its allocs are healthy.
+    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<HealthRule> {
+        let health = self.update(group, kind, of_job.health);
         self.migrate(group, kind);
         self.spreads(group, kind);
         self.reschedule(group, kind, of_job);
         self.disconnect(group);
+        health
     }
 
     /// Opens a stanza: its fields and where it begins.
-    fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
+    pub(super) fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
         let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
         Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
     }
 
-    fn update(&self, outer: &Fields<'_>, kind: JobKind) {
-        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return };
+    /// The stanza's fields over those of `base`.
+    fn update(&self, outer: &Fields<'_>, kind: JobKind, base: Option<HealthRule>) -> Option<HealthRule> {
+        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return base };
         let max_parallel = fields.integer("max_parallel", COUNTS);
         let canary = fields.integer("canary", COUNTS);
         let promotes = fields.bool("auto_promote");
         fields.bool("auto_revert");
         let stagger = fields.duration("stagger");
-        health_check(&fields, &["checks", "task_states", "manual"]);
+        let basis = fields.choice("health_check", &HealthBasis::ALL.map(|basis| (basis.as_str(), basis)));
         let healthy = duration(&fields, "min_healthy_time", 10);
         let deadline = duration(&fields, "healthy_deadline", 5 * 60);
+        let base = base.unwrap_or_default();
+        let or = |key: &str, at: &At<Duration>, base| if fields.entry(key).is_some() { at.value } else { base };
+        let health = HealthRule {
+            basis: basis.map_or(base.basis, |at| at.value),
+            min_healthy_time: or("min_healthy_time", &healthy, base.min_healthy_time),
+            healthy_deadline: or("healthy_deadline", &deadline, base.healthy_deadline),
+        };
         let progress = duration(&fields, "progress_deadline", 10 * 60);
         if !kind.is_service() {
             let message =
                 format!("a job of type `{}` takes no `update`: its allocs run until they are done", kind.as_str());
-            return outer.error(key, "update", message, None);
+            outer.error(key, "update", message, None);
+            return None;
         }
         if max_parallel.is_some_and(|at| at.value == 0) {
             // Nomad's word for none.
-            return;
+            return None;
         }
         if let Some(at) = promotes.filter(|at| at.value && canary.as_ref().is_none_or(|canary| canary.value == 0)) {
             fields.error(&at.span, "auto_promote", "`auto_promote` needs a `canary` above 0", None);
@@ -73,6 +84,7 @@ impl Builder<'_> {
             let message = unordered("healthy_deadline", &deadline, "progress_deadline", &progress);
             fields.error(&place([&progress, &deadline]), "healthy_deadline", message, None);
         }
+        Some(health)
     }
 
     fn migrate(&self, outer: &Fields<'_>, kind: JobKind) {

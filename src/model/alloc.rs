@@ -211,7 +211,7 @@ impl AllocStatus {
         self.tasks.iter().filter(|t| t.failed).filter_map(|t| t.failure).min()
     }
     pub fn workload(&self) -> &JobId {
-        &self.job.id
+        self.job.workload()
     }
     /// What its job file says of it.
     pub fn task_group(&self) -> Option<&TaskGroup> {

@@ -43,6 +43,8 @@ event_kinds! {
     Restarting = "restarting", "Restarting";
     /// Somebody asks for its restart.
     RestartSignaled = "restart_signaled", "Restart Signaled";
+    /// It did not come up in the time that its `update` gives it.
+    AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
     NotRestarting = "not_restarting", "Not Restarting";
     Signaling = "signaling", "Signaling";
     /// The task named in `culprit` failed, and that is the end of this one too.

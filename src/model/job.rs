@@ -8,7 +8,10 @@ use serde::{Deserialize, Serialize};
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
+use super::launching::Launching;
 use super::network::{GroupNetwork, PortRequest};
+use super::service::{HealthRule, Service};
+use super::volume::{GroupStorage, VolumeMount};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -28,6 +31,8 @@ pub struct Job {
     pub meta: BTreeMap<String, String>,
     #[serde(flatten)]
     pub placing: Placing,
+    #[serde(flatten)]
+    pub launching: Launching,
     pub groups: Vec<TaskGroup>,
 }
 
@@ -83,9 +88,14 @@ pub struct TaskGroup {
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
-    /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub services: Vec<serde_json::Map<String, serde_json::Value>>,
+    #[serde(flatten)]
+    pub storage: GroupStorage,
+    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
+    #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthRule>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -124,6 +134,11 @@ pub struct Task {
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
+    /// Where the payload of its job's dispatch is written, below its `local` directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// A file, or variables, in Go's template syntax.
@@ -292,6 +307,8 @@ impl Task {
             shutdown_delay: Duration::ZERO,
             traceparent: false,
             templates: Vec::new(),
+            dispatch_payload: None,
+            volume_mounts: Vec::new(),
         }
     }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
@@ -76,6 +76,8 @@ pub struct Context {
     pub networks: Arc<dyn AllocNetworks>,
     /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
     pub plugins: Places,
+    /// So many health checks run at once.
+    pub checks: Semaphore,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
     pub facts: Arc<Facts>,
@@ -93,6 +95,8 @@ pub struct Context {
 }
 
 const BLOCKING_AT_ONCE: usize = 4;
+/// Each has descriptors, and a server that hangs keeps one for its timeout.
+const CHECKS_AT_ONCE: usize = 64;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
@@ -131,6 +135,7 @@ impl Context {
             ports,
             networks,
             plugins: Places::new(BLOCKING_AT_ONCE),
+            checks: Semaphore::new(CHECKS_AT_ONCE),
             metrics,
             node,
             facts,

@@ -5,20 +5,22 @@
 //! ```text
 //! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
+//! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
+//! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
-//! drivers/   how a task is started, recovered, stopped
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
+//! disk       what their directories have on the disk
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, restart, coordinator, outcome, wish, placement, plan, limits, whose
+//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, volumes, plan, limits, whose
 //! places     few at once: what may block
 //! ```
 //! ```text
@@ -31,10 +33,12 @@
 
 mod alloc;
 mod cgroups;
+mod checks;
 mod cni;
 mod cores;
 mod decide;
 mod devices;
+mod disk;
 pub mod drivers;
 pub mod events;
 mod ground;
@@ -55,11 +59,12 @@ pub use cgroups::{AllocCgroups, HostCgroups};
 pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
+pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
-    Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, Orphan, ParentView, Restarted, RestoreError,
+    RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};

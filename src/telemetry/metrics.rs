@@ -12,6 +12,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 use super::access::{self, Admission};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
+use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
 use super::observed::{self, Others};
 use super::otlp::Push;
@@ -236,7 +237,8 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS].into_iter().flatten().copied()
+    let all = [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS, launches::METRICS];
+    all.into_iter().flatten().copied()
 }
 
 /// The descriptor of a gathered family.
@@ -337,6 +339,8 @@ pub struct Metrics {
     pub access: Admission,
     /// What others run.
     pub others: Others,
+    /// Of periodic jobs.
+    pub launches: Launches,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
     memory: OnceLock<MemoryMetrics>,
@@ -383,6 +387,7 @@ impl Metrics {
             supervisors: OnceLock::new(),
             access: Admission::new(r),
             others: Others::new(r),
+            launches: Launches::new(r),
             ends: EndsOnRecord::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
@@ -605,6 +610,9 @@ mod tests {
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.are_kept(0, 0, 0);
+        metrics.launches.known(&"j".into());
+        metrics.launches.next(&"j".into(), Some(1));
+        metrics.launches.decided(&"j".into(), launches::LaunchOutcome::Launched, 1);
         metrics.memory().limited(1);
         let families = metrics.gather();
         let known = descriptors().count();

@@ -5,6 +5,7 @@ pub mod access;
 mod chain;
 pub mod durations;
 pub mod history;
+pub mod launches;
 pub mod limit;
 mod line;
 pub mod logging;

@@ -1,9 +1,13 @@
 //! The docker driver with a real engine and a real agent.
 
 mod agents;
+mod checks;
 mod ends;
 mod engines;
 mod lifecycle;
+mod networks;
+mod registry;
+mod volumes;
 
 use std::time::Duration;
 

@@ -56,8 +56,8 @@ fn event_name(event: &Event) -> String {
 /// An error is what somebody should look at, a warning what went wrong and is seen to.
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
-        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
+        AllocUnhealthy, Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing,
+        LeaderDead, MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
         SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
@@ -68,7 +68,7 @@ fn severity(event: &Event) -> SeverityNumber {
             SeverityNumber::Warn
         }
         Killed if event.details.contains("error") => SeverityNumber::Error,
-        HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
+        AllocUnhealthy | HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
         Received | TaskSetup | Network | Driver | Device | Started | Terminated | Restarting | RestartSignaled
         | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
     }

@@ -252,10 +252,6 @@ impl<'a> Fields<'a> {
         }
         self.object(entry)
     }
-    /// The body of what may be written as `key { }` or `key = { }`.
-    pub fn stanza_or_map(&self, key: &str) -> Option<&'a Body> {
-        self.object(self.entry(key)?)
-    }
     /// The object of an entry. JSON may wrap the one stanza in a list.
     fn object(&self, entry: &'a Entry) -> Option<&'a Body> {
         let node = match &entry.value.value {

@@ -47,7 +47,13 @@ impl Alloc {
         let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
         self.edit(at, |edit| match step(edit.state(), Cue::Restart) {
             (state, Some(Action::SendKillSignal)) => {
-                *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), delay, signalled_at: None });
+                *edit.restart() = Some(Restart {
+                    whole: false,
+                    asked_at: edit.steady(),
+                    delay,
+                    signalled_at: None,
+                    is_failure: false,
+                });
                 edit.enter_state(state);
                 edit.event(EventKind::RestartSignaled, "restarting in its place", &[("reason", reason.to_owned())]);
                 Ok(())
@@ -171,7 +177,7 @@ impl Edit<'_> {
         if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), Cue::Recall);
             let (asked_at, delay) = (self.steady(), Nanos::ZERO);
-            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None });
+            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }

@@ -179,6 +179,7 @@ impl Edit<'_> {
         let status = self.status();
         status.main = handle.main;
         status.cgroup.clone_from(&handle.cgroup);
+        status.network.clone_from(&handle.network);
         status.started_at = handle.started_at.or(Some(now));
         self.cell.record.handle = Some(handle);
     }
@@ -204,6 +205,7 @@ impl Edit<'_> {
         self.found();
         let status = self.status();
         status.main = None;
+        status.network = None;
         // Of one that ended while no agent was there nobody knows more than its record.
         if !used.is_empty() {
             status.used_devices = used;
@@ -278,7 +280,7 @@ impl Edit<'_> {
             task_seq: status.event_counts.values().sum::<u64>() + 1,
             time,
             kind,
-            workload: Some(alloc.job.id.clone()),
+            workload: Some(alloc.job.workload().clone()),
             alloc_id: Some(alloc.id.clone()),
             task: Some(status.name.clone()),
             message: message.into(),

@@ -66,7 +66,7 @@ impl Alloc {
         is_new
     }
     /// One event of each task that is not dead.
-    fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+    pub(super) fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
         for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);
@@ -97,9 +97,11 @@ impl Alloc {
             devices: ReservedDevices::default(),
             ports: inner.record.ports.clone(),
             network: inner.record.network.as_ref().map(|record| record.network.clone()),
+            driver_networks: inner.cells.iter().filter_map(TaskCell::driver_network).collect(),
             cores: self.cores_of_task(&inner, at),
             template_env: Env::new(),
             prepared: None,
+            volumes: Vec::new(),
             took: Vec::new(),
         }
     }

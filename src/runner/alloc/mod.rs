@@ -17,6 +17,7 @@ mod hooked;
 mod place;
 mod placing;
 mod ports;
+mod services;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -152,7 +153,7 @@ impl Alloc {
         let identity = Arc::new(AllocIdentity {
             id: record.id.clone(),
             source: AllocSource::Managed,
-            workload: Some(job.id.clone()),
+            workload: Some(job.workload().clone()),
             namespace: job.namespace.clone(),
             group: Some(record.group.clone()),
             name: format!("{}.{}[{}]", job.name, record.group, record.index),

@@ -9,6 +9,9 @@ use crate::telemetry::metrics::GcReason;
 /// Directories that are removed at once: more only make the disk slower for who works.
 pub const AT_ONCE: usize = 2;
 
+/// Ended children of one job that are kept: a job that is launched each second would push out everything else.
+pub const CHILDREN_KEPT: usize = 100;
+
 /// Which ended allocs go without being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GcConfig {
@@ -48,6 +51,8 @@ pub struct Candidate {
     pub free: bool,
     /// A task of it was given up: nobody else would know of what is there.
     pub may_run: bool,
+    /// Of a child: which job launched it, as a number of this look.
+    pub parent: Option<usize>,
 }
 
 /// Pure: which of these, oldest first, the limits want gone, and why.
@@ -59,6 +64,15 @@ pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(us
     let free = || ended.iter().enumerate().filter(|(_, c)| c.free && !c.may_run);
     let mut chosen: BTreeMap<usize, GcReason> =
         free().filter(|(_, c)| too_old(c)).map(|(at, _)| (at, GcReason::Age)).collect();
+    let mut of_parent: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, candidate) in ended.iter().enumerate().rev() {
+        let Some(parent) = candidate.parent else { continue };
+        let newer = of_parent.entry(parent).or_default();
+        if *newer >= CHILDREN_KEPT && candidate.free && !candidate.may_run {
+            chosen.entry(at).or_insert(GcReason::Count);
+        }
+        *newer += 1;
+    }
     let more = excess.saturating_sub(chosen.len());
     let surplus: Vec<usize> = free().map(|(at, _)| at).filter(|at| !chosen.contains_key(at)).take(more).collect();
     chosen.extend(surplus.into_iter().map(|at| (at, GcReason::Count)));
@@ -84,7 +98,7 @@ mod tests {
         Steady(0).plus(Nanos::from_secs(secs))
     }
     fn ended(secs: u64, free: bool) -> Candidate {
-        Candidate { ended_at: Some(at(secs)), free, may_run: false }
+        Candidate { ended_at: Some(at(secs)), free, may_run: false, parent: None }
     }
 
     #[test]
@@ -95,6 +109,19 @@ mod tests {
         assert_eq!(chosen, [(0, GcReason::Age), (2, GcReason::Count), (3, GcReason::Count)], "1 waits for its scraper");
         assert_eq!(by_limits(&all[..1], &config, at(110)), [], "exactly as old as allowed");
         assert_eq!(by_limits(&all[..1], &GcConfig { max_age: None, ..config }, at(9_999)), []);
+    }
+
+    /// Those of another job, and those that are no children, stay.
+    #[test]
+    fn of_the_children_of_a_job_the_newest_are_kept() {
+        let child = |secs, parent| Candidate { parent, ..ended(secs, true) };
+        let mut all: Vec<Candidate> = (0..150).map(|secs| child(secs, Some(0))).collect();
+        all.extend((0..3).map(|secs| child(secs, Some(1))));
+        all.push(ended(5, true));
+        let chosen = by_limits(&all, &GcConfig::default(), at(200));
+        assert_eq!(chosen, (0..50).map(|at| (at, GcReason::Count)).collect::<Vec<_>>());
+        all[10].free = false;
+        assert_eq!(by_limits(&all, &GcConfig::default(), at(200)).len(), 49, "its last series were not delivered yet");
     }
 
     #[test]

@@ -64,6 +64,7 @@ mod tests {
             main: None,
             started_at: None,
             driver_state: None,
+            network: None,
         }
     }
 

@@ -12,6 +12,7 @@
 mod alloc_dir;
 mod cgroup;
 mod devices;
+mod dispatch;
 mod env;
 mod frame;
 mod network;
@@ -24,6 +25,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,8 +43,8 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
     || Box::new(ports::Ports),
-    || Box::new(network::AllocNetworkHook),
     || Box::new(cgroup::Cgroup),
+    || Box::new(network::AllocNetworkHook),
     || Box::new(stats::Stats),
 ];
 
@@ -51,8 +53,10 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(validate::Validate),
     || Box::new(task_dir::TaskDir),
     || Box::new(devices::Devices),
+    || Box::new(dispatch::DispatchPayloadHook),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
+    || Box::new(volumes::Volumes),
 ];
 
 /// The hooks of one agent.

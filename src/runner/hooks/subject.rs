@@ -15,8 +15,9 @@ use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
+use crate::model::volume::TaskVolume;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::kept::record::NetworkRecord;
@@ -108,11 +109,15 @@ pub struct OfTask {
     pub ports: Vec<AllocPort>,
     /// The network namespace of its alloc.
     pub network: Option<AllocNetwork>,
+    /// Where tasks of its alloc are reached whose runtime gave them a network: those that run, by name.
+    pub driver_networks: Vec<(TaskName, DriverNetwork)>,
     /// Cores that it has for itself.
     pub cores: Vec<u32>,
     /// The variables that its templates rendered.
     pub template_env: Env,
     pub prepared: Option<Prepared>,
+    /// Host volumes that it mounts.
+    pub volumes: Vec<TaskVolume>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,
 }

@@ -26,6 +26,16 @@ pub struct JobRecord {
     pub version: u64,
 }
 
+/// A job that launches others, until it is stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParentRecord {
+    pub job: Job,
+    /// Up to this second of the Unix epoch each due time was launched, skipped or missed.
+    pub decided: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_launch: Option<u64>,
+}
+
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct AllocRecord {
     pub id: AllocId,
@@ -66,6 +76,9 @@ pub struct AllocRecord {
     /// It cannot be set up: why. Its tasks fail without ever having started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
+    /// Whether it came up in time, by the `update` of its group; `None`: not decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
     /// Cores that its tasks have for themselves, in the order of its group; empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Vec<u32>>,
@@ -154,6 +167,9 @@ pub struct Restart {
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
+    /// A health check asked for it: the restart policy counts it as a failure of the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_failure: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
@@ -263,6 +279,11 @@ pub const WORKLOADS: &str = "totals/workload/";
 
 pub fn job_key(id: &JobId, version: u64) -> String {
     format!("job/{id}/{version}")
+}
+pub const PARENTS: &str = "parent/";
+
+pub fn parent_key(id: &JobId) -> String {
+    format!("{PARENTS}{id}")
 }
 pub fn alloc_key(id: &AllocId) -> String {
     format!("alloc/{id}")

@@ -8,7 +8,7 @@
 //! disk does not wait for that; then it is said and counted. What was forgotten and not removed yet has a tombstone: the next
 //! agent goes on with it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{Handle, Manager, RunnerError};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
 use crate::runner::alloc::{Destroyed, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
@@ -130,7 +130,7 @@ impl Manager {
             }
         }
         let mut ledger = self.ledger().await;
-        let retired = ledger.retire(&self.ctx, &self.allocs).await;
+        let retired = ledger.retire(&self.ctx, &self.allocs, &self.parents.workloads()).await;
         drop(ledger);
         all.left.extend(self.bury(retired?).await?);
         Ok(all)
@@ -233,10 +233,13 @@ impl Manager {
     }
 }
 
-fn candidates(ended: &[(EndedAlloc, bool)]) -> Vec<Candidate> {
-    let candidate = |(ended, free): &(EndedAlloc, bool)| {
+fn candidates<'a>(ended: &'a [(EndedAlloc, bool)]) -> Vec<Candidate> {
+    let mut parents: HashMap<&JobId, usize> = HashMap::new();
+    let candidate = |(ended, free): &'a (EndedAlloc, bool)| {
         let alloc = ended.alloc();
-        Candidate { ended_at: alloc.finished_at(), free: *free, may_run: alloc.one_that_may_run().is_some() }
+        let count = parents.len();
+        let parent = alloc.job.parent().map(|parent| *parents.entry(parent).or_insert(count));
+        Candidate { ended_at: alloc.finished_at(), free: *free, may_run: alloc.one_that_may_run().is_some(), parent }
     };
     ended.iter().map(candidate).collect()
 }

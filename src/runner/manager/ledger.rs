@@ -7,7 +7,7 @@
 //! the board the totals of a workload are the sum of both sides and do not move when an alloc is collected.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::allocs::Allocs;
@@ -37,15 +37,15 @@ impl Ledger {
 
     /// New allocs: counted, and each series of their workload is there from now on, at 0.
     pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize, at: Timestamp) {
-        ctx.metrics.durations.known(&job.id);
+        ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(allocs);
             for task in job.groups.iter().flat_map(|g| &g.tasks) {
-                totals.submitted(&job.id, &task.name, at);
+                totals.submitted(job.workload(), &task.name, at);
             }
-            totals.alloc_run.entry(job.id.clone()).or_default();
+            totals.alloc_run.entry(job.workload().clone()).or_default();
         });
     }
 
@@ -78,7 +78,7 @@ impl Ledger {
         let mut batch = Batch::default();
         let mut changed: BTreeMap<JobId, WorkloadRecord> = BTreeMap::new();
         for alloc in &allocs {
-            let job = &alloc.job.id;
+            let job = alloc.job.workload();
             let workload =
                 changed.entry(job.clone()).or_insert_with(|| self.workloads.get(job).cloned().unwrap_or_default());
             workload.allocs += 1;
@@ -118,8 +118,14 @@ impl Ledger {
         Ok(ended.into_iter().map(EndedAlloc::forgotten).collect())
     }
 
-    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    pub async fn retire(&mut self, ctx: &Context, known: &Allocs) -> Result<Vec<Destroyed>, StoreError> {
+    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known. `registered`:
+    /// workloads of jobs that launch others stay.
+    pub async fn retire(
+        &mut self,
+        ctx: &Context,
+        known: &Allocs,
+        registered: &BTreeSet<JobId>,
+    ) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
         let now = ctx.line.now();
         let after = Nanos::from_duration(ctx.config.retire_after);
@@ -129,14 +135,15 @@ impl Ledger {
             // What may run has not ended: nobody would know of it any more.
             let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none();
             let end = alloc.finished_at().filter(|_| over());
-            let latest = last.entry(alloc.job.id.clone()).or_insert(end);
+            let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
             // One that lives keeps its workload.
             *latest = latest.zip(end).map(|(a, b)| a.max(b));
         }
+        last.retain(|job, _| !registered.contains(job));
         let over =
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
-            let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| e.alloc().job.id == job);
+            let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| *e.alloc().job.workload() == job);
             gone.extend(self.forget(ctx, known, ended.collect()).await?);
             let Some(workload) = self.workloads.get(&job) else { continue };
             let mut node = self.node.clone();
@@ -165,10 +172,10 @@ pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
     let node = Arc::make_mut(&mut totals.node);
     node.allocs = node.allocs.saturating_add(1);
     for (task, ended) in alloc.task_totals() {
-        totals.add(&alloc.job.id, &task, &ended);
+        totals.add(alloc.job.workload(), &task, &ended);
     }
-    totals.alloc_run.entry(alloc.job.id.clone()).or_default();
+    totals.alloc_run.entry(alloc.job.workload().clone()).or_default();
     for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
-        totals.add_alloc_run(&alloc.job.id, outcome, ran);
+        totals.add_alloc_run(alloc.job.workload(), outcome, ran);
     }
 }

@@ -4,9 +4,11 @@ mod allocs;
 mod fingerprints;
 mod found;
 mod gc;
+mod launches;
 mod ledger;
 mod orphans;
 mod owner;
+mod parents;
 mod placing;
 mod ports;
 mod restore;
@@ -23,8 +25,11 @@ use self::allocs::Allocs;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
+pub use self::launches::LaunchedChild;
 use self::ledger::Ledger;
 use self::owner::Created;
+use self::parents::Parents;
+pub use self::parents::{ParentView, StoppedJob};
 pub use self::placing::Unplaced;
 pub use self::ports::AwaitedPort;
 #[cfg(test)]
@@ -42,6 +47,7 @@ use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
+use crate::model::launching::DispatchRefusal;
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
@@ -60,6 +66,12 @@ pub enum RunnerError {
     Name { what: &'static str, name: String, problem: &'static str },
     #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
     Unchanged { job: JobId, ids: Vec<AllocId> },
+    #[error("job {job:?} {problem}")]
+    JobKind { job: JobId, problem: &'static str },
+    #[error("no job {job:?}{}", near.as_ref().map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
+    UnknownJob { job: String, near: Option<String> },
+    #[error("job {job:?} is not dispatched: {refusal}")]
+    Dispatch { job: JobId, refusal: DispatchRefusal },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
     #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
@@ -115,6 +127,8 @@ pub(super) struct Manager {
     pub ledger: tokio::sync::Mutex<Ledger>,
     pub tidy: Notify,
     pub closed: AtomicBool,
+    /// Jobs that launch others.
+    pub parents: Parents,
     pub tidier: Mutex<Option<AbortHandle>>,
     pub found: Found,
 }
@@ -253,6 +267,21 @@ impl Manager {
         }
         self.check(&job)?;
         let mut ledger = self.ledger().await;
+        self.check_kind(&job, &self.allocs.live(|a| a.job.id == job.id))?;
+        if job.is_parent() {
+            return self.register(&ledger, job).await;
+        }
+        self.admit(&mut ledger, job, Batch::default()).await
+    }
+
+    /// Takes a job on, in one batch with what `batch` has already; that is the caller's to take back.
+    async fn admit(
+        self: &Arc<Self>,
+        ledger: &mut Ledger,
+        job: Job,
+        mut batch: Batch,
+    ) -> Result<SubmitReply, RunnerError> {
+        let of_caller = batch.writes.len();
         let live = self.allocs.live(|a| a.job.id == job.id);
         let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
         if running.iter().any(|a| *a.job == job) {
@@ -264,7 +293,6 @@ impl Manager {
         let version = self.next_version(&job.id);
         let job = Arc::new(job);
         let waits_for: Vec<AllocId> = live.iter().map(|a| a.id.clone()).collect();
-        let mut batch = Batch::default();
         record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(&job), version });
         let mut new = Vec::new();
         for group in &job.groups {
@@ -281,7 +309,7 @@ impl Manager {
         for alloc in &running {
             alloc.put(&mut batch);
         }
-        let keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
+        let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
             running.iter().for_each(|a| a.want_run_again());
             self.take_back(keys, &running);
@@ -339,6 +367,7 @@ impl Manager {
             expired: false,
             again: false,
             failed_setup: None,
+            healthy: None,
             cores: Vec::new(),
             earlier: None,
         }

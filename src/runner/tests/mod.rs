@@ -11,6 +11,7 @@ mod gc;
 mod health;
 mod hooks;
 mod kill;
+mod launches;
 mod lifecycle;
 mod locks;
 mod networks;
@@ -155,11 +156,14 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         max_run_duration: None,
         tasks: tasks.iter().map(task).collect(),
         network: None,
+        storage: Default::default(),
         services: Vec::new(),
+        health: None,
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
+        launching: crate::model::launching::Launching::default(),
         id: id.into(),
         name: id.to_owned(),
         kind,

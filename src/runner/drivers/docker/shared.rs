@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::engine::{DockerEngine, EngineError, Info};
 use super::images::Images;
+use super::network::NetworkChoice;
 use super::place::ParentCgroups;
 use super::settings::Settings;
 use crate::collectors::Sampling;
@@ -76,9 +77,9 @@ pub struct ContainerRecord {
     /// An image that the agent pulled: its ID and its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pulled: Option<(String, String)>,
-    /// Its addresses, by network.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<(String, String)>,
+    /// Which of its addresses it has.
+    #[serde(default)]
+    pub network: NetworkChoice,
 }
 
 impl ContainerRecord {

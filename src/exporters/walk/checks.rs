@@ -1,0 +1,58 @@
+//! Health checks of managed allocs, row by row: those that are active.
+
+use std::collections::HashSet;
+
+use super::lifecycle::{CHECK_DURATION, CHECK_FAILURES, CHECK_RESTARTS, CHECK_STATUS};
+use super::listener::{Families, Listener, SINGLE, by, int, plain};
+use super::rows::{Rows, Walk};
+use super::subject::RowSubject;
+use crate::board::services::{AllocServices, CheckView};
+use crate::model::id::AllocId;
+use crate::model::metric::Value;
+use crate::model::service::CheckStatus;
+use crate::snapshot::{AllocView, Snapshot};
+
+/// A check of an alloc whose series have not retired.
+pub(super) type ActiveCheck<'a> = (&'a AllocServices, &'a CheckView);
+
+pub static CHECK_ROWS: Rows = Rows::new(
+    "allostat_check_",
+    &["alloc_id", "workload", "service", "check"],
+    |walk| walk.checks.len(),
+    |walk, row| {
+        let (alloc, check) = walk.checks[row];
+        RowSubject {
+            labels: vec![
+                ("alloc_id", alloc.alloc_id.as_str()),
+                ("workload", alloc.job.as_str()),
+                ("service", &check.service),
+                ("check", &check.name),
+            ],
+            ..RowSubject::default()
+        }
+    },
+);
+
+/// References may resolve to one name: of such checks the first has series.
+pub(super) fn rows<'a>(snapshot: &'a Snapshot, shown: &[&AllocView]) -> Vec<ActiveCheck<'a>> {
+    if snapshot.services.iter().all(|alloc| alloc.checks.is_empty()) {
+        return Vec::new();
+    }
+    let shown: HashSet<&AllocId> = shown.iter().map(|alloc| &alloc.identity.id).collect();
+    let mut seen = HashSet::new();
+    let allocs = snapshot.services.iter().filter(|alloc| shown.contains(&alloc.alloc_id));
+    let all = allocs.flat_map(|alloc| alloc.checks.iter().map(move |check| (&**alloc, check)));
+    all.filter(|(alloc, check)| check.is_active && seen.insert((&alloc.alloc_id, &check.service, &check.name)))
+        .collect()
+}
+
+pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
+    let checks = || walk.checks.iter().map(|(_, check)| *check);
+    let statuses = by("status", CheckStatus::ALL.map(CheckStatus::as_str));
+    let status = |check: &CheckView| CheckStatus::ALL.map(|status| int(u64::from(check.status == status)));
+    out.all(&CHECK_STATUS, &CHECK_ROWS, &statuses, checks().map(status));
+    let took = |check: &CheckView| check.last_run.and_then(|run| plain(Value::Nanos(run.took.0)));
+    out.all(&CHECK_DURATION, &CHECK_ROWS, SINGLE, checks().map(|check| [took(check)]));
+    out.all(&CHECK_FAILURES, &CHECK_ROWS, SINGLE, checks().map(|check| [int(check.failures)]));
+    out.all(&CHECK_RESTARTS, &CHECK_ROWS, SINGLE, checks().map(|check| [int(check.restarts)]));
+}

@@ -1,0 +1,19 @@
+# page: nomad/docs/job-specification/ephemeral_disk
+# expect: complete
+# warns: ephemeral_disk
+job "scratch" {
+  type = "batch"
+  group "work" {
+    ephemeral_disk {
+      size    = "500"
+      sticky  = "true"
+      migrate = true
+    }
+    task "work" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+    }
+  }
+}
