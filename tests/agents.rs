@@ -10,6 +10,7 @@ mod certificates;
 mod otlp_points;
 
 mod access;
+mod artifacts;
 mod boards;
 mod commands;
 mod containers;

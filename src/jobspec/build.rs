@@ -288,6 +288,7 @@ impl<'p> Builder<'p> {
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
         (built.templates, built.dispatch_payload) = (self.templates(&fields), self.dispatch_payload(&fields));
         built.volume_mounts = self.volume_mounts(&fields);
+        built.artifacts = self.artifacts(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());

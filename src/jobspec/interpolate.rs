@@ -189,6 +189,28 @@ pub fn environment(context: &TaskContext<'_>) -> Env {
     whole
 }
 
+/// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for what they render,
+/// its metadata and the attributes of the node.
+pub struct Resolver {
+    env: Env,
+    meta: BTreeMap<String, String>,
+    attributes: Env,
+}
+
+impl Resolver {
+    pub fn new(context: &TaskContext<'_>) -> Resolver {
+        let meta = env::merged_meta(context.job, context.group, context.task);
+        Resolver { env: environment(context), meta, attributes: context.attributes.clone() }
+    }
+    /// Errors: the first reference that is not there.
+    pub fn resolve(&self, field: &str, template: &str) -> Result<String, NotReady> {
+        let (mut text, mut failed) = (template.to_owned(), Vec::new());
+        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        scope.replace(field, &mut text, &mut failed);
+        failed.into_iter().next().map_or(Ok(text), Err)
+    }
+}
+
 /// One text with its references resolved. Errors: a reference that is not there.
 pub fn text(template: &str, env: &Env) -> Result<String, NotReady> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());

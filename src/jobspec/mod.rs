@@ -17,6 +17,7 @@
 //!
 //! Configuration files are read through the same [`read`], [`fields`] and [`diagnostic`].
 
+mod artifacts;
 mod build;
 pub mod cron;
 mod devices;

@@ -109,7 +109,7 @@ pub static TASK: Stanza = Stanza {
         Word::value("shutdown_delay"),
         Word::value("traceparent"),
         Word::stanzas("template"),
-        Word::not_yet("artifact"),
+        Word::stanzas("artifact"),
         Word::stanza("dispatch_payload"),
         Word::stanzas("volume_mount"),
         Word::refused("csi_plugin", "there are no CSI volumes here"),
@@ -296,6 +296,19 @@ pub static PARAMETERIZED: Stanza = Stanza {
 
 pub static DISPATCH_PAYLOAD: Stanza = Stanza { name: "dispatch_payload", words: &[Word::value("file")] };
 
+pub static ARTIFACT: Stanza = Stanza {
+    name: "artifact",
+    words: &[
+        Word::value("source"),
+        Word::value("destination"),
+        Word::value("mode"),
+        Word::map("options"),
+        Word::map("headers"),
+        Word::value("insecure"),
+        Word::value("chown"),
+    ],
+};
+
 pub static CHANGE_SCRIPT: Stanza = Stanza {
     name: "change_script",
     words: &[Word::value("command"), Word::value("args"), Word::value("timeout"), Word::value("fail_on_error")],
@@ -475,6 +488,7 @@ pub static ALL: &[&Stanza] = &[
     &LOGS,
     &LIFECYCLE,
     &TEMPLATE,
+    &ARTIFACT,
     &EPHEMERAL_DISK,
     &VOLUME,
     &VOLUME_MOUNT,

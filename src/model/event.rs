@@ -35,6 +35,9 @@ event_kinds! {
     Device = "device", "Device";
     /// The ports and the network of its alloc.
     Network = "network", "Network";
+    /// Its artifacts are downloaded, or were; details: `bytes`, `seconds`.
+    DownloadingArtifacts = "downloading_artifacts", "Downloading Artifacts";
+    ArtifactFailed = "artifact_failed", "Failed Artifact Download";
     /// The driver could not start it.
     DriverFailure = "driver_failure", "Driver Failure";
     Started = "started", "Started";

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::TaskArtifact;
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
@@ -125,12 +126,15 @@ pub struct Task {
     /// With its end the other tasks of the alloc are ended too. Of main tasks, and at most one of a group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leader: bool,
-    /// How long between the wish to end it and its kill signal. Default 0.
+    /// How long between the request to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
     /// Each attempt is told its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
+    /// Fetched before the first start, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<TaskArtifact>,
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
@@ -306,6 +310,7 @@ impl Task {
             leader: false,
             shutdown_delay: Duration::ZERO,
             traceparent: false,
+            artifacts: Vec::new(),
             templates: Vec::new(),
             dispatch_payload: None,
             volume_mounts: Vec::new(),

@@ -4,9 +4,12 @@
 
 pub mod alloc;
 pub mod answer;
+pub mod archive;
+pub mod artifact;
 pub mod attribute;
 pub mod attributes;
 pub mod capability;
+pub mod checksum;
 pub mod constraint;
 pub mod demand;
 pub mod device;

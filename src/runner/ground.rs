@@ -90,6 +90,8 @@ pub struct Context {
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
     pub removals: Places,
+    /// For downloads, which take as long as their servers like.
+    pub artifacts: Places,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
@@ -97,6 +99,7 @@ pub struct Context {
 const BLOCKING_AT_ONCE: usize = 4;
 /// Each has descriptors, and a server that hangs keeps one for its timeout.
 const CHECKS_AT_ONCE: usize = 64;
+const ARTIFACTS_AT_ONCE: usize = 16;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
@@ -146,6 +149,7 @@ impl Context {
             samples,
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
+            artifacts: Places::new(ARTIFACTS_AT_ONCE),
             aside: Mutex::default(),
         }
     }

@@ -8,6 +8,7 @@
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
+//! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
@@ -32,6 +33,7 @@
 //! ```
 
 mod alloc;
+mod artifacts;
 mod cgroups;
 mod checks;
 mod cni;
@@ -68,4 +70,4 @@ pub use manager::{
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
-pub use settings::{Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};
+pub use settings::{ArtifactConfig, Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};

@@ -10,6 +10,7 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::access::{self, Admission};
+use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
 use super::launches::{self, Launches};
@@ -237,7 +238,15 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    let all = [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS, launches::METRICS];
+    let all = [
+        METRICS,
+        observed::METRICS,
+        access::METRICS,
+        artifacts::METRICS,
+        history::METRICS,
+        memory::METRICS,
+        launches::METRICS,
+    ];
     all.into_iter().flatten().copied()
 }
 
@@ -337,6 +346,7 @@ pub struct Metrics {
     pub durations: ByWorkload,
     /// Who was not let in.
     pub access: Admission,
+    pub artifacts: ArtifactMetrics,
     /// What others run.
     pub others: Others,
     /// Of periodic jobs.
@@ -386,6 +396,7 @@ impl Metrics {
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
             access: Admission::new(r),
+            artifacts: ArtifactMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
             ends: EndsOnRecord::new(r),

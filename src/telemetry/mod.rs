@@ -2,6 +2,7 @@
 //! Open to floors 1 to 6; knows only `model`.
 
 pub mod access;
+pub mod artifacts;
 mod chain;
 pub mod durations;
 pub mod history;

@@ -42,12 +42,13 @@ const PLACES: &[(&str, &[&str])] = &[
     ("base64", &["devices", "api", "jobspec", "cli", "runner"]),
     ("bcrypt", &["api"]),
     ("bytes", &["*"]),
+    ("bzip2", &["runner"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
     ("clap_complete", &["cli"]),
     ("clap_mangen", &["cli"]),
-    ("crc32fast", &["supervisor", "host", "store"]),
-    ("flate2", &["exporters", "api", "store"]),
+    ("crc32fast", &["supervisor", "host", "runner", "store"]),
+    ("flate2", &["exporters", "api", "runner", "store"]),
     ("hcl-edit", &["jobspec"]),
     ("http-body-util", &["host", "api", "devices"]),
     ("httpdate", &["exporters"]),
@@ -56,6 +57,8 @@ const PLACES: &[(&str, &[&str])] = &[
     ("itoa", &["exporters", "telemetry"]),
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
+    ("liblzma", &["runner"]),
+    ("md-5", &["runner"]),
     ("nvml-wrapper", &["host"]),
     ("nvml-wrapper-sys", &["host"]),
     ("opentelemetry-proto", &["exporters"]),
@@ -67,7 +70,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters", "jobspec"]),
     // The others name what of it rustls offers.
-    ("ring", &["api", "devices", "host", "jobspec"]),
+    ("ring", &["api", "devices", "host", "jobspec", "runner"]),
     ("rustix", ABOVE_THE_KERNEL),
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
@@ -77,6 +80,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("serde_json", &["*"]),
     ("sled", &["store"]),
     ("smallvec", &["snapshot"]),
+    ("tar", &["runner"]),
     ("tempfile", &["cli", "daemon", "devices"]),
     ("thiserror", &["*"]),
     (
@@ -88,7 +92,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model", "jobspec", "cli"]),
     ("x509-parser", &["api"]),
-    ("zstd", &["exporters"]),
+    ("zstd", &["exporters", "runner"]),
 ];
 
 /// System calls: never on floor 0.

@@ -29,7 +29,7 @@ pub struct TlsFiles {
     pub authorities: Option<PathBuf>,
     /// A certificate with its chain, and its key, for who asks for one.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// Whatever certificate is shown is believed: for checks that ask for that.
+    /// Whatever certificate is shown is believed: for checks and artifacts that ask for that.
     pub is_unverified: bool,
 }
 

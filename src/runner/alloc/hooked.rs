@@ -78,7 +78,14 @@ impl Alloc {
         Some([("alloc_hooks", hook_times(&took)), ("alloc_hooks_over_ns", at.0.to_string())])
     }
     /// One of its tasks, for its hooks.
-    pub fn subject_of(&self, at: usize) -> OfTask {
+    pub fn subject_of(self: &Arc<Self>, at: usize) -> OfTask {
+        let weak = Arc::downgrade(self);
+        let say = move |kind, message: String, details: &[(&'static str, String)]| {
+            if let Some(alloc) = weak.upgrade() {
+                alloc.edit(at, |edit| edit.event(kind, message, details));
+                alloc.save_aside(at);
+            }
+        };
         let alloc_cgroup = self.own_cgroup();
         let inner = self.lock();
         let cell = &inner.cells[at];
@@ -91,6 +98,7 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
+            say: Box::new(say),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,

@@ -10,6 +10,7 @@
 //! is no hook: it is pure, and goes on by itself after a restart (`decide::wish`, `task::kill`).
 
 mod alloc_dir;
+mod artifact;
 mod cgroup;
 mod devices;
 mod dispatch;
@@ -54,6 +55,7 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(task_dir::TaskDir),
     || Box::new(devices::Devices),
     || Box::new(dispatch::DispatchPayloadHook),
+    || Box::new(artifact::Artifacts),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
     || Box::new(volumes::Volumes),

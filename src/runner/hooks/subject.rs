@@ -87,6 +87,8 @@ impl Subject for OfAlloc {
     }
 }
 
+pub type SayOfTask = Box<dyn Fn(EventKind, String, &[(&'static str, String)]) + Send + Sync>;
+
 /// A task, for its hooks, and what they prepare for a start.
 pub struct OfTask {
     pub ctx: Arc<Context>,
@@ -99,6 +101,8 @@ pub struct OfTask {
     /// Its group in the job, and its place in that.
     pub place: (usize, usize),
     pub attempt: u32,
+    /// An event of the task, with its details.
+    pub say: SayOfTask,
     /// What hooks that are done for good left, by their names.
     pub done: BTreeMap<String, Value>,
     pub account: Option<Account>,

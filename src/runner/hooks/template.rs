@@ -26,7 +26,7 @@ impl Hook<OfTask> for Templates {
         "template"
     }
     fn after(&self) -> &'static [&'static str] {
-        &["validate", "task_dir", "devices", "dispatch"]
+        &["validate", "task_dir", "devices", "dispatch", "artifact"]
     }
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
@@ -142,6 +142,15 @@ impl Places {
     ///
     /// Errors: it leads out of them, in a sentence.
     pub fn find(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {
+        let (root, components) = self.locate(path)?;
+        if components.is_empty() {
+            return Err("its path names no file".to_owned());
+        }
+        Ok((root, components))
+    }
+
+    /// The same; no components: that directory itself.
+    pub fn locate(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {
         let given = Path::new(path);
         let known = [
             (&self.seen.local, &self.dirs.local),
@@ -175,9 +184,6 @@ impl Places {
             root.clone_from(&self.dirs.shared);
         } else if above_task {
             return Err(OUTSIDE.to_owned());
-        }
-        if components.is_empty() {
-            return Err("its path names no file".to_owned());
         }
         Ok((root, components))
     }
