@@ -126,7 +126,7 @@ pub struct Task {
     /// With its end the other tasks of the alloc are ended too. Of main tasks, and at most one of a group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leader: bool,
-    /// How long between the wish to end it and its kill signal. Default 0.
+    /// How long between the request to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
     /// Each attempt is told its place in the trace of its alloc.

@@ -1,4 +1,4 @@
-//! Restarts that somebody asks for: one task in its place, or the whole alloc from its beginning.
+//! Requested restarts: one task in its place, or the whole alloc from its beginning.
 //!
 //! ```text
 //! whole: asked, durable: ended tasks wait again ─► live ones end in their order, and wait ─► all wait: as if it were new
@@ -20,7 +20,7 @@ use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
-/// What became of the wish that a whole alloc begins anew.
+/// The result of a request to restart a whole alloc.
 pub enum Recall {
     Asked(Save),
     /// It had ended: somebody has to own it again.
@@ -30,7 +30,7 @@ pub enum Recall {
     Refused(Refusal),
 }
 
-/// Why an alloc cannot begin anew.
+/// Why an alloc cannot restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     NothingRan,

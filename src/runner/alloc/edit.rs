@@ -106,7 +106,7 @@ impl Edit<'_> {
         let since = clock.max(self.now).max(self.alloc.ctx.board.marked());
         self.enter_state_at(state, since);
     }
-    /// `since`: when it really came about, where that was while nobody looked.
+    /// `since`: when it happened, if that was while no agent looked.
     pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
         self.leave_restart(state);
         let state = state.shown();
@@ -135,7 +135,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
+    /// Where to note when its kill signal was first sent, and why it is. `None`: its end was not requested.
     pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
         match (self.cell.record.kill.as_mut(), self.cell.record.restart.as_mut()) {
             (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),

@@ -32,7 +32,7 @@ impl Alloc {
     pub fn began(&self) -> Steady {
         self.began
     }
-    /// Tells its owner to look at it.
+    /// Wakes its owner, which then reads it.
     pub fn wake(&self) {
         self.changed.notify_one();
     }

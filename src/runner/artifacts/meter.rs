@@ -1,4 +1,4 @@
-//! Bounds on what an artifact may write: bytes, entries, the room that stays free, and the wish to end it.
+//! Bounds on what an artifact may write: bytes, entries, the room that stays free, and the request to end it.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -19,7 +19,7 @@ const FREE_INODES: u64 = 1_000;
 /// What is read and written at once.
 const PIECE: usize = 256 << 10;
 
-/// That nobody waits any more. Concurrency: set once, from any thread.
+/// No caller waits any more. Concurrency: set once, from any thread.
 #[derive(Debug, Default)]
 pub struct Cancelled {
     is: AtomicBool,
@@ -163,7 +163,7 @@ pub(super) fn mib(bytes: u64) -> String {
     format!("{} MiB", bytes >> 20)
 }
 
-/// What an error means: a bound, the wish to end it, a full disk, or else `usual`.
+/// What an error means: a bound, the request to end it, a full disk, or else `usual`.
 pub(super) fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> ArtifactError {
     let inner = error.get_ref();
     let outcome = match error.kind() {

@@ -29,7 +29,7 @@ static IN_USE: Mutex<BTreeSet<PathBuf>> = Mutex::new(BTreeSet::new());
 static LEFT: Condvar = Condvar::new();
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// A path that nobody else uses. Concurrency: one at a time of each.
+/// A path that no other process uses. Concurrency: one at a time of each.
 struct Claim(PathBuf);
 
 impl Claim {

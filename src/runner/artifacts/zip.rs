@@ -143,7 +143,7 @@ fn entry(from: &mut impl Read) -> io::Result<Entry> {
         extra = extra.get(4 + length..).unwrap_or_default();
     }
     let [unpacked, packed, offset] = sizes;
-    // The upper half of the attributes is Unix's, whoever wrote it: others leave it 0.
+    // The upper half of the attributes is Unix's, if the writer is; others leave it 0.
     let mode = u32::try_from(number(&record, 38, 4) >> 16).unwrap_or(0);
     let (method, checksum) = (number(&record, 10, 2), number(&record, 16, 4));
     Ok(Entry { name, method, checksum, packed, unpacked, offset, mode })
