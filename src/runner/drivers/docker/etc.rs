@@ -1,5 +1,5 @@
-//! `/etc/hosts` and `/etc/resolv.conf` of a container, where the agent writes them instead of the engine: in the network
-//! of a group, and where the group's `dns` says what is in the second one. As in Nomad.
+//! `/etc/hosts` and `/etc/resolv.conf` of a container, where the agent writes them instead of the engine: in the
+//! network of a group, and where the group has `dns`. As in Nomad.
 
 use std::fs;
 use std::net::IpAddr;

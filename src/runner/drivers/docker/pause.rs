@@ -20,10 +20,10 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::engine::{Container, EngineError, Info, label};
+use super::images;
 use super::pause_image::{NAMESPACE, PROGRAM, REPOSITORY, TAG, archive};
 use super::place::ParentCgroup;
 use super::shared::{Shared, failed};
-use super::{images, recover};
 use crate::host::netns;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::{DriverError, StartRequest};
@@ -194,7 +194,7 @@ fn is_in(proc: &Path, pid: u32, namespace: &Path) -> bool {
 
 /// Removes the pause container of an alloc. Repeating it does no harm.
 pub async fn leave(shared: &Arc<Shared>, alloc: &AllocId) -> Result<(), DriverError> {
-    if !recover::is_known(shared) {
+    if !shared.is_known() {
         return Ok(());
     }
     let found = match shared.engine.inspect(&name_of(alloc)).await {

@@ -108,7 +108,7 @@ fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
 
 /// What is left of an attempt that no record names.
 pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverError> {
-    if !is_known(shared) {
+    if !shared.is_known() {
         return Ok(None);
     }
     let all = ours(shared).map_err(failed)?;
@@ -131,11 +131,6 @@ pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverE
     };
     kept.put(&mut handle);
     Ok(Some(Left { handle, lives }))
-}
-
-/// The engine has answered once, or its socket is there.
-pub fn is_known(shared: &Shared) -> bool {
-    crate::telemetry::lock(&shared.info).is_some() || shared.is_there()
 }
 
 /// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those
@@ -180,7 +175,7 @@ pub fn alive_below(shared: &Arc<Shared>, top: &std::path::Path) -> std::io::Resu
     if alloc.and_then(AllocId::parse).is_none() {
         *crate::telemetry::lock(&shared.run_top) = Some(top.to_owned());
     }
-    if !is_known(shared) {
+    if !shared.is_known() {
         return Ok(Vec::new());
     }
     let all = ours(shared).map_err(std::io::Error::other)?;

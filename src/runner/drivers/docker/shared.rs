@@ -125,6 +125,11 @@ impl Shared {
         lock(&self.run_top).as_ref().is_some_and(|top| run_dir.starts_with(top))
     }
 
+    /// The engine has answered once, or its socket is there.
+    pub fn is_known(&self) -> bool {
+        lock(&self.info).is_some() || self.is_there()
+    }
+
     /// Asks the engine what it is.
     pub async fn look(&self) -> Result<Info, EngineError> {
         let info = self.engine.info().await?;
