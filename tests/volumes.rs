@@ -100,7 +100,8 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
     assert!(!data.join("no").exists() && !certs.join("no").exists());
     let node = agent.cli(&["node"]).ok();
     says(&node, &["HOST VOLUME", "certs", "read-only", data.to_str().expect("UTF-8")]);
-    let public = agent.get("/v1/node").text();
+    let public = agent.get("/v1/node");
+    let public = public.text();
     assert!(public.contains("\"certs\"") && !public.contains(data.to_str().expect("UTF-8")), "{public}");
     agent.stop();
     assert!(data.join("out").exists(), "a volume outlives its allocs");

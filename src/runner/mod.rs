@@ -3,6 +3,7 @@
 //! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
 //!
 //! ```text
+//! disk       what the directories of allocs have on the disk
 //! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
@@ -15,7 +16,6 @@
 //! drivers/   how a task is started, recovered, stopped
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
-//! disk       what their directories have on the disk
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
@@ -58,7 +58,7 @@ pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
 pub use disk::DiskWatcher;
-pub use ground::{Drivers, Parts};
+pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
     AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
