@@ -204,8 +204,7 @@ impl Daemon {
             clock: Arc::clone(&clock),
         })
         .map_err(DaemonError::Setup)?;
-        let disk = DiskWatcher::start(Arc::clone(handle.board()), Arc::clone(&data_dir), Arc::clone(&clock))
-            .inspect_err(|error| tracing::warn!(%error, "disk usage of allocs is not measured"));
+        let disk = DiskWatcher::start(&handle, &data_dir, &clock);
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
@@ -269,7 +268,7 @@ impl Daemon {
             plugins,
             fingerprints,
             parent: parent.ok(),
-            _disk: disk.ok(),
+            _disk: disk,
             _socket_file: socket_file,
         })
     }
@@ -394,10 +393,7 @@ async fn start_runner(
             artifact: config.artifact.clone(),
             ..runner::Config::of(home.parent.clone(), config.gc, config.network.clone())
         },
-        fill: {
-            let data_dir = Arc::clone(&data_dir);
-            Arc::new(move || data_dir.fill().ok())
-        },
+        fill: runner::fill_of(&data_dir),
         data_dir,
         journal,
         drivers: drivers.collect(),

@@ -22,11 +22,15 @@ enum Holds {
 
 /// A path that is not used, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting}: {} is not safe to use", path.display())]
+#[error("{setting}: {} {}", path.display(), what_of(source))]
 pub struct PathError {
     pub setting: &'static str,
     pub path: PathBuf,
     pub source: io::Error,
+}
+
+fn what_of(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::NotFound { "does not exist" } else { "is not safe to use" }
 }
 
 /// All of them. Errors: the first that is in another user's hands.

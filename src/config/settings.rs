@@ -182,7 +182,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "profile",
         env: "ALLOSTAT_PROFILE",
-        about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 45 \
+        about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 47 \
                 series for a task and its alloc; \"full\": everything. `allostat catalogue --profile` lists each.",
         kind: Kind::Text(|c, text| {
             c.selection.profile = word(text, Profile::ALL, Profile::as_str)?;

@@ -92,7 +92,9 @@ impl Walk<'_> {
                 continue;
             }
             self.pause()?;
-            let Some((below, stat)) = held(directory, entry.file_name()) else { continue };
+            let Some((below, stat)) = held(directory, entry.file_name()).map_or_else(left_out, found)? else {
+                continue;
+            };
             if stat.st_dev != self.device {
                 continue;
             }
@@ -104,7 +106,7 @@ impl Walk<'_> {
                 if open.len() >= DEEPEST {
                     return Err(UsageError::TooLarge);
                 }
-                if let Some(below) = reopened(&below) {
+                if let Some(below) = reopened(&below).map_or_else(left_out, found)? {
                     open.push(below);
                 }
             }
@@ -138,25 +140,36 @@ fn entries(directory: OwnedFd) -> io::Result<Dir> {
     Ok(Dir::new(directory)?)
 }
 
+fn found<T>(found: T) -> Result<Option<T>, UsageError> {
+    Ok(Some(found))
+}
+
+/// What is gone meanwhile, closed, or another file system. Errors: anything else, such as no descriptor that is left.
+fn left_out<T>(errno: Errno) -> Result<Option<T>, UsageError> {
+    match errno {
+        Errno::NOENT | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NOTDIR => Ok(None),
+        other => Err(other.into()),
+    }
+}
+
 /// What an entry is, without opening it or asking what is mounted over it: a file system of a user's may never answer.
-fn held(directory: &Dir, name: &CStr) -> Option<(OwnedFd, Stat)> {
-    let at = directory.fd().ok()?;
+fn held(directory: &Dir, name: &CStr) -> rustix::io::Result<(OwnedFd, Stat)> {
+    let at = directory.fd()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let found = match rustix::fs::openat2(at, name, flags, Mode::empty(), resolve) {
         // Before Linux 5.6, or where a filter of system calls does not know it.
-        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty()).ok()?,
-        found => found.ok()?,
+        Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty())?,
+        found => found?,
     };
-    let stat = rustix::fs::fstat(&found).ok()?;
-    Some((found, stat))
+    let stat = rustix::fs::fstat(&found)?;
+    Ok((found, stat))
 }
 
 /// To read it: the same directory, whatever has its name now.
-fn reopened(held: &OwnedFd) -> Option<Dir> {
+fn reopened(held: &OwnedFd) -> rustix::io::Result<Dir> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let opened = rustix::fs::openat(held, c".", flags, Mode::empty()).ok()?;
-    Dir::new(opened).ok()
+    Dir::new(rustix::fs::openat(held, c".", flags, Mode::empty())?)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{Fields, NamedBody};
+use super::fields::{At, Fields, NamedBody};
 use super::nearest::nearest;
 use super::tree::{self, join};
 use super::{limits, names, words};
@@ -15,8 +15,8 @@ const MOUNTS: [(&str, MountPropagation); 3] = [
     (MountPropagation::Bidirectional.as_str(), MountPropagation::Bidirectional),
 ];
 const LABELS: [(&str, &str); 2] = [("z", "z"), ("Z", "Z")];
-const ACCESS_MODES: [(&str, bool); 8] = [
-    ("", false),
+/// Each, and whether it is for reading alone.
+const ACCESS_MODES: [(&str, bool); 7] = [
     ("single-node-reader-only", true),
     ("single-node-writer", false),
     ("single-node-single-writer", false),
@@ -52,8 +52,8 @@ impl Builder<'_> {
         let read_only = fields.bool("read_only").is_some_and(|at| at.value);
         let per_alloc = fields.bool("per_alloc");
         let sticky = fields.bool("sticky");
-        let access = fields.choice("access_mode", &ACCESS_MODES);
-        fields.choice("attachment_mode", &[("", ()), ("file-system", ()), ("block-device", ())]);
+        let access = choice(&fields, "access_mode", &ACCESS_MODES);
+        choice(&fields, "attachment_mode", &[("file-system", ()), ("block-device", ())]);
         if !is_host {
             return None;
         }
@@ -165,18 +165,16 @@ impl Builder<'_> {
             volume: volume.map_or_else(String::new, |at| at.value),
             destination: destination.map_or_else(String::new, |at| at.value),
             read_only: fields.bool("read_only").is_some_and(|at| at.value),
-            propagation: fields
-                .choice("propagation_mode", &with_default())
-                .map_or_else(Default::default, |at| at.value),
+            propagation: choice(fields, "propagation_mode", &MOUNTS).map_or_else(Default::default, |at| at.value),
             selinux_label: fields.choice("selinux_label", &LABELS).map(|at| at.value.to_owned()),
         }
     }
 }
 
-/// An empty text is Nomad's default.
-fn with_default() -> [(&'static str, MountPropagation); 4] {
-    let [a, b, c] = MOUNTS;
-    [a, b, c, ("", MountPropagation::default())]
+/// An empty text is Nomad's word for none.
+fn choice<T: Copy>(fields: &Fields<'_>, key: &str, choices: &[(&str, T)]) -> Option<At<T>> {
+    let is_empty = fields.entry(key).and_then(|entry| entry.value.text()) == Some("");
+    if is_empty { None } else { fields.choice(key, choices) }
 }
 
 /// Anything else in its place is reported already.

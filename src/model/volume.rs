@@ -87,19 +87,15 @@ pub struct VolumeMount {
 
 words! {
     /// Whether what is mounted below a volume later is seen on the other side.
+    #[derive(Default)]
     pub enum MountPropagation {
         /// On neither side.
+        #[default]
         Private = "private",
         /// The task sees what the host mounts.
         HostToTask = "host-to-task",
         /// And the host what the task mounts.
         Bidirectional = "bidirectional",
-    }
-}
-
-impl Default for MountPropagation {
-    fn default() -> MountPropagation {
-        MountPropagation::Private
     }
 }
 

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use super::Handle;
 use super::kept::datadir::DataDir;
 use crate::board::Board;
 use crate::board::disk::{DiskUse, DiskUses};
@@ -34,7 +35,7 @@ const KEPT: u32 = 3;
 pub struct DiskWatcher(Arc<StopSign>);
 
 #[derive(Debug, Default)]
-struct StopSign {
+pub(super) struct StopSign {
     ends: Mutex<bool>,
     changed: Condvar,
 }
@@ -63,29 +64,41 @@ impl Drop for DiskWatcher {
 }
 
 impl DiskWatcher {
-    /// Errors: no thread can be had.
-    pub fn start(board: Arc<Board>, data_dir: Arc<DataDir>, clock: Arc<dyn Clock>) -> std::io::Result<DiskWatcher> {
+    /// `None`: no thread can be had, which is logged; then nothing is measured.
+    pub fn start(handle: &Handle, data_dir: &Arc<DataDir>, clock: &Arc<dyn Clock>) -> Option<DiskWatcher> {
         let stop = Arc::new(StopSign::default());
-        let mut rounds = Rounds { board, data_dir, clock, known: HashMap::new(), shown: DiskUses::new() };
+        let mut rounds = Rounds::new(Arc::clone(handle.board()), Arc::clone(data_dir), Arc::clone(clock));
         let sign = Arc::clone(&stop);
         let work = move || while rounds.one(&sign) && sign.rest(ROUND) {};
-        std::thread::Builder::new().name("disk".to_owned()).stack_size(256 << 10).spawn(work)?;
-        Ok(DiskWatcher(stop))
+        let thread = std::thread::Builder::new().name("disk".to_owned()).stack_size(256 << 10);
+        let begun =
+            thread.spawn(work).inspect_err(|error| tracing::warn!(%error, "disk usage of allocs is not measured"));
+        begun.ok().map(|_| DiskWatcher(stop))
     }
 }
 
-struct Rounds {
+pub(super) struct Rounds {
     board: Arc<Board>,
     data_dir: Arc<DataDir>,
     clock: Arc<dyn Clock>,
     /// When each is due. `None`: it has ended, and was measured since.
     known: HashMap<AllocId, Option<Instant>>,
     shown: DiskUses,
+    /// The board that was seen last, and when something is due if that stays as it is.
+    seen: Option<(u64, Instant)>,
 }
 
 impl Rounds {
+    pub(super) fn new(board: Arc<Board>, data_dir: Arc<DataDir>, clock: Arc<dyn Clock>) -> Rounds {
+        Rounds { board, data_dir, clock, known: HashMap::new(), shown: DiskUses::new(), seen: None }
+    }
+
     /// All that are due. `false`: it is to end.
-    fn one(&mut self, stop: &StopSign) -> bool {
+    pub(super) fn one(&mut self, stop: &StopSign) -> bool {
+        let version = self.board.version();
+        if self.seen.is_some_and(|(seen, due)| seen == version && Instant::now() < due) {
+            return true;
+        }
         let view = self.board.view();
         let managed = view.allocs.iter().filter_map(|alloc| Some((&alloc.identity.id, alloc.status.as_ref()?)));
         let allocs: BTreeMap<&AllocId, bool> = managed.map(|(id, status)| (id, status.is_terminal())).collect();
@@ -93,12 +106,16 @@ impl Rounds {
         self.known.retain(|id, _| allocs.contains_key(id));
         self.shown.retain(|id, _| allocs.contains_key(id));
         let mut changed = before != self.shown.len();
+        let mut next = Instant::now() + LATEST;
         for (id, has_ended) in allocs {
             let now = Instant::now();
             match self.known.get(id) {
                 Some(None) if has_ended => continue,
                 // One that has ended is measured at once.
-                Some(Some(due)) if *due > now && !has_ended => continue,
+                Some(Some(due)) if *due > now && !has_ended => {
+                    next = next.min(*due);
+                    continue;
+                }
                 _ => {}
             }
             let measured = of_tree(&self.data_dir.alloc(id), &mut |worked| stop.rest(worked * (SHARE_WITHIN - 1)));
@@ -108,11 +125,14 @@ impl Rounds {
             {
                 // Its first task is still to come.
                 changed |= self.shown.remove(id).is_some();
+                next = now;
                 continue;
             }
             let took = now.elapsed() / SHARE_WITHIN;
             let pause = (took * SHARE).clamp(SOONEST, LATEST);
-            self.known.insert(id.clone(), (!has_ended).then(|| Instant::now() + pause));
+            let due = (!has_ended).then(|| Instant::now() + pause);
+            next = due.map_or(next, |due| next.min(due));
+            self.known.insert(id.clone(), due);
             let use_of = match measured {
                 Ok(usage) => {
                     let until = self.clock.now().plus(Nanos::from_duration(pause * KEPT));
@@ -130,6 +150,7 @@ impl Rounds {
             };
             changed |= earlier != use_of;
         }
+        self.seen = Some((version, next));
         if changed {
             self.board.set_disk(Arc::new(self.shown.clone()));
         }

@@ -33,6 +33,12 @@ use crate::telemetry::lock;
 /// Asks how full the data directory's file system is; may block. `None`: it does not say.
 pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
 
+/// Of the file system that the data directory is on.
+pub fn fill_of(data_dir: &Arc<DataDir>) -> AskFill {
+    let data_dir = Arc::clone(data_dir);
+    Arc::new(move || data_dir.fill().ok())
+}
+
 pub type Drivers = BTreeMap<&'static str, Arc<dyn Driver>>;
 
 /// Everything the runner is built from.

@@ -3,6 +3,7 @@
 //! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
 //!
 //! ```text
+//! disk       what the directories of allocs have on the disk
 //! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
@@ -17,7 +18,6 @@
 //! cni        networks by CNI plugins
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
-//! disk       what their directories have on the disk
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
@@ -62,7 +62,7 @@ pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
 pub use disk::DiskWatcher;
-pub use ground::{Drivers, Parts};
+pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
     AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, Orphan, ParentView, Restarted, RestoreError,

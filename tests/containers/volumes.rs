@@ -21,7 +21,7 @@ fn a_container_has_its_host_volumes_and_cannot_write_a_read_only_one() {
     let agent = Agent::with(options);
     let script = "busybox cat /certs/ca; echo written > /data/out; (echo x > /certs/no) 2> /dev/null || echo refused";
     let mounts = "volume_mount {\n volume = \"data\"\n destination = \"/data\"\n}\n volume_mount {\n volume = \"certs\"\n \
-                  destination = \"/certs\"\n propagation_mode = \"host-to-task\"\n}\n";
+                  destination = \"/certs\"\n}\n";
     let volume =
         |name: &str, more: &str| format!("volume \"{name}\" {{\n type = \"host\"\n source = \"{name}\"\n {more}\n}}\n");
     let in_group = format!("{}{}task \"main\"", volume("data", ""), volume("certs", "read_only = true"));

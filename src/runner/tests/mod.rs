@@ -5,6 +5,7 @@ mod clock;
 mod coordinate;
 mod crash;
 mod devices;
+mod disk;
 mod fake;
 mod faults;
 mod gc;

@@ -256,6 +256,8 @@ node {
   # pool =
   # Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
   # meta =
+  # Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks write there as their own user. Default: none. (ALLOSTAT_NODE_HOST_VOLUMES)
+  # host_volumes =
 }
 
 exec {

@@ -98,14 +98,22 @@ impl RootStep {
 pub struct HostTree(OwnedFd);
 
 impl HostTree {
-    /// Errors: those of open_tree(2); `Unsupported`: this kernel closes no tree of mounts at once.
+    /// Errors: those of open_tree(2); `Unsupported`: this kernel closes no tree of mounts at once (5.12).
     pub fn open(path: &Path) -> io::Result<HostTree> {
-        if !binds_whole_trees() {
-            return Err(io::ErrorKind::Unsupported.into());
+        // It finds no such directory, unless it does not know the call.
+        if !matches!(volume_attributes(true).apply(c""), Err(Errno::NOENT | Errno::INVAL)) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "mount_setattr(2) needs Linux 5.12"));
         }
         let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
         Ok(HostTree(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?))
     }
+}
+
+/// Of a volume and all that is mounted below it: nothing in it is a device, nor does it give anybody rights.
+fn volume_attributes(read_only: bool) -> MountAttributes {
+    let read_only = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let set = u64::from((MountFlags::NOSUID | MountFlags::NODEV | read_only).bits());
+    MountAttributes { set, clear: 0, propagation: 0, userns: 0 }
 }
 
 /// Whether this kernel closes a tree of mounts at once (5.12). Source: mount_setattr(2).
@@ -191,7 +199,7 @@ impl RootPlan {
             RootStep::Volume { tree, path, read_only, propagation, .. } => {
                 let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
                 rustix::mount::move_mount(&tree.0, c"", rustix::fs::CWD, path.as_c_str(), flags)?;
-                self.restrict(path, if *read_only { MountFlags::RDONLY } else { MountFlags::empty() })?;
+                volume_attributes(*read_only).apply(path)?;
                 let change = match propagation {
                     MountPropagation::Private => MountPropagationFlags::PRIVATE,
                     MountPropagation::HostToTask => MountPropagationFlags::DOWNSTREAM,
