@@ -11,7 +11,6 @@ use crate::model::signal;
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
-use super::launching::known_meta;
 use super::nearest::nearest;
 use super::reschedule::OfJob;
 use super::tree::{self, Body, Literal, join};
@@ -85,7 +84,7 @@ impl<'p> Builder<'p> {
         fields.bool("all_at_once");
         let most = values::max_run_duration(&fields, kind);
         let launching = self.launching(&fields, kind);
-        let mut groups = self.groups(&fields, job, kind, &known_meta(&launching, &meta));
+        let mut groups = self.groups(&fields, job, kind, &launching.known_meta(&meta));
         groups.iter_mut().for_each(|group| group.max_run_duration = group.max_run_duration.or(most));
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
-use super::launching::Launching;
+use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
 use super::words;
 
@@ -30,7 +30,7 @@ pub struct Job {
     #[serde(flatten)]
     pub placing: Placing,
     #[serde(flatten)]
-    pub launching: Launching,
+    pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
 }
 

@@ -7,6 +7,7 @@ pub mod answer;
 pub mod attribute;
 pub mod attributes;
 pub mod capability;
+pub mod children;
 pub mod constraint;
 pub mod demand;
 pub mod device;

@@ -58,7 +58,7 @@ pub use devices::DeviceKeeper;
 pub use ground::{Drivers, Parts};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, Orphan, ParentView, Restarted, RestoreError,
+    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted, RestoreError,
     RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};

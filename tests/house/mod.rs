@@ -53,6 +53,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["host", "api", "devices"]),
     ("hyper-util", &["host", "api", "devices"]),
     ("itoa", &["exporters", "telemetry"]),
+    ("jiff", &["jobspec"]),
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
     ("nvml-wrapper", &["host"]),
