@@ -18,7 +18,7 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::launching::{DispatchParameters, DispatchPayload};
 use crate::model::task::TaskState;
 use crate::model::units::{Nanos, Timestamp};
-use crate::runner::{LaunchedChild, ParentView};
+use crate::runner::{LaunchedChild, LaunchingJob};
 
 pub(super) static LIST: Route = Route {
     method: Method::Get,
@@ -30,7 +30,8 @@ pub(super) static LIST: Route = Route {
             request.query().only(&[])?;
             let parents = context.runner.parents();
             let children = children(context);
-            let row = |parent: &ParentView| row(parent, children.get(&parent.record.job.id).map_or(&[], Vec::as_slice));
+            let row =
+                |parent: &LaunchingJob| row(parent, children.get(&parent.record.job.id).map_or(&[], Vec::as_slice));
             Ok(Reply::json(&json!({ "jobs": parents.iter().map(row).collect::<Vec<_>>() })))
         })
     },
@@ -121,7 +122,7 @@ pub struct DispatchBody {
 
 /// What a launch answers.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Launched {
+pub struct LaunchAnswer {
     /// The child.
     pub job: String,
     pub allocs: Vec<String>,
@@ -167,7 +168,7 @@ async fn answer(context: &Arc<Context>, launched: LaunchedChild) -> Result<Reply
     // Late or not: they are launched.
     let _ = tokio::time::timeout(SEEN_WITHIN, seen).await;
     let allocs = launched.allocs.iter().map(ToString::to_string).collect();
-    let answer = Launched { job: launched.id.to_string(), allocs, existed: launched.existed };
+    let answer = LaunchAnswer { job: launched.id.to_string(), allocs, existed: launched.existed };
     Ok(Reply { status: if launched.existed { 200 } else { 201 }, ..Reply::json(&answer) })
 }
 
@@ -213,7 +214,7 @@ fn state(status: &AllocStatus) -> &'static str {
     if runs { "running" } else { status.state.as_str() }
 }
 
-fn row(parent: &ParentView, children: &[ChildRow]) -> Value {
+fn row(parent: &LaunchingJob, children: &[ChildRow]) -> Value {
     let record = &parent.record;
     let job = &record.job;
     let count = |status: &str| children.iter().filter(|child| child.status == status).count();

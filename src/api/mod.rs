@@ -52,7 +52,7 @@ pub use events::Followers;
 pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
-pub use launches::{DispatchBody, Launched};
+pub use launches::{DispatchBody, LaunchAnswer};
 pub use server::{serve_tcp, serve_unix};
 pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;

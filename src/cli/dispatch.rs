@@ -11,7 +11,7 @@ use base64::engine::general_purpose::STANDARD;
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::Follow;
 use super::{Session, parents, run};
-use crate::api::{DispatchBody, Launched};
+use crate::api::{DispatchBody, LaunchAnswer};
 use crate::model::launching::MAX_PAYLOAD_BYTES;
 
 /// Launch a parameterized job
@@ -58,7 +58,7 @@ impl Dispatch {
         let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let target = format!("{}/dispatch", parents::target(&self.job));
-        let launched: Launched = follow.agent().post(&target, body)?;
+        let launched: LaunchAnswer = follow.agent().post(&target, body)?;
         if self.detach {
             writeln!(session.out, "{}", launched.job)?;
             return Ok(Exit::Done);

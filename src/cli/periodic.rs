@@ -3,7 +3,7 @@
 use super::exit::{CliResult, Exit};
 use super::follow::Follow;
 use super::{Session, parents, run};
-use crate::api::Launched;
+use crate::api::LaunchAnswer;
 
 /// Launch a periodic job now
 ///
@@ -39,7 +39,7 @@ impl PeriodicJobs {
         let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let target = format!("{}/periodic/force", parents::target(&force.job));
-        let launched: Launched = follow.agent().post(&target, "")?;
+        let launched: LaunchAnswer = follow.agent().post(&target, "")?;
         if force.detach {
             writeln!(session.out, "{}", launched.job)?;
             return Ok(Exit::Done);

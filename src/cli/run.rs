@@ -9,7 +9,7 @@ use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
 use super::{Session, follow, human, parents, plan};
-use crate::api::{Launched, Submitted};
+use crate::api::{LaunchAnswer, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
@@ -76,7 +76,7 @@ impl Run {
 }
 
 /// Waits for a job that another one has launched.
-pub fn launched(session: &mut Session<'_>, follow: &mut Follow<'_>, launched: &Launched) -> CliResult {
+pub fn launched(session: &mut Session<'_>, follow: &mut Follow<'_>, launched: &LaunchAnswer) -> CliResult {
     let job = printable(&launched.job);
     let how = if launched.existed { "was launched before" } else { "launched" };
     writeln!(session.out, "job {job}: {how}, {}", human::count(launched.allocs.len(), "alloc"))?;

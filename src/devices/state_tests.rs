@@ -47,7 +47,7 @@ fn job() -> Job {
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
-        launching: crate::model::launching::Launching::default(),
+        launching: crate::model::launching::JobLaunching::default(),
         id: "j".into(),
         name: "j".to_owned(),
         kind: JobKind::Batch,

@@ -11,7 +11,6 @@ use crate::model::service::Service;
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
-use super::launching::known_meta;
 use super::reschedule::OfJob;
 use super::services::{self, Place};
 use super::tree::{self, Body, Literal, join};
@@ -87,7 +86,7 @@ impl<'p> Builder<'p> {
         fields.bool("all_at_once");
         let most = values::max_run_duration(&fields, kind);
         let launching = self.launching(&fields, kind);
-        let mut groups = self.groups(&fields, job, kind, &known_meta(&launching, &meta));
+        let mut groups = self.groups(&fields, job, kind, &launching.known_meta(&meta));
         let shown = name.as_ref().map_or(job.name, |name| &name.value);
         for group in &mut groups {
             group.max_run_duration = group.max_run_duration.or(most);

@@ -1,7 +1,6 @@
 //! The stanzas of jobs that launch others: `periodic`, `parameterized`, and a task's `dispatch_payload`. What Nomad refuses of them is
 //! refused; of a `periodic` that is not enabled Nomad judges nothing.
 
-use std::collections::BTreeMap;
 use std::path::{Component, Path};
 
 use super::build::Builder;
@@ -10,13 +9,13 @@ use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields};
 use super::words;
 use crate::model::job::JobKind;
-use crate::model::launching::{Launching, Parameterized, PayloadRule, Periodic};
+use crate::model::launching::{JobLaunching, Parameterized, PayloadRule, Periodic};
 
 impl Builder<'_> {
-    pub(super) fn launching(&self, job: &Fields<'_>, kind: JobKind) -> Launching {
+    pub(super) fn launching(&self, job: &Fields<'_>, kind: JobKind) -> JobLaunching {
         let periodic = self.periodic(job, kind).map(Box::new);
         let parameterized = self.parameterized(job, kind).map(Box::new);
-        Launching { periodic, parameterized, child: None }
+        JobLaunching { periodic, parameterized, child: None }
     }
 
     fn periodic(&self, job: &Fields<'_>, kind: JobKind) -> Option<Periodic> {
@@ -104,15 +103,6 @@ impl Builder<'_> {
     }
 }
 
-/// The metadata that tasks may refer to: a dispatch brings some of it.
-pub(super) fn known_meta(launching: &Launching, meta: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let mut known = meta.clone();
-    for key in launching.parameterized.iter().flat_map(|asks| asks.keys()) {
-        known.entry(key.clone()).or_default();
-    }
-    known
-}
-
 fn launched_batch(job: &Fields<'_>, key: &Span, word: &str, kind: JobKind) {
     if kind.is_service() {
         let message = format!("{} is for jobs of type `batch` and `sysbatch`, not `{}`", quote(word), kind.as_str());
@@ -120,7 +110,7 @@ fn launched_batch(job: &Fields<'_>, key: &Span, word: &str, kind: JobKind) {
     }
 }
 
-/// Of a path relative to `TASK/local`, at each of its steps.
+/// Of a path relative to `TASK/local`: at each of its steps it is in the alloc's directory, or below it.
 fn is_below_alloc(file: &str) -> bool {
     let mut depth = 2_i32;
     for component in Path::new(file).components() {
@@ -129,7 +119,7 @@ fn is_below_alloc(file: &str) -> bool {
             Component::ParentDir => -1,
             Component::CurDir | Component::RootDir | Component::Prefix(_) => 0,
         };
-        if depth < 1 {
+        if depth < 0 {
             return false;
         }
     }

@@ -9,7 +9,7 @@ use super::artifact::TaskArtifact;
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
-use super::launching::Launching;
+use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
 use super::service::{HealthRule, Service};
 use super::volume::{GroupStorage, VolumeMount};
@@ -33,7 +33,7 @@ pub struct Job {
     #[serde(flatten)]
     pub placing: Placing,
     #[serde(flatten)]
-    pub launching: Launching,
+    pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
 }
 

@@ -10,6 +10,7 @@ pub mod attribute;
 pub mod attributes;
 pub mod capability;
 pub mod checksum;
+pub mod children;
 pub mod constraint;
 pub mod demand;
 pub mod device;

@@ -65,7 +65,7 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, Orphan, ParentView, Restarted, RestoreError,
+    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted, RestoreError,
     RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};

@@ -55,6 +55,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("hyper", &["host", "api", "devices"]),
     ("hyper-util", &["host", "api", "devices"]),
     ("itoa", &["exporters", "telemetry"]),
+    ("jiff", &["jobspec"]),
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
     ("liblzma", &["runner"]),

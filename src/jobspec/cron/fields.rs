@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::{CronExpression, DaysOfMonth, DaysOfWeek};
+use super::expression::{CronExpression, DaysOfMonth, DaysOfWeek};
 
 /// A field: its name, its values, and words for some of them.
 struct CronField {

@@ -8,50 +8,13 @@
 //! ```
 //! Source: the README of `hashicorp/cronexpr`. Where day of month and day of week are both restricted, either is enough.
 
+mod expression;
 mod fields;
 mod next;
 mod zone;
 
-use std::collections::BTreeSet;
-
+pub use expression::CronExpression;
 pub use zone::Zone;
-
-/// An expression that was understood. A bit is set for each value that matches.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CronExpression {
-    seconds: u64,
-    minutes: u64,
-    hours: u64,
-    months: u64,
-    days: Option<DaysOfMonth>,
-    week: Option<DaysOfWeek>,
-    /// `None`: every year.
-    years: Option<BTreeSet<u16>>,
-}
-
-/// `*` restricts nothing, and is `None` above.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct DaysOfMonth {
-    days: u64,
-    /// `15W`: the weekday nearest to it, within the month.
-    weekdays: u64,
-    /// `L`
-    last: bool,
-    /// `LW`
-    last_weekday: bool,
-    /// `L-3`: so many days before the last.
-    before_last: u64,
-}
-
-/// Sunday is 0.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct DaysOfWeek {
-    days: u64,
-    /// `5L`: the last Friday of the month.
-    last: u64,
-    /// `5#3`: the third Friday; of each day of the week the numbers 1 to 5.
-    nth: [u64; 7],
-}
 
 impl CronExpression {
     /// Errors: it is none: what of it, and what would be right.

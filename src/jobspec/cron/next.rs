@@ -1,6 +1,7 @@
 //! When an expression is due next. A time zone is a row of stretches with one offset each; within a stretch local time is plain arithmetic.
 
-use super::{CronExpression, DaysOfMonth, DaysOfWeek, Zone};
+use super::expression::{CronExpression, DaysOfMonth, DaysOfWeek};
+use super::zone::Zone;
 
 const DAY: i64 = 86_400;
 /// The last year that an expression can name.

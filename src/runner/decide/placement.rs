@@ -194,7 +194,7 @@ mod tests {
             node_pool: Job::ANY_POOL.to_owned(),
             meta: BTreeMap::new(),
             placing: Placing::default(),
-            launching: crate::model::launching::Launching::default(),
+            launching: crate::model::launching::JobLaunching::default(),
             groups,
         }
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::ledger::Ledger;
-use super::parents::Parent;
+use super::registry::ParentJob;
 use super::{Handle, Manager, RunnerError};
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
@@ -112,7 +112,7 @@ impl Manager {
         at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(LOOK_AGAIN)
     }
 
-    async fn skip(&self, parent: &Parent, due: DueLaunch) -> Result<(), RunnerError> {
+    async fn skip(&self, parent: &ParentJob, due: DueLaunch) -> Result<(), RunnerError> {
         let record = ParentRecord { decided: due.at, ..ParentRecord::clone(&parent.record) };
         self.save_parent(&parent.record, record).await
     }
@@ -133,7 +133,7 @@ impl Manager {
     async fn launch(
         self: &Arc<Self>,
         ledger: &mut Ledger,
-        parent: &Parent,
+        parent: &ParentJob,
         at: u64,
     ) -> Result<LaunchedChild, RunnerError> {
         let before = &*parent.record;

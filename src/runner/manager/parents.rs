@@ -1,13 +1,11 @@
 //! Jobs that launch others: registered, stopped, shown. They have no allocs; their records stay until they are stopped.
 
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex};
-
-use tokio::sync::Notify;
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use super::ledger::Ledger;
+use super::registry::ParentJob;
 use super::{Handle, Manager, RunnerError, SubmitReply, Wait};
-use crate::jobspec::cron::CronSchedule;
 use crate::jobspec::nearest::nearest;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
@@ -15,67 +13,10 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::runner::alloc::Alloc;
 use crate::runner::kept::record::{self, ParentRecord};
 use crate::store::{Batch, StoreError};
-use crate::telemetry::lock;
-
-/// Concurrency: any thread reads; who has the ledger changes.
-#[derive(Default)]
-pub struct Parents {
-    known: Mutex<BTreeMap<JobId, Parent>>,
-    /// One was registered or stopped.
-    pub changed: Notify,
-}
-
-#[derive(Clone)]
-pub struct Parent {
-    pub record: Arc<ParentRecord>,
-    /// `None`: the clock does not launch it.
-    pub schedule: Option<Arc<CronSchedule>>,
-}
-
-impl Parent {
-    /// A schedule that is none was refused when the job was submitted.
-    pub fn new(record: ParentRecord) -> Parent {
-        let of = record.job.clock().map(|clock| CronSchedule::parse(&clock.crons, &clock.time_zone));
-        let schedule = of.and_then(|schedule| {
-            let failed =
-                |error: &String| tracing::error!(job = %record.job.id, error, "a periodic job is not launched");
-            schedule.inspect_err(failed).ok().map(Arc::new)
-        });
-        Parent { record: Arc::new(record), schedule }
-    }
-    pub fn next(&self) -> Option<u64> {
-        self.schedule.as_ref()?.next_after(self.record.decided)
-    }
-}
-
-impl Parents {
-    pub fn get(&self, id: &str) -> Option<Parent> {
-        lock(&self.known).get(id).cloned()
-    }
-    pub fn all(&self) -> Vec<Parent> {
-        lock(&self.known).values().cloned().collect()
-    }
-    pub fn workloads(&self) -> BTreeSet<JobId> {
-        lock(&self.known).values().map(|parent| parent.record.job.workload().clone()).collect()
-    }
-    pub fn put(&self, record: ParentRecord) {
-        let parent = Parent::new(record);
-        lock(&self.known).insert(parent.record.job.id.clone(), parent);
-    }
-    /// Its job is as it was.
-    pub fn advance(&self, id: &JobId, record: ParentRecord) {
-        if let Some(parent) = lock(&self.known).get_mut(id) {
-            parent.record = Arc::new(record);
-        }
-    }
-    fn remove(&self, id: &JobId) {
-        lock(&self.known).remove(id);
-    }
-}
 
 /// A job that launches others, for people.
 #[derive(Debug, Clone)]
-pub struct ParentView {
+pub struct LaunchingJob {
     pub record: Arc<ParentRecord>,
     pub next_launch: Option<Timestamp>,
 }
@@ -94,9 +35,9 @@ pub struct StoppedJob {
 
 impl Handle {
     /// Jobs that launch others, by their IDs.
-    pub fn parents(&self) -> Vec<ParentView> {
+    pub fn parents(&self) -> Vec<LaunchingJob> {
         let at = |second| Timestamp(0).plus(Nanos::from_secs(second));
-        let view = |parent: Parent| ParentView { next_launch: parent.next().map(at), record: parent.record };
+        let view = |parent: ParentJob| LaunchingJob { next_launch: parent.next().map(at), record: parent.record };
         self.0.parents.all().into_iter().map(view).collect()
     }
 

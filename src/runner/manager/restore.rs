@@ -15,7 +15,7 @@ use super::found::Found;
 use super::ledger::{self, Ledger};
 use super::orphans;
 use super::owner::Created;
-use super::parents::Parents;
+use super::registry::Parents;
 use super::{Handle, Manager};
 use crate::board::Board;
 use crate::board::marks::Marks;

@@ -164,7 +164,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
-        launching: crate::model::launching::Launching::default(),
+        launching: crate::model::launching::JobLaunching::default(),
         id: id.into(),
         name: id.to_owned(),
         kind,
