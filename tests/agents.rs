@@ -25,6 +25,7 @@ mod otlp;
 mod outputs;
 mod plugins;
 mod prometheus;
+mod replaced;
 mod reserve;
 mod strangers;
 mod templates;

@@ -21,7 +21,7 @@ fn fails(cli: &Cli, code: i32, words: &[&str]) {
 
 fn batch(id: &str, script: &str, more: &str) -> String {
     format!(
-        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n {more}\n }}\n }}\n}}\n"
     )
 }

@@ -7,15 +7,15 @@ use super::follow::{Follow, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
-use super::{Session, human, plan};
+use super::{Session, follow, human, plan};
 use crate::api::Submitted;
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
-/// Waits until a batch job is done, and exits with its result, or until a service runs. Keeps waiting across agent
-/// restarts. Ctrl-C detaches; the job continues.
+/// Waits until a batch job is done, rescheduled allocs included, and exits with its result, or until a service runs.
+/// Keeps waiting across agent restarts. Ctrl-C detaches; the job continues.
 ///
 /// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
@@ -54,26 +54,41 @@ impl Run {
         }
         let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
         let paint = session.paint;
-        let ended = follow.until(&submitted.allocs, session.out, paint, |allocs| {
-            if batch {
-                allocs.iter().all(AllocRow::is_over)
-            } else {
-                // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
-                // has to.
-                allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
+        let mut ids = submitted.allocs.clone();
+        let ended = loop {
+            let ended = follow.until(&ids, session.out, paint, |allocs| {
+                if batch {
+                    !allocs.iter().any(AllocRow::goes_on)
+                } else {
+                    // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
+                    // has to.
+                    allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
+                }
+            });
+            match ended.map_err(|error| gone(error, &job, &ids))? {
+                // What was rescheduled meanwhile is the job's from then on.
+                FollowEnd::Done(allocs) if batch && allocs.iter().any(|alloc| alloc.next_alloc.is_some()) => {
+                    ids = allocs.into_iter().map(|alloc| alloc.next_alloc.unwrap_or(alloc.id)).collect();
+                }
+                ended => break ended,
             }
-        });
-        match ended.map_err(|error| gone(error, &job, &submitted.allocs))? {
+        };
+        match ended {
             FollowEnd::Interrupted => {
                 session.remark(&format!(
                     "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
-                    submitted.allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
+                    ids.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
                 ));
                 Ok(Exit::Done)
             }
             FollowEnd::Done(allocs) if batch => finish(session, &allocs),
             FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
-                Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
+                let hint = "`allostat events ALLOC` says why";
+                let hint = match allocs.iter().find_map(|alloc| alloc.rescheduling(follow::now())) {
+                    Some(next) => format!("{hint}; {next}: `allostat stop ALLOC` cancels that"),
+                    None => hint.to_owned(),
+                };
+                Err(CliError::failed(format!("job {job} failed to run")).hint(hint))
             }
             FollowEnd::Done(_) => {
                 writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;

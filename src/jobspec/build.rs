@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::signal;
 
@@ -119,7 +119,8 @@ impl<'p> Builder<'p> {
         let all: Vec<NamedBody<'_>> = alone.iter().chain(&groups).copied().collect();
         names::check_unique("group", &all, &fields.path_of("group"), self.problems);
         let of_job = self.rollout_of_job(fields, kind);
-        let of_tasks = alone.iter().map(|task| self.lone_task(task, fields.path(), kind, meta)).collect::<Vec<_>>();
+        let mut of_tasks = alone.iter().map(|task| self.lone_task(task, fields.path(), kind, meta)).collect::<Vec<_>>();
+        of_tasks.iter_mut().for_each(|group| group.reschedule = of_job.reschedule.and_then(|own| own.policy(kind)));
         let of_groups = groups.iter().map(|group| self.group(group, fields.path(), kind, meta, of_job));
         of_tasks.into_iter().chain(of_groups).collect()
     }
@@ -142,6 +143,8 @@ impl<'p> Builder<'p> {
             tasks: vec![built],
             network,
             services,
+            reschedule: None,
+            ephemeral_disk: EphemeralDisk::default(),
         }
     }
 
@@ -185,11 +188,8 @@ impl<'p> Builder<'p> {
             fields.error(group.name_span, "task", message, advice);
         }
         let max_run_duration = values::max_run_duration(&fields, kind);
-        if let Some(body) = fields.stanza("ephemeral_disk") {
-            let disk = self.open(body, &words::EPHEMERAL_DISK, fields.path_of("ephemeral_disk"));
-            let _ = (disk.integer("size", limits::EPHEMERAL_DISK_MB), disk.bool("sticky"), disk.bool("migrate"));
-        }
-        self.rollout_of_group(&fields, kind, of_job);
+        let ephemeral_disk = self.ephemeral_disk(&fields);
+        let reschedule = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
             count: self.count(&fields, kind),
@@ -201,6 +201,8 @@ impl<'p> Builder<'p> {
             tasks,
             network,
             services,
+            reschedule,
+            ephemeral_disk,
         }
     }
 

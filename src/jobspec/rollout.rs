@@ -1,16 +1,17 @@
-//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host does
-//! little of what they say, which a warning says; what Nomad refuses of them is refused.
+//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
+//! reschedules failed allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
 
 use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, Stanza};
+use super::fields::{self, At, Fields, Stanza};
 use super::quantity::format_duration;
-use super::reschedule::{DelayFunction, OfJob, Reschedule};
+use super::reschedule::{OfJob, Reschedule};
 use super::tree::Body;
 use super::{limits, words};
-use crate::model::job::JobKind;
+use crate::model::job::{EphemeralDisk, JobKind};
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
 
@@ -23,19 +24,36 @@ impl Builder<'_> {
         OfJob { reschedule: self.reschedule(job, kind, OfJob::default()) }
     }
 
-    /// Of a group.
-    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) {
+    /// Of a group: how its failed allocs are replaced, where it or its job says so.
+    pub(super) fn rollout_of_group(
+        &self,
+        group: &Fields<'_>,
+        kind: JobKind,
+        of_job: OfJob,
+    ) -> Option<ReschedulePolicy> {
         self.update(group, kind);
         self.migrate(group, kind);
         self.spreads(group, kind);
-        self.reschedule(group, kind, of_job);
+        let own = self.reschedule(group, kind, of_job);
         self.disconnect(group);
+        own.or(of_job.reschedule)?.policy(kind)
     }
 
     /// Opens a stanza: its fields and where it begins.
     fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
         let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
         Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
+    }
+
+    /// Of a group: whether its replacements get what it wrote.
+    pub(super) fn ephemeral_disk(&mut self, group: &Fields<'_>) -> EphemeralDisk {
+        let Some(body) = group.stanza("ephemeral_disk") else { return EphemeralDisk::default() };
+        let disk = self.open(body, &words::EPHEMERAL_DISK, group.path_of("ephemeral_disk"));
+        fields::warn_ignored(body, &words::EPHEMERAL_DISK, disk.path(), &mut self.seen, self.problems);
+        disk.integer("size", limits::EPHEMERAL_DISK_MB);
+        let is_true = |word| disk.bool(word).is_some_and(|at| at.value);
+        let (sticky, migrate) = (is_true("sticky"), is_true("migrate"));
+        EphemeralDisk { sticky, migrate }
     }
 
     fn update(&self, outer: &Fields<'_>, kind: JobKind) {
@@ -93,11 +111,7 @@ impl Builder<'_> {
     /// The last stanza's fields over those of the job.
     fn reschedule(&self, outer: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<Reschedule> {
         let (fields, key) = self.inner(outer, &words::RESCHEDULE)?;
-        let functions = [
-            ("constant", DelayFunction::Constant),
-            ("exponential", DelayFunction::Exponential),
-            ("fibonacci", DelayFunction::Fibonacci),
-        ];
+        let functions = DelayFunction::ALL.map(|function| (function.as_str(), function));
         let own = Reschedule {
             attempts: fields.integer("attempts", 0..=limits::RESTART_ATTEMPTS).map(|at| at.value),
             interval: fields.duration("interval").map(|at| at.value),
@@ -110,6 +124,10 @@ impl Builder<'_> {
             let message = "a job of type `system` takes no `reschedule`: its alloc has one node";
             outer.error(key, "reschedule", message, None);
             return None;
+        }
+        if kind == JobKind::Sysbatch {
+            let message = "a job of type `sysbatch` replaces no failed alloc: its `reschedule` has no effect";
+            self.problems.warn(key, &outer.path_of("reschedule"), message, None);
         }
         let merged = own.or(of_job.reschedule.unwrap_or_default());
         if let Err(message) = merged.check(kind) {

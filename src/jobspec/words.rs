@@ -75,8 +75,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         SERVICE,
-        Word::stanza("ephemeral_disk")
-            .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
+        Word::stanza("ephemeral_disk"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
@@ -159,8 +158,10 @@ pub static LOGS: Stanza = Stanza {
     ],
 };
 
-pub static EPHEMERAL_DISK: Stanza =
-    Stanza { name: "ephemeral_disk", words: &[Word::value("size"), Word::value("sticky"), Word::value("migrate")] };
+pub static EPHEMERAL_DISK: Stanza = Stanza {
+    name: "ephemeral_disk",
+    words: &[Word::value("size").but("it is not enforced"), Word::value("sticky"), Word::value("migrate")],
+};
 
 pub static TEMPLATE: Stanza = Stanza {
     name: "template",
@@ -380,8 +381,7 @@ pub(super) fn is_stanza(key: &str) -> bool {
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
 const UPDATE_HERE: Word =
     Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
-const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
-    .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
+const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
 const SERVICE: Word = Word::ignored("service", "kept as metadata: nothing is registered and no check runs");

@@ -44,6 +44,12 @@ event_kinds! {
     /// Somebody asks for its restart.
     RestartSignaled = "restart_signaled", "Restart Signaled";
     NotRestarting = "not_restarting", "Not Restarting";
+    /// Its alloc failed and is replaced by a new one; when.
+    Rescheduling = "rescheduling", "Rescheduling";
+    /// Its alloc failed and is not replaced; why.
+    NotRescheduling = "not_rescheduling", "Not Rescheduling";
+    /// What became of the data of the alloc that it replaces.
+    Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
     /// The task named in `culprit` failed, and that is the end of this one too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";

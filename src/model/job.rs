@@ -9,6 +9,7 @@ use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::network::{GroupNetwork, PortRequest};
+use super::reschedule::ReschedulePolicy;
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -86,6 +87,32 @@ pub struct TaskGroup {
     /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub services: Vec<serde_json::Map<String, serde_json::Value>>,
+    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule: Option<ReschedulePolicy>,
+    #[serde(default, skip_serializing_if = "EphemeralDisk::is_default")]
+    pub ephemeral_disk: EphemeralDisk,
+}
+
+/// What an alloc's shared data and its tasks' `local` outlive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EphemeralDisk {
+    /// A replacement on the same host gets what is in them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sticky: bool,
+    /// So does one on another host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub migrate: bool,
+}
+
+impl EphemeralDisk {
+    fn is_default(&self) -> bool {
+        *self == EphemeralDisk::default()
+    }
+    /// Whether a replacement on this host gets what is in them: `migrate` implies `sticky`.
+    pub fn moves(&self) -> bool {
+        self.sticky || self.migrate
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -316,6 +343,12 @@ impl Task {
 impl TaskGroup {
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name.as_str() == name)
+    }
+
+    /// How its failed allocs are replaced. `None`: not at all.
+    pub fn reschedule_policy(&self, kind: JobKind) -> Option<ReschedulePolicy> {
+        let of_kind = ReschedulePolicy::default_for(kind)?;
+        Some(self.reschedule.unwrap_or(of_kind)).filter(ReschedulePolicy::is_enabled)
     }
 
     /// Every port that an alloc of it needs, in the order of the job file: the group's, then those of a task alone.

@@ -29,6 +29,7 @@ pub mod operator;
 pub mod placement;
 pub mod profile;
 pub mod raw_name;
+pub mod reschedule;
 pub mod signal;
 pub mod stat;
 pub mod task;

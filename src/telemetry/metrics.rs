@@ -89,6 +89,14 @@ pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
 )
 .otlp("allostat.allocs.collected", "{alloc}");
 
+pub static ALLOC_MIGRATIONS: MetricDesc = MetricDesc::counter(
+    "allostat_alloc_migrations_total",
+    Unit::None,
+    "Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.",
+    &["outcome"],
+)
+.otlp("allostat.alloc.migrations", "{alloc}");
+
 pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
     "allostat_hook_duration_seconds",
     Kind::Histogram,
@@ -263,6 +271,17 @@ impl DropReason {
 }
 
 words! {
+    /// What became of the data of an alloc when another one took its place.
+    pub enum MigrationOutcome {
+        Moved = "moved",
+        /// There was none.
+        Nothing = "nothing",
+        /// Some of it was not moved.
+        Failed = "failed",
+    }
+}
+
+words! {
     /// Why an ended alloc was removed.
     pub enum GcReason {
         Count = "count",
@@ -316,6 +335,7 @@ pub struct Metrics {
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
     allocs_collected: IntCounterVec,
+    alloc_migrations: IntCounterVec,
     hook_duration: Timings,
     hook_failures: IntCounterVec,
     driver_healthy: IntGaugeVec,
@@ -368,6 +388,7 @@ impl Metrics {
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
+            alloc_migrations: counters(r, &ALLOC_MIGRATIONS),
             hook_duration: Timings::new(&HOOK_DURATION, MEDIUM),
             hook_failures: counters(r, &HOOK_FAILURES),
             driver_healthy: gauges(r, &DRIVER_HEALTHY),
@@ -398,6 +419,9 @@ impl Metrics {
         }
         for reason in GcReason::ALL {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
+        }
+        for outcome in MigrationOutcome::ALL {
+            metrics.alloc_migrations.with_label_values(&[outcome.as_str()]);
         }
         metrics.state_db_duration.known(&[]);
         for phase in StartPhase::ALL {
@@ -434,6 +458,9 @@ impl Metrics {
     }
     pub fn alloc_collected(&self, reason: GcReason) {
         self.allocs_collected.with_label_values(&[reason.as_str()]).inc();
+    }
+    pub fn alloc_migrated(&self, outcome: MigrationOutcome) {
+        self.alloc_migrations.with_label_values(&[outcome.as_str()]).inc();
     }
     pub fn allocs_collected(&self, reason: GcReason) -> u64 {
         self.allocs_collected.with_label_values(&[reason.as_str()]).get()

@@ -21,7 +21,7 @@ const ON: [(&str, &str); 2] = [("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_TRACES_EXP
 /// Fails as often as it may, and then for good.
 fn failing(restarts: u32) -> String {
     format!(
-        "job \"falls\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = {restarts}\n interval = \"1h\"\n delay = \"200ms\"\n \
+        "job \"falls\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts = 0\n unlimited = false\n }}\n restart {{\n attempts = {restarts}\n interval = \"1h\"\n delay = \"200ms\"\n \
          mode = \"fail\"\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n traceparent = true\n config {{\n command = \"/bin/sh\"\n args = \
          [\"-c\", \"echo $TRACEPARENT; sleep 0.1; exit 3\"]\n }}\n }}\n }}\n}}\n"
     )

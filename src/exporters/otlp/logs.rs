@@ -57,8 +57,9 @@ fn event_name(event: &Event) -> String {
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
         Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        MainTasksDead, Migration, Network, NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling,
+        RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started,
+        TaskSetup, Terminated,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
@@ -68,9 +69,12 @@ fn severity(event: &Event) -> SeverityNumber {
             SeverityNumber::Warn
         }
         Killed if event.details.contains("error") => SeverityNumber::Error,
-        HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
-        Received | TaskSetup | Network | Driver | Device | Started | Terminated | Restarting | RestartSignaled
-        | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
+        HookFailed | NotPlaced | NotRescheduling | NotRestarting | Rescheduling | SiblingFailed => SeverityNumber::Warn,
+        Migration if event.message.starts_with("migration failed") => SeverityNumber::Warn,
+        Received | TaskSetup | Migration | Network | Driver | Device | Started | Terminated | Restarting
+        | RestartSignaled | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
+            SeverityNumber::Info
+        }
     }
 }
 

@@ -8,6 +8,7 @@ pub mod limits;
 pub mod outcome;
 pub mod placement;
 pub mod plan;
+pub mod reschedule;
 pub mod restart;
 pub mod step;
 pub mod whose;

@@ -177,6 +177,8 @@ mod tests {
             tasks: cores.iter().enumerate().map(task).collect(),
             network: None,
             services: Vec::new(),
+            reschedule: None,
+            ephemeral_disk: crate::model::job::EphemeralDisk::default(),
         }
     }
     fn job(groups: Vec<TaskGroup>) -> Job {

@@ -14,6 +14,7 @@ mod cgroup;
 mod devices;
 mod env;
 mod frame;
+mod migrate;
 mod network;
 mod ports;
 mod stats;
@@ -40,6 +41,7 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 /// Every hook of allocs.
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
+    || Box::new(migrate::Migrate),
     || Box::new(ports::Ports),
     || Box::new(network::AllocNetworkHook),
     || Box::new(cgroup::Cgroup),

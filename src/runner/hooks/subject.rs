@@ -37,6 +37,8 @@ pub struct OfAlloc {
     pub ports: Vec<AllocPort>,
     /// The network namespace that was made for it.
     pub network: Option<Box<NetworkRecord>>,
+    /// The allocs whose data it takes over, newest first; empty: none, or that is done.
+    pub data_from: Vec<AllocId>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
 }
@@ -74,6 +76,7 @@ impl OfAlloc {
             asks: None,
             ports: Vec::new(),
             network: None,
+            data_from: Vec::new(),
             took: Vec::new(),
         }
     }

@@ -13,10 +13,12 @@ mod hooks;
 mod kill;
 mod lifecycle;
 mod locks;
+mod migrate;
 mod networks;
 mod orphans;
 mod places;
 mod ports;
+mod reschedule;
 mod restart;
 mod restore;
 mod retention;
@@ -42,6 +44,7 @@ use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
 use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
@@ -120,6 +123,16 @@ impl Host {
     }
 }
 
+/// No failed alloc is replaced.
+const NEVER: ReschedulePolicy = ReschedulePolicy {
+    attempts: 0,
+    interval: Duration::ZERO,
+    delay: Duration::ZERO,
+    function: DelayFunction::Constant,
+    max_delay: Duration::ZERO,
+    unlimited: false,
+};
+
 fn node() -> NodeInfo {
     NodeInfo {
         identity: crate::model::host::NodeIdentity::default(),
@@ -156,6 +169,9 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         tasks: tasks.iter().map(task).collect(),
         network: None,
         services: Vec::new(),
+        // A failed alloc stays as it is, unless a test says otherwise.
+        reschedule: Some(NEVER),
+        ephemeral_disk: crate::model::job::EphemeralDisk::default(),
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
