@@ -802,7 +802,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert_eq!(both.code, Some(7), "{}", both.stdout);
     assert!(both.stdout.contains("failed: task t of "), "{}", both.stdout);
     let node = agent.cli(&["node"]).ok();
-    for part in ["raw_exec", "alloc_dir, ports, network, cgroup, stats", "task_dir, devices, template, env"] {
+    for part in ["raw_exec", "alloc_dir, migrate, ports, network, cgroup, stats", "task_dir, devices, template, env"] {
         assert!(node.contains(part), "{part}: {node}");
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);

@@ -13,6 +13,7 @@ use super::access::{self, Admission};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
 use super::memory::{self, MemoryMetrics};
+use super::migrations::{self, Migrations};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
@@ -88,14 +89,6 @@ pub static ALLOCS_COLLECTED: MetricDesc = MetricDesc::counter(
     &["reason"],
 )
 .otlp("allostat.allocs.collected", "{alloc}");
-
-pub static ALLOC_MIGRATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_alloc_migrations_total",
-    Unit::None,
-    "Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.",
-    &["outcome"],
-)
-.otlp("allostat.alloc.migrations", "{alloc}");
 
 pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
     "allostat_hook_duration_seconds",
@@ -244,7 +237,8 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS].into_iter().flatten().copied()
+    let others = [observed::METRICS, access::METRICS, history::METRICS, memory::METRICS, migrations::METRICS];
+    METRICS.iter().chain(others.into_iter().flatten()).copied()
 }
 
 /// The descriptor of a gathered family.
@@ -267,17 +261,6 @@ impl DropReason {
             DropReason::Budget | DropReason::Unread => "final",
             DropReason::Churn => "alloc",
         }
-    }
-}
-
-words! {
-    /// What became of the data of an alloc when another one took its place.
-    pub enum MigrationOutcome {
-        Moved = "moved",
-        /// There was none.
-        Nothing = "nothing",
-        /// Some of it was not moved.
-        Failed = "failed",
     }
 }
 
@@ -335,7 +318,6 @@ pub struct Metrics {
     scrapes: IntCounterVec,
     series_dropped: IntCounterVec,
     allocs_collected: IntCounterVec,
-    alloc_migrations: IntCounterVec,
     hook_duration: Timings,
     hook_failures: IntCounterVec,
     driver_healthy: IntGaugeVec,
@@ -359,6 +341,7 @@ pub struct Metrics {
     pub others: Others,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    pub migrations: Migrations,
     memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
     pub push: Push,
@@ -388,7 +371,6 @@ impl Metrics {
             scrapes: counters(r, &SCRAPES),
             series_dropped: counters(r, &SERIES_DROPPED),
             allocs_collected: counters(r, &ALLOCS_COLLECTED),
-            alloc_migrations: counters(r, &ALLOC_MIGRATIONS),
             hook_duration: Timings::new(&HOOK_DURATION, MEDIUM),
             hook_failures: counters(r, &HOOK_FAILURES),
             driver_healthy: gauges(r, &DRIVER_HEALTHY),
@@ -405,6 +387,7 @@ impl Metrics {
             access: Admission::new(r),
             others: Others::new(r),
             ends: EndsOnRecord::new(r),
+            migrations: Migrations::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
@@ -419,9 +402,6 @@ impl Metrics {
         }
         for reason in GcReason::ALL {
             metrics.allocs_collected.with_label_values(&[reason.as_str()]);
-        }
-        for outcome in MigrationOutcome::ALL {
-            metrics.alloc_migrations.with_label_values(&[outcome.as_str()]);
         }
         metrics.state_db_duration.known(&[]);
         for phase in StartPhase::ALL {
@@ -458,9 +438,6 @@ impl Metrics {
     }
     pub fn alloc_collected(&self, reason: GcReason) {
         self.allocs_collected.with_label_values(&[reason.as_str()]).inc();
-    }
-    pub fn alloc_migrated(&self, outcome: MigrationOutcome) {
-        self.alloc_migrations.with_label_values(&[outcome.as_str()]).inc();
     }
     pub fn allocs_collected(&self, reason: GcReason) -> u64 {
         self.allocs_collected.with_label_values(&[reason.as_str()]).get()

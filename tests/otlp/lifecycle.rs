@@ -141,7 +141,7 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("alloc\n{drawing}"));
     for (whose, span) in &all {
         let of_alloc =
-            ["alloc", "submit", "prerun", "hook alloc_dir", "hook ports", "hook network", "hook cgroup", "hook stats"];
+            ["alloc", "submit", "prerun", "hook migrate", "hook ports", "hook network", "hook cgroup", "hook stats"];
         let expected = if of_alloc.contains(&span.name.as_str()) { id.clone() } else { format!("{id}/t") };
         assert_eq!(*whose, expected, "{}", span.name);
         let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id);

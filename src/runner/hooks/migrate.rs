@@ -16,7 +16,7 @@ use crate::model::event::EventKind;
 use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::kept::datadir::DataDir;
-use crate::telemetry::metrics::MigrationOutcome;
+use crate::telemetry::migrations::MigrationOutcome;
 
 /// Where it has to be copied, a large one takes its time.
 const MOVED_WITHIN: Duration = Duration::from_secs(3600);
@@ -54,7 +54,7 @@ impl Hook<OfAlloc> for Migrate {
                         MigrationOutcome::Failed
                     }
                 };
-                subject.ctx.metrics.alloc_migrated(outcome);
+                subject.ctx.metrics.migrations.ended(outcome);
             }
             subject.data_from.clear();
             Ok(HookOutcome::Again)
