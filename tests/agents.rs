@@ -28,6 +28,7 @@ mod outputs;
 mod plugins;
 mod prometheus;
 mod raw_exec;
+mod replaced;
 mod reserve;
 mod services;
 mod strangers;

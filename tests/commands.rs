@@ -21,7 +21,7 @@ fn fails(cli: &Cli, code: i32, words: &[&str]) {
 
 fn batch(id: &str, script: &str, more: &str) -> String {
     format!(
-        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n {more}\n }}\n }}\n}}\n"
     )
 }
@@ -804,7 +804,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let node = agent.cli(&["node"]).ok();
     for part in [
         "raw_exec",
-        "alloc_dir, ports, cgroup, network, stats",
+        "alloc_dir, migrate, ports, cgroup, network, stats",
         "task_dir, devices, dispatch, artifact, template, env, volumes",
     ] {
         assert!(node.contains(part), "{part}: {node}");

@@ -8,7 +8,7 @@ use allostat::api::{Method, ROUTES};
 
 const JOB: &str = "job \"quiet\" {\n group \"g\" {\n meta {\n m = \"SECRET-META\"\n }\n task \"runs\" {\n driver = \"raw_exec\"\n USER\n \
                    env {\n E = \"SECRET-ENV\"\n }\n config {\n command = \"/bin/sh\"\n args = [\"-c\", \"echo SECRET-ARG SECRET-OUT; exec sleep 600\"]\n }\n }\n }\n \
-                   group \"h\" {\n task \"fails\" {\n driver = \"raw_exec\"\n config {\n command = \"/nowhere/SECRET-COMMAND\"\n }\n restart {\n attempts = 0\n \
+                   group \"h\" {\n reschedule {\n attempts = 0\n unlimited = false\n }\n task \"fails\" {\n driver = \"raw_exec\"\n config {\n command = \"/nowhere/SECRET-COMMAND\"\n }\n restart {\n attempts = 0\n \
                    mode = \"fail\"\n }\n }\n restart {\n attempts = 0\n mode = \"fail\"\n }\n }\n}\n";
 
 /// With the ids of what runs and of what cannot start.

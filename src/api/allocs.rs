@@ -231,7 +231,9 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
-    let mut answer = json!({ "id": id, "had_ended": alloc.ended });
+    // One that failed and was to be replaced had not come to its end.
+    let was_to_go_on = alloc.status.as_ref().is_some_and(|status| status.lineage.reschedule_at.is_some());
+    let mut answer = json!({ "id": id, "had_ended": alloc.ended && !was_to_go_on });
     if let Some(why) = unsaved {
         answer["unsaved"] = why.to_string().into();
     }

@@ -15,8 +15,8 @@ use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
-/// Waits until a batch job is done, and exits with its result, or until a service runs (with --wait: is healthy). Keeps waiting across agent
-/// restarts. Ctrl-C detaches; the job continues.
+/// Waits until a batch job is done, rescheduled allocs included, and exits with its result, or until a service runs
+/// (with --wait: is healthy). Keeps waiting across agent restarts. Ctrl-C detaches; the job continues.
 ///
 /// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
@@ -99,8 +99,8 @@ enum Goal {
 
 fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], goal: Goal) -> CliResult {
     let (paint, counted) = (session.paint, Cell::new(None));
-    let ended = follow.until(ids, session.out, paint, |allocs| match goal {
-        Goal::Done => allocs.iter().all(AllocRow::is_over),
+    let is_reached = |allocs: &[AllocRow]| match goal {
+        Goal::Done => !allocs.iter().any(AllocRow::goes_on),
         // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each has to.
         Goal::Running => allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun),
         Goal::Healthy => {
@@ -110,8 +110,19 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
             }
             allocs.iter().any(|alloc| alloc.has_failed() || alloc.is_unhealthy()) || healthy == allocs.len()
         }
-    });
-    match ended.map_err(|error| gone(error, job, ids))? {
+    };
+    let mut ids = ids.to_vec();
+    let ended = loop {
+        let ended = follow.until(&ids, session.out, paint, &is_reached);
+        match ended.map_err(|error| gone(error, job, &ids))? {
+            // What was rescheduled meanwhile is the job's from then on.
+            FollowEnd::Done(allocs) if goal == Goal::Done && allocs.iter().any(|a| a.next_alloc.is_some()) => {
+                ids = allocs.into_iter().map(|alloc| alloc.next_alloc.unwrap_or(alloc.id)).collect();
+            }
+            ended => break ended,
+        }
+    };
+    match ended {
         FollowEnd::Interrupted => {
             session.remark(&format!(
                 "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
@@ -121,7 +132,12 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
         }
         FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
-            Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
+            let hint = "`allostat events ALLOC` says why";
+            let hint = match allocs.iter().find_map(|alloc| alloc.rescheduling(follow::now())) {
+                Some(next) => format!("{hint}; {next}: `allostat stop ALLOC` cancels that"),
+                None => hint.to_owned(),
+            };
+            Err(CliError::failed(format!("job {job} failed to run")).hint(hint))
         }
         FollowEnd::Done(allocs) if goal == Goal::Healthy && allocs.iter().any(AllocRow::is_unhealthy) => {
             Err(unhealthy(job, &allocs))

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::human;
 use crate::model::alloc::AllocSource;
 use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
@@ -67,6 +68,17 @@ pub struct AllocRow {
     /// Why it waits for its place.
     #[serde(default)]
     pub not_placed: Vec<NotPlaced>,
+    /// The alloc that it replaces, and the one that replaced it.
+    #[serde(default)]
+    pub previous_alloc: Option<String>,
+    #[serde(default)]
+    pub next_alloc: Option<String>,
+    /// How often a failed alloc was replaced in its place before it.
+    #[serde(default)]
+    pub reschedules: u64,
+    /// It failed, and is replaced then.
+    #[serde(default)]
+    pub reschedule_at: Option<Timestamp>,
     /// Alone only: `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: Option<String>,
@@ -139,6 +151,15 @@ impl AllocRow {
     }
     pub fn is_over(&self) -> bool {
         self.tasks.values().all(|t| t.state == "dead")
+    }
+    /// It runs, or a new alloc is to run in its place.
+    pub fn goes_on(&self) -> bool {
+        !self.is_over() || self.reschedule_at.is_some()
+    }
+    /// `reschedule in 12 s (attempt 3)`
+    pub fn rescheduling(&self, now: Timestamp) -> Option<String> {
+        let left = human::duration(self.reschedule_at?.since(now));
+        Some(format!("reschedule in {left} (attempt {})", self.reschedules.saturating_add(1)))
     }
     /// Everything that runs beside its work runs; what comes after it cannot yet.
     pub fn has_begun(&self) -> bool {

@@ -131,7 +131,7 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             printable(&alloc.job).into(),
             printable(&alloc.group).into(),
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
-            tasks(alloc).into(),
+            alloc.rescheduling(now).map_or_else(|| tasks(alloc), |next| format!("{}, {next}", tasks(alloc))).into(),
             alloc.restarts().to_string().into(),
             or_absent(alloc.created_at.map(|at| human::ago(at, now))).into(),
             last_exit(alloc.tasks.values()).into(),
@@ -180,6 +180,10 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let why = alloc.health_reason.as_ref().map_or_else(String::new, |why| format!(" ({})", printable(why)));
         lines.push(("health", paint.paint(health_style(health), health) + &why));
     }
+    for (label, id) in [("replaces", &alloc.previous_alloc), ("replaced by", &alloc.next_alloc)] {
+        lines.extend(id.as_deref().map(|id| (label, printable(id))));
+    }
+    lines.extend(alloc.rescheduling(now).map(|next| ("next", paint.paint(Style::Yellow, &next))));
     for one in &alloc.not_placed {
         lines.push(("not placed", paint.paint(Style::Yellow, &printable(&one.message))));
     }

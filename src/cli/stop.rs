@@ -56,9 +56,9 @@ impl Stop {
         }
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| a.is_ours() && !a.is_over()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_ours() && a.goes_on()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
-            of_job::running(follow.agent(), job)?
+            of_job::of(follow.agent(), job, AllocRow::goes_on)?
         } else {
             let mut ids = Vec::with_capacity(self.allocs.len());
             for name in &names {

@@ -186,6 +186,7 @@ mod tests {
             not_placed: Vec::new(),
             ports: Vec::new(),
             network: None,
+            lineage: Default::default(),
             generation: 1,
         }
     }

@@ -111,6 +111,7 @@ impl World {
             ports: Vec::new(),
             network: None,
             not_placed: Vec::new(),
+            lineage: Default::default(),
             generation: 1,
         };
         let published = Published {

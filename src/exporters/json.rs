@@ -57,6 +57,11 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
         let waits = status.not_placed.iter().map(|one| not_placed(one, detail)).collect::<Vec<_>>();
         set(&mut row, "not_placed", Some(waits).filter(|reasons| !reasons.is_empty()));
+        let lineage = &status.lineage;
+        set(&mut row, "previous_alloc", lineage.previous.as_ref());
+        set(&mut row, "next_alloc", lineage.next.as_ref());
+        set(&mut row, "reschedules", Some(lineage.reschedules).filter(|count| *count > 0));
+        set(&mut row, "reschedule_at", lineage.reschedule_at);
     }
     row
 }

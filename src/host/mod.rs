@@ -22,5 +22,6 @@ pub mod process;
 pub mod roots;
 pub mod seccomp;
 pub mod systemd;
+pub mod transfer;
 pub mod tree;
 pub mod untrusted;

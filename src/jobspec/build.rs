@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::service::Service;
+use crate::model::volume::GroupStorage;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
@@ -127,8 +128,9 @@ impl<'p> Builder<'p> {
         let all: Vec<NamedBody<'_>> = alone.iter().chain(&groups).copied().collect();
         names::check_unique("group", &all, &fields.path_of("group"), self.problems);
         let of_job = self.rollout_of_job(fields, kind);
-        let of_tasks =
+        let mut of_tasks =
             alone.iter().map(|task| self.lone_task(task, fields.path(), (kind, of_job), meta)).collect::<Vec<_>>();
+        of_tasks.iter_mut().for_each(|group| group.reschedule = of_job.reschedule.and_then(|own| own.policy(kind)));
         let of_groups = groups.iter().map(|group| self.group(group, fields.path(), kind, meta, of_job));
         of_tasks.into_iter().chain(of_groups).collect()
     }
@@ -160,6 +162,8 @@ impl<'p> Builder<'p> {
             storage: Default::default(),
             services,
             health: of_job.health,
+            reschedule: None,
+            ephemeral_disk: EphemeralDisk::default(),
         }
     }
 
@@ -181,7 +185,6 @@ impl<'p> Builder<'p> {
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
         self.services(&fields, Place { task: None, tasks: &tasks }, &mut services);
-        let storage = self.storage(&fields, kind);
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -197,7 +200,9 @@ impl<'p> Builder<'p> {
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
-        let health = self.rollout_of_group(&fields, kind, of_job);
+        let (ephemeral_disk, disk_mib) = self.ephemeral_disk(&fields);
+        let storage = GroupStorage { disk_mib, ..self.storage(&fields, kind) };
+        let (health, reschedule) = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
             count: self.count(&fields, kind),
@@ -211,6 +216,8 @@ impl<'p> Builder<'p> {
             storage,
             services,
             health,
+            reschedule,
+            ephemeral_disk,
         }
     }
 

@@ -1,5 +1,5 @@
-//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host does
-//! little of what they say, which a warning says; what Nomad refuses of them is refused.
+//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
+//! reschedules failed allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
 
 use std::time::Duration;
 
@@ -7,11 +7,13 @@ use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, Stanza};
 use super::quantity::format_duration;
-use super::reschedule::{DelayFunction, OfJob, Reschedule};
+use super::reschedule::{OfJob, Reschedule};
 use super::tree::Body;
 use super::{limits, words};
-use crate::model::job::JobKind;
+use crate::model::job::{EphemeralDisk, JobKind};
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::service::{HealthBasis, HealthRule};
+use crate::model::volume::DiskSize;
 
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
 
@@ -24,20 +26,36 @@ impl Builder<'_> {
         OfJob { reschedule: self.reschedule(job, kind, OfJob::default()), health }
     }
 
-    /// Of a group: when its allocs are healthy.
-    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<HealthRule> {
+    /// Of a group: when its allocs are healthy, and how its failed ones are replaced.
+    pub(super) fn rollout_of_group(
+        &self,
+        group: &Fields<'_>,
+        kind: JobKind,
+        of_job: OfJob,
+    ) -> (Option<HealthRule>, Option<ReschedulePolicy>) {
         let health = self.update(group, kind, of_job.health);
         self.migrate(group, kind);
         self.spreads(group, kind);
-        self.reschedule(group, kind, of_job);
+        let own = self.reschedule(group, kind, of_job);
         self.disconnect(group);
-        health
+        (health, own.or(of_job.reschedule).and_then(|own| own.policy(kind)))
     }
 
     /// Opens a stanza: its fields and where it begins.
     pub(super) fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
         let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
         Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
+    }
+
+    /// Of a group: whether its replacements get what it wrote, and how much that may be.
+    pub(super) fn ephemeral_disk(&mut self, group: &Fields<'_>) -> (EphemeralDisk, DiskSize) {
+        let Some(body) = group.stanza("ephemeral_disk") else { return Default::default() };
+        let disk = self.open(body, &words::EPHEMERAL_DISK, group.path_of("ephemeral_disk"));
+        let size =
+            disk.integer("size", limits::EPHEMERAL_DISK_MB).map_or_else(DiskSize::default, |at| DiskSize(at.value));
+        let is_true = |word| disk.bool(word).is_some_and(|at| at.value);
+        let (sticky, migrate) = (is_true("sticky"), is_true("migrate"));
+        (EphemeralDisk { sticky, migrate }, size)
     }
 
     /// The stanza's fields over those of `base`.
@@ -105,11 +123,7 @@ impl Builder<'_> {
     /// The last stanza's fields over those of the job.
     fn reschedule(&self, outer: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<Reschedule> {
         let (fields, key) = self.inner(outer, &words::RESCHEDULE)?;
-        let functions = [
-            ("constant", DelayFunction::Constant),
-            ("exponential", DelayFunction::Exponential),
-            ("fibonacci", DelayFunction::Fibonacci),
-        ];
+        let functions = DelayFunction::ALL.map(|function| (function.as_str(), function));
         let own = Reschedule {
             attempts: fields.integer("attempts", 0..=limits::RESTART_ATTEMPTS).map(|at| at.value),
             interval: fields.duration("interval").map(|at| at.value),
@@ -122,6 +136,10 @@ impl Builder<'_> {
             let message = "a job of type `system` takes no `reschedule`: its alloc has one node";
             outer.error(key, "reschedule", message, None);
             return None;
+        }
+        if kind == JobKind::Sysbatch {
+            let message = "a job of type `sysbatch` replaces no failed alloc: its `reschedule` has no effect";
+            self.problems.warn(key, &outer.path_of("reschedule"), message, None);
         }
         let merged = own.or(of_job.reschedule.unwrap_or_default());
         if let Err(message) = merged.check(kind) {

@@ -7,7 +7,7 @@ use super::nearest::nearest;
 use super::tree::{self, join};
 use super::{limits, names, words};
 use crate::model::job::JobKind;
-use crate::model::volume::{DiskSize, GroupStorage, MountPropagation, VolumeMount, VolumeRequest, inside};
+use crate::model::volume::{GroupStorage, MountPropagation, VolumeMount, VolumeRequest, inside};
 
 const MOUNTS: [(&str, MountPropagation); 3] = [
     (MountPropagation::Private.as_str(), MountPropagation::Private),
@@ -34,14 +34,7 @@ impl Builder<'_> {
         // A mount of one that is wrong itself is fine.
         self.volumes = all.iter().map(|volume| volume.name.to_owned()).collect();
         let volumes = all.iter().filter_map(|volume| self.volume(volume, group, kind)).collect();
-        GroupStorage { volumes, disk_mib: self.disk(group) }
-    }
-
-    fn disk(&self, group: &Fields<'_>) -> DiskSize {
-        let Some(body) = group.stanza("ephemeral_disk") else { return DiskSize::default() };
-        let disk = self.open(body, &words::EPHEMERAL_DISK, group.path_of("ephemeral_disk"));
-        let _ = (disk.bool("sticky"), disk.bool("migrate"));
-        disk.integer("size", limits::EPHEMERAL_DISK_MB).map_or_else(DiskSize::default, |at| DiskSize(at.value))
+        GroupStorage { volumes, ..GroupStorage::default() }
     }
 
     /// `None`: reported.

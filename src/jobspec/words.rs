@@ -74,8 +74,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         Word::stanzas("service"),
-        Word::stanza("ephemeral_disk")
-            .but("its size is watched, not enforced; a new alloc begins with empty directories, `sticky` or not"),
+        Word::stanza("ephemeral_disk"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
@@ -510,8 +509,7 @@ pub(super) fn is_stanza(key: &str) -> bool {
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
 const UPDATE_HERE: Word =
     Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
-const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
-    .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
+const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
 

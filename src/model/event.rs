@@ -49,6 +49,12 @@ event_kinds! {
     /// It did not come up in the time that its `update` gives it.
     AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
     NotRestarting = "not_restarting", "Not Restarting";
+    /// Its alloc failed and is replaced by a new one; when.
+    Rescheduling = "rescheduling", "Rescheduling";
+    /// Its alloc failed and is not replaced; why.
+    NotRescheduling = "not_rescheduling", "Not Rescheduling";
+    /// What became of the data of the alloc that it replaces.
+    Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
     /// The task named in `culprit` failed, and that is the end of this one too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";

@@ -11,6 +11,7 @@ use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
 use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
+use super::reschedule::ReschedulePolicy;
 use super::service::{HealthRule, Service};
 use super::volume::{GroupStorage, VolumeMount};
 use super::words;
@@ -97,6 +98,32 @@ pub struct TaskGroup {
     /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthRule>,
+    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule: Option<ReschedulePolicy>,
+    #[serde(default, skip_serializing_if = "EphemeralDisk::is_default")]
+    pub ephemeral_disk: EphemeralDisk,
+}
+
+/// What an alloc's shared data and its tasks' `local` outlive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EphemeralDisk {
+    /// A replacement on the same host gets what is in them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sticky: bool,
+    /// So does one on another host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub migrate: bool,
+}
+
+impl EphemeralDisk {
+    fn is_default(&self) -> bool {
+        *self == EphemeralDisk::default()
+    }
+    /// Whether a replacement on this host gets what is in them: `migrate` implies `sticky`.
+    pub fn moves(&self) -> bool {
+        self.sticky || self.migrate
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -338,6 +365,12 @@ impl Task {
 impl TaskGroup {
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name.as_str() == name)
+    }
+
+    /// How its failed allocs are replaced. `None`: not at all.
+    pub fn reschedule_policy(&self, kind: JobKind) -> Option<ReschedulePolicy> {
+        let of_kind = ReschedulePolicy::default_for(kind)?;
+        Some(self.reschedule.unwrap_or(of_kind)).filter(ReschedulePolicy::is_enabled)
     }
 
     /// Every port that an alloc of it needs, in the order of the job file: the group's, then those of a task alone.

@@ -34,6 +34,7 @@ pub mod operator;
 pub mod placement;
 pub mod profile;
 pub mod raw_name;
+pub mod reschedule;
 pub mod service;
 pub mod signal;
 pub mod stat;

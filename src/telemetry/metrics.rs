@@ -15,6 +15,7 @@ use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
+use super::migrations::{self, Migrations};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
@@ -246,6 +247,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         history::METRICS,
         memory::METRICS,
         launches::METRICS,
+        migrations::METRICS,
     ];
     all.into_iter().flatten().copied()
 }
@@ -353,6 +355,7 @@ pub struct Metrics {
     pub launches: Launches,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    pub migrations: Migrations,
     memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
     pub push: Push,
@@ -400,6 +403,7 @@ impl Metrics {
             others: Others::new(r),
             launches: Launches::new(r),
             ends: EndsOnRecord::new(r),
+            migrations: Migrations::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),

@@ -12,6 +12,7 @@ mod line;
 pub mod logging;
 pub mod memory;
 pub mod metrics;
+pub mod migrations;
 pub mod observed;
 pub mod otlp;
 pub mod panics;

@@ -27,6 +27,10 @@ pub fn job(name: &str, kind: &str, script: &str, more: &str) -> String {
         r#"job "{name}" {{
   type = "{kind}"
   group "g" {{
+    reschedule {{
+      attempts=0
+      unlimited=false
+    }}
     restart {{
       attempts = 0
       mode     = "fail"

@@ -57,9 +57,9 @@ fn event_name(event: &Event) -> String {
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
-        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Network, NotPlaced, NotRestarting,
-        Received, RestartSignaled, Restarting, Restored, SetupFailure, ShutdownDelay, SiblingFailed, Signaling,
-        Started, TaskSetup, Terminated,
+        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
+        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
+        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
@@ -69,11 +69,13 @@ fn severity(event: &Event) -> SeverityNumber {
             SeverityNumber::Warn
         }
         Killed if event.details.contains("error") => SeverityNumber::Error,
-        AllocUnhealthy | HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
-        Received | TaskSetup | DownloadingArtifacts | Network | Driver | Device | Started | Terminated | Restarting
-        | RestartSignaled | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
-            SeverityNumber::Info
+        AllocUnhealthy | HookFailed | NotPlaced | NotRescheduling | NotRestarting | Rescheduling | SiblingFailed => {
+            SeverityNumber::Warn
         }
+        Migration if event.message.starts_with("migration failed") => SeverityNumber::Warn,
+        Received | TaskSetup | DownloadingArtifacts | Migration | Network | Driver | Device | Started | Terminated
+        | Restarting | RestartSignaled | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed
+        | Restored => SeverityNumber::Info,
     }
 }
 

@@ -270,6 +270,16 @@ pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
 .absent_when("observed workload: its restart policy is unknown")
 .otlp("allostat.workload.failed_allocs", "{alloc}");
 
+pub static RESCHEDULES: MetricDesc = MetricDesc::counter(
+    "allostat_workload_reschedules_total",
+    Unit::None,
+    "Failed allocs of the workload that were replaced by a new alloc (reschedule).",
+    &["workload"],
+)
+.from_source("runner")
+.absent_when("observed workload: this agent does not manage it")
+.otlp("allostat.workload.reschedules", "{reschedule}");
+
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
     "allostat_alloc_run_seconds_total",
     Unit::Seconds,

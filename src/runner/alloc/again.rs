@@ -108,6 +108,7 @@ impl Alloc {
             (earlier.base, earlier.restarted_at) = (finished.base, self.ctx.line.now());
             inner.record.earlier = Some(earlier);
             inner.finish_shown = false;
+            Alloc::forget_report(&mut inner);
         }
         let mut batch = Batch::default();
         let asked = inner.record.again;

@@ -285,7 +285,8 @@ impl Edit<'_> {
             task: Some(status.name.clone()),
             message: message.into(),
             details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
-            fails_task: status.failed,
+            // What follows from its failure is not the failure.
+            fails_task: status.failed && !matches!(kind, EventKind::Rescheduling | EventKind::NotRescheduling),
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
             Some(error) => {

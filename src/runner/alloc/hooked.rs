@@ -48,6 +48,7 @@ impl Alloc {
             }),
             ports: inner.record.ports.clone(),
             network: inner.record.network.clone(),
+            data_from: inner.record.data_from.clone(),
             took: Vec::new(),
         }
     }
@@ -61,8 +62,11 @@ impl Alloc {
         if !made.took.is_empty() {
             inner.prerun = Some((made.took, now));
         }
-        let is_new = inner.record.ports != made.ports || inner.record.network != made.network;
+        let is_new = inner.record.ports != made.ports
+            || inner.record.network != made.network
+            || inner.record.data_from != made.data_from;
         (inner.record.ports, inner.record.network) = (made.ports, made.network);
+        inner.record.data_from = made.data_from;
         is_new
     }
     /// One event of each task that is not dead.

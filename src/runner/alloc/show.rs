@@ -188,6 +188,7 @@ impl Alloc {
             ports: inner.ports.clone(),
             network: inner.network.clone(),
             not_placed: not_placed.cloned().collect(),
+            lineage: self.lineage(inner, over),
             generation: inner.generation,
         };
         let published = Published {

@@ -9,6 +9,7 @@ pub mod outcome;
 pub mod periodic;
 pub mod placement;
 pub mod plan;
+pub mod reschedule;
 pub mod restart;
 pub mod step;
 pub mod volumes;

@@ -181,6 +181,8 @@ mod tests {
             storage: Default::default(),
             services: Vec::new(),
             health: None,
+            reschedule: None,
+            ephemeral_disk: crate::model::job::EphemeralDisk::default(),
         }
     }
     fn job(groups: Vec<TaskGroup>) -> Job {

@@ -16,6 +16,7 @@ mod devices;
 mod dispatch;
 mod env;
 mod frame;
+mod migrate;
 mod network;
 mod ports;
 mod stats;
@@ -43,6 +44,7 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 /// Every hook of allocs.
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
+    || Box::new(migrate::Migrate),
     || Box::new(ports::Ports),
     || Box::new(cgroup::Cgroup),
     || Box::new(network::AllocNetworkHook),

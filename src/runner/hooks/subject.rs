@@ -38,6 +38,8 @@ pub struct OfAlloc {
     pub ports: Vec<AllocPort>,
     /// The network namespace that was made for it.
     pub network: Option<Box<NetworkRecord>>,
+    /// The allocs whose data it takes over, newest first; empty: none, or that is done.
+    pub data_from: Vec<AllocId>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
 }
@@ -75,6 +77,7 @@ impl OfAlloc {
             asks: None,
             ports: Vec::new(),
             network: None,
+            data_from: Vec::new(),
             took: Vec::new(),
         }
     }

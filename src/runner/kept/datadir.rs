@@ -282,6 +282,21 @@ impl DataDir {
         Ok(dirs)
     }
 
+    /// What an alloc needs to take over the data of another one: the directories above it. That of a task is given to the task's
+    /// user with its first start.
+    ///
+    /// Errors: the first directory that cannot be made, with its path.
+    pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
+        self.build_alloc(id)?;
+        let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
+        own.iter().try_for_each(|path| make_dirs([Wanted::ours(path, TASK)]))
+    }
+
+    /// Gives one directory of a task to its user, before anything of the task runs.
+    pub fn give_local(&self, id: &AllocId, names: &[&str], uid: u32, gid: u32) -> io::Result<()> {
+        modes::give_below(&self.alloc(id), names, Owner { uid, gid })
+    }
+
     /// Closes what an agent before this one left open to others, below all allocs. Blocks; what runs there is not disturbed.
     pub fn close_allocs(&self) -> Closed {
         let mut closed = Closed::default();

@@ -14,6 +14,7 @@ use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
+use crate::runner::decide::reschedule::RescheduleTracker;
 use crate::runner::decide::restart::Tracker;
 use crate::store::Batch;
 
@@ -84,6 +85,21 @@ pub struct AllocRecord {
     pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
+    /// The replacements before it in its place. `None`: it is of an agent that replaced none; if it has ended, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule: Option<Box<RescheduleTracker>>,
+    /// That it is replaced, or is not, was reported as an event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reschedule_reported: bool,
+    /// The alloc that it replaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<AllocId>,
+    /// The alloc that replaced it, after it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<AllocId>,
+    /// The allocs whose data it takes over before its first task, newest first; empty: none, or that is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data_from: Vec<AllocId>,
 }
 
 /// A network namespace, and what it takes to remove it.
@@ -265,6 +281,14 @@ pub struct WorkloadRecord {
     pub alloc_run: [Nanos; 6],
     pub allocs: u64,
     pub last_end: Steady,
+    /// Those that failed and were replaced.
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub reschedules: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_none_of_them(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What retired workloads handed over.

@@ -46,6 +46,7 @@ impl Ledger {
                 totals.submitted(job.workload(), &task.name, at);
             }
             totals.alloc_run.entry(job.workload().clone()).or_default();
+            totals.add_reschedules(job.workload(), 0);
         });
     }
 
@@ -57,6 +58,7 @@ impl Ledger {
                 totals.add(job, task, ended);
             }
             totals.alloc_run.insert(job.clone(), workload.alloc_run);
+            totals.add_reschedules(job, workload.reschedules);
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(workload.allocs);
         }
@@ -82,6 +84,7 @@ impl Ledger {
             let workload =
                 changed.entry(job.clone()).or_insert_with(|| self.workloads.get(job).cloned().unwrap_or_default());
             workload.allocs += 1;
+            workload.reschedules = workload.reschedules.saturating_add(u64::from(alloc.next().is_some()));
             for (task, ended) in alloc.task_totals() {
                 batch.remove(record::task_key(&alloc.id, &task));
                 match workload.tasks.entry(task) {
@@ -133,7 +136,7 @@ impl Ledger {
             self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for alloc in known.all() {
             // What may run has not ended: nobody would know of it any more.
-            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none();
+            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none() && !alloc.awaits_replacement();
             let end = alloc.finished_at().filter(|_| over());
             let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
             // One that lives keeps its workload.
@@ -159,6 +162,7 @@ impl Ledger {
             ctx.board.remove(&[], |totals| {
                 totals.workloads.retain(|(of, _), _| *of != job);
                 totals.alloc_run.remove(&job);
+                totals.reschedules.remove(&job);
                 let node = Arc::make_mut(&mut totals.node);
                 retired.tasks.values().for_each(|t| node.totals.merge(t));
             });
@@ -175,6 +179,7 @@ pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
         totals.add(alloc.job.workload(), &task, &ended);
     }
     totals.alloc_run.entry(alloc.job.workload().clone()).or_default();
+    totals.add_reschedules(alloc.job.workload(), u64::from(alloc.next().is_some()));
     for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
         totals.add_alloc_run(alloc.job.workload(), outcome, ran);
     }

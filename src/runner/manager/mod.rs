@@ -12,6 +12,7 @@ mod parents;
 mod placing;
 mod ports;
 mod registry;
+mod replace;
 mod restore;
 mod watchers;
 mod wishes;
@@ -174,7 +175,7 @@ impl Handle {
         self.0.submit(job).await
     }
 
-    /// Asks all tasks of an alloc to end. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
+    /// Asks all tasks of an alloc to end; one that failed is not replaced any more. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
     /// why it is not on record, so that an agent that dies before the end would forget it.
     pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<Option<StoreError>, RunnerError> {
         let alloc = self.0.alloc(id)?;
@@ -183,7 +184,8 @@ impl Handle {
 
     /// Asks every live alloc to end; which ones these were.
     pub async fn stop_all(&self, wait: Wait) -> Vec<AllocId> {
-        let live = self.0.allocs.live(|_| true);
+        let mut live = self.0.allocs.live(|_| true);
+        live.extend(self.0.allocs.all().into_iter().filter(|alloc| alloc.awaits_replacement()));
         self.0.stop(&live, wait).await;
         live.iter().map(|a| a.id.clone()).collect()
     }
@@ -289,7 +291,10 @@ impl Manager {
             let ids = running.iter().map(|a| a.id.clone()).collect();
             return Err(RunnerError::Unchanged { job: job.id, ids });
         }
-        running.iter().for_each(|a| a.want_stop());
+        // A failed alloc of the earlier version is not replaced by another of that version.
+        let awaiting = self.allocs.all().into_iter().filter(|a| a.job.id == job.id && a.awaits_replacement());
+        let superseded: Vec<_> = running.iter().cloned().chain(awaiting).collect();
+        superseded.iter().for_each(|a| a.want_stop());
 
         let version = self.next_version(&job.id);
         let job = Arc::new(job);
@@ -298,7 +303,10 @@ impl Manager {
         let mut new = Vec::new();
         for group in &job.groups {
             for index in 0..group.count {
-                let record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
+                let mut record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
+                if let Some(before) = replace::in_place(&superseded, group, index) {
+                    before.hand_over(&mut record, group);
+                }
                 record::put(&mut batch, record::alloc_key(&record.id), &record);
                 let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
                 let Some(alloc) = self.make(Arc::clone(&job), restored) else { continue };
@@ -307,18 +315,18 @@ impl Manager {
                 new.push((Created::new(Arc::new(alloc)), numbers));
             }
         }
-        for alloc in &running {
+        for alloc in &superseded {
             alloc.put(&mut batch);
         }
         let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
-            running.iter().for_each(|a| a.want_run_again());
-            self.take_back(keys, &running);
+            superseded.iter().for_each(|a| a.want_run_again());
+            self.take_back(keys, &superseded);
             new.into_iter().for_each(|(created, _)| created.discard());
             return Err(RunnerError::StateDb(error));
         }
-        self.write_ends_again(&running).await;
-        running.iter().for_each(|a| a.tell_stop());
+        self.write_ends_again(&superseded).await;
+        superseded.iter().for_each(|a| a.tell_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
         ledger.taken_on(&self.ctx, &job, new.len(), at);
@@ -371,6 +379,11 @@ impl Manager {
             healthy: None,
             cores: Vec::new(),
             earlier: None,
+            reschedule: Some(Box::default()),
+            reschedule_reported: false,
+            previous: None,
+            next: None,
+            data_from: Vec::new(),
         }
     }
 
@@ -397,8 +410,10 @@ impl Manager {
         self.allocs.own(&alloc, async move {
             let ended = created.run(predecessors).until_ended().await;
             manager.allocs.undelivered(&ended.alloc().id);
+            let alloc = Arc::clone(ended.alloc());
             ended.clear().await;
             manager.tidy_if_many();
+            manager.replace_when_due(&alloc).await;
         });
     }
 
@@ -417,6 +432,7 @@ impl Manager {
     }
 
     async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) -> Option<StoreError> {
+        let unsaved = self.cancel_replacements(allocs).await;
         let live: Vec<_> = allocs.iter().filter(|a| !a.is_terminal()).collect();
         let mut batch = Batch::default();
         for alloc in &live {
@@ -444,7 +460,7 @@ impl Manager {
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }
-        saved.err()
+        saved.err().or(unsaved)
     }
 }
 

@@ -334,7 +334,14 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         alloc.appear();
         late::take_over(&alloc);
         match EndedAlloc::found(Arc::clone(&alloc)) {
-            Ok(ended) => manager.allocs.own(&alloc, ended.clear()),
+            Ok(ended) => {
+                let (keeper, failed) = (Arc::clone(manager), Arc::clone(&alloc));
+                let over = async move {
+                    ended.clear().await;
+                    keeper.replace_when_due(&failed).await;
+                };
+                manager.allocs.own(&alloc, over);
+            }
             Err(alive) => {
                 alloc.receive();
                 // What is lost is next recorded as that: until then no record may say that it can be started.
