@@ -87,11 +87,12 @@ fn until_check(agent: &Agent, alloc: &str, status: &str) -> Value {
     })
 }
 
+/// Kind and message of all that happened to an alloc.
 fn events(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
-    let alloc = agent.json(&format!("/v1/allocs/{alloc}"));
-    let events = alloc["tasks"]["t"]["events"].as_array().expect("events").clone();
+    let all = agent.json("/v1/events?since=0")["events"].as_array().expect("events").clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    events.iter().map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
+    let own = all.iter().filter(|event| event["alloc_id"] == alloc);
+    own.map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
 }
 
 #[test]
@@ -316,7 +317,7 @@ fn prometheus_finds_services_by_http_discovery_with_the_config_of_deploy() {
              [\"{tag}\"]\n      meta {{\n        metrics_path = \"/own\"\n        team-name = \"web\"\n      }}\n    }}"
         )
     };
-    let both = [service("app", server.port(), "prometheus"), service("other", server.port(), "none")].concat();
+    let both = [service("app", server.port(), "prometheus"), service("other", server.port(), "none")].join("\n");
     submit(&agent, &job("scraped", &both, ""), &[]).ok();
     wait("two targets", || (agent.json("/v1/sd/prometheus").as_array().map(Vec::len) == Some(2)).then_some(()));
     let shipped = include_str!("../deploy/prometheus-services.yml");

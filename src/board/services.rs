@@ -16,7 +16,7 @@ words! {
         Pending = "pending",
         Healthy = "healthy",
         Unhealthy = "unhealthy",
-        /// Nobody asks: no `update`, or `health_check = "manual"`.
+        /// Not decided here: no `update`, or `health_check = "manual"`.
         Unchecked = "unchecked",
     }
 }

@@ -26,7 +26,7 @@ impl Alloc {
     pub fn began(&self) -> Steady {
         self.began
     }
-    /// Tells its owner to look at it.
+    /// Makes its owner look at it.
     pub fn wake(&self) {
         self.changed.notify_one();
     }
