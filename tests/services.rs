@@ -173,7 +173,7 @@ fn check_series_say_status_failures_and_duration() {
     submit(&agent, &job("measured", &service, ""), &[]).ok();
     let id = only_alloc(&agent);
     until_check(&agent, &id, "critical");
-    let whose = [("alloc_id", id.as_str()), ("workload", "measured"), ("service", "web"), ("check", "alive")];
+    let whose = [("alloc_id", id.as_str()), ("workload", "measured"), ("service_name", "web"), ("check", "alive")];
     let value = |name: &str, more: &[(&str, &str)]| {
         let metrics = agent.metrics();
         metrics.one(name, &[whose.as_slice(), more].concat()).map(|sample| sample.f64())
