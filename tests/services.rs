@@ -87,11 +87,12 @@ fn until_check(agent: &Agent, alloc: &str, status: &str) -> Value {
     })
 }
 
+/// Kind and message of all that happened to an alloc.
 fn events(agent: &Agent, alloc: &str) -> Vec<(String, String)> {
-    let alloc = agent.json(&format!("/v1/allocs/{alloc}"));
-    let events = alloc["tasks"]["t"]["events"].as_array().expect("events").clone();
+    let all = agent.json("/v1/events?since=0")["events"].as_array().expect("events").clone();
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
-    events.iter().map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
+    let own = all.iter().filter(|event| event["alloc_id"] == alloc);
+    own.map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
 }
 
 #[test]
@@ -172,7 +173,7 @@ fn check_series_say_status_failures_and_duration() {
     submit(&agent, &job("measured", &service, ""), &[]).ok();
     let id = only_alloc(&agent);
     until_check(&agent, &id, "critical");
-    let whose = [("alloc_id", id.as_str()), ("workload", "measured"), ("service", "web"), ("check", "alive")];
+    let whose = [("alloc_id", id.as_str()), ("workload", "measured"), ("service_name", "web"), ("check", "alive")];
     let value = |name: &str, more: &[(&str, &str)]| {
         let metrics = agent.metrics();
         metrics.one(name, &[whose.as_slice(), more].concat()).map(|sample| sample.f64())
@@ -316,7 +317,7 @@ fn prometheus_finds_services_by_http_discovery_with_the_config_of_deploy() {
              [\"{tag}\"]\n      meta {{\n        metrics_path = \"/own\"\n        team-name = \"web\"\n      }}\n    }}"
         )
     };
-    let both = [service("app", server.port(), "prometheus"), service("other", server.port(), "none")].concat();
+    let both = [service("app", server.port(), "prometheus"), service("other", server.port(), "none")].join("\n");
     submit(&agent, &job("scraped", &both, ""), &[]).ok();
     wait("two targets", || (agent.json("/v1/sd/prometheus").as_array().map(Vec::len) == Some(2)).then_some(()));
     let shipped = include_str!("../deploy/prometheus-services.yml");

@@ -8,6 +8,7 @@
 mod access;
 mod allocs;
 mod catalogue;
+mod checks;
 mod client;
 mod devices;
 mod door;
@@ -185,7 +186,7 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
-    &services::CHECKS,
+    &checks::CHECKS,
     &services::LIST,
     &services::TARGETS,
     &stats::ALL,

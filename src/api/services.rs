@@ -1,4 +1,4 @@
-//! Services of managed allocs: the list, as targets for Prometheus, and the checks of one alloc.
+//! Services of managed allocs: the list, and as targets for Prometheus.
 //!
 //! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
 //! Unix socket, and for who may act.
@@ -8,7 +8,6 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 
 use super::access::Access;
-use super::allocs::find;
 use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 use crate::board::services::{AllocServices, CheckView, ServiceInstance};
@@ -36,26 +35,6 @@ pub(super) static TARGETS: Route = Route {
         Box::pin(async {
             request.query().only(&["name", "tag", "job"])?;
             Ok(Reply::json(&targets(context, request)))
-        })
-    },
-};
-
-pub(super) static CHECKS: Route = Route {
-    method: Method::Get,
-    path: "/v1/allocs/{id}/checks",
-    access: Access::Read,
-    about: "its health checks, each with its status and last run",
-    handler: |context, request| {
-        Box::pin(async {
-            request.query().only(&[])?;
-            let snapshot = context.snapshots.bring().await;
-            let alloc = find(&snapshot, request.param(0))?;
-            let found = context.runner.board().services.get(&alloc.identity.id);
-            let mut answer = json!({ "alloc_id": alloc.identity.id, "checks": [] });
-            if let Some(services) = found {
-                set_health(&mut answer, &services, request.origin.detail());
-            }
-            Ok(Reply::json(&answer))
         })
     },
 };

@@ -130,6 +130,7 @@ const WRITERS: &[&str] = &[
     "telemetry/logging.rs",
     // What it says is read by the agent.
     "supervisor/keep.rs",
+    "supervisor/beside.rs",
     "devices/nvidia/isolated/helper.rs",
     // Hands its own on.
     "supervisor/spawner.rs",

@@ -17,7 +17,7 @@ pub(super) type ActiveCheck<'a> = (&'a AllocServices, &'a CheckView);
 
 pub static CHECK_ROWS: Rows = Rows::new(
     "allostat_check_",
-    &["alloc_id", "workload", "service", "check"],
+    &["alloc_id", "workload", "service_name", "check"],
     |walk| walk.checks.len(),
     |walk, row| {
         let (alloc, check) = walk.checks[row];
@@ -25,7 +25,7 @@ pub static CHECK_ROWS: Rows = Rows::new(
             labels: vec![
                 ("alloc_id", alloc.alloc_id.as_str()),
                 ("workload", alloc.job.as_str()),
-                ("service", &check.service),
+                ("service_name", &check.service),
                 ("check", &check.name),
             ],
             ..RowSubject::default()

@@ -106,7 +106,7 @@ pub static CHECK_STATUS: MetricDesc = MetricDesc::gauge(
     "allostat_check_status",
     Unit::None,
     "1 for the current status of the health check, 0 for the other statuses.",
-    &["alloc_id", "workload", "service", "check", "status"],
+    &["alloc_id", "workload", "service_name", "check", "status"],
 )
 .zeros_from(Profile::Standard)
 .from_source("runner")
@@ -117,7 +117,7 @@ pub static CHECK_DURATION: MetricDesc = MetricDesc::gauge(
     "allostat_check_duration_seconds",
     Unit::Seconds,
     "Duration of the last run of the health check.",
-    &["alloc_id", "workload", "service", "check"],
+    &["alloc_id", "workload", "service_name", "check"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
@@ -128,7 +128,7 @@ pub static CHECK_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_check_failures_total",
     Unit::None,
     "Runs of the health check that did not pass; since the agent started.",
-    &["alloc_id", "workload", "service", "check"],
+    &["alloc_id", "workload", "service_name", "check"],
 )
 .from_source("runner")
 .absent_when("the task of the check does not run")
@@ -138,7 +138,7 @@ pub static CHECK_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_check_restarts_total",
     Unit::None,
     "Restarts that the health check asked for (check_restart); since the agent started.",
-    &["alloc_id", "workload", "service", "check"],
+    &["alloc_id", "workload", "service_name", "check"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")

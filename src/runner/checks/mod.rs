@@ -64,6 +64,8 @@ struct State {
     checks: Vec<CheckCell>,
     health: AllocHealth,
     reason: String,
+    /// Its owner is gone: a run that ends in this moment publishes nothing.
+    is_closed: bool,
 }
 
 struct CheckCell {
@@ -117,7 +119,7 @@ impl ServiceOwner {
             (Some(_), None) => AllocHealth::Pending,
         };
         let services = group.services.iter().map(|_| (None, None)).collect();
-        let state = State { services, checks, health, reason: String::new() };
+        let state = State { services, checks, health, reason: String::new(), is_closed: false };
         let shared = Arc::new(Shared { alloc_id: alloc.id.clone(), state: Mutex::new(state) });
         let running = lock(&shared.state).checks.iter().map(|_| None).collect();
         let owner = ServiceOwner {
@@ -131,9 +133,9 @@ impl ServiceOwner {
         Some(owner)
     }
 
-    /// After each change of the alloc; returns when to call it again. `ends`: its tasks are to end, or wait for their turn.
-    pub fn follow(&mut self, ends: bool, now: Steady) -> Option<Steady> {
-        let ends = ends || self.alloc.desired() == Desired::Stop;
+    /// After each change of the alloc; returns when to call it again.
+    pub fn follow(&mut self, runs: bool, now: Steady) -> Option<Steady> {
+        let ends = !runs || self.alloc.desired() == Desired::Stop;
         self.gate(ends);
         self.judge(now)
     }
@@ -251,6 +253,8 @@ impl ServiceOwner {
 impl Drop for ServiceOwner {
     fn drop(&mut self) {
         self.running.clear();
+        let mut state = lock(&self.shared.state);
+        state.is_closed = true;
         self.alloc.ctx.board.services.remove(&self.alloc.id);
     }
 }
@@ -274,6 +278,9 @@ impl CheckCell {
 impl Shared {
     fn publish(&self, alloc: &Alloc) {
         let state = lock(&self.state);
+        if state.is_closed {
+            return;
+        }
         let instances = state.services.iter().enumerate().filter_map(|(of, (_, instance))| {
             let mut instance = instance.clone()?;
             let own = state.checks.iter().filter(|cell| cell.place.0 == of && cell.view.is_active);

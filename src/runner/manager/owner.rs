@@ -105,12 +105,13 @@ impl Running {
                 continue;
             }
             // Before its tasks get their orders: a stop takes its services off first.
-            let judges_at = services.as_mut().and_then(|services| services.follow(wish != Wish::Run, now));
+            let runs = wish == Wish::Run;
+            let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
             let again_at = [again_at, judges_at].into_iter().flatten().min();
             // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
-            let begins = wish == Wish::Run && waits.is_none();
+            let begins = runs && waits.is_none();
             let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
-            if (wish != Wish::Run || begins && !unplaced) && hooks.allow(&alloc, wish) {
+            if (!runs || begins && !unplaced) && hooks.allow(&alloc, wish) {
                 alloc.direct(wish);
             }
             tokio::select! {
