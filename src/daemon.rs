@@ -385,10 +385,7 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config {
-            artifact: config.artifact.clone(),
-            ..runner::Config::of(home.parent.clone(), config.gc, config.network.clone())
-        },
+        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone(), config.artifact.clone()),
         fill: {
             let data_dir = Arc::clone(&data_dir);
             Arc::new(move || data_dir.fill().ok())

@@ -237,10 +237,8 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, artifacts::METRICS, history::METRICS, memory::METRICS]
-        .into_iter()
-        .flatten()
-        .copied()
+    let of = [METRICS, observed::METRICS, access::METRICS, artifacts::METRICS, history::METRICS, memory::METRICS];
+    of.into_iter().flatten().copied()
 }
 
 /// The descriptor of a gathered family.
