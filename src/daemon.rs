@@ -389,10 +389,7 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config {
-            artifact: config.artifact.clone(),
-            ..runner::Config::of(home.parent.clone(), config.gc, config.network.clone())
-        },
+        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone(), config.artifact.clone()),
         fill: runner::fill_of(&data_dir),
         data_dir,
         journal,

@@ -4,7 +4,7 @@ use super::words;
 
 /// How the bytes of a file are compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Compression {
+pub enum ArchiveCompression {
     None,
     Gzip,
     Bzip2,
@@ -43,14 +43,14 @@ impl ArchiveFormat {
             |format: &ArchiveFormat| path.strip_suffix(format.as_str()).is_some_and(|before| before.ends_with('.'));
         ArchiveFormat::ALL.into_iter().filter(ends).max_by_key(|format| format.as_str().len())
     }
-    pub fn compression(self) -> Compression {
+    pub fn compression(self) -> ArchiveCompression {
         use ArchiveFormat::{Bz2, Gz, Tar, TarBz2, TarGz, TarXz, TarZst, Tbz2, Tgz, Txz, Tzst, Xz, Zip, Zst};
         match self {
-            Tar | Zip => Compression::None,
-            TarGz | Tgz | Gz => Compression::Gzip,
-            TarBz2 | Tbz2 | Bz2 => Compression::Bzip2,
-            TarXz | Txz | Xz => Compression::Xz,
-            TarZst | Tzst | Zst => Compression::Zstd,
+            Tar | Zip => ArchiveCompression::None,
+            TarGz | Tgz | Gz => ArchiveCompression::Gzip,
+            TarBz2 | Tbz2 | Bz2 => ArchiveCompression::Bzip2,
+            TarXz | Txz | Xz => ArchiveCompression::Xz,
+            TarZst | Tzst | Zst => ArchiveCompression::Zstd,
         }
     }
     /// One compressed file, which has no names in it.

@@ -225,7 +225,8 @@ fn hosted(host: &str, path: &str) -> Result<String, String> {
 
 /// `git@host:path` is `ssh://git@host/path`. Without a user only where git is forced.
 fn of_ssh(forced: bool, address: &str) -> Option<String> {
-    let (host, path) = address.split_once(':')?;
+    // `ext::...` is a helper program of git.
+    let (host, path) = address.split_once(':').filter(|(_, path)| !path.starts_with(':'))?;
     let is_host = |host: &str| !host.is_empty() && !host.contains(['/', '?', '#', ' ']);
     let user_and_host = match host.split_once('@') {
         Some((user, host)) if !user.is_empty() && is_host(host) => format!("{user}@{host}"),

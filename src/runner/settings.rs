@@ -136,8 +136,8 @@ impl fmt::Display for HostNetwork {
 
 impl Config {
     /// What is set of it; the rest as usual.
-    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig) -> Config {
-        Config { cgroup_parent, gc, network, ..Config::default() }
+    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig, artifact: ArtifactConfig) -> Config {
+        Config { cgroup_parent, gc, network, artifact, ..Config::default() }
     }
 }
 

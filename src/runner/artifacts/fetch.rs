@@ -10,13 +10,14 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::checksums::Expected;
 use super::meter::{Meter, fault, mib};
+use super::order::{ArtifactError, ArtifactGround, ArtifactOrder, patience};
 use super::staging::Staging;
 use super::unpack::Downloaded;
-use super::{ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, patience};
 use crate::host::http::TlsFiles;
 use crate::host::http::exchange::HttpAnswer;
 use crate::host::http::fetch::{FetchRequest, HttpUrl, fetch};
 use crate::model::checksum::{Checksum, ChecksumSource};
+use crate::telemetry::artifacts::ArtifactOutcome;
 
 const FILE: &str = "file";
 /// Of a file of checksums.

@@ -12,11 +12,12 @@ use base64::engine::general_purpose::STANDARD;
 use rustix::fs::{AtFlags, Gid, Mode, OFlags, Uid, openat};
 
 use super::meter::{Meter, fault};
+use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
 use super::staging::{Staging, TREE};
 use super::tree::inspect;
-use super::{ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome};
 use crate::host::plugin::{HelperProgram, help};
 use crate::model::artifact::GitSource;
+use crate::telemetry::artifacts::ArtifactOutcome;
 
 const KEY: &str = "key";
 /// Of what git complains, in characters.

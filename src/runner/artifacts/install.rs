@@ -5,15 +5,16 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, RenameFlags, Uid, openat};
+use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, RenameFlags, Uid, openat};
 use rustix::io::Errno;
 
 use super::meter::{Meter, fault};
+use super::order::{ArtifactError, ArtifactGround, ArtifactOrder};
 use super::staging::{Staging, TREE};
-use super::tree::{DEEPEST, inspect};
+use super::tree::{DEEPEST, inspect, names};
 use super::unpack::Placed;
-use super::{ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome};
 use crate::host::beneath;
+use crate::telemetry::artifacts::ArtifactOutcome;
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
@@ -93,42 +94,8 @@ fn fits(pattern: &[u8], name: &[u8]) -> bool {
     true
 }
 
-fn names(at: &OwnedFd) -> io::Result<Vec<CString>> {
-    let mut names = Vec::new();
-    for entry in Dir::read_from(at)? {
-        let entry = entry?;
-        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
-            names.push(entry.file_name().to_owned());
-        }
-    }
-    Ok(names)
-}
-
 fn shown(name: &CStr) -> String {
     name.to_string_lossy().chars().take(200).collect()
-}
-
-/// The regular files below a directory, at most so many of them.
-pub(super) fn files(top: &OwnedFd, most: usize) -> io::Result<Vec<Vec<String>>> {
-    let mut found = Vec::new();
-    let top = openat(top, ".", WAY, Mode::empty())?;
-    let mut open = vec![(top, Vec::new())];
-    while let Some((at, path)) = open.pop() {
-        for name in names(&at)? {
-            let here: Vec<String> = path.iter().cloned().chain(name.to_str().map(str::to_owned)).collect();
-            let found_kind = rustix::fs::statat(&at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
-            let kind = FileType::from_raw_mode(found_kind);
-            if kind.is_dir() {
-                open.push((openat(&at, name.as_c_str(), WAY, Mode::empty())?, here));
-            } else if kind.is_file() {
-                found.push(here);
-            }
-            if found.len() >= most {
-                return Ok(found);
-            }
-        }
-    }
-    Ok(found)
 }
 
 struct Merge<'a> {

@@ -4,12 +4,11 @@ use std::cell::Cell;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 
-use tokio::sync::Notify;
-
-use super::{ArtifactError, ArtifactOutcome};
+use super::cancelled::Cancelled;
+use super::order::ArtifactError;
 use crate::runner::settings::ArtifactConfig;
+use crate::telemetry::artifacts::ArtifactOutcome;
 
 /// The file system is asked again after so many bytes, and after so many entries.
 const ASK_AFTER_BYTES: u64 = 32 << 20;
@@ -18,31 +17,6 @@ const ASK_AFTER_ENTRIES: u64 = 256;
 const FREE_INODES: u64 = 1_000;
 /// What is read and written at once.
 const PIECE: usize = 256 << 10;
-
-/// No caller waits any more. Concurrency: set once, from any thread.
-#[derive(Debug, Default)]
-pub struct Cancelled {
-    is: AtomicBool,
-    notify: Notify,
-}
-
-impl Cancelled {
-    pub fn set(&self) {
-        self.is.store(true, Ordering::Release);
-        self.notify.notify_waiters();
-        self.notify.notify_one();
-    }
-    pub fn is(&self) -> bool {
-        self.is.load(Ordering::Acquire)
-    }
-    /// Returns when it is set.
-    pub async fn wait(&self) {
-        while !self.is() {
-            // Ends: with `set`, which leaves a permit for who comes later.
-            self.notify.notified().await;
-        }
-    }
-}
 
 /// A bound that was reached, inside of an `io::Error`.
 #[derive(Debug, thiserror::Error)]

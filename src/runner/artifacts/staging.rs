@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use rustix::fs::{Mode, OFlags};
 
-use super::meter::Cancelled;
+use super::cancelled::Cancelled;
 use crate::host::tree;
 use crate::telemetry::lock;
 

@@ -13,6 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::*;
+use crate::model::artifact::{ArtifactMode, ArtifactSource};
+use crate::runner::settings::ArtifactConfig;
 
 /// For what must come: far more than it takes on a slow machine.
 const LONG: Duration = Duration::from_secs(120);

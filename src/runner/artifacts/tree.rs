@@ -1,12 +1,13 @@
 //! A directory tree that is made entry by entry from the names of an archive. Nothing is written through a link: each component is
 //! opened in its directory without following one, and links that lead out of the tree are refused.
 
+use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, openat};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, openat};
 use rustix::io::Errno;
 
 use super::meter::Meter;
@@ -220,7 +221,7 @@ fn inspect_below(at: &OwnedFd, depth: usize, meter: &Meter<'_>) -> io::Result<u6
         return Err(hostile(format!("it is more than {DEEPEST} directories deep")));
     }
     let mut bytes = 0_u64;
-    for entry in rustix::fs::Dir::read_from(at)? {
+    for entry in Dir::read_from(at)? {
         let entry = entry?;
         let name = entry.file_name();
         if matches!(name.to_bytes(), b"." | b"..") {
@@ -250,4 +251,39 @@ fn inspect_below(at: &OwnedFd, depth: usize, meter: &Meter<'_>) -> io::Result<u6
         }
     }
     Ok(bytes)
+}
+
+/// What is in a directory.
+pub(super) fn names(at: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(at)? {
+        let entry = entry?;
+        if !matches!(entry.file_name().to_bytes(), b"." | b"..") {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// The regular files below a directory, at most so many of them.
+pub(super) fn files(top: &OwnedFd, most: usize) -> io::Result<Vec<Vec<String>>> {
+    let mut found = Vec::new();
+    let top = openat(top, ".", WAY, Mode::empty())?;
+    let mut open = vec![(top, Vec::new())];
+    while let Some((at, path)) = open.pop() {
+        for name in names(&at)? {
+            let here: Vec<String> = path.iter().cloned().chain(name.to_str().map(str::to_owned)).collect();
+            let found_kind = rustix::fs::statat(&at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
+            let kind = FileType::from_raw_mode(found_kind);
+            if kind.is_dir() {
+                open.push((openat(&at, name.as_c_str(), WAY, Mode::empty())?, here));
+            } else if kind.is_file() {
+                found.push(here);
+            }
+            if found.len() >= most {
+                return Ok(found);
+            }
+        }
+    }
+    Ok(found)
 }

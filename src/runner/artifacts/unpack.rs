@@ -14,10 +14,12 @@ use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use liblzma::stream::{CONCATENATED, Stream};
 
 use super::meter::{Meter, Unpacked, fault};
-use super::tree::{EntryPath, EntryRights, Tree, hostile};
-use super::{ArtifactError, ArtifactOrder, ArtifactOutcome, tar, zip};
-use crate::model::archive::{ArchiveFormat, Compression};
+use super::order::{ArtifactError, ArtifactOrder};
+use super::tree::{EntryPath, EntryRights, Tree, files, hostile};
+use super::{tar, zip};
+use crate::model::archive::{ArchiveCompression, ArchiveFormat};
 use crate::model::artifact::ArtifactMode;
+use crate::telemetry::artifacts::ArtifactOutcome;
 
 /// What a decompressor of xz may take. Source: xz(1): 9 MiB for its usual preset, 65 MiB for its highest.
 const XZ_MEMORY: u64 = 256 << 20;
@@ -88,7 +90,7 @@ pub(super) fn place(
             if mode != ArtifactMode::File {
                 return Ok(Placed::Directory);
             }
-            let files = super::install::files(tree.top(), 2).map_err(failed)?;
+            let files = files(tree.top(), 2).map_err(failed)?;
             match <[Vec<String>; 1]>::try_from(files) {
                 Ok([only]) => Ok(Placed::File(only)),
                 Err(_) => refused("mode is \"file\", and the archive has not exactly one file"),
@@ -113,17 +115,17 @@ fn whole(format: ArchiveFormat, file: File, tree: &Tree<'_>, meter: &Meter<'_>) 
 }
 
 /// Members that follow one another are one file, as for the programs of each format.
-fn decompressor(compression: Compression, file: File) -> io::Result<Box<dyn Read>> {
+fn decompressor(compression: ArchiveCompression, file: File) -> io::Result<Box<dyn Read>> {
     let packed = BufReader::with_capacity(128 << 10, file);
     Ok(match compression {
-        Compression::None => Box::new(packed),
-        Compression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
-        Compression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
-        Compression::Xz => {
+        ArchiveCompression::None => Box::new(packed),
+        ArchiveCompression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+        ArchiveCompression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
+        ArchiveCompression::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED).map_err(|e| hostile(e.to_string()))?;
             Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream))
         }
-        Compression::Zstd => {
+        ArchiveCompression::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
             decoder.window_log_max(ZSTD_WINDOW)?;
             Box::new(decoder)
