@@ -30,7 +30,7 @@ telemetry {
   retention_max = "10m"
   # New allocs per workload and hour that get their own series. Allocs above it share one row, alloc_id="_overflow". 0: no limit. (ALLOSTAT_CHURN_LIMIT)
   churn_limit = 5000
-  # Set of metrics in /metrics. "lean": what alerts need; "standard": what boards need, at most 45 series for a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
+  # Set of metrics in /metrics. "lean": what alerts need; "standard": what boards need, at most 47 series for a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
   profile = "standard"
   # Metrics to expose in addition to the profile: names, or anchored regular expressions of names, optionally with a label: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)
   # include =
