@@ -74,7 +74,8 @@ fn failed_alloc_is_rescheduled_once_by_an_agent_that_was_killed_during_the_delay
     let counted =
         || agent.metrics().one("allostat_workload_reschedules_total", &[("workload", "falls")]).map(|s| s.u64());
     wait_for("the counter", LIMIT * patience(), || (counted() == Some(1)).then_some(()));
-    let gone = agent.metrics().one("allostat_workload_failed_allocs", &[("workload", "falls"), ("reason", "other")]);
+    let metrics = agent.metrics();
+    let gone = metrics.one("allostat_workload_failed_allocs", &[("workload", "falls"), ("reason", "other")]);
     assert_eq!(gone.map(|sample| sample.u64()), Some(0), "it has not failed for good");
     agent.cli(&["stop", "--job", "falls"]).ok();
     agent.stop();
@@ -135,7 +136,8 @@ fn replacement_takes_over_the_data_of_the_alloc_before_it_over_a_kill() {
     submit(&agent, &job("keeps", script, FAST, sticky).replace("group", "meta {\n n = 1\n }\n group"));
     let third = running(3);
     assert_eq!((&third["previous_alloc"], lives(&third, "alloc/data/lives")), (&second["id"], 3));
-    let moved = agent.metrics().one("allostat_alloc_migrations_total", &[("outcome", "moved")]);
+    let metrics = agent.metrics();
+    let moved = metrics.one("allostat_alloc_migrations_total", &[("outcome", "moved")]);
     assert_eq!(moved.map(|sample| sample.u64()), Some(2));
     agent.cli(&["stop", "--all"]).ok();
     agent.stop();

@@ -5,7 +5,7 @@ use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, NamedBody};
 use super::nearest::nearest;
 use super::tree::{self, join};
-use super::{limits, names, words};
+use super::{names, words};
 use crate::model::job::JobKind;
 use crate::model::volume::{GroupStorage, MountPropagation, VolumeMount, VolumeRequest, inside};
 

@@ -26,9 +26,6 @@ impl Alloc {
     pub fn name(&self) -> String {
         self.lock().identity.name.clone()
     }
-    pub fn index(&self) -> u32 {
-        self.index
-    }
     pub fn began(&self) -> Steady {
         self.began
     }
