@@ -113,7 +113,7 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
     };
     let mut ids = ids.to_vec();
     let ended = loop {
-        let ended = follow.until(&ids, session.out, paint, &is_reached);
+        let ended = follow.until(&ids, session.out, paint, is_reached);
         match ended.map_err(|error| gone(error, job, &ids))? {
             // What was rescheduled meanwhile is the job's from then on.
             FollowEnd::Done(allocs) if goal == Goal::Done && allocs.iter().any(|a| a.next_alloc.is_some()) => {

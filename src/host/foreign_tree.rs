@@ -220,6 +220,7 @@ fn append(names: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     if names.len() > MOST_NAMES { Err(Errno::NAMETOOLONG.into()) } else { Ok(()) }
 }
 
+#[allow(clippy::useless_conversion, reason = "types of stat differ between architectures")]
 fn facts(stat: &Stat) -> FileFacts {
     let seconds = u64::try_from(stat.st_mtime).ok();
     let nanos =

@@ -145,7 +145,8 @@ fn entries(directory: &OwnedFd) -> io::Result<Vec<CString>> {
 
 /// Beside its new place first: what is there under its name is whole.
 fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off: &AtomicBool) -> io::Result<()> {
-    let draft = format!(".{}.moving", &name[..name.floor_char_boundary(200)]);
+    let end = (0..=name.len().min(200)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    let draft = format!(".{}.moving", &name[..end]);
     let draft_path = path.with_file_name(&draft);
     // Of an agent that died meanwhile.
     tree::remove(&draft_path).map_err(io::Error::other)?;

@@ -185,6 +185,8 @@ impl<'p> Builder<'p> {
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
         self.services(&fields, Place { task: None, tasks: &tasks }, &mut services);
+        let (ephemeral_disk, disk_mib) = self.ephemeral_disk(&fields);
+        let storage = GroupStorage { disk_mib, ..self.storage(&fields, kind) };
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -200,8 +202,6 @@ impl<'p> Builder<'p> {
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
-        let (ephemeral_disk, disk_mib) = self.ephemeral_disk(&fields);
-        let storage = GroupStorage { disk_mib, ..self.storage(&fields, kind) };
         let (health, reschedule) = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),

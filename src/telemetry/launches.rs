@@ -11,7 +11,7 @@ use crate::model::words;
 families! {
 pub static PERIODIC_NEXT_LAUNCH: MetricDesc = MetricDesc::gauge(
     "allostat_periodic_next_launch_timestamp_seconds",
-    Unit::Seconds,
+    Unit::TimestampSeconds,
     "Time of the next launch of a periodic job, in seconds of the Unix epoch.",
     &["workload"],
 )
@@ -20,7 +20,7 @@ pub static PERIODIC_NEXT_LAUNCH: MetricDesc = MetricDesc::gauge(
 
 pub static PERIODIC_LAST_LAUNCH: MetricDesc = MetricDesc::gauge(
     "allostat_periodic_last_launch_timestamp_seconds",
-    Unit::Seconds,
+    Unit::TimestampSeconds,
     "Time of the last launch of a periodic job by this agent, in seconds of the Unix epoch.",
     &["workload"],
 )

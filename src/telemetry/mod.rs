@@ -17,6 +17,7 @@ pub mod observed;
 pub mod otlp;
 pub mod panics;
 mod registered;
+pub mod state_db;
 pub mod timings;
 
 pub use chain::chain;

@@ -1,6 +1,5 @@
 # page: nomad/docs/job-specification/ephemeral_disk
 # expect: complete
-# warns: ephemeral_disk
 job "scratch" {
   type = "batch"
   group "work" {

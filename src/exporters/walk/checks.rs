@@ -1,19 +1,12 @@
 //! Health checks of managed allocs, row by row: those that are active.
 
-use std::collections::HashSet;
-
 use super::lifecycle::{CHECK_DURATION, CHECK_FAILURES, CHECK_RESTARTS, CHECK_STATUS};
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{Rows, Walk};
 use super::subject::RowSubject;
-use crate::board::services::{AllocServices, CheckView};
-use crate::model::id::AllocId;
+use crate::board::services::CheckView;
 use crate::model::metric::Value;
 use crate::model::service::CheckStatus;
-use crate::snapshot::{AllocView, Snapshot};
-
-/// A check of an alloc whose series have not retired.
-pub(super) type ActiveCheck<'a> = (&'a AllocServices, &'a CheckView);
 
 pub static CHECK_ROWS: Rows = Rows::new(
     "allostat_check_",
@@ -32,19 +25,6 @@ pub static CHECK_ROWS: Rows = Rows::new(
         }
     },
 );
-
-/// References may resolve to one name: of such checks the first has series.
-pub(super) fn rows<'a>(snapshot: &'a Snapshot, shown: &[&AllocView]) -> Vec<ActiveCheck<'a>> {
-    if snapshot.services.iter().all(|alloc| alloc.checks.is_empty()) {
-        return Vec::new();
-    }
-    let shown: HashSet<&AllocId> = shown.iter().map(|alloc| &alloc.identity.id).collect();
-    let mut seen = HashSet::new();
-    let allocs = snapshot.services.iter().filter(|alloc| shown.contains(&alloc.alloc_id));
-    let all = allocs.flat_map(|alloc| alloc.checks.iter().map(move |check| (&**alloc, check)));
-    all.filter(|(alloc, check)| check.is_active && seen.insert((&alloc.alloc_id, &check.service, &check.name)))
-        .collect()
-}
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let checks = || walk.checks.iter().map(|(_, check)| *check);

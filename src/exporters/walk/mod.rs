@@ -23,6 +23,7 @@
 //! `node`. A measure, a host collector and a counter of the registry need nothing here; another kind of rows (a device of a task) is its
 //! [`Rows`], its [`MeasuredRows`] and the name of that in `measures`.
 
+mod active_checks;
 mod checks;
 mod device_rows;
 pub mod devices;

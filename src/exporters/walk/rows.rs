@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::checks::{self, ActiveCheck};
+use super::active_checks::{ActiveCheck, active_checks};
 use super::device_rows::DeviceWalk;
 use super::filter::Filter;
 use super::peers::PeerRow;
@@ -49,7 +49,7 @@ impl<'a> Walk<'a> {
         let is_shown = |alloc: &&Arc<AllocView>| alloc.observed.is_none() || filter.has_observed();
         let allocs = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow);
         let allocs: Vec<_> = allocs.filter(is_shown).collect();
-        let checks = checks::rows(snapshot, &allocs.iter().map(|alloc| &***alloc).collect::<Vec<_>>());
+        let checks = active_checks(snapshot, &allocs.iter().map(|alloc| &***alloc).collect::<Vec<_>>());
         let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
         let devices = DeviceWalk::new(snapshot);
         Walk {

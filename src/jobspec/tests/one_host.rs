@@ -355,6 +355,5 @@ fn ephemeral_disk_says_whether_a_replacement_gets_its_data() {
         assert_eq!(disk(lines).moves(), moves, "{lines}");
     }
     assert_eq!(warnings(&in_group("ephemeral_disk {\n  sticky = true\n}")), Vec::<String>::new());
-    let size = warnings(&in_group("ephemeral_disk {\n  size = 300\n}"));
-    assert!(size.len() == 1 && size[0].contains("`size`: it is not enforced"), "{size:?}");
+    assert_eq!(warnings(&in_group("ephemeral_disk {\n  size = 300\n}")), Vec::<String>::new());
 }

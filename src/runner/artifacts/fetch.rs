@@ -122,6 +122,7 @@ impl Download<'_> {
         }
         let tls = Arc::new(TlsFiles { is_unverified: self.order.insecure, ..TlsFiles::default() });
         let request = FetchRequest { url, headers: &headers, tls, patience: patience(&self.ground.config) };
+        // Ends: each step of it has a deadline of its own.
         fetch(request).await.map_err(|e| network(crate::telemetry::chain(&e)))
     }
 

@@ -22,7 +22,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, Unhealthy};
-use self::resolve::{ProbePlan, Resolver};
+use self::resolve::{ProbePlan, ServiceResolver};
 use self::status::CheckTracker;
 use super::alloc::Alloc;
 use super::ground::AbortOnDrop;
@@ -185,7 +185,7 @@ impl ServiceOwner {
     fn begin(&mut self, at: usize, generation: u64) {
         let (of, place) = lock(&self.shared.state).checks[at].place;
         let service = &self.alloc.group().services[of];
-        let resolver = Resolver::new(&self.alloc, task_at(&self.alloc, service));
+        let resolver = ServiceResolver::new(&self.alloc, task_at(&self.alloc, service));
         {
             let view = &mut lock(&self.shared.state).checks[at].view;
             view.service = resolver.name(service);
@@ -446,7 +446,7 @@ fn task_facts(alloc: &Alloc) -> Vec<TaskFacts> {
 }
 
 fn listed(alloc: &Alloc, service: &Service) -> Option<ServiceInstance> {
-    match Resolver::new(alloc, task_at(alloc, service)).instance(service) {
+    match ServiceResolver::new(alloc, task_at(alloc, service)).instance(service) {
         Ok(instance) => Some(instance),
         Err(why) => {
             tracing::warn!(alloc_id = %alloc.id, service = log_text(&service.name), why, "service is not listed");

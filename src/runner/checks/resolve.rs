@@ -37,7 +37,7 @@ pub enum ProbePlan {
 }
 
 /// What texts of an alloc's services refer to.
-pub struct Resolver {
+pub struct ServiceResolver {
     scope: ServiceScope,
     task: Option<TaskName>,
     host: IpAddr,
@@ -46,9 +46,9 @@ pub struct Resolver {
     driver: Option<DriverNetwork>,
 }
 
-impl Resolver {
+impl ServiceResolver {
     /// `at`: whose service it is; `None`: the group's.
-    pub fn new(alloc: &Alloc, at: Option<usize>) -> Resolver {
+    pub fn new(alloc: &Alloc, at: Option<usize>) -> ServiceResolver {
         let (ports, network) = alloc.ports_and_network();
         let driver_networks = alloc.driver_networks();
         // The group's are as those of a task that says nothing.
@@ -77,7 +77,7 @@ impl Resolver {
         let host = ctx.ports.host_address(&ctx.facts.now());
         let task = at.map(|at| alloc.task(at).name.clone());
         let own = driver_networks.into_iter().find(|(name, _)| task.as_ref() == Some(name));
-        Resolver { scope, task, host, ports, network, driver: own.map(|(_, network)| network) }
+        ServiceResolver { scope, task, host, ports, network, driver: own.map(|(_, network)| network) }
     }
 
     /// As it is listed.

@@ -89,7 +89,7 @@ async fn take_over(subject: &OfAlloc, tasks: Vec<(TaskName, Option<String>)>) ->
     let (data_dir, new, from) = (Arc::clone(&subject.ctx.data_dir), subject.id.clone(), subject.data_from.clone());
     let moving = move || move_all(&data_dir, &from, &new, &tasks, &called_off);
     // Of whole trees, as removals are: what only takes microseconds does not wait behind it.
-    subject.ctx.removals.block(moving).await.flatten()
+    subject.ctx.removals.block(moving).await?
 }
 
 /// Each directory from the newest alloc that has it.

@@ -312,7 +312,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                     alloc.seek(at);
                     alloc.keep_sample(at, handle.attempt);
                     sought.push((Arc::clone(&alloc), at));
-                    entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, handle)) as Search);
+                    entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, *handle)) as Search);
                     continue;
                 }
             };
