@@ -13,7 +13,7 @@ use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::reschedule::OfJob;
-use super::services::{self, Place};
+use super::service_names::{Place, canonicalize};
 use super::tree::{self, Body, Literal, join};
 use super::{limits, names, values, words};
 
@@ -91,7 +91,7 @@ impl<'p> Builder<'p> {
         let shown = name.as_ref().map_or(job.name, |name| &name.value);
         for group in &mut groups {
             group.max_run_duration = group.max_run_duration.or(most);
-            services::canonicalize(shown, group);
+            canonicalize(shown, group);
         }
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {

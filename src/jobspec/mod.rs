@@ -39,6 +39,7 @@ pub mod quantity;
 pub mod read;
 mod reschedule;
 mod rollout;
+mod service_names;
 mod services;
 mod size;
 mod syntax;

@@ -45,7 +45,7 @@ impl Reschedule {
     fn over_defaults(self, kind: JobKind) -> ReschedulePolicy {
         // Nomad checks a `sysbatch` job as a batch job, and a `system` job has none.
         let of_kind = if kind.is_service() { JobKind::Service } else { JobKind::Batch };
-        let default = ReschedulePolicy::default_for(of_kind).expect("services and batch jobs must have a default");
+        let default = of_kind.reschedule_policy().expect("services and batch jobs must have a default");
         ReschedulePolicy {
             attempts: self.attempts.unwrap_or(default.attempts),
             interval: self.interval.unwrap_or(default.interval),
@@ -58,7 +58,7 @@ impl Reschedule {
 
     /// What a group of such a job says. `None`: allocs of that kind of job are not replaced.
     pub fn policy(self, kind: JobKind) -> Option<ReschedulePolicy> {
-        ReschedulePolicy::default_for(kind).map(|_| self.over_defaults(kind))
+        kind.reschedule_policy().map(|_| self.over_defaults(kind))
     }
 
     /// Nomad's rules. Errors: a sentence.

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{At, Fields, NamedBody, warn_ignored};
+use super::fields::{At, Fields, warn_ignored};
 use super::nearest::nearest;
 use super::quantity::format_duration;
+use super::service_names::{Place, default_check};
 use super::tree::{Body, Literal};
 use super::{limits, words};
 use crate::model::id::TaskName;
-use crate::model::job::TaskGroup;
 use crate::model::service::{
     AddressMode, CheckProbe, CheckRestart, CheckStatus, OnUpdate, Service, ServiceCheck, ServicePort, ServiceProvider,
 };
@@ -22,15 +22,6 @@ const MOST_IN_A_ROW: u64 = 1_000;
 const CONSUL: &str = "nothing is registered in Consul: `GET /v1/services` lists it, and its checks run here";
 
 const METHODS: &[&str] = &["GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "CONNECT", "OPTIONS", "TRACE"];
-
-/// Where services stand.
-#[derive(Clone, Copy)]
-pub(super) struct Place<'a> {
-    /// `None`: in the group itself.
-    pub task: Option<&'a str>,
-    /// Of the group.
-    pub tasks: &'a [NamedBody<'a>],
-}
 
 /// One that was read, and what its checks have of it.
 struct Outer<'a> {
@@ -322,38 +313,6 @@ impl Builder<'_> {
             ignore_warnings: fields.bool("ignore_warnings").map(|at| at.value),
         }
     }
-}
-
-/// Names that services have by default, and what of a name Nomad replaces when a job is submitted.
-pub(super) fn canonicalize(job: &str, group: &mut TaskGroup) {
-    let group_name = group.name.as_str().to_owned();
-    let mut seen = BTreeSet::new();
-    for service in &mut group.services {
-        let task = service.task.as_ref().map_or("group", |task| task.as_str());
-        let base = format!("{job}-{group_name}-{task}");
-        if service.name.is_empty() {
-            service.name.clone_from(&base);
-        }
-        for (reference, value) in [("JOB", job), ("TASKGROUP", &group_name), ("TASK", task), ("BASE", &base)] {
-            service.name = service.name.replace(&format!("${{{reference}}}"), value);
-        }
-        for check in &mut service.checks {
-            if check.name == default_check("") {
-                check.name = default_check(&service.name);
-            }
-            // Each is series of its own.
-            let name = check.name.clone();
-            let mut number = 1;
-            while !seen.insert((service.name.clone(), check.name.clone())) {
-                number += 1;
-                check.name = format!("{name} {number}");
-            }
-        }
-    }
-}
-
-fn default_check(service: &str) -> String {
-    format!("service: \"{service}\" check")
 }
 
 fn restart_of(own: Option<RestartFields>, outer: Option<RestartFields>) -> Option<CheckRestart> {

@@ -69,6 +69,14 @@ impl JobKind {
     pub fn is_on_each_node(self) -> bool {
         matches!(self, JobKind::System | JobKind::Sysbatch)
     }
+    /// How its failed allocs are replaced by default. `None`: they are not, whatever the job file says.
+    pub fn reschedule_policy(self) -> Option<ReschedulePolicy> {
+        match self {
+            JobKind::Service => Some(ReschedulePolicy::OF_SERVICES),
+            JobKind::Batch => Some(ReschedulePolicy::OF_BATCH_JOBS),
+            JobKind::System | JobKind::Sysbatch => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -369,7 +377,7 @@ impl TaskGroup {
 
     /// How its failed allocs are replaced. `None`: not at all.
     pub fn reschedule_policy(&self, kind: JobKind) -> Option<ReschedulePolicy> {
-        let of_kind = ReschedulePolicy::default_for(kind)?;
+        let of_kind = kind.reschedule_policy()?;
         Some(self.reschedule.unwrap_or(of_kind)).filter(ReschedulePolicy::is_enabled)
     }
 

@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::job::JobKind;
 use super::words;
 
 words! {
@@ -31,29 +30,24 @@ pub struct ReschedulePolicy {
 }
 
 impl ReschedulePolicy {
-    /// Nomad's defaults: services without limit, from 30 s to one hour; batch jobs once in 24 h, after 5 s. `None`: allocs of that
-    /// kind are not replaced, whatever the job file says.
-    pub fn default_for(kind: JobKind) -> Option<ReschedulePolicy> {
-        match kind {
-            JobKind::Service => Some(ReschedulePolicy {
-                attempts: 0,
-                interval: Duration::ZERO,
-                delay: Duration::from_secs(30),
-                function: DelayFunction::Exponential,
-                max_delay: Duration::from_secs(3600),
-                unlimited: true,
-            }),
-            JobKind::Batch => Some(ReschedulePolicy {
-                attempts: 1,
-                interval: Duration::from_secs(24 * 3600),
-                delay: Duration::from_secs(5),
-                function: DelayFunction::Constant,
-                max_delay: Duration::ZERO,
-                unlimited: false,
-            }),
-            JobKind::System | JobKind::Sysbatch => None,
-        }
-    }
+    /// Nomad's default of services: without limit, from 30 s to one hour.
+    pub const OF_SERVICES: ReschedulePolicy = ReschedulePolicy {
+        attempts: 0,
+        interval: Duration::ZERO,
+        delay: Duration::from_secs(30),
+        function: DelayFunction::Exponential,
+        max_delay: Duration::from_secs(3600),
+        unlimited: true,
+    };
+    /// Nomad's default of batch jobs: once in 24 h, after 5 s.
+    pub const OF_BATCH_JOBS: ReschedulePolicy = ReschedulePolicy {
+        attempts: 1,
+        interval: Duration::from_secs(24 * 3600),
+        delay: Duration::from_secs(5),
+        function: DelayFunction::Constant,
+        max_delay: Duration::ZERO,
+        unlimited: false,
+    };
 
     pub fn is_enabled(&self) -> bool {
         self.unlimited || self.attempts > 0

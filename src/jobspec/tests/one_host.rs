@@ -322,7 +322,7 @@ fn reschedule_of_a_group_stands_over_that_of_its_job_and_both_over_the_defaults(
         .clone()
     };
     let secs = Duration::from_secs;
-    let service = ReschedulePolicy::default_for(JobKind::Service).unwrap();
+    let service = JobKind::Service.reschedule_policy().unwrap();
     let plain = read("service", "", "");
     assert_eq!((plain.reschedule, plain.reschedule_policy(JobKind::Service)), (None, Some(service)));
     let of_job = "reschedule {\n delay = \"7s\"\n max_delay = \"9m\"\n}";
@@ -334,7 +334,7 @@ fn reschedule_of_a_group_stands_over_that_of_its_job_and_both_over_the_defaults(
     let off = "reschedule {\n attempts = 0\n unlimited = false\n}";
     assert_eq!(read("batch", "", off).reschedule_policy(JobKind::Batch), None);
     let batch = read("batch", "", "reschedule {\n attempts = 3\n interval = \"1h\"\n}");
-    let expected = ReschedulePolicy::default_for(JobKind::Batch).unwrap();
+    let expected = JobKind::Batch.reschedule_policy().unwrap();
     let expected = ReschedulePolicy { attempts: 3, interval: secs(3_600), ..expected };
     assert_eq!(batch.reschedule, Some(expected));
     for kind in ["system", "sysbatch"] {

@@ -210,13 +210,13 @@ mod tests {
 
     #[test]
     fn defaults_are_nomads_by_the_kind_of_job() {
-        let service = ReschedulePolicy::default_for(JobKind::Service).unwrap();
+        let service = JobKind::Service.reschedule_policy().unwrap();
         assert_eq!(delays(&service, &[1; 9]), [30, 60, 120, 240, 480, 960, 1_920, 3_600, 3_600]);
-        let batch = ReschedulePolicy::default_for(JobKind::Batch).unwrap();
+        let batch = JobKind::Batch.reschedule_policy().unwrap();
         assert_eq!(delays(&batch, &[1, 1]), [5]);
         assert_eq!(delays(&batch, &[1, 24 * 3600]), [5, 5]);
         for kind in [JobKind::System, JobKind::Sysbatch] {
-            assert_eq!(ReschedulePolicy::default_for(kind), None);
+            assert_eq!(kind.reschedule_policy(), None);
         }
         let never = ReschedulePolicy { attempts: 0, ..batch };
         for none in [None, Some(&never)] {

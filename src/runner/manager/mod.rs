@@ -304,7 +304,7 @@ impl Manager {
         for group in &job.groups {
             for index in 0..group.count {
                 let mut record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
-                if let Some(before) = replace::in_place(&superseded, group, index) {
+                if let Some(before) = Self::in_place(&superseded, group, index) {
                     before.hand_over(&mut record, group);
                 }
                 record::put(&mut batch, record::alloc_key(&record.id), &record);
