@@ -117,7 +117,7 @@ fn a_dispatch_brings_payload_and_metadata_and_ends_with_the_result_of_its_child(
         (vec!["dispatch", "--meta", "to=you", "mail"], "requires a payload"),
         (vec!["dispatch", "mail", letter], "lacks required metadata: to"),
         (vec!["dispatch", "--meta", "to=you", "--meta", "x=y", "mail", letter], "does not permit: x"),
-        (vec!["dispatch", "--meta", "to=you", "male", letter], "did you mean mail?"),
+        (vec!["dispatch", "--meta", "to=you", "male", letter], "no job \"male\""),
         (vec!["periodic", "force", "mail"], "is not periodic"),
     ] {
         let refused = agent.cli(&args);

@@ -61,7 +61,7 @@ mod tests {
             "./usr/lib/systemd/system/allostat.service",
             "./usr/share/man/man1/allostat.1.gz",
             "./usr/share/zsh/vendor-completions/_allostat",
-            "./usr/share/allostat/dashboards/fleet.json",
+            "./usr/share/allostat/dashboards/allostat-fleet.json",
             "./usr/share/allostat/alerts/allostat.yml",
             "./usr/share/doc/allostat/LICENSE-MIT",
         ] {
