@@ -3,6 +3,7 @@
 //!
 //! [`SETTINGS`] is the one list of them.
 
+mod artifact;
 mod network;
 mod node;
 mod observed;
@@ -33,7 +34,7 @@ use crate::jobspec::{read, tree};
 use crate::model::host::NodeIdentity;
 use crate::observe;
 use crate::runner::drivers::DriverSettings;
-use crate::runner::{GcConfig, NetworkConfig};
+use crate::runner::{ArtifactConfig, GcConfig, NetworkConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
@@ -60,6 +61,7 @@ pub struct Config {
     pub fingerprint: fingerprint::Config,
     pub gc: GcConfig,
     pub network: NetworkConfig,
+    pub artifact: ArtifactConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
     /// What is exposed.
@@ -107,6 +109,7 @@ impl Config {
             fingerprint: fingerprint::Config::default(),
             gc: GcConfig::default(),
             network: NetworkConfig::default(),
+            artifact: ArtifactConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
             selection: exporters::Selection::default(),

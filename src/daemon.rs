@@ -62,7 +62,7 @@ use crate::observe::{Keep, Observer};
 use crate::runner::datadir::{Before, DataDir};
 use crate::runner::drivers::{self, DriverContext, SupervisorPool};
 use crate::runner::journal::Journal;
-use crate::runner::{self, Handle, HostCgroups, HostNetworks, HostPorts};
+use crate::runner::{self, DiskWatcher, Handle, HostCgroups, HostNetworks, HostPorts};
 use crate::snapshot::sampler::{self, Sampler};
 use crate::snapshot::{Scrapers, Snapshots};
 use crate::store::{SledStore, Store, StoreError};
@@ -100,6 +100,8 @@ pub struct Daemon {
     plugins: Vec<JoinHandle<()>>,
     fingerprints: fingerprint::Fingerprinting,
     parent: Option<node::Parent>,
+    /// `None`: no thread was left for it.
+    _disk: Option<DiskWatcher>,
     _socket_file: bind::SocketFile,
 }
 
@@ -202,6 +204,7 @@ impl Daemon {
             clock: Arc::clone(&clock),
         })
         .map_err(DaemonError::Setup)?;
+        let disk = DiskWatcher::start(&handle, &data_dir, &clock);
         let bodies = Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(config.selection.clone())));
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
@@ -265,6 +268,7 @@ impl Daemon {
             plugins,
             fingerprints,
             parent: parent.ok(),
+            _disk: disk,
             _socket_file: socket_file,
         })
     }
@@ -385,11 +389,8 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone()),
-        fill: {
-            let data_dir = Arc::clone(&data_dir);
-            Arc::new(move || data_dir.fill().ok())
-        },
+        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone(), config.artifact.clone()),
+        fill: runner::fill_of(&data_dir),
         data_dir,
         journal,
         drivers: drivers.collect(),

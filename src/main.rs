@@ -1,4 +1,4 @@
-//! Parses, calls, exits. Supervisors, their spawner, the keeper of their scope, guards of plugins and the GPU helper are this same binary: the
+//! Parses, calls, exits. Supervisors, their spawner, the keeper of their scope, programs beside tasks, guards of plugins and the GPU helper are this same binary: the
 //! word is read before anything else is set up, so that they stay as small as they can be.
 
 use std::process::ExitCode;
@@ -15,6 +15,8 @@ fn main() -> ExitCode {
         supervisor::serve()
     } else if word.as_ref().is_some_and(|word| word == supervisor::KEEP) {
         supervisor::keep()
+    } else if word.as_ref().is_some_and(|word| word == supervisor::BESIDE) {
+        supervisor::run_beside()
     } else if word.as_ref().is_some_and(|word| word == process::GUARD) {
         process::guard()
     } else if word.is_some_and(|word| word == nvidia::HELPER) {

@@ -21,7 +21,7 @@ fn fails(cli: &Cli, code: i32, words: &[&str]) {
 
 fn batch(id: &str, script: &str, more: &str) -> String {
     format!(
-        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n {more}\n }}\n }}\n}}\n"
     )
 }
@@ -206,11 +206,11 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
     let file = file.to_str().expect("UTF-8");
     for command in ["run", "plan"] {
         let refused = alone(dir.path(), &[command, file]);
-        fails(&refused, 65, &["web.hcl:15:2", "memroy = 200", "^^^^^^", "did you mean `memory`?"]);
+        fails(&refused, 65, &["web.hcl:19:2", "memroy = 200", "^^^^^^", "did you mean `memory`?"]);
     }
     let checked = alone(dir.path(), &["check", file]);
     assert_eq!(checked.code, Some(65));
-    assert!(checked.stderr.contains("web.hcl:15:2"), "{}", checked.stderr);
+    assert!(checked.stderr.contains("web.hcl:19:2"), "{}", checked.stderr);
 }
 
 /// Of two tasks, in both languages' order: what the file says wrong, and what its drivers do not take.
@@ -329,9 +329,9 @@ fn what_only_the_agent_knows_of_a_job_is_refused_with_its_place_too() {
     let agent = Agent::start();
     let job = batch("x", "true", "");
     let unknown = run(&agent, &job.replace("raw_exec", "raw_exce"));
-    fails(&unknown, 65, &["job.hcl:9:", "raw_exce", "did you mean `raw_exec`?"]);
+    fails(&unknown, 65, &["job.hcl:13:", "raw_exce", "did you mean `raw_exec`?"]);
     let setting = run(&agent, &job.replace("args =", "comand = \"x\"\n args ="));
-    fails(&setting, 65, &["job.hcl:12:", "comand"]);
+    fails(&setting, 65, &["job.hcl:16:", "comand"]);
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "nothing was made");
     agent.stop();
 }
@@ -477,7 +477,7 @@ fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
-        "job \"odd\" {\n  group \"g\" {\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
+        "job \"odd\" {\n  group \"g\" {\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }\n    task \"t\" {\n      driver = \"mock\"\n      config {\n        faults = {\n          \
          recover = \"refuse\"\n        }\n      }\n    }\n  }\n}\n",
     );
     let state = |agent: &Agent, wanted: &str| {
@@ -626,12 +626,12 @@ fn what_the_host_is_is_told_alike_by_api_command_and_references() {
     let why = "env.IP: `${attr.unique.network.ip-address}` cannot be resolved: this host has no such attribute";
     assert!(absent.code != Some(0) && (absent.stdout + &absent.stderr).contains(why));
     let unknown = run(&agent, &batch("unknown", "true", "env {\n X = \"${attr.driver.mock.pretends}\"\n }"));
-    fails(&unknown, 65, &["job.hcl:15:6: error: there is no driver \"mock\"; this agent has docker, exec, raw_exec"]);
+    fails(&unknown, 65, &["job.hcl:19:6: error: there is no driver \"mock\"; this agent has docker, exec, raw_exec"]);
     let unknown = run(&agent, &batch("unknown", "true", "env {\n IP = \"${attr.unique.network.ip}\"\n }"));
     fails(
         &unknown,
         65,
-        &["job.hcl:15:8: error: `${attr.unique.network.ip}` can never be resolved: there is no such attribute"],
+        &["job.hcl:19:8: error: `${attr.unique.network.ip}` can never be resolved: there is no such attribute"],
     );
     agent.stop();
 }
@@ -802,7 +802,11 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     assert_eq!(both.code, Some(7), "{}", both.stdout);
     assert!(both.stdout.contains("failed: task t of "), "{}", both.stdout);
     let node = agent.cli(&["node"]).ok();
-    for part in ["raw_exec", "alloc_dir, ports, network, cgroup, stats", "task_dir, devices, template, env"] {
+    for part in [
+        "raw_exec",
+        "alloc_dir, migrate, ports, cgroup, network, stats",
+        "task_dir, devices, dispatch, artifact, template, env, volumes",
+    ] {
         assert!(node.contains(part), "{part}: {node}");
     }
     fails(&agent.cli(&["status", "ffffffff-0000"]), 66, &["no alloc"]);
@@ -1390,4 +1394,24 @@ fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_s
         (all(&agent) == [Some(0), Some(0), Some(0), Some(1)]).then_some(())
     });
     agent.stop();
+}
+
+#[test]
+fn every_command_has_a_manual_page_and_a_missing_directory_is_named() {
+    let home = test_dir();
+    alone(home.path(), &["man", &home.path().display().to_string()]).ok();
+    let page = |command: &str| {
+        let file = home.path().join(format!("{}.1", command.replace(' ', "-")));
+        std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()))
+    };
+    for (command, _) in allostat::cli::help_texts() {
+        let text = page(&command);
+        assert!(text.contains(".SH SYNOPSIS") && text.contains(".SH NAME"), "{command}: {text}");
+    }
+    says(&page("allostat run"), &["Submit a job file", "\\-\\-detach"]);
+    let hidden = ["allostat-workload.1", "allostat-sweep.1", "allostat-man.1", "allostat-help.1"];
+    assert!(hidden.iter().all(|name| !home.path().join(name).exists()), "hidden commands have no page");
+    let refused = alone(home.path(), &["man", "/nowhere/at/all"]);
+    assert_ne!(refused.code, Some(0));
+    says(&refused.stderr, &["cannot write manual pages", "/nowhere/at/all"]);
 }

@@ -62,7 +62,7 @@ fn turns_read_only(disk: &Path) -> bool {
 
 fn job(name: &str, kind: &str, args: &str, attempts: u32) -> String {
     format!(
-        "job \"{name}\" {{\n type = \"{kind}\"\n group \"g\" {{\n restart {{\n attempts = {attempts}\n interval = \"24h\"\n \
+        "job \"{name}\" {{\n type = \"{kind}\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = {attempts}\n interval = \"24h\"\n \
          delay = \"5s\"\n mode = \"fail\"\n }}\n task \"{name}\" {{\n driver = \"raw_exec\"\n config {{\n \
          command = {:?}\n args = [{args}]\n }}\n }}\n }}\n}}\n",
         workload().display().to_string()

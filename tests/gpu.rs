@@ -47,7 +47,7 @@ fn wait(what: &str, holds: impl Fn() -> bool) {
 fn work(agent: &Agent, name: &str, words: &[&str], reserves: bool) -> String {
     let resources = if reserves { "resources {\n device \"nvidia/gpu\" {\n }\n }\n" } else { "" };
     let job = format!(
-        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"{name}\" {{\n \
+        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"{name}\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = {:?}\n args = {words:?}\n }}\n {resources} }}\n }}\n}}\n",
         workload().display().to_string()
     );

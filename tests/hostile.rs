@@ -25,6 +25,9 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("device-plugin", None),
     ("run", Some(&["run JOB", "run --detach JOB"])),
     ("plan", Some(&["plan JOB", "plan --json JOB"])),
+    ("dispatch", Some(&["dispatch --detach ab", "dispatch ab"])),
+    ("periodic", Some(&["periodic force --detach ab", "periodic force ab"])),
+    ("fs", Some(&["fs ls ab", "fs stat ab"])),
     ("top", Some(&["top --once", "top --json"])),
     ("status", Some(&["status", "status --json", "status ab"])),
     ("stats", Some(&["stats", "stats ab", "stats --json ab"])),
@@ -101,6 +104,10 @@ fn submitted() -> Value {
     })
 }
 
+fn file() -> Value {
+    json!({ "name": EVIL, "kind": EVIL, "size_bytes": 1, "mode": EVIL, "uid": 1, "gid": 1, "path": EVIL })
+}
+
 /// As an agent answers, with text of its own wherever there is text.
 fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
     let (path, query) = path.split_once('?').unwrap_or((path, ""));
@@ -126,6 +133,11 @@ fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
             "plugins": [{ "name": EVIL, "up": false, "reason": EVIL, "message": EVIL }]
         }),
         ("POST", "/v1/jobs") => submitted(),
+        ("POST", path) if path.ends_with("/dispatch") || path.ends_with("/force") => {
+            json!({ "job": EVIL, "allocs": ["ab"], "existed": false })
+        }
+        (_, path) if path.contains("/fs/ls") => json!({ "files": [file()], "omitted": 1 }),
+        (_, path) if path.contains("/fs/stat") => file(),
         ("POST", "/v1/gc") => json!({ "removed": verdict, "kept": verdict, "live": [EVIL], "left": verdict }),
         ("POST", _) => json!({ "id": EVIL, "tasks": [EVIL], "had_ended": true, "unsaved": EVIL }),
         _ if path.ends_with("/stats") => stats(),

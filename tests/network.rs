@@ -279,3 +279,31 @@ fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
     }
     agent.stop();
 }
+
+/// Of `exec`, whose tasks have a root of their own.
+#[test]
+fn an_exec_task_sees_the_hosts_file_and_the_resolver_of_its_group() {
+    if !is_root() {
+        return;
+    }
+    let agent = Agent::start();
+    let dns = "dns {\n servers = [\"192.0.2.53\"]\n options = [\"ndots:2\"]\n }";
+    for (mode, hosts) in [("none", Some("127.0.1.1 porch")), ("host", None)] {
+        let script = "cat /etc/hosts /etc/resolv.conf; echo done; exec sleep 600";
+        let text = job(mode, &format!("mode = \"{mode}\"\n hostname = \"porch\"\n {dns}"))
+            .replace("raw_exec", "exec")
+            .replace("env; echo done; exec sleep 600", script);
+        let file = agent.scratch().join("job.hcl");
+        std::fs::write(&file, text).expect("our own directory");
+        agent.cli(&["run", file.to_str().expect("UTF-8")]).ok();
+        let said = wait("its files", || {
+            let logs = agent.cli(&["logs", mode]).stdout;
+            logs.lines().any(|line| line == "done").then_some(logs)
+        });
+        let has = |line: &str| said.lines().any(|found| found == line);
+        assert!(has("nameserver 192.0.2.53") && has("options ndots:2"), "{mode}: {said}");
+        assert_eq!(has("127.0.1.1 porch"), hosts.is_some(), "{mode}: {said}");
+        agent.cli(&["stop", mode]).ok();
+    }
+    agent.stop();
+}

@@ -81,7 +81,7 @@ fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_wha
     let agent = Agent::with(AgentOptions { as_nobody: true, ..AgentOptions::default() });
     let job = |user: &str| {
         format!(
-            "job \"{user}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n \
+            "job \"{user}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n \
              task \"t\" {{\n driver = \"raw_exec\"\n user = \"{user}\"\n config {{\n command = \"/bin/true\"\n }}\n }}\n }}\n}}\n"
         )
     };
@@ -120,7 +120,7 @@ fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
     // A group each: a task that fails ends the ones beside it.
     let group = |task: &str, body: &str| {
         format!(
-            "group \"{task}\" {{\nrestart {{\nattempts = 0\nmode = \"fail\"\n}}\n\
+            "group \"{task}\" {{\nreschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\nattempts = 0\nmode = \"fail\"\n}}\n\
              task \"{task}\" {{\ndriver = \"raw_exec\"\n{body}\n}}\n}}\n"
         )
     };

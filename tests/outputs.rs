@@ -42,7 +42,7 @@ fn ends(command: &mut Command, stdout: Sink, stderr: Sink) -> (i32, String) {
 
 fn batch(id: &str, script: &str) -> String {
     format!(
-        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+        "job \"{id}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = \"/bin/sh\"\n args = [\"-c\", {script:?}]\n }}\n }}\n }}\n}}\n"
     )
 }

@@ -11,6 +11,10 @@ fn job(script: &str, more: &str) -> String {
         r##"job "rendered" {{
   type = "batch"
   group "g" {{
+    reschedule {{
+      attempts=0
+      unlimited=false
+    }}
     restart {{
       attempts = 0
       mode     = "fail"

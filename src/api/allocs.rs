@@ -7,9 +7,10 @@ use serde_json::json;
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
+use super::services::set_health;
 use super::{Context, Method, Route, node};
 use crate::exporters::json as views;
-use crate::model::id::TaskName;
+use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::runner::{Restarted, Wait};
 use crate::snapshot::{AllocView, Snapshot};
@@ -24,6 +25,12 @@ pub(super) static LIST: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let mut list = views::allocs(&snapshot, request.origin.detail());
+            for row in list["allocs"].as_array_mut().into_iter().flatten() {
+                let id = AllocId::from(row["id"].as_str().unwrap_or_default());
+                if let Some(services) = context.runner.board().services.get(&id) {
+                    row["health"] = json!(services.health);
+                }
+            }
             if let Some(watchers) = context.runner.watchers() {
                 list["supervisors"] = node::supervisors(&watchers);
             }
@@ -42,7 +49,12 @@ pub(super) static SHOW: Route = Route {
             request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
-            Ok(Reply::json(&views::alloc(&alloc, request.origin.detail())))
+            let detail = request.origin.detail();
+            let mut answer = views::alloc(&alloc, detail);
+            if let Some(services) = context.runner.board().services.get(&alloc.identity.id) {
+                set_health(&mut answer, &services, detail);
+            }
+            Ok(Reply::json(&answer))
         })
     },
 };
@@ -98,7 +110,11 @@ pub(super) fn find(snapshot: &Snapshot, name: &str) -> Result<Arc<AllocView>, Ap
 }
 
 /// `is_meant`: of allocs with that name, these come first.
-fn find_among(snapshot: &Snapshot, id: &str, is_meant: fn(&AllocView) -> bool) -> Result<Arc<AllocView>, ApiError> {
+pub(super) fn find_among(
+    snapshot: &Snapshot,
+    id: &str,
+    is_meant: fn(&AllocView) -> bool,
+) -> Result<Arc<AllocView>, ApiError> {
     let wanted = id.to_ascii_lowercase();
     let ids = || snapshot.allocs.iter().map(|a| a.identity.id.as_str());
     // The source's own name of an observed alloc, without the source, is enough where it is unique.
@@ -145,7 +161,9 @@ fn find_among(snapshot: &Snapshot, id: &str, is_meant: fn(&AllocView) -> bool) -
 fn named<'s>(snapshot: &'s Snapshot, name: &str, is_meant: fn(&AllocView) -> bool) -> Vec<&'s Arc<AllocView>> {
     let is_called = |alloc: &&Arc<AllocView>| {
         let identity = &alloc.identity;
-        identity.name == name || identity.workload.as_ref().is_some_and(|job| job.as_str() == name)
+        let job = alloc.status.as_ref().map(|status| &status.job.id).or(identity.workload.as_ref());
+        let is_job = |id: Option<&JobId>| id.is_some_and(|job| job.as_str() == name);
+        identity.name == name || is_job(job) || is_job(identity.workload.as_ref())
     };
     let mut found: Vec<_> = snapshot.allocs.iter().filter(is_called).collect();
     if found.iter().any(|alloc| is_meant(alloc)) {
@@ -213,7 +231,9 @@ async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
-    let mut answer = json!({ "id": id, "had_ended": alloc.ended });
+    // One that failed and was to be replaced had not come to its end.
+    let was_to_go_on = alloc.status.as_ref().is_some_and(|status| status.lineage.reschedule_at.is_some());
+    let mut answer = json!({ "id": id, "had_ended": alloc.ended && !was_to_go_on });
     if let Some(why) = unsaved {
         answer["unsaved"] = why.to_string().into();
     }

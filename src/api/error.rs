@@ -37,6 +37,8 @@ words! {
         NoPages = "no_pages",
         /// For the Unix socket, or for who may act over TCP.
         SocketOnly = "socket_only",
+        /// A file that is its task's alone, or outside of the directory of its alloc.
+        Forbidden = "forbidden",
         NotFound = "not_found",
         /// An id that begins more than one alloc.
         Ambiguous = "ambiguous",
@@ -65,7 +67,7 @@ impl Code {
         match self {
             Code::BadRequest | Code::TlsRequired => 400,
             Code::Unauthorized => 401,
-            Code::SocketOnly | Code::TokenInClear | Code::NoPages => 403,
+            Code::SocketOnly | Code::TokenInClear | Code::NoPages | Code::Forbidden => 403,
             Code::NotFound => 404,
             Code::MethodNotAllowed => 405,
             Code::RequestTimeout => 408,
@@ -139,11 +141,14 @@ impl From<RunnerError> for ApiError {
                 (Code::InvalidJob, None)
             }
             RunnerError::Unchanged { .. }
+            | RunnerError::JobKind { .. }
             | RunnerError::NotRunning { .. }
             | RunnerError::Sought { .. }
             | RunnerError::NothingRunning(_)
             | RunnerError::Final { .. }
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
+            RunnerError::UnknownJob { .. } => (Code::NotFound, Some("id")),
+            RunnerError::Dispatch { refusal, .. } => (Code::BadRequest, refusal.field()),
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
             RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
             RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),

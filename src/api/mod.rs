@@ -8,12 +8,14 @@
 mod access;
 mod allocs;
 mod catalogue;
+mod checks;
 mod client;
 mod devices;
 mod door;
 mod dropin;
 mod error;
 mod events;
+mod files;
 mod gc;
 mod guard;
 mod health;
@@ -22,12 +24,14 @@ mod host_header;
 mod http;
 mod index;
 mod jobs;
+mod launches;
 mod logs;
 mod metrics;
 mod negotiate;
 mod node;
 mod pieces;
 mod server;
+mod services;
 mod stats;
 mod submission;
 mod target;
@@ -49,8 +53,9 @@ pub use events::Followers;
 pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
+pub use launches::{DispatchBody, LaunchAnswer};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, Submitted, UnplacedGroup};
+pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
@@ -181,6 +186,9 @@ pub static ROUTES: &[&Route] = &[
     &allocs::LIST,
     &allocs::SHOW,
     &allocs::STATS,
+    &checks::CHECKS,
+    &services::LIST,
+    &services::TARGETS,
     &stats::ALL,
     &tasks::TASKS,
     &allocs::STOP,
@@ -188,9 +196,17 @@ pub static ROUTES: &[&Route] = &[
     &allocs::SIGNAL,
     &gc::GC,
     &logs::LOGS,
+    &files::LIST,
+    &files::STAT,
+    &files::CAT,
     &events::EVENTS,
     &history::HISTORY,
     &jobs::SUBMIT,
+    &launches::LIST,
+    &launches::SHOW,
+    &launches::STOP,
+    &launches::FORCE,
+    &launches::DISPATCH,
     &node::NODE,
     &devices::DEVICES,
     &client::ALLOCATION,

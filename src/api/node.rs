@@ -8,6 +8,7 @@ use super::{Context, Method, Route};
 use crate::exporters::json as views;
 use crate::fingerprint::{FingerprinterInfo, FingerprinterState};
 use crate::model::answer::{Detail, WITHHELD};
+use crate::model::volume::HostVolume;
 use crate::runner::drivers::{DriverInfo, Fingerprint};
 use crate::runner::{Fate, Orphan, Stray, Watchers};
 use crate::snapshot::Snapshot;
@@ -37,6 +38,7 @@ fn node(context: &Context, snapshot: &Snapshot, detail: Detail) -> Value {
     if detail == Detail::Full {
         node["meta"] = json!(snapshot.info.identity.meta);
     }
+    node["host_volumes"] = snapshot.info.identity.host_volumes.iter().map(|one| host_volume(one, detail)).collect();
     let quarantined = runner.quarantined();
     node["quarantined"] = match detail {
         Detail::Full => json!(quarantined),
@@ -70,6 +72,15 @@ fn fingerprinter(info: &FingerprinterInfo, detail: Detail) -> Value {
     if let FingerprinterState::Degraded(why) = state {
         // It may cite a path.
         row["message"] = json!(if detail == Detail::Full { why } else { WITHHELD });
+    }
+    row
+}
+
+/// Where it is, is in the answers to those who may start tasks.
+fn host_volume(volume: &HostVolume, detail: Detail) -> Value {
+    let mut row = json!({ "name": volume.name, "read_only": volume.read_only });
+    if detail == Detail::Full {
+        row["path"] = json!(volume.path);
     }
     row
 }

@@ -8,12 +8,14 @@ use super::Context;
 use super::error::{ApiError, Code};
 use super::target::encode;
 use crate::host::process;
+use crate::jobspec::cron::CronSchedule;
 use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
-use crate::model::job::{Task, TaskGroup};
+use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::network::PortRequest;
 use crate::model::placement::{NotPlaced, PlacementReason};
+use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
 use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork, Unplaced};
@@ -65,8 +67,20 @@ pub struct Submitted {
     /// Allocs that wait, or would wait, for their place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_placed: Vec<UnplacedGroup>,
+    /// It launches others, and has no allocs of its own: when it does so first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub launches: Option<PlannedLaunches>,
     /// What of the file is ignored, each with its place.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// What a periodic or parameterized job waits for.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct PlannedLaunches {
+    /// Of a periodic job; absent: it has none, or is not launched by the clock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next_at: Option<Timestamp>,
+    pub parameterized: bool,
 }
 
 /// Allocs of one group that are not placed, for the same reasons.
@@ -175,9 +189,20 @@ async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
         kind: job.kind.as_str().to_owned(),
         groups: job.groups.iter().map(group).collect(),
         not_placed: context.runner.not_placed(job).into_iter().map(waits).chain(waiting_for_ports(&awaited)).collect(),
+        launches: launches(context, job),
         warnings,
         ..Submitted::default()
     }
+}
+
+/// When a job that launches others does so next.
+fn launches(context: &Context, job: &Job) -> Option<PlannedLaunches> {
+    let next = job.clock().and_then(|clock| {
+        let now = context.clock.now().0 / 1_000_000_000;
+        CronSchedule::parse(&clock.crons, &clock.time_zone).ok()?.next_after(now)
+    });
+    let next_at = next.map(|second| Timestamp(0).plus(Nanos::from_secs(second)));
+    job.is_parent().then(|| PlannedLaunches { next_at, parameterized: job.launching.parameterized.is_some() })
 }
 
 /// Tells of each task of another user what it will find closed.
@@ -304,8 +329,13 @@ fn unenforced(parsed: &ParsedJob, drivers: &Drivers) -> Vec<Diagnostic> {
     let mut all = Vec::new();
     for group in &parsed.job.groups {
         for task in &group.tasks {
-            let unenforced = drivers.get(task.driver.as_str()).map(|driver| driver.unenforced(task));
-            for limit in unenforced.into_iter().flatten() {
+            let Some(driver) = drivers.get(task.driver.as_str()) else { continue };
+            if !task.volume_mounts.is_empty() && !driver.mounts_volumes() {
+                let path = parsed.task_path(group.name.as_str(), task.name.as_str(), "volume_mount");
+                let message = format!("the start will fail: driver {} does not support host volumes", task.driver);
+                all.push(parsed.diagnose(Severity::Warning, &path, message));
+            }
+            for limit in driver.unenforced(task) {
                 let path = parsed.task_path(group.name.as_str(), task.name.as_str(), limit.field);
                 let word = limit.field.rsplit('.').next().unwrap_or(limit.field);
                 let message = format!("`{word}` will not be enforced: {}", limit.why);

@@ -2,15 +2,19 @@
 //! [`snapshot`](crate::snapshot) looks; neither knows the other. A short lock; everything on it is shared and immutable.
 
 pub mod devices;
+pub mod disk;
 pub mod facts;
 pub mod marks;
+pub mod services;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use self::disk::DiskUses;
 use self::marks::Marks;
+use self::services::ServiceBoard;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocStatus};
 use crate::model::id::{AllocId, CgroupPath};
@@ -82,6 +86,7 @@ pub struct BoardView {
     pub observed: Arc<Totals>,
     /// In order of their paths, so one comes after those above it.
     pub parents: Arc<[Arc<Parent>]>,
+    pub disk: Arc<DiskUses>,
 }
 
 /// Concurrency: any thread. Runners publish, `snapshot` looks; the lock is held for some microseconds at most.
@@ -90,6 +95,8 @@ pub struct Board {
     inner: Mutex<Inner>,
     changed: Condvar,
     marks: Arc<Marks>,
+    /// Of managed allocs. Changes of it change no version.
+    pub services: ServiceBoard,
 }
 
 #[derive(Debug, Default)]
@@ -100,6 +107,7 @@ struct Inner {
     totals: Arc<Totals>,
     observed: Arc<Totals>,
     parents: Arc<[Arc<Parent>]>,
+    disk: Arc<DiskUses>,
     /// The last view that was asked for, until something changes.
     view: Option<Arc<BoardView>>,
 }
@@ -107,7 +115,7 @@ struct Inner {
 impl Board {
     pub fn new(totals: Totals, marks: Arc<Marks>) -> Board {
         let inner = Mutex::new(Inner { totals: Arc::new(totals), ..Inner::default() });
-        Board { inner, changed: Condvar::new(), marks }
+        Board { inner, changed: Condvar::new(), marks, services: ServiceBoard::default() }
     }
 
     /// Whatever is shown from now on counts up to this moment: told before it is shown.
@@ -135,6 +143,7 @@ impl Board {
             totals: Arc::clone(&inner.totals),
             observed: Arc::clone(&inner.observed),
             parents: Arc::clone(&inner.parents),
+            disk: Arc::clone(&inner.disk),
         });
         inner.view = Some(Arc::clone(&view));
         view
@@ -190,6 +199,13 @@ impl Board {
     /// All of them, in order of their paths.
     pub fn set_parents(&self, parents: Arc<[Arc<Parent>]>) {
         self.change(|inner| inner.parents = parents);
+    }
+
+    /// Shown with the next tick: nothing has changed that would have to be shown at once.
+    pub fn set_disk(&self, disk: Arc<DiskUses>) {
+        let mut inner = self.lock();
+        inner.view = None;
+        inner.disk = disk;
     }
 
     /// Takes allocs off the board. Their totals stay, unless `change` says otherwise.

@@ -174,7 +174,7 @@ impl Where {
 
     fn with_files(&self, address: &Address) -> Address {
         let client = self.cert.clone().zip(self.key.clone());
-        let files = || TlsFiles { authorities: self.ca.clone(), client };
+        let files = || TlsFiles { authorities: self.ca.clone(), client, is_unverified: false };
         match address {
             Address::Tls(host, _) => Address::Tls(host.clone(), Arc::new(files())),
             other => other.clone(),
@@ -378,11 +378,11 @@ fn lost(error: &HttpError) -> CliError {
 fn refusal(error: &Value, message: &str) -> CliError {
     let (code, problems) = (error["code"].as_str().unwrap_or(""), &error["problems"]);
     // Which tasks there are the message says itself.
-    let of_allocs = error["field"] != "task";
+    let of_allocs = error["field"] != "task" && error["field"] != "path";
     let exit = match code {
         "not_found" | "ambiguous" => Exit::NotFound,
         "invalid_job" => Exit::InvalidFile,
-        "socket_only" | "wrong_host" | "unauthorized" | "token_in_clear" => Exit::NotPermitted,
+        "socket_only" | "forbidden" | "wrong_host" | "unauthorized" | "token_in_clear" => Exit::NotPermitted,
         _ => Exit::Failed,
     };
     let mut text = message.to_owned();

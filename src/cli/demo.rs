@@ -21,7 +21,7 @@ use serde_json::Value;
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::output::{Paint, Style};
-use super::shape::AllocList;
+use super::shape::{AllocList, AllocRow};
 use super::{Session, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
 use crate::collectors::capability;
@@ -259,7 +259,7 @@ fn stop_all(daemon: &Daemon) -> Result<(), CliError> {
     let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
     let live = |agent: &mut Agent| -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
-        Ok(list.allocs.into_iter().filter(|a| !a.is_over()).map(|a| a.id).collect())
+        Ok(list.allocs.into_iter().filter(AllocRow::goes_on).map(|a| a.id).collect())
     };
     for id in live(&mut agent)? {
         let _: Value = agent.post(&format!("/v1/allocs/{id}/stop"), "")?;

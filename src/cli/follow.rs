@@ -262,19 +262,23 @@ pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
+        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
+        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
+        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
-        DriverFailure | FailedRestore | FailedValidation | HookFailed | SetupFailure | SiblingFailed => Style::Red,
+        AllocUnhealthy | ArtifactFailed | DriverFailure | FailedRestore | FailedValidation | HookFailed
+        | NotRescheduling | SetupFailure | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
-        Killed | Killing | NotPlaced | RestartSignaled | Restarting | Signaling | Terminated => Style::Yellow,
-        Device | Driver | LeaderDead | MainTasksDead | Network | NotRestarting | Received | ShutdownDelay
-        | TaskSetup => Style::Plain,
+        Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated => {
+            Style::Yellow
+        }
+        Device | DownloadingArtifacts | Driver | LeaderDead | MainTasksDead | Migration | Network | NotRestarting
+        | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }
 }
 

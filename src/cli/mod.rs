@@ -10,18 +10,23 @@ mod connect;
 mod demo;
 mod device_plugin;
 mod devices;
+mod dispatch;
 mod events;
 mod exit;
 mod follow;
+mod fs;
 mod gc;
 mod history;
 mod human;
 mod inputs;
 mod logs;
+mod man;
 mod metrics;
 mod node;
 mod of_job;
 mod output;
+mod parents;
+mod periodic;
 mod plan;
 mod restart;
 mod run;
@@ -89,6 +94,9 @@ commands! {
     agent::Agent,
     run::Run,
     plan::Plan,
+    dispatch::Dispatch,
+    #[command(name = "periodic")]
+    periodic::PeriodicJobs,
     top::Top,
     #[command(visible_aliases = ["ps", "ls", "list", "describe", "inspect"])]
     status::Status,
@@ -96,6 +104,7 @@ commands! {
     events::Events,
     history::History,
     logs::Logs,
+    fs::Fs,
     stop::Stop,
     restart::Restart,
     signal::Signal,
@@ -107,6 +116,8 @@ commands! {
     check::Check,
     completions::Completions,
     version::Version,
+    #[command(hide = true)]
+    man::Man,
     #[command(name = "device-plugin")]
     device_plugin::ServePlugin,
     #[command(hide = true)]
@@ -176,7 +187,7 @@ pub fn main() -> ExitCode {
 }
 
 /// Commands that ask no agent: their help has nothing of how one is reached.
-const ASK_NOBODY: [&str; 7] = ["demo", "agent", "catalogue", "check", "completions", "version", "device-plugin"];
+const ASK_NOBODY: [&str; 8] = ["demo", "agent", "catalogue", "check", "completions", "version", "man", "device-plugin"];
 
 fn command() -> clap::Command {
     let root = Cli::command();

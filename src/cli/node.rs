@@ -97,6 +97,13 @@ fn text(node: &NodeReport, paint: Paint) -> String {
         table.row(vec![d.name.clone().into(), TableCell::styled(word, style), printable(&d.message).into()]);
     }
     append(&mut out, &table, paint);
+    let mut table = Table::new(&[("HOST VOLUME", Align::Left), ("", Align::Left), ("PATH", Align::Left)]);
+    for volume in &node.host_volumes {
+        let access = if volume.read_only { "read-only" } else { "read and write" };
+        let path = or_absent(volume.path.as_deref().map(printable));
+        table.row(vec![printable(&volume.name).into(), access.into(), path.into()]);
+    }
+    append(&mut out, &table, paint);
     let mut table = Table::new(&[("ATTRIBUTE", Align::Left), ("", Align::Left)]);
     for (name, value) in &node.attributes {
         table.row(vec![printable(name).into(), printable(&value.to_string()).into()]);

@@ -38,7 +38,7 @@ impl Agreement {
         if list.allocs.iter().any(|alloc| alloc.id.starts_with(name)) {
             return Ok(vec![name.to_owned()]);
         }
-        let is_meant = |a: &AllocRow| a.is_ours() && !a.is_over() && a.is_called(name);
+        let is_meant = |a: &AllocRow| a.is_ours() && a.goes_on() && a.is_called(name);
         let several: Vec<AllocRow> = list.allocs.into_iter().filter(is_meant).collect();
         if several.len() < 2 {
             return Ok(vec![name.to_owned()]);
@@ -60,7 +60,7 @@ impl OneOrJob {
     pub fn act(&self, session: &mut Session<'_>, verb: &str, did: &str, target: impl Fn(&str) -> String) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let ids = match (&self.job, &self.alloc) {
-            (Some(job), _) => running(&mut agent, job)?,
+            (Some(job), _) => of(&mut agent, job, |alloc| !alloc.is_over())?,
             (None, Some(name)) => self.agreement.allocs(&mut agent, name, verb)?,
             (None, None) => Vec::new(),
         };
@@ -90,17 +90,17 @@ impl OneOrJob {
     }
 }
 
-/// The IDs of the allocs of a job that have not ended.
+/// The IDs of the allocs of a job that are as `is_meant`.
 ///
-/// Errors: the agent has none of that job, ended or not.
-pub fn running(agent: &mut Agent, job: &str) -> Result<Vec<String>, CliError> {
+/// Errors: the agent has none of that job, whatever it is like.
+pub fn of(agent: &mut Agent, job: &str, is_meant: fn(&AllocRow) -> bool) -> Result<Vec<String>, CliError> {
     let list: AllocList = agent.get("/v1/allocs")?;
     let of_job: Vec<AllocRow> = list.allocs.into_iter().filter(|alloc| alloc.is_ours() && alloc.job == job).collect();
     if of_job.is_empty() {
         let message = format!("there is no alloc of a job {job:?} that this agent runs");
         return Err(CliError::new(Exit::NotFound, message).hint("`allostat status` lists the allocs"));
     }
-    Ok(of_job.into_iter().filter(|alloc| !alloc.is_over()).map(|alloc| alloc.id).collect())
+    Ok(of_job.into_iter().filter(is_meant).map(|alloc| alloc.id).collect())
 }
 
 /// An unknown name may be that of a job.

@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::exit::{CliError, CliResult, Exit};
 use super::inputs::{CallersFiles, Variables};
 use super::output::{Align, Table, printable};
-use super::{Session, human};
+use super::{Session, follow, human, parents};
 use crate::api::{JobText, Submitted, UnplacedGroup};
 use crate::jobspec::{self, Diagnostic, Inputs};
 
@@ -40,6 +40,9 @@ impl Plan {
         let plan: Submitted = agent.post(&target, body)?;
         show_warnings(session, &plan.warnings);
         writeln!(session.out, "job {} ({})\n", printable(&plan.job), plan.kind)?;
+        if let Some(launches) = &plan.launches {
+            writeln!(session.out, "{}\n", parents::planned(&printable(&plan.job), launches, follow::now()))?;
+        }
         let mut table = Table::new(&[
             ("GROUP", Align::Left),
             ("ALLOCS", Align::Right),

@@ -1,5 +1,6 @@
 //! `allostat run`
 
+use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::exit::{CliError, CliResult, Exit};
@@ -7,15 +8,15 @@ use super::follow::{Follow, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
-use super::{Session, human, plan};
-use crate::api::Submitted;
+use super::{Session, follow, human, parents, plan};
+use crate::api::{LaunchAnswer, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
 ///
-/// Waits until a batch job is done, and exits with its result, or until a service runs. Keeps waiting across agent
-/// restarts. Ctrl-C detaches; the job continues.
+/// Waits until a batch job is done, rescheduled allocs included, and exits with its result, or until a service runs
+/// (with --wait: is healthy). Keeps waiting across agent restarts. Ctrl-C detaches; the job continues.
 ///
 /// Examples: `allostat run web.hcl`, `allostat run --detach --var tag=1.4 web.hcl`
 #[derive(Debug, clap::Args)]
@@ -27,6 +28,9 @@ pub struct Run {
     /// Submit and return; print the IDs of the new allocs
     #[arg(long)]
     detach: bool,
+    /// Wait until a service is healthy, as its `update` says: after min_healthy_time, until healthy_deadline at most
+    #[arg(long, conflicts_with = "detach")]
+    wait: bool,
 }
 
 impl Run {
@@ -37,6 +41,15 @@ impl Run {
         let (target, body) = job.request(false);
         let submitted: Submitted = follow.agent().post(&target, body).map_err(unsure)?;
         plan::show_warnings(session, &submitted.warnings);
+        if let Some(launches) = &submitted.launches {
+            let text = parents::planned(&printable(&submitted.job), launches, follow::now());
+            // Standard output has the IDs of new allocs alone: there are none.
+            match self.detach {
+                true => session.remark(&text),
+                false => writeln!(session.out, "{text}")?,
+            }
+            return Ok(Exit::Done);
+        }
         if self.detach {
             for id in &submitted.allocs {
                 writeln!(session.out, "{id}")?;
@@ -53,34 +66,96 @@ impl Run {
             return waiting(&submitted);
         }
         let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
-        let paint = session.paint;
-        let ended = follow.until(&submitted.allocs, session.out, paint, |allocs| {
-            if batch {
-                allocs.iter().all(AllocRow::is_over)
-            } else {
-                // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each
-                // has to.
-                allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun)
+        let goal = match (batch, self.wait) {
+            (true, _) => Goal::Done,
+            (false, true) => Goal::Healthy,
+            (false, false) => Goal::Running,
+        };
+        until(session, &mut follow, &job, &submitted.allocs, goal)
+    }
+}
+
+/// Waits for a job that another one has launched.
+pub fn launched(session: &mut Session<'_>, follow: &mut Follow<'_>, launched: &LaunchAnswer) -> CliResult {
+    let job = printable(&launched.job);
+    let how = if launched.existed { "was launched before" } else { "launched" };
+    writeln!(session.out, "job {job}: {how}, {}", human::count(launched.allocs.len(), "alloc"))?;
+    if launched.allocs.is_empty() {
+        return Ok(Exit::Done);
+    }
+    until(session, follow, &job, &launched.allocs, Goal::Done)
+}
+
+/// What to wait for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Goal {
+    /// A batch job has ended.
+    Done,
+    /// A service runs.
+    Running,
+    /// A service is healthy.
+    Healthy,
+}
+
+fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], goal: Goal) -> CliResult {
+    let (paint, counted) = (session.paint, Cell::new(None));
+    let is_reached = |allocs: &[AllocRow]| match goal {
+        Goal::Done => !allocs.iter().any(AllocRow::goes_on),
+        // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each has to.
+        Goal::Running => allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun),
+        Goal::Healthy => {
+            let healthy = allocs.iter().filter(|alloc| alloc.is_healthy()).count();
+            if counted.replace(Some(healthy)) != Some(healthy) {
+                super::say(&format!("{healthy} of {} healthy", human::count(allocs.len(), "alloc")));
             }
-        });
-        match ended.map_err(|error| gone(error, &job, &submitted.allocs))? {
-            FollowEnd::Interrupted => {
-                session.remark(&format!(
-                    "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
-                    submitted.allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
-                ));
-                Ok(Exit::Done)
+            allocs.iter().any(|alloc| alloc.has_failed() || alloc.is_unhealthy()) || healthy == allocs.len()
+        }
+    };
+    let mut ids = ids.to_vec();
+    let ended = loop {
+        let ended = follow.until(&ids, session.out, paint, is_reached);
+        match ended.map_err(|error| gone(error, job, &ids))? {
+            // What was rescheduled meanwhile is the job's from then on.
+            FollowEnd::Done(allocs) if goal == Goal::Done && allocs.iter().any(|a| a.next_alloc.is_some()) => {
+                ids = allocs.into_iter().map(|alloc| alloc.next_alloc.unwrap_or(alloc.id)).collect();
             }
-            FollowEnd::Done(allocs) if batch => finish(session, &allocs),
-            FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
-                Err(CliError::failed(format!("job {job} failed to run")).hint("`allostat events ALLOC` says why"))
-            }
-            FollowEnd::Done(_) => {
-                writeln!(session.out, "{}", session.paint.paint(Style::Green, "running"))?;
-                Ok(Exit::Done)
-            }
+            ended => break ended,
+        }
+    };
+    match ended {
+        FollowEnd::Interrupted => {
+            session.remark(&format!(
+                "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
+                ids.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
+            ));
+            Ok(Exit::Done)
+        }
+        FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
+        FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
+            let hint = "`allostat events ALLOC` says why";
+            let hint = match allocs.iter().find_map(|alloc| alloc.rescheduling(follow::now())) {
+                Some(next) => format!("{hint}; {next}: `allostat stop ALLOC` cancels that"),
+                None => hint.to_owned(),
+            };
+            Err(CliError::failed(format!("job {job} failed to run")).hint(hint))
+        }
+        FollowEnd::Done(allocs) if goal == Goal::Healthy && allocs.iter().any(AllocRow::is_unhealthy) => {
+            Err(unhealthy(job, &allocs))
+        }
+        FollowEnd::Done(_) => {
+            let word = if goal == Goal::Healthy { "healthy" } else { "running" };
+            writeln!(session.out, "{}", session.paint.paint(Style::Green, word))?;
+            Ok(Exit::Done)
         }
     }
+}
+
+/// The first alloc that is not healthy, and why.
+fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
+    let first = allocs.iter().find(|alloc| alloc.is_unhealthy());
+    let (id, why) = first.map_or(("ALLOC", ""), |alloc| (alloc.short(), alloc.health_reason.as_deref().unwrap_or("")));
+    CliError::failed(format!("job {job} is unhealthy: alloc {id}: {}", printable(why)))
+        .hint(format!("`allostat status {id}` shows its checks; it runs on"))
 }
 
 /// A job whose allocs are not all placed is submitted, and waits.

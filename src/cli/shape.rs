@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 
 use serde::Deserialize;
 
+use super::human;
 use crate::model::alloc::AllocSource;
 use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
-use crate::model::network::AllocPort;
+use crate::model::network::{AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
 use crate::model::units::Timestamp;
@@ -39,6 +40,9 @@ pub struct AllocRow {
     pub source: String,
     #[serde(default)]
     pub job: String,
+    /// Of a child: the periodic or parameterized job that launched it.
+    #[serde(default)]
+    pub parent: String,
     #[serde(default)]
     pub group: String,
     /// Nomad's `job.group[index]`.
@@ -64,6 +68,17 @@ pub struct AllocRow {
     /// Why it waits for its place.
     #[serde(default)]
     pub not_placed: Vec<NotPlaced>,
+    /// The alloc that it replaces, and the one that replaced it.
+    #[serde(default)]
+    pub previous_alloc: Option<String>,
+    #[serde(default)]
+    pub next_alloc: Option<String>,
+    /// How often a failed alloc was replaced in its place before it.
+    #[serde(default)]
+    pub reschedules: u64,
+    /// It failed, and is replaced then.
+    #[serde(default)]
+    pub reschedule_at: Option<Timestamp>,
     /// Alone only: `cgroup`, `process`, `none`.
     #[serde(default)]
     pub measured: Option<String>,
@@ -75,6 +90,34 @@ pub struct AllocRow {
     pub ports: Vec<AllocPort>,
     #[serde(default)]
     pub network: Option<NetworkRow>,
+    /// Whether it came up: `pending`, `healthy`, `unhealthy`, `unchecked`. Absent: it has ended, or its agent does not know.
+    #[serde(default)]
+    pub health: Option<String>,
+    #[serde(default)]
+    pub health_reason: Option<String>,
+    /// Alone only.
+    #[serde(default)]
+    pub checks: Vec<CheckRow>,
+}
+
+/// A health check.
+#[derive(Debug, Clone, Deserialize)]
+pub struct CheckRow {
+    pub service: String,
+    pub name: String,
+    #[serde(rename = "type")]
+    pub kind: String,
+    pub status: String,
+    #[serde(default)]
+    pub active: bool,
+    #[serde(default)]
+    pub last_run: Option<Timestamp>,
+    #[serde(default)]
+    pub failures: u64,
+    #[serde(default)]
+    pub restarts: u64,
+    #[serde(default)]
+    pub output: Option<String>,
 }
 
 /// The network namespace of an alloc.
@@ -91,9 +134,9 @@ impl AllocRow {
     pub fn short(&self) -> &str {
         short(&self.id)
     }
-    /// Its job or workload, or its own name (`web.app[0]`).
+    /// Its job, the job that launched it, its workload, or its own name (`web.app[0]`).
     pub fn is_called(&self, name: &str) -> bool {
-        self.job == name || self.name == name
+        self.job == name || self.name == name || (!self.parent.is_empty() && self.parent == name)
     }
     /// The agent runs it.
     pub fn is_ours(&self) -> bool {
@@ -109,10 +152,30 @@ impl AllocRow {
     pub fn is_over(&self) -> bool {
         self.tasks.values().all(|t| t.state == "dead")
     }
+    /// It runs, or a new alloc is to run in its place.
+    pub fn goes_on(&self) -> bool {
+        !self.is_over() || self.reschedule_at.is_some()
+    }
+    /// `reschedule in 12 s (attempt 3)`
+    pub fn rescheduling(&self, now: Timestamp) -> Option<String> {
+        let left = human::duration(self.reschedule_at?.since(now));
+        Some(format!("reschedule in {left} (attempt {})", self.reschedules.saturating_add(1)))
+    }
     /// Everything that runs beside its work runs; what comes after it cannot yet.
     pub fn has_begun(&self) -> bool {
         let after = |t: &TaskRow| t.lifecycle.is_some_and(|l| l.hook == LifecycleHook::Poststop);
         self.tasks.values().all(|t| after(t) || t.state == "running" || t.state == "dead")
+    }
+    /// It came up in time; without a rule of health, all its tasks run.
+    pub fn is_healthy(&self) -> bool {
+        match self.health.as_deref() {
+            Some("healthy") => true,
+            None | Some("unchecked") => self.has_begun(),
+            Some(_) => false,
+        }
+    }
+    pub fn is_unhealthy(&self) -> bool {
+        self.health.as_deref() == Some("unhealthy")
     }
     pub fn restarts(&self) -> u64 {
         self.tasks.values().map(|t| t.restarts).sum()
@@ -157,6 +220,9 @@ pub struct TaskRow {
     /// Alone only.
     #[serde(default)]
     pub driver: Option<String>,
+    /// Alone only: where its runtime made it reachable.
+    #[serde(default)]
+    pub network: Option<DriverNetwork>,
     /// Alone only: those that it holds.
     #[serde(default)]
     pub devices: Vec<String>,
@@ -305,6 +371,15 @@ pub struct PluginRow {
     pub message: String,
 }
 
+#[derive(Debug, Clone, Deserialize)]
+pub struct HostVolumeReport {
+    pub name: String,
+    pub read_only: bool,
+    /// Alone on the socket.
+    #[serde(default)]
+    pub path: Option<String>,
+}
+
 /// `/v1/node`
 #[derive(Debug, Clone, Deserialize)]
 pub struct NodeReport {
@@ -325,6 +400,8 @@ pub struct NodeReport {
     /// Alone on the socket.
     #[serde(default)]
     pub meta: BTreeMap<String, String>,
+    #[serde(default)]
+    pub host_volumes: Vec<HostVolumeReport>,
     pub capabilities: Vec<Capability>,
     /// Not before the first tick.
     #[serde(default)]

@@ -7,7 +7,7 @@ use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
-use super::{follow, run};
+use super::{follow, parents, run};
 use crate::api::encode;
 use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
@@ -16,10 +16,13 @@ use crate::model::units::Timestamp;
 
 /// So many ports of an alloc are shown.
 const PORTS_SHOWN: usize = 10;
+/// Of what a check printed, so many characters of the first line.
+const OUTPUT_SHOWN: usize = 60;
 
 /// Show all allocs, or one with its tasks and latest events
 ///
-/// Several allocs of one name are listed.
+/// Several allocs of one name are listed. Of a periodic or parameterized job it shows the next launch and the child jobs,
+/// the newest first.
 ///
 /// Examples: `allostat status`, `allostat status web`
 #[derive(Debug, clap::Args)]
@@ -43,6 +46,10 @@ impl Status {
             None => "/v1/allocs".to_owned(),
         };
         if self.json {
+            if let Some(answer) = self.alloc.as_ref().and_then(|name| parents::find_json(&mut agent, name)) {
+                session.json(&answer)?;
+                return Ok(Exit::Done);
+            }
             let mut answer = agent.get_json(&target)?;
             if let Some(source) = self.source {
                 keep_those_of(&mut answer, source);
@@ -52,6 +59,10 @@ impl Status {
         }
         let now = follow::now();
         if let Some(name) = &self.alloc {
+            if let Some(parent) = parents::find(&mut agent, name) {
+                write!(session.out, "{}", parents::detail(&parent, now, session.paint))?;
+                return Ok(Exit::Done);
+            }
             match agent.get::<AllocRow>(&target) {
                 Ok(alloc) => write!(session.out, "{}", detail(&alloc, now, session.paint))?,
                 Err(error) => {
@@ -74,6 +85,10 @@ impl Status {
                 session.remark("no allocs; `allostat run FILE` starts some");
             } else {
                 write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+            }
+            let launching = parents::all(&mut agent);
+            if !launching.is_empty() && self.source.is_none_or(|source| source == AllocSource::Managed) {
+                write!(session.out, "\n{}", parents::table(&launching, now, session.paint))?;
             }
             if let Some(said) = unwatched(&list.supervisors) {
                 session.remark(&said);
@@ -116,7 +131,7 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             printable(&alloc.job).into(),
             printable(&alloc.group).into(),
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
-            tasks(alloc).into(),
+            alloc.rescheduling(now).map_or_else(|| tasks(alloc), |next| format!("{}, {next}", tasks(alloc))).into(),
             alloc.restarts().to_string().into(),
             or_absent(alloc.created_at.map(|at| human::ago(at, now))).into(),
             last_exit(alloc.tasks.values()).into(),
@@ -161,6 +176,14 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("measured by", or_absent(alloc.measured.clone())),
         ("cgroup", or_absent(alloc.cgroup.as_deref().map(|cgroup| printable(&raw_name::shown(cgroup))))),
     ];
+    if let Some(health) = alloc.health.as_ref().filter(|health| *health != "unchecked") {
+        let why = alloc.health_reason.as_ref().map_or_else(String::new, |why| format!(" ({})", printable(why)));
+        lines.push(("health", paint.paint(health_style(health), health) + &why));
+    }
+    for (label, id) in [("replaces", &alloc.previous_alloc), ("replaced by", &alloc.next_alloc)] {
+        lines.extend(id.as_deref().map(|id| (label, printable(id))));
+    }
+    lines.extend(alloc.rescheduling(now).map(|next| ("next", paint.paint(Style::Yellow, &next))));
     for one in &alloc.not_placed {
         lines.push(("not placed", paint.paint(Style::Yellow, &printable(&one.message))));
     }
@@ -174,6 +197,9 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let more = alloc.ports.len().saturating_sub(PORTS_SHOWN);
         let more = if more > 0 { format!(" and {more} more (--json)") } else { String::new() };
         lines.push(("ports", ports.join(", ") + &more));
+    }
+    for (name, network) in alloc.tasks.iter().filter_map(|(name, task)| Some((name, task.network.as_ref()?))) {
+        lines.push(("address", printable(&format!("{name} {network}"))));
     }
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));
@@ -218,6 +244,7 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let devices = task.devices.iter().map(|id| printable(id)).collect::<Vec<_>>().join(", ");
         out.push_str(&format!("{} holds {devices}\n", printable(name)));
     }
+    out.push_str(&checks(alloc, now, paint));
     let mut events: Vec<_> = alloc.tasks.values().flat_map(|t| &t.events).collect();
     events.sort_by_key(|e| e.seq);
     if !events.is_empty() {
@@ -228,6 +255,47 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         out.push('\n');
     }
     out
+}
+
+fn health_style(word: &str) -> Style {
+    match word {
+        "healthy" | "passing" => Style::Green,
+        "unhealthy" | "critical" => Style::Red,
+        "warning" => Style::Yellow,
+        _ => Style::Plain,
+    }
+}
+
+/// Its health checks; nothing where it has none.
+fn checks(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+    if alloc.checks.is_empty() {
+        return String::new();
+    }
+    let mut table = Table::new(&[
+        ("CHECK", Align::Left),
+        ("SERVICE", Align::Left),
+        ("TYPE", Align::Left),
+        ("STATUS", Align::Left),
+        ("LAST RUN", Align::Right),
+        ("FAILURES", Align::Right),
+        ("RESTARTS", Align::Right),
+        ("OUTPUT", Align::Left),
+    ]);
+    for check in &alloc.checks {
+        let status = if check.active { check.status.as_str() } else { "inactive" };
+        let output = check.output.as_deref().and_then(|output| output.lines().next()).unwrap_or_default();
+        table.row(vec![
+            printable(&check.name).into(),
+            printable(&check.service).into(),
+            printable(&check.kind).into(),
+            TableCell::styled(status, health_style(status)),
+            or_absent(check.last_run.map(|at| human::ago(at, now))).into(),
+            check.failures.to_string().into(),
+            check.restarts.to_string().into(),
+            printable(&output.chars().take(OUTPUT_SHOWN).collect::<String>()).into(),
+        ]);
+    }
+    format!("\n{}", table.render(paint))
 }
 
 fn moment(then: Timestamp, now: Timestamp) -> String {
@@ -269,6 +337,7 @@ mod tests {
             exits: Vec::new(),
             lifecycle: None,
             driver: None,
+            network: None,
             devices: Vec::new(),
             events: Vec::new(),
         };

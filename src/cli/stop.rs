@@ -10,7 +10,7 @@ use super::follow::{Follow, FollowEnd};
 use super::of_job::Agreement;
 use super::output::Style;
 use super::shape::{AllocList, AllocRow, short};
-use super::{Session, human, of_job};
+use super::{Session, human, of_job, parents};
 use crate::api::encode;
 
 /// Connections on which stops are asked for: of an agent's 256, and those who scrape want some.
@@ -18,7 +18,8 @@ const AT_ONCE: usize = 32;
 
 /// Stop allocs, and wait until they have ended
 ///
-/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the stop.
+/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the stop. Of a periodic or parameterized job it stops
+/// the launches: its child jobs run on until they are done or stopped by their own names.
 ///
 /// Examples: `allostat stop 5f0d`, `allostat stop --job web`
 #[derive(Debug, clap::Args)]
@@ -26,7 +27,7 @@ pub struct Stop {
     /// IDs or their prefixes, jobs, or names of allocs (web.app[0])
     #[arg(required_unless_present_any = ["all", "job"], value_parser = super::alloc_id)]
     allocs: Vec<String>,
-    /// Stop every managed alloc that has not ended
+    /// Stop every periodic and parameterized job, and every managed alloc that has not ended
     #[arg(long, conflicts_with = "allocs")]
     all: bool,
     /// Stop every alloc of this job that has not ended
@@ -43,14 +44,24 @@ impl Stop {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
+        let parents: Vec<String> = parents::all(follow.agent()).into_iter().map(|parent| parent.id).collect();
+        let is_meant = |id: &String| self.all || self.job.as_ref() == Some(id) || self.allocs.contains(id);
+        let parents: Vec<String> = parents.into_iter().filter(is_meant).collect();
+        for id in &parents {
+            parents::stop(follow.agent(), session, id)?;
+        }
+        let names: Vec<String> = self.allocs.iter().filter(|name| !parents.contains(name)).cloned().collect();
+        if !parents.is_empty() && names.is_empty() && !self.all {
+            return Ok(Exit::Done);
+        }
         let wanted = if self.all {
             let list: AllocList = follow.agent().get("/v1/allocs")?;
-            list.allocs.into_iter().filter(|a| a.is_ours() && !a.is_over()).map(|a| a.id).collect()
+            list.allocs.into_iter().filter(|a| a.is_ours() && a.goes_on()).map(|a| a.id).collect()
         } else if let Some(job) = &self.job {
-            of_job::running(follow.agent(), job)?
+            of_job::of(follow.agent(), job, AllocRow::goes_on)?
         } else {
             let mut ids = Vec::with_capacity(self.allocs.len());
-            for name in &self.allocs {
+            for name in &names {
                 ids.extend(self.agreement.allocs(follow.agent(), name, "stop")?);
             }
             ids

@@ -1,7 +1,8 @@
 //! What the operator calls this node: constraints of job files ask for it.
 
 use super::setting::{Kind, Setting};
-use super::values::listed;
+use super::values::{each, listed, written};
+use crate::model::volume::HostVolume;
 
 pub(super) static SETTINGS: &[Setting] = &[
     Setting {
@@ -60,6 +61,23 @@ pub(super) static SETTINGS: &[Setting] = &[
             Ok(())
         }),
         get: |c| listed(&c.node.meta.iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>()),
+    },
+    Setting {
+        stanza: "node",
+        key: "host_volumes",
+        env: "ALLOSTAT_NODE_HOST_VOLUMES",
+        about: "Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks \
+                write there as their own user. Default: none.",
+        kind: Kind::Texts(|c, texts| {
+            let volumes = each(&texts, HostVolume::parse)?;
+            let is_twice = |(at, volume): &(usize, &HostVolume)| volumes[..*at].iter().any(|v| v.name == volume.name);
+            if let Some((_, volume)) = volumes.iter().enumerate().find(is_twice) {
+                return Err(format!("the volume {:?} is given twice", volume.name));
+            }
+            c.node.host_volumes = volumes;
+            Ok(())
+        }),
+        get: |c| written(&c.node.host_volumes),
     },
 ];
 

@@ -16,15 +16,21 @@ enum Holds {
     Setting,
     /// A file that no other user may read either.
     Secret,
+    /// What tasks write to, as users of their own: only the way to it must be closed to others. It has to exist.
+    Volume,
 }
 
 /// A path that is not used, and why.
 #[derive(Debug, thiserror::Error)]
-#[error("{setting}: {} is not safe to use", path.display())]
+#[error("{setting}: {} {}", path.display(), what_of(source))]
 pub struct PathError {
     pub setting: &'static str,
     pub path: PathBuf,
     pub source: io::Error,
+}
+
+fn what_of(source: &io::Error) -> &'static str {
+    if source.kind() == io::ErrorKind::NotFound { "does not exist" } else { "is not safe to use" }
 }
 
 /// All of them. Errors: the first that is in another user's hands.
@@ -42,7 +48,9 @@ fn check_places(config: &Config) -> Result<(), PathError> {
         ("agent.data_dir", config.data_dir.as_path(), Holds::Place),
         ("observe.root", config.observe.root.as_path(), Holds::Place),
     ];
-    all.into_iter().chain(socket).chain(library).try_for_each(check)
+    let volumes = config.node.host_volumes.iter();
+    let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), Holds::Volume));
+    all.into_iter().chain(socket).chain(library).chain(volumes).try_for_each(check)
 }
 
 /// Keys and certificates of pushes.
@@ -66,7 +74,7 @@ pub fn check_push(config: &Config) -> Vec<PathError> {
     found
 }
 
-/// A path that does not exist yet is fine.
+/// A path that does not exist yet is fine, unless jobs mount it.
 fn check((setting, path, holds): (&'static str, &Path, Holds)) -> Result<(), PathError> {
     let checked = match holds {
         Holds::Place => {
@@ -74,9 +82,12 @@ fn check((setting, path, holds): (&'static str, &Path, Holds)) -> Result<(), Pat
         }
         Holds::Setting => open_own(path).map(drop),
         Holds::Secret => open_secret(path).map(drop),
+        Holds::Volume => access::exposed_way(path)
+            .and_then(|exposed| exposed.map_or(Ok(()), |why| Err(io::Error::other(why))))
+            .and_then(|()| std::fs::metadata(path).map(drop)),
     };
     match checked {
-        Err(error) if error.kind() != io::ErrorKind::NotFound => {
+        Err(error) if error.kind() != io::ErrorKind::NotFound || holds == Holds::Volume => {
             Err(PathError { setting, path: path.to_owned(), source: error })
         }
         _ => Ok(()),
@@ -88,6 +99,7 @@ mod tests {
     use std::os::unix::fs::{PermissionsExt, lchown, symlink};
 
     use super::*;
+    use crate::model::volume::HostVolume;
 
     #[test]
     fn each_place_behind_a_link_of_another_user_is_refused_and_named() {
@@ -112,6 +124,35 @@ mod tests {
         assert_eq!(with(&|c| c.observe.root = his.clone()), Err("observe.root"));
         assert_eq!(with(&|c| c.devices.gpus.library = Some(his.join("lib.so"))), Err("devices.nvidia_library"));
         assert_eq!(with(&|c| c.devices.gpus.library = Some(real.join("lib.so"))), Ok(()));
+    }
+
+    #[test]
+    fn a_host_volume_may_belong_to_any_user_and_the_way_to_it_may_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let volume = dir.path().join("volume");
+        let checked = |path: &Path| {
+            let mut config = Config::new(dir.path().join("data"));
+            let volume = HostVolume { name: "v".to_owned(), path: path.to_owned(), read_only: false };
+            config.node.host_volumes = vec![volume];
+            check_places(&config).map_err(|error| (error.setting, error.source.kind()))
+        };
+        assert_eq!(checked(&volume), Err(("node.host_volumes", io::ErrorKind::NotFound)));
+        std::fs::create_dir(&volume).unwrap();
+        assert_eq!(checked(&volume), Ok(()));
+        if !rustix::process::geteuid().is_root() {
+            return;
+        }
+        lchown(&volume, Some(12_345), None).unwrap();
+        assert_eq!(checked(&volume), Ok(()), "a database owns its files");
+        symlink("/etc", volume.join("link")).unwrap();
+        std::fs::create_dir(volume.join("inner")).unwrap();
+        for below in ["link", "inner"] {
+            assert!(checked(&volume.join(below)).is_err(), "{below} is that user's to replace");
+        }
+        symlink(&volume, dir.path().join("roots")).unwrap();
+        assert_eq!(checked(&dir.path().join("roots")), Ok(()));
+        lchown(dir.path().join("roots"), Some(12_345), None).unwrap();
+        assert!(checked(&dir.path().join("roots")).is_err(), "the link is that user's");
     }
 
     #[test]

@@ -28,6 +28,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
         .chain(super::signals::SIGNALS.iter().copied().flatten())
         .chain(super::observed::SETTINGS)
         .chain(super::network::SETTINGS)
+        .chain(super::artifact::SETTINGS)
         .chain(super::node::SETTINGS);
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });
@@ -181,7 +182,7 @@ static OURS: &[Setting] = &[
         stanza: "telemetry",
         key: "profile",
         env: "ALLOSTAT_PROFILE",
-        about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 45 \
+        about: "Set of metrics in /metrics. \"lean\": what alerts need; \"standard\": what boards need, at most 47 \
                 series for a task and its alloc; \"full\": everything. `allostat catalogue --profile` lists each.",
         kind: Kind::Text(|c, text| {
             c.selection.profile = word(text, Profile::ALL, Profile::as_str)?;

@@ -169,6 +169,7 @@ mod tests {
             node_pool: Job::ANY_POOL.to_owned(),
             meta: Default::default(),
             placing: Default::default(),
+            launching: Default::default(),
             groups: Vec::new(),
         };
         AllocStatus {
@@ -185,6 +186,7 @@ mod tests {
             not_placed: Vec::new(),
             ports: Vec::new(),
             network: None,
+            lineage: Default::default(),
             generation: 1,
         }
     }

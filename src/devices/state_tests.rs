@@ -47,6 +47,7 @@ fn job() -> Job {
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
+        launching: crate::model::launching::JobLaunching::default(),
         id: "j".into(),
         name: "j".to_owned(),
         kind: JobKind::Batch,
@@ -110,6 +111,7 @@ impl World {
             ports: Vec::new(),
             network: None,
             not_placed: Vec::new(),
+            lineage: Default::default(),
             generation: 1,
         };
         let published = Published {

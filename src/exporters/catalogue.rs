@@ -29,7 +29,8 @@ pub static CATALOGUE: LazyLock<Vec<&'static MetricDesc>> = LazyLock::new(|| {
 });
 
 /// Labels that say whose a series is: no family is selected by these.
-const WHOSE: [&str; 6] = ["alloc_id", "task", "workload", "device_uuid", "gpu_instance_id", "mig_uuid"];
+const WHOSE: [&str; 8] =
+    ["alloc_id", "task", "workload", "service_name", "check", "device_uuid", "gpu_instance_id", "mig_uuid"];
 
 pub fn find(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(|d| d.name == name).copied()

@@ -38,7 +38,9 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         "name": identity.name,
         "tasks": by_name(alloc.tasks(), |known, task| task_row(alloc, known, task, detail)),
     });
-    set(&mut row, "job", identity.workload.as_ref());
+    let job = alloc.status.as_ref().map(|status| &status.job);
+    set(&mut row, "job", job.map(|job| &job.id).or(identity.workload.as_ref()));
+    set(&mut row, "parent", job.and_then(|job| job.parent()));
     set(&mut row, "group", identity.group.as_ref());
     set(&mut row, "created_at", identity.created_at);
     row["source"] = json!(identity.source);
@@ -55,6 +57,11 @@ fn row(alloc: &AllocView, detail: Detail) -> Value {
         set(&mut row, "may_run", Some(&status.may_run).filter(|tasks| !tasks.is_empty()));
         let waits = status.not_placed.iter().map(|one| not_placed(one, detail)).collect::<Vec<_>>();
         set(&mut row, "not_placed", Some(waits).filter(|reasons| !reasons.is_empty()));
+        let lineage = &status.lineage;
+        set(&mut row, "previous_alloc", lineage.previous.as_ref());
+        set(&mut row, "next_alloc", lineage.next.as_ref());
+        set(&mut row, "reschedules", Some(lineage.reschedules).filter(|count| *count > 0));
+        set(&mut row, "reschedule_at", lineage.reschedule_at);
     }
     row
 }
@@ -167,6 +174,7 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
     set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
+    set(&mut all, "network", task.network.as_ref());
     if detail == Detail::Full {
         set(&mut all, "main", task.main);
         set(&mut all, "cgroup", task.cgroup.as_ref());

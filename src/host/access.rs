@@ -133,6 +133,15 @@ pub enum Exposed {
 /// Once this is `None`, the way cannot be changed by another user, so that `path` can be opened by its name.
 /// Errors: those of lstat(2) and readlink(2); a loop of links.
 pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
+    exposed_to(path, false)
+}
+
+/// The same of the way alone: what is at its end may be anybody's, unless it is a link.
+pub fn exposed_way(path: &Path) -> io::Result<Option<Exposed>> {
+    exposed_to(path, true)
+}
+
+fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
     let mut left: Vec<PathBuf> = parts(&std::path::absolute(path)?);
     let (mut at, mut links) = (PathBuf::from("/"), 0);
     while let Some(part) = left.pop() {
@@ -142,10 +151,11 @@ pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
             Err(Errno::NOENT | Errno::NOTDIR) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        if let Some(uid) = stranger(stat.st_uid) {
+        let is_link = FileType::from_raw_mode(stat.st_mode).is_symlink();
+        if let Some(uid) = stranger(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
             return Ok(Some(Exposed::Owned { path: next, uid }));
         }
-        if FileType::from_raw_mode(stat.st_mode).is_symlink() {
+        if is_link {
             links += 1;
             if links > MOST_LINKS {
                 return Err(Errno::LOOP.into());

@@ -33,13 +33,7 @@ pub struct FileRights {
 pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights) -> io::Result<()> {
     let (name, above) = checked(components)?;
     let owner = rights.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
-    let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
-    for directory in above {
-        at = match rustix::fs::openat(&at, *directory, WAY, Mode::empty()) {
-            Err(Errno::NOENT) => made(&at, directory, owner)?,
-            opened => opened?,
-        };
-    }
+    let at = directory(root, above, rights.owner)?;
     let draft = format!(".{}.allostat", &name[..name.len().min(200)]);
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let create = || rustix::fs::openat(&at, draft.as_str(), flags, Mode::from_raw_mode(0o600));
@@ -59,6 +53,24 @@ pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights)
         let _ = rustix::fs::unlinkat(&at, draft.as_str(), AtFlags::empty());
     }
     written
+}
+
+/// A directory below `root`, which is made if it is not there, as are those on the way to it; none: `root` itself.
+///
+/// Errors: as [`write`]'s.
+pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) -> io::Result<OwnedFd> {
+    if !components.is_empty() {
+        checked(components)?;
+    }
+    let owner = owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
+    let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
+    for directory in components {
+        at = match rustix::fs::openat(&at, *directory, WAY, Mode::empty()) {
+            Err(Errno::NOENT) => made(&at, directory, owner)?,
+            opened => opened?,
+        };
+    }
+    Ok(at)
 }
 
 /// A regular file of at most `limit` bytes below `root`.

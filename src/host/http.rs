@@ -7,7 +7,9 @@
 #![allow(clippy::manual_async_fn)]
 
 pub mod exchange;
+pub mod fetch;
 pub mod grpc;
+pub mod probe;
 mod tls;
 
 use std::error::Error;
@@ -397,11 +399,11 @@ fn request_to(
         Address::Unix(_) => "localhost",
         Address::Tcp(host) | Address::Tls(host, _) => host,
     };
-    let request = hyper::Request::builder()
-        .method(method)
-        .uri(target)
-        .header("host", host)
-        .header("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")));
+    let own = [("host", host), ("user-agent", concat!("allostat/", env!("CARGO_PKG_VERSION")))];
+    let is_given = |name: &str| headers.iter().any(|(given, _)| given.eq_ignore_ascii_case(name));
+    let request = hyper::Request::builder().method(method).uri(target);
+    let request =
+        own.into_iter().filter(|(name, _)| !is_given(name)).fold(request, |r, (name, value)| r.header(name, value));
     headers.iter().fold(request, |request, (name, value)| request.header(*name, *value))
 }
 

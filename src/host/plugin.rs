@@ -1,6 +1,8 @@
 //! A program that is run once for an answer: its input at once, its output bounded, its process group ended with its time.
 
+use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -26,10 +28,22 @@ pub struct PluginAnswer {
 ///
 /// Errors: it cannot be started or followed.
 pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
+    ask_with(program, &[], variables, input, within)
+}
+
+/// The same, of a program that takes arguments.
+pub fn ask_with(
+    program: &Path,
+    args: &[&str],
+    variables: &[(&str, String)],
+    input: &[u8],
+    within: Duration,
+) -> io::Result<PluginAnswer> {
     let mut file = std::fs::File::from(rustix::fs::memfd_create("input", rustix::fs::MemfdFlags::CLOEXEC)?);
     file.write_all(input)?;
     file.seek(SeekFrom::Start(0))?;
     let mut command = Command::new(program);
+    command.args(args);
     without_ours(&mut command);
     command.envs(variables.iter().map(|(name, value)| (name, value)));
     command.stdin(file).stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -40,6 +54,35 @@ pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: D
     let read = |from: Option<Receiver<Vec<u8>>>| from.and_then(|from| from.recv_timeout(LATE).ok()).unwrap_or_default();
     let (output, complaint) = (read(output), read(complaint));
     Ok(PluginAnswer { status, output, complaint: String::from_utf8_lossy(&complaint).trim().to_owned() })
+}
+
+/// A program that is run with nothing of our environment, as another user if we are root.
+pub struct HelperProgram<'a> {
+    pub program: &'a Path,
+    pub args: &'a [&'a OsStr],
+    pub variables: &'a [(&'a str, OsString)],
+    pub directory: &'a Path,
+    /// uid and gid, without further groups; `None`: as we are.
+    pub user: Option<(u32, u32)>,
+}
+
+/// Runs it to its end, to that of its time, or until it is cancelled; then its process group is killed, which ends with the agent as well.
+/// What it writes to standard output is not read.
+///
+/// Errors: it cannot be started or followed.
+pub fn help(of: &HelperProgram<'_>, within: Duration, is_cancelled: &dyn Fn() -> bool) -> io::Result<PluginAnswer> {
+    let mut command = Command::new(of.program);
+    command.env_clear().args(of.args).current_dir(of.directory);
+    command.envs(of.variables.iter().map(|(name, value)| (name, value)));
+    if let Some((uid, gid)) = of.user {
+        command.uid(uid).gid(gid);
+    }
+    command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+    let mut child = spawn_held(&mut command)?;
+    let complaint = child.stderr.take().map(read_aside);
+    let status = HeldProgram::of(child)?.guarded()?.status_unless(within, is_cancelled)?;
+    let complaint = complaint.and_then(|from| from.recv_timeout(LATE).ok()).unwrap_or_default();
+    Ok(PluginAnswer { status, output: Vec::new(), complaint: String::from_utf8_lossy(&complaint).trim().to_owned() })
 }
 
 fn read_aside(from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
@@ -107,6 +150,28 @@ mod tests {
         let answer = asked(&script(dir.path(), "exec yes"), &[], b"", Duration::from_secs(60));
         assert_eq!(answer.output.len() as u64, LONGEST_ANSWER);
         assert!(!answer.status.unwrap().success());
+    }
+
+    #[test]
+    fn a_helper_has_no_environment_of_ours_and_ends_when_it_is_cancelled() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = script(dir.path(), "env >&2; pwd >&2; test -z \"$STAYS\" || exit 4; exec sleep 600");
+        let helped = |variables: &[(&str, OsString)], cancelled: bool| {
+            let of = HelperProgram { program: &program, args: &[], variables, directory: dir.path(), user: None };
+            loop {
+                match help(&of, Duration::from_secs(60), &|| cancelled) {
+                    Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => std::thread::yield_now(),
+                    answer => return answer.unwrap(),
+                }
+            }
+        };
+        let answer = helped(&[("STAYS", "1".into())], false);
+        assert_eq!(answer.status.unwrap().code(), Some(4));
+        let lines: Vec<&str> = answer.complaint.lines().collect();
+        assert!(lines.contains(&"STAYS=1") && !answer.complaint.contains("CARGO"), "{}", answer.complaint);
+        assert!(answer.complaint.ends_with(dir.path().file_name().unwrap().to_str().unwrap()));
+        let begun = Instant::now();
+        assert!(helped(&[], true).status.is_none() && begun.elapsed() < Duration::from_secs(300));
     }
 
     #[test]

@@ -7,6 +7,7 @@
 
 mod capability;
 mod child;
+mod fork;
 mod given;
 mod group;
 mod held;
@@ -38,7 +39,9 @@ pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
 pub use known::{KnownEnd, end_as};
 pub use launch::{Gated, LaunchError, Program, Step};
 pub use rlimit::{RESOURCES, ResourceLimit};
-pub use sandbox::{Confined, Init, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees};
+pub use sandbox::{
+    Confined, HostTree, Init, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees,
+};
 pub use user::{Account, UserError, account};
 
 /// The id of this boot. Source: `/proc/sys/kernel/random/boot_id`.

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! read         a file at a path of our own: regular, up to a limit; read_start: no more than its beginning
-//! component    a name of somebody else's, as one component of a path
+//! component    a foreign name, as one component of a path
 //! RuntimeDirectory  opens what is beneath it, by such components alone
 //! environment  chosen variables of a process, up to 1 MiB, within a deadline
 //! memory       the beginning of its command line or its environment, likewise
@@ -77,7 +77,7 @@ pub fn read_all(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A name of somebody else's that may be one component of a path: letters, digits, spaces and `-_.:@+=%,` alone, not hidden, not
+/// A foreign name that may be one component of a path: letters, digits, spaces and `-_.:@+=%,` alone, not hidden, not
 /// `..`.
 pub fn component(name: &str) -> Option<&str> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@+=%, ".contains(c);

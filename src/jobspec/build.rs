@@ -4,15 +4,16 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::model::env;
-use crate::model::job::{Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
+use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
-use crate::model::signal;
+use crate::model::service::Service;
+use crate::model::volume::GroupStorage;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
-use super::nearest::nearest;
 use super::reschedule::OfJob;
+use super::service_names::{Place, canonicalize};
 use super::tree::{self, Body, Literal, join};
 use super::{limits, names, values, words};
 
@@ -21,7 +22,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
-    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), connected: None };
+    let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), volumes: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
     let (first, rest) = match jobs.split_first() {
@@ -49,6 +50,8 @@ pub(super) struct Builder<'p> {
     pub(super) seen: Vec<&'static str>,
     /// The ports of the group that is read, those of its tasks too: for references to them.
     pub(super) ports: Vec<AllocPort>,
+    /// The labels of its volumes.
+    pub(super) volumes: Vec<String>,
     /// As its network will be where it has one of its own that is connected: for the same.
     pub(super) connected: Option<AllocNetwork>,
 }
@@ -83,8 +86,13 @@ impl<'p> Builder<'p> {
         fields.integer("priority", limits::PRIORITY);
         fields.bool("all_at_once");
         let most = values::max_run_duration(&fields, kind);
-        let mut groups = self.groups(&fields, job, kind, &meta);
-        groups.iter_mut().for_each(|group| group.max_run_duration = group.max_run_duration.or(most));
+        let launching = self.launching(&fields, kind);
+        let mut groups = self.groups(&fields, job, kind, &launching.known_meta(&meta));
+        let shown = name.as_ref().map_or(job.name, |name| &name.value);
+        for group in &mut groups {
+            group.max_run_duration = group.max_run_duration.or(most);
+            canonicalize(shown, group);
+        }
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {
             Some(list) if list.value.is_empty() => {
@@ -104,6 +112,7 @@ impl<'p> Builder<'p> {
             node_pool: text("node_pool", Job::ANY_POOL),
             meta,
             placing,
+            launching,
             groups,
         }
     }
@@ -119,17 +128,26 @@ impl<'p> Builder<'p> {
         let all: Vec<NamedBody<'_>> = alone.iter().chain(&groups).copied().collect();
         names::check_unique("group", &all, &fields.path_of("group"), self.problems);
         let of_job = self.rollout_of_job(fields, kind);
-        let of_tasks = alone.iter().map(|task| self.lone_task(task, fields.path(), kind, meta)).collect::<Vec<_>>();
+        let mut of_tasks =
+            alone.iter().map(|task| self.lone_task(task, fields.path(), (kind, of_job), meta)).collect::<Vec<_>>();
+        of_tasks.iter_mut().for_each(|group| group.reschedule = of_job.reschedule.and_then(|own| own.policy(kind)));
         let of_groups = groups.iter().map(|group| self.group(group, fields.path(), kind, meta, of_job));
         of_tasks.into_iter().chain(of_groups).collect()
     }
 
-    fn lone_task(&mut self, task: &NamedBody<'_>, job_path: &str, kind: JobKind, job_meta: &Meta) -> TaskGroup {
+    fn lone_task(
+        &mut self,
+        task: &NamedBody<'_>,
+        job_path: &str,
+        (kind, of_job): (JobKind, OfJob),
+        job_meta: &Meta,
+    ) -> TaskGroup {
         names::check("group", task.name, task.name_span, &format!("{job_path}.task.{}", task.name), self.problems);
         let restart = RestartPolicy::default_for(kind);
         let mut services = Vec::new();
         let (network, mut networks) = self.networks(None, job_path, std::slice::from_ref(task));
-        let mut built = self.task(task, job_path, (kind, &restart), job_meta, &mut services);
+        let tasks = std::slice::from_ref(task);
+        let mut built = self.task(task, job_path, (kind, &restart), job_meta, (tasks, &mut services));
         built.resources.network = networks.pop().flatten();
         TaskGroup {
             name: task.name.into(),
@@ -141,7 +159,11 @@ impl<'p> Builder<'p> {
             placing: Placing::default(),
             tasks: vec![built],
             network,
+            storage: Default::default(),
             services,
+            health: of_job.health,
+            reschedule: None,
+            ephemeral_disk: EphemeralDisk::default(),
         }
     }
 
@@ -159,9 +181,12 @@ impl<'p> Builder<'p> {
         names::check("group", group.name, group.name_span, &path, self.problems);
         let restart = self.restart(&fields, RestartPolicy::default_for(kind));
         let meta = self.meta(&fields);
-        let mut services = values::services(&fields, None);
         let tasks = fields.named("task");
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
+        let mut services = Vec::new();
+        self.services(&fields, Place { task: None, tasks: &tasks }, &mut services);
+        let (ephemeral_disk, disk_mib) = self.ephemeral_disk(&fields);
+        let storage = GroupStorage { disk_mib, ..self.storage(&fields, kind) };
         self.check_leaders(&tasks, &path);
         if fields.entry("task").is_none() {
             let advice = Some("add task \"name\" { driver = \"raw_exec\" ... }".to_owned());
@@ -171,25 +196,13 @@ impl<'p> Builder<'p> {
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
         let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
-            let mut task = self.task(task, &path, (kind, &restart), &merged, &mut services);
+            let mut task = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
             task.resources.network = network;
             task
         });
         let tasks: Vec<Task> = with_networks.collect();
-        if !tasks.is_empty() && tasks.iter().all(|task| task.lifecycle.is_some() && !task.leader) {
-            let message = format!(
-                "the group {} has no main task: there is nothing for the others to run around",
-                quote(group.name)
-            );
-            let advice = Some("leave the `lifecycle` of one task out".to_owned());
-            fields.error(group.name_span, "task", message, advice);
-        }
         let max_run_duration = values::max_run_duration(&fields, kind);
-        if let Some(body) = fields.stanza("ephemeral_disk") {
-            let disk = self.open(body, &words::EPHEMERAL_DISK, fields.path_of("ephemeral_disk"));
-            let _ = (disk.integer("size", limits::EPHEMERAL_DISK_MB), disk.bool("sticky"), disk.bool("migrate"));
-        }
-        self.rollout_of_group(&fields, kind, of_job);
+        let (health, reschedule) = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
             count: self.count(&fields, kind),
@@ -200,7 +213,11 @@ impl<'p> Builder<'p> {
             placing: self.placing(&fields, kind),
             tasks,
             network,
+            storage,
             services,
+            health,
+            reschedule,
+            ephemeral_disk,
         }
     }
 
@@ -242,14 +259,14 @@ impl<'p> Builder<'p> {
         group_path: &str,
         (kind, group_restart): (JobKind, &RestartPolicy),
         outer_meta: &Meta,
-        services: &mut Vec<serde_json::Map<String, serde_json::Value>>,
+        (tasks, services): (&[NamedBody<'_>], &mut Vec<Service>),
     ) -> Task {
         let path = format!("{group_path}.task.{}", task.name);
         let fields = self.open(task.body, &words::TASK, path.clone());
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
-        services.extend(values::services(&fields, Some(task.name)));
+        self.services(&fields, Place { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {
             let message = format!("the task {} has no `driver`", quote(task.name));
@@ -260,11 +277,11 @@ impl<'p> Builder<'p> {
         let mut built = Task {
             placing: self.placing(&fields, kind),
             meta: self.meta(&fields),
-            user: user(&fields),
+            user: values::user(&fields),
             resources: self.resources(&fields),
             restart: self.restart(&fields, group_restart.clone()),
             logs: self.logs(&fields),
-            kill_signal: kill_signal(&fields),
+            kill_signal: values::kill_signal(&fields),
             ..Task::new(task.name, &driver, serde_json::Map::new(), kind)
         };
         if let Some(at) = fields.duration("kill_timeout") {
@@ -274,7 +291,9 @@ impl<'p> Builder<'p> {
             built.shutdown_delay = at.value;
         }
         built.traceparent = fields.bool("traceparent").is_some_and(|at| at.value);
-        built.templates = self.templates(&fields);
+        (built.templates, built.dispatch_payload) = (self.templates(&fields), self.dispatch_payload(&fields));
+        built.volume_mounts = self.volume_mounts(&fields);
+        built.artifacts = self.artifacts(&fields);
         self.lifecycle(&fields, &mut built);
         let mut meta = outer_meta.clone();
         meta.extend(built.meta.clone());
@@ -299,7 +318,7 @@ impl<'p> Builder<'p> {
         let pairs = fields.map("env").unwrap_or_default();
         let own: Vec<&str> = pairs.iter().map(|(name, _)| name.value.as_str()).collect();
         let mut nomad: Vec<String> = env::ALWAYS.iter().map(|name| (*name).to_owned()).collect();
-        nomad.push(env::PARENT_CGROUP.to_owned());
+        nomad.extend([env::PARENT_CGROUP, env::PARENT_JOB].map(str::to_owned));
         nomad.extend(env::limit_variables(task).into_keys());
         nomad.extend(env::meta_variables(meta).into_keys());
         nomad.extend(env::port_variables(&task.name, &self.ports).into_keys());
@@ -317,7 +336,7 @@ impl<'p> Builder<'p> {
             task.env.insert(name.value.clone(), value.value.clone());
         }
         known.inside_env = None;
-        if let Some(body) = fields.stanza_or_map("config") {
+        if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
         }
@@ -432,30 +451,6 @@ fn kind(fields: &Fields<'_>) -> JobKind {
 /// Nomad's name of the driver that runs nothing.
 fn driver_of(name: String) -> String {
     if name == "mock_driver" { "mock".to_owned() } else { name }
-}
-
-/// A name or number, or a number of a user and one of a group: `1000:1000`.
-fn user(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.text("user")?;
-    let is_name =
-        |name: &str| !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':');
-    if !value.split_once(':').map_or_else(|| is_name(&value), |(user, group)| is_name(user) && is_name(group)) {
-        let advice = Some("a name, a number, or numbers of user and group: \"1000:1000\"".to_owned());
-        fields.error(&span, "user", format!("{} is no user", quote(&value)), advice);
-        return None;
-    }
-    Some(value)
-}
-
-fn kill_signal(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.text("kill_signal")?;
-    if let Some(name) = signal::number(&value).and_then(signal::name) {
-        return Some(name.to_owned());
-    }
-    let near = nearest(&value, signal::names()).map(|name| format!("did you mean `{name}`?"));
-    let suggestion = near.or_else(|| Some("SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 ...".to_owned()));
-    fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
-    None
 }
 
 enum MemoryMax {

@@ -189,6 +189,28 @@ pub fn environment(context: &TaskContext<'_>) -> Env {
     whole
 }
 
+/// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for what they render,
+/// its metadata and the attributes of the node.
+pub struct Resolver {
+    env: Env,
+    meta: BTreeMap<String, String>,
+    attributes: Env,
+}
+
+impl Resolver {
+    pub fn new(context: &TaskContext<'_>) -> Resolver {
+        let meta = env::merged_meta(context.job, context.group, context.task);
+        Resolver { env: environment(context), meta, attributes: context.attributes.clone() }
+    }
+    /// Errors: the first reference that is not there.
+    pub fn resolve(&self, field: &str, template: &str) -> Result<String, NotReady> {
+        let (mut text, mut failed) = (template.to_owned(), Vec::new());
+        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        scope.replace(field, &mut text, &mut failed);
+        failed.into_iter().next().map_or(Ok(text), Err)
+    }
+}
+
 /// One text with its references resolved. Errors: a reference that is not there.
 pub fn text(template: &str, env: &Env) -> Result<String, NotReady> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
@@ -219,6 +241,9 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     for (key, value) in &mut task.config {
         all.replace_in(&format!("config.{key}"), value, &mut failed);
     }
+    for (at, mount) in task.volume_mounts.iter_mut().enumerate() {
+        all.replace(&format!("volume_mount[{at}].destination"), &mut mount.destination, &mut failed);
+    }
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 
@@ -234,6 +259,39 @@ pub fn resolve(
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
     Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
+}
+
+/// What templates of a service refer to, resolved with [`ServiceScope::text`].
+#[derive(Debug, Clone)]
+pub struct ServiceScope {
+    env: Env,
+    meta: BTreeMap<String, String>,
+    attributes: Env,
+}
+
+impl ServiceScope {
+    pub fn new(context: &TaskContext<'_>) -> ServiceScope {
+        ServiceScope {
+            env: environment(context),
+            meta: env::merged_meta(context.job, context.group, context.task),
+            attributes: context.attributes.clone(),
+        }
+    }
+    /// As Nomad: a reference that is not there stays as it is written.
+    pub fn text(&self, template: &str) -> String {
+        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        let mut text = String::with_capacity(template.len());
+        for part in parts(template) {
+            match part {
+                Part::Text(literal) => text.push_str(literal),
+                Part::Reference(reference, target) => match scope.resolve(target) {
+                    Ok(value) => text.push_str(value),
+                    Err(_) => text.push_str(&format!("${{{reference}}}")),
+                },
+            }
+        }
+        text
+    }
 }
 
 struct Scope<'a> {

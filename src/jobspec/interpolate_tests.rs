@@ -57,6 +57,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         added: &devices,
         ports: &[],
         network: None,
+        driver_networks: &[],
         attributes: &env::node_attributes(&node, &known, &job),
     })
 }

@@ -18,6 +18,9 @@ pub const DEVICE_COUNT: u64 = 1_024;
 pub const DEVICES: usize = 8;
 /// Of one alloc: each of them is seven variables of each task.
 pub const PORTS: usize = 2_000;
+/// Of one group, and checks of one service: each check is series of its own.
+pub const SERVICES: usize = 100;
+pub const CHECKS: usize = 20;
 pub const LOG_FILES: u64 = 1_000;
 /// One log file, in MiB: 1 TiB.
 pub const LOG_FILE_MIB: u64 = 1 << 20;

@@ -17,7 +17,9 @@
 //!
 //! Configuration files are read through the same [`read`], [`fields`] and [`diagnostic`].
 
+mod artifacts;
 mod build;
+pub mod cron;
 mod devices;
 pub mod diagnostic;
 pub mod env_file;
@@ -27,6 +29,7 @@ pub mod gotemplate;
 mod hcl;
 pub mod interpolate;
 mod json;
+mod launching;
 mod limits;
 mod names;
 pub mod nearest;
@@ -36,6 +39,8 @@ pub mod quantity;
 pub mod read;
 mod reschedule;
 mod rollout;
+mod service_names;
+mod services;
 mod size;
 mod syntax;
 mod template;
@@ -43,6 +48,7 @@ pub mod templates;
 pub mod tree;
 mod unclosed;
 mod values;
+mod volumes;
 pub mod words;
 
 use std::collections::BTreeMap;

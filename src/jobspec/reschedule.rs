@@ -1,9 +1,11 @@
-//! Pure: how often a failed alloc would be replaced by a new one, and whether Nomad takes that.
+//! Pure: how often a failed alloc is replaced by a new one, and whether Nomad takes that.
 
 use std::time::Duration;
 
 use super::quantity::format_duration;
 use crate::model::job::JobKind;
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
+use crate::model::service::HealthRule;
 
 /// Nomad's least delay before an alloc is replaced, and its least interval of attempts.
 const MIN_DELAY: Duration = Duration::from_secs(5);
@@ -20,17 +22,11 @@ pub struct Reschedule {
     pub unlimited: Option<bool>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum DelayFunction {
-    Constant,
-    Exponential,
-    Fibonacci,
-}
-
 /// What a job passes on to its groups.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct OfJob {
     pub reschedule: Option<Reschedule>,
+    pub health: Option<HealthRule>,
 }
 
 impl Reschedule {
@@ -45,16 +41,29 @@ impl Reschedule {
         }
     }
 
-    /// Nomad's rules, with its defaults for the kind of job. Errors: a sentence.
+    /// With Nomad's defaults for the kind of job.
+    fn over_defaults(self, kind: JobKind) -> ReschedulePolicy {
+        // Nomad checks a `sysbatch` job as a batch job, and a `system` job has none.
+        let of_kind = if kind.is_service() { JobKind::Service } else { JobKind::Batch };
+        let default = of_kind.reschedule_policy().expect("services and batch jobs must have a default");
+        ReschedulePolicy {
+            attempts: self.attempts.unwrap_or(default.attempts),
+            interval: self.interval.unwrap_or(default.interval),
+            delay: self.delay.unwrap_or(default.delay),
+            function: self.function.unwrap_or(default.function),
+            max_delay: self.max_delay.unwrap_or(default.max_delay),
+            unlimited: self.unlimited.unwrap_or(default.unlimited),
+        }
+    }
+
+    /// What a group of such a job says. `None`: allocs of that kind of job are not replaced.
+    pub fn policy(self, kind: JobKind) -> Option<ReschedulePolicy> {
+        kind.reschedule_policy().map(|_| self.over_defaults(kind))
+    }
+
+    /// Nomad's rules. Errors: a sentence.
     pub fn check(self, kind: JobKind) -> Result<(), String> {
-        let service = kind.is_service();
-        let attempts = self.attempts.unwrap_or(u64::from(!service));
-        let interval = self.interval.unwrap_or(if service { Duration::ZERO } else { Duration::from_secs(24 * 3600) });
-        let delay = self.delay.unwrap_or(Duration::from_secs(if service { 30 } else { 5 }));
-        let by_kind = if service { DelayFunction::Exponential } else { DelayFunction::Constant };
-        let function = self.function.unwrap_or(by_kind);
-        let max_delay = self.max_delay.unwrap_or(if service { Duration::from_secs(3600) } else { Duration::ZERO });
-        let unlimited = self.unlimited.unwrap_or(service);
+        let ReschedulePolicy { attempts, interval, delay, function, max_delay, unlimited } = self.over_defaults(kind);
         if attempts == 0 && !unlimited {
             return Ok(());
         }

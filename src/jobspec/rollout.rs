@@ -1,5 +1,5 @@
-//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host does
-//! little of what they say, which a warning says; what Nomad refuses of them is refused.
+//! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
+//! reschedules failed allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
 
 use std::time::Duration;
 
@@ -7,56 +7,85 @@ use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, Stanza};
 use super::quantity::format_duration;
-use super::reschedule::{DelayFunction, OfJob, Reschedule};
+use super::reschedule::{OfJob, Reschedule};
 use super::tree::Body;
 use super::{limits, words};
-use crate::model::job::JobKind;
+use crate::model::job::{EphemeralDisk, JobKind};
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
+use crate::model::service::{HealthBasis, HealthRule};
+use crate::model::volume::DiskSize;
 
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
 
 impl Builder<'_> {
     /// Of a job.
     pub(super) fn rollout_of_job(&self, job: &Fields<'_>, kind: JobKind) -> OfJob {
-        self.update(job, kind);
+        let health = self.update(job, kind, kind.is_service().then(HealthRule::default));
         self.migrate(job, kind);
         self.spreads(job, kind);
-        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()) }
+        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()), health }
     }
 
-    /// Of a group.
-    pub(super) fn rollout_of_group(&self, group: &Fields<'_>, kind: JobKind, of_job: OfJob) {
-        self.update(group, kind);
+    /// Of a group: when its allocs are healthy, and how its failed ones are replaced.
+    pub(super) fn rollout_of_group(
+        &self,
+        group: &Fields<'_>,
+        kind: JobKind,
+        of_job: OfJob,
+    ) -> (Option<HealthRule>, Option<ReschedulePolicy>) {
+        let health = self.update(group, kind, of_job.health);
         self.migrate(group, kind);
         self.spreads(group, kind);
-        self.reschedule(group, kind, of_job);
+        let own = self.reschedule(group, kind, of_job);
         self.disconnect(group);
+        (health, own.or(of_job.reschedule).and_then(|own| own.policy(kind)))
     }
 
     /// Opens a stanza: its fields and where it begins.
-    fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
+    pub(super) fn inner<'a>(&'a self, outer: &Fields<'a>, stanza: &'static Stanza) -> Option<(Fields<'a>, &'a Span)> {
         let (body, entry) = (outer.stanza(stanza.name)?, outer.entry(stanza.name)?);
         Some((self.open(body, stanza, outer.path_of(stanza.name)), &entry.key_span))
     }
 
-    fn update(&self, outer: &Fields<'_>, kind: JobKind) {
-        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return };
+    /// Of a group: whether its replacements get what it wrote, and how much that may be.
+    pub(super) fn ephemeral_disk(&mut self, group: &Fields<'_>) -> (EphemeralDisk, DiskSize) {
+        let Some(body) = group.stanza("ephemeral_disk") else { return Default::default() };
+        let disk = self.open(body, &words::EPHEMERAL_DISK, group.path_of("ephemeral_disk"));
+        let size =
+            disk.integer("size", limits::EPHEMERAL_DISK_MB).map_or_else(DiskSize::default, |at| DiskSize(at.value));
+        let is_true = |word| disk.bool(word).is_some_and(|at| at.value);
+        let (sticky, migrate) = (is_true("sticky"), is_true("migrate"));
+        (EphemeralDisk { sticky, migrate }, size)
+    }
+
+    /// The stanza's fields over those of `base`.
+    fn update(&self, outer: &Fields<'_>, kind: JobKind, base: Option<HealthRule>) -> Option<HealthRule> {
+        let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return base };
         let max_parallel = fields.integer("max_parallel", COUNTS);
         let canary = fields.integer("canary", COUNTS);
         let promotes = fields.bool("auto_promote");
         fields.bool("auto_revert");
         let stagger = fields.duration("stagger");
-        health_check(&fields, &["checks", "task_states", "manual"]);
+        let basis = fields.choice("health_check", &HealthBasis::ALL.map(|basis| (basis.as_str(), basis)));
         let healthy = duration(&fields, "min_healthy_time", 10);
         let deadline = duration(&fields, "healthy_deadline", 5 * 60);
+        let base = base.unwrap_or_default();
+        let or = |key: &str, at: &At<Duration>, base| if fields.entry(key).is_some() { at.value } else { base };
+        let health = HealthRule {
+            basis: basis.map_or(base.basis, |at| at.value),
+            min_healthy_time: or("min_healthy_time", &healthy, base.min_healthy_time),
+            healthy_deadline: or("healthy_deadline", &deadline, base.healthy_deadline),
+        };
         let progress = duration(&fields, "progress_deadline", 10 * 60);
         if !kind.is_service() {
             let message =
                 format!("a job of type `{}` takes no `update`: its allocs run until they are done", kind.as_str());
-            return outer.error(key, "update", message, None);
+            outer.error(key, "update", message, None);
+            return None;
         }
         if max_parallel.is_some_and(|at| at.value == 0) {
             // Nomad's word for none.
-            return;
+            return None;
         }
         if let Some(at) = promotes.filter(|at| at.value && canary.as_ref().is_none_or(|canary| canary.value == 0)) {
             fields.error(&at.span, "auto_promote", "`auto_promote` needs a `canary` above 0", None);
@@ -73,6 +102,7 @@ impl Builder<'_> {
             let message = unordered("healthy_deadline", &deadline, "progress_deadline", &progress);
             fields.error(&place([&progress, &deadline]), "healthy_deadline", message, None);
         }
+        Some(health)
     }
 
     fn migrate(&self, outer: &Fields<'_>, kind: JobKind) {
@@ -93,11 +123,7 @@ impl Builder<'_> {
     /// The last stanza's fields over those of the job.
     fn reschedule(&self, outer: &Fields<'_>, kind: JobKind, of_job: OfJob) -> Option<Reschedule> {
         let (fields, key) = self.inner(outer, &words::RESCHEDULE)?;
-        let functions = [
-            ("constant", DelayFunction::Constant),
-            ("exponential", DelayFunction::Exponential),
-            ("fibonacci", DelayFunction::Fibonacci),
-        ];
+        let functions = DelayFunction::ALL.map(|function| (function.as_str(), function));
         let own = Reschedule {
             attempts: fields.integer("attempts", 0..=limits::RESTART_ATTEMPTS).map(|at| at.value),
             interval: fields.duration("interval").map(|at| at.value),
@@ -110,6 +136,10 @@ impl Builder<'_> {
             let message = "a job of type `system` takes no `reschedule`: its alloc has one node";
             outer.error(key, "reschedule", message, None);
             return None;
+        }
+        if kind == JobKind::Sysbatch {
+            let message = "a job of type `sysbatch` replaces no failed alloc: its `reschedule` has no effect";
+            self.problems.warn(key, &outer.path_of("reschedule"), message, None);
         }
         let merged = own.or(of_job.reschedule.unwrap_or_default());
         if let Err(message) = merged.check(kind) {

@@ -7,10 +7,12 @@ use serde_json::{Map, Number, Value as Json};
 
 use crate::model::env;
 use crate::model::job::{JobKind, Lifecycle, LifecycleHook, RestartMode, RestartPolicy};
+use crate::model::signal;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields};
 use super::limits;
+use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::tree::{Body, Form, Literal, Node, join};
 
@@ -87,38 +89,28 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
     }
 }
 
-/// The `service` stanzas, kept as they are; `task` names the task they stand in.
-pub(super) fn services(fields: &Fields<'_>, task: Option<&str>) -> Vec<Map<String, Json>> {
-    let path = fields.path_of("service");
-    let mut services = Vec::new();
-    for entry in fields.entries("service") {
-        let bodies = match &entry.value.value {
-            Literal::Object(body) => vec![body],
-            Literal::List(list) => list.iter().filter_map(Node::object).collect(),
-            _ => Vec::new(),
-        };
-        if bodies.is_empty() {
-            fields.error(&entry.value.span, "service", "`service` is a stanza: write `service { ... }`", None);
-        }
-        for body in bodies {
-            let mut service = json_object(body, &path, fields.problems(), &|_, _, _| {});
-            for check in body.entries.iter().filter(|entry| entry.key == "check" && entry.form == Form::Block) {
-                let given = check.value.object().map(|body| body.entries.as_slice()).unwrap_or_default();
-                for key in ["interval", "timeout"] {
-                    if !given.iter().any(|entry| entry.key == key) {
-                        let (message, advice) =
-                            (format!("the check has no {}", quote(key)), format!("add {key} = \"10s\""));
-                        fields.error(&check.key_span, "service", message, Some(advice));
-                    }
-                }
-            }
-            if let Some(task) = task {
-                service.insert("task".to_owned(), Json::String(task.to_owned()));
-            }
-            services.push(service);
-        }
+/// A name or number, or a number of a user and one of a group: `1000:1000`.
+pub(super) fn user(fields: &Fields<'_>) -> Option<String> {
+    let At { value, span } = fields.text("user")?;
+    let is_name =
+        |name: &str| !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':');
+    if !value.split_once(':').map_or_else(|| is_name(&value), |(user, group)| is_name(user) && is_name(group)) {
+        let advice = Some("a name, a number, or numbers of user and group: \"1000:1000\"".to_owned());
+        fields.error(&span, "user", format!("{} is no user", quote(&value)), advice);
+        return None;
     }
-    services
+    Some(value)
+}
+
+pub(super) fn kill_signal(fields: &Fields<'_>) -> Option<String> {
+    let At { value, span } = fields.text("kill_signal")?;
+    if let Some(name) = signal::number(&value).and_then(signal::name) {
+        return Some(name.to_owned());
+    }
+    let near = nearest(&value, signal::names()).map(|name| format!("did you mean `{name}`?"));
+    let suggestion = near.or_else(|| Some("SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 ...".to_owned()));
+    fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
+    None
 }
 
 /// The name of a variable, and whether another one of this `env` becomes the same.

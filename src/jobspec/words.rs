@@ -4,7 +4,6 @@ use super::fields::{Shape, Stanza, Word};
 
 const NO_VAULT: &str = "there is no Vault here";
 const NO_CONSUL: &str = "there is no Consul here";
-const NO_VOLUMES: &str = "there are no volumes here";
 
 pub static FILE: Stanza = Stanza {
     name: "",
@@ -45,9 +44,9 @@ pub static JOB: Stanza = Stanza {
         RESCHEDULE_HERE,
         MIGRATE_HERE,
         SPREAD_HERE,
-        Word::not_yet("parameterized"),
+        Word::stanza("parameterized"),
+        Word::stanza("periodic"),
         Word::value("max_run_duration"),
-        Word::refused("periodic", "nothing is started by the clock; let cron or a systemd timer run `allostat run`"),
         Word::refused("multiregion", "there is one host"),
         Word::refused("vault", NO_VAULT),
         Word::refused("vault_token", NO_VAULT),
@@ -74,13 +73,12 @@ pub static GROUP: Stanza = Stanza {
         Word::value("max_client_disconnect").but(NO_SERVERS),
         Word::value("stop_after_client_disconnect").but(NO_SERVERS),
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
-        SERVICE,
-        Word::stanza("ephemeral_disk")
-            .but("its size is not enforced, and a new alloc begins with empty directories, `sticky` or not"),
+        Word::stanzas("service"),
+        Word::stanza("ephemeral_disk"),
         Word::stanza("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
-        Word::refused("volume", NO_VOLUMES),
+        Word::named("volume"),
         Word::refused("vault", NO_VAULT),
         Word::refused("consul", NO_CONSUL),
     ],
@@ -90,7 +88,7 @@ pub static TASK: Stanza = Stanza {
     name: "task",
     words: &[
         Word::value("driver"),
-        Word::map("config"),
+        Word::stanza("config"),
         Word::map("env"),
         Word::map("meta"),
         Word::stanza("resources"),
@@ -104,16 +102,16 @@ pub static TASK: Stanza = Stanza {
         Word::named("scaling").but("nothing scales the resources of the task: it has those that the file names"),
         Word::ignored("identity", "no server issues an identity: the task gets no token"),
         Word::ignored("action", "no action is run on demand: its command can be run by hand"),
-        SERVICE,
+        Word::stanzas("service"),
         Word::stanza("lifecycle"),
         Word::value("leader"),
         Word::value("shutdown_delay"),
         Word::value("traceparent"),
         Word::stanzas("template"),
-        Word::not_yet("artifact"),
-        Word::not_yet("dispatch_payload"),
-        Word::refused("volume_mount", NO_VOLUMES),
-        Word::refused("csi_plugin", NO_VOLUMES),
+        Word::stanzas("artifact"),
+        Word::stanza("dispatch_payload"),
+        Word::stanzas("volume_mount"),
+        Word::refused("csi_plugin", "there are no CSI volumes here"),
         Word::refused("secret", "there is no secret store here"),
         Word::refused("schedule", "nothing is started by the clock"),
         Word::refused("kind", NO_CONSUL),
@@ -136,6 +134,75 @@ pub static RESOURCES: Stanza = Stanza {
         Word::refused("numa", "cores are reserved wherever they are"),
         Word::refused("secrets", "the size of the secrets directory cannot be set"),
     ],
+};
+
+/// Not in [`ALL`], as its checks: its words are too common to say where they belong.
+pub static SERVICE: Stanza = Stanza {
+    name: "service",
+    words: &[
+        Word::value("name"),
+        Word::value("port"),
+        Word::value("tags"),
+        Word::map("meta"),
+        Word::stanzas("check"),
+        Word::stanza("check_restart"),
+        Word::value("address_mode"),
+        Word::value("address"),
+        Word::value("provider"),
+        Word::value("on_update"),
+        Word::value("task"),
+        Word::value("canary_tags"),
+        Word::map("canary_meta"),
+        Word::value("enable_tag_override"),
+        Word { shape: Shape::Map, ..Word::value("tagged_addresses") },
+        Word::ignored("id", "a service has the ID of its alloc"),
+        Word::ignored("cluster", "there is no Consul here"),
+        Word::ignored("namespace", "there is no Consul here"),
+        Word::ignored("partition", "there is no Consul here"),
+        Word::ignored("kind", "there is no Consul here"),
+        Word::ignored("weights", "nothing answers DNS"),
+        Word::ignored("identity", "no server issues an identity"),
+        Word::ignored("connect", "there is no service mesh here: no proxy runs, and no upstream is there"),
+    ],
+};
+
+pub static CHECK: Stanza = Stanza {
+    name: "check",
+    words: &[
+        Word::value("name"),
+        Word::value("type"),
+        Word::value("interval"),
+        Word::value("timeout"),
+        Word::value("port"),
+        Word::value("path"),
+        Word::value("method"),
+        Word { shape: Shape::Map, ..Word::value("header") },
+        Word::value("body"),
+        Word::value("protocol"),
+        Word::value("tls_skip_verify"),
+        Word::value("grpc_service"),
+        Word::value("grpc_use_tls"),
+        Word::value("command"),
+        Word::value("args"),
+        Word::value("task"),
+        Word::value("initial_status"),
+        Word::value("success_before_passing"),
+        Word::value("failures_before_critical"),
+        Word::value("failures_before_warning"),
+        Word::stanza("check_restart"),
+        Word::value("address_mode"),
+        Word::value("on_update"),
+        Word::ignored("id", "a check has the name that it has"),
+        Word::ignored("notes", "nothing shows it"),
+        Word::ignored("tls_server_name", "the certificate is verified for the address of the service"),
+        Word::ignored("advertise", "there is no service mesh here"),
+        Word::ignored("expose", "there is no service mesh here: the check asks the service itself"),
+    ],
+};
+
+pub static CHECK_RESTART: Stanza = Stanza {
+    name: "check_restart",
+    words: &[Word::value("limit"), Word::value("grace"), Word::value("ignore_warnings")],
 };
 
 pub static RESTART: Stanza = Stanza {
@@ -162,6 +229,31 @@ pub static LOGS: Stanza = Stanza {
 pub static EPHEMERAL_DISK: Stanza =
     Stanza { name: "ephemeral_disk", words: &[Word::value("size"), Word::value("sticky"), Word::value("migrate")] };
 
+pub static VOLUME: Stanza = Stanza {
+    name: "volume",
+    words: &[
+        Word::value("type"),
+        Word::value("source"),
+        Word::value("read_only"),
+        Word::value("access_mode"),
+        Word::value("attachment_mode"),
+        Word::value("per_alloc"),
+        Word::value("sticky"),
+        Word { shape: Shape::Any, ..Word::map("mount_options") },
+    ],
+};
+
+pub static VOLUME_MOUNT: Stanza = Stanza {
+    name: "volume_mount",
+    words: &[
+        Word::value("volume"),
+        Word::value("destination"),
+        Word::value("read_only"),
+        Word::value("propagation_mode"),
+        Word::value("selinux_label"),
+    ],
+};
+
 pub static TEMPLATE: Stanza = Stanza {
     name: "template",
     words: &[
@@ -182,6 +274,37 @@ pub static TEMPLATE: Stanza = Stanza {
         Word::stanza("wait"),
         Word::value("once"),
         Word::ignored("vault_grace", "deprecated, and there is no Vault here"),
+    ],
+};
+
+pub static PERIODIC: Stanza = Stanza {
+    name: "periodic",
+    words: &[
+        Word::value("cron"),
+        Word::value("crons"),
+        Word::value("prohibit_overlap"),
+        Word::value("time_zone"),
+        Word::value("enabled"),
+    ],
+};
+
+pub static PARAMETERIZED: Stanza = Stanza {
+    name: "parameterized",
+    words: &[Word::value("payload"), Word::value("meta_required"), Word::value("meta_optional")],
+};
+
+pub static DISPATCH_PAYLOAD: Stanza = Stanza { name: "dispatch_payload", words: &[Word::value("file")] };
+
+pub static ARTIFACT: Stanza = Stanza {
+    name: "artifact",
+    words: &[
+        Word::value("source"),
+        Word::value("destination"),
+        Word::value("mode"),
+        Word::map("options"),
+        Word::map("headers"),
+        Word::value("insecure"),
+        Word::value("chown"),
     ],
 };
 
@@ -364,9 +487,15 @@ pub static ALL: &[&Stanza] = &[
     &LOGS,
     &LIFECYCLE,
     &TEMPLATE,
+    &ARTIFACT,
     &EPHEMERAL_DISK,
+    &VOLUME,
+    &VOLUME_MOUNT,
     &CHANGE_SCRIPT,
     &TEMPLATE_WAIT,
+    &PERIODIC,
+    &PARAMETERIZED,
+    &DISPATCH_PAYLOAD,
 ];
 
 /// Whether a key may hold a stanza that is read.
@@ -380,11 +509,9 @@ pub(super) fn is_stanza(key: &str) -> bool {
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
 const UPDATE_HERE: Word =
     Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
-const RESCHEDULE_HERE: Word = Word::stanza("reschedule")
-    .but("a failed alloc is not replaced by a new one: `restart` decides how often its tasks are tried");
+const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
-const SERVICE: Word = Word::ignored("service", "kept as metadata: nothing is registered and no check runs");
 
 #[cfg(test)]
 mod tests {

@@ -180,8 +180,22 @@ pub struct AllocStatus {
     pub network: Option<AllocNetwork>,
     /// Why it waits for its place; empty: it has it, or was not asked yet.
     pub not_placed: Vec<NotPlaced>,
+    pub lineage: Lineage,
     /// Grows with each published change.
     pub generation: u64,
+}
+
+/// The allocs before and after one in its place, and when it is replaced.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Lineage {
+    /// The one that it replaces.
+    pub previous: Option<AllocId>,
+    /// The one that replaced it, after it failed.
+    pub next: Option<AllocId>,
+    /// How often a failed alloc was replaced in its place before it.
+    pub reschedules: u64,
+    /// It failed, and is replaced then.
+    pub reschedule_at: Option<Timestamp>,
 }
 
 impl AllocStatus {
@@ -199,10 +213,17 @@ impl AllocStatus {
             (AllocState::Complete, _) if self.desired == Desired::Stop && self.forced.is_none() => {
                 "it was asked to stop, and its tasks have ended".into()
             }
-            (AllocState::Failed, why) if self.forced.is_none() => match self.failure() {
-                Some(failure) => format!("{why}: {}", failure.text()).into(),
-                None => why.into(),
-            },
+            (AllocState::Failed, why) => {
+                let failure = self.failure().filter(|_| self.forced.is_none());
+                let why = failure.map_or_else(|| why.to_owned(), |failure| format!("{why}: {}", failure.text()));
+                match &self.lineage {
+                    Lineage { next: Some(next), .. } => format!("{why}; rescheduled as {}", next.short()).into(),
+                    Lineage { reschedule_at: Some(_), reschedules, .. } => {
+                        format!("{why}; to be rescheduled (attempt {})", reschedules.saturating_add(1)).into()
+                    }
+                    _ => why.into(),
+                }
+            }
             (_, why) => why.into(),
         }
     }
@@ -210,8 +231,13 @@ impl AllocStatus {
     pub fn failure(&self) -> Option<Failure> {
         self.tasks.iter().filter(|t| t.failed).filter_map(|t| t.failure).min()
     }
+    /// It failed and nothing takes its place.
+    pub fn has_failed_for_good(&self) -> bool {
+        let replaced = self.lineage.next.is_some() || self.lineage.reschedule_at.is_some();
+        self.state == AllocState::Failed && self.desired == Desired::Run && !replaced
+    }
     pub fn workload(&self) -> &JobId {
-        &self.job.id
+        self.job.workload()
     }
     /// What its job file says of it.
     pub fn task_group(&self) -> Option<&TaskGroup> {

@@ -77,18 +77,17 @@ impl Detail {
 /// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
-        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
+        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
+        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
+        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
-        NotPlaced | SetupFailure | FailedValidation | Network | Driver | DriverFailure | FailedRestore | HookFailed => {
-            false
-        }
-        Received | Device | TaskSetup | Started | Terminated | RestartSignaled | Restarting | NotRestarting
-        | Signaling | SiblingFailed | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => {
-            !event.details.contains("error")
-        }
+        ArtifactFailed | DownloadingArtifacts | NotPlaced | SetupFailure | FailedValidation | Migration | Network
+        | Driver | DriverFailure | FailedRestore | HookFailed => false,
+        Received | AllocUnhealthy | Rescheduling | NotRescheduling | Device | TaskSetup | Started | Terminated
+        | RestartSignaled | Restarting | NotRestarting | Signaling | SiblingFailed | LeaderDead | MainTasksDead
+        | ShutdownDelay | Killing | Killed | Restored => !event.details.contains("error"),
     }
 }
 

@@ -8,7 +8,7 @@ use super::attributes::{Attributes, HostAttribute, OF_DRIVERS};
 use super::host::NodeInfo;
 use super::id::{AllocId, CgroupPath, TaskName};
 use super::job::{Job, Task, TaskGroup};
-use super::network::{AllocNetwork, AllocPort};
+use super::network::{AllocNetwork, AllocPort, DriverNetwork};
 use super::placement::core_list;
 
 pub type Env = BTreeMap<String, String>;
@@ -38,6 +38,8 @@ pub struct TaskContext<'a> {
     pub ports: &'a [AllocPort],
     /// The network namespace of its alloc.
     pub network: Option<&'a AllocNetwork>,
+    /// Where tasks of its alloc are reached whose runtime gave them a network of their own: those that run already.
+    pub driver_networks: &'a [(TaskName, DriverNetwork)],
     /// `attr.*` and `node.*`: [`node_attributes`].
     pub attributes: &'a Env,
 }
@@ -59,6 +61,9 @@ pub static ALWAYS: &[&str] = &[
     "NOMAD_REGION",
     "NOMAD_NAMESPACE",
 ];
+
+/// Of a child of a periodic or parameterized job.
+pub const PARENT_JOB: &str = "NOMAD_JOB_PARENT_ID";
 
 /// Where there are cgroups.
 pub const PARENT_CGROUP: &str = "NOMAD_PARENT_CGROUP";
@@ -197,6 +202,19 @@ pub fn namespace_variables(network: &AllocNetwork, ports: &[AllocPort]) -> Env {
     variables.collect()
 }
 
+/// Where other tasks of the alloc are reached: known only after their start, and so to tasks that start later.
+pub fn driver_network_variables(networks: &[(TaskName, DriverNetwork)]) -> Env {
+    let variables = networks.iter().flat_map(|(task, network)| {
+        let ip = (clean_name(&format!("ALLOSTAT_TASK_IP_{task}")), network.ip.to_string());
+        let address = move |(label, port): (&String, &u16)| {
+            let name = clean_name(&format!("ALLOSTAT_TASK_ADDR_{task}_{label}"));
+            (name, SocketAddr::new(network.ip, *port).to_string())
+        };
+        std::iter::once(ip).chain(network.ports.iter().map(address))
+    });
+    variables.collect()
+}
+
 /// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them; a limit that is
 /// not given has no variable.
 pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
@@ -219,10 +237,12 @@ pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
         job.namespace.clone(),
     ];
     let mut env: Env = ALWAYS.iter().map(|name| (*name).to_owned()).zip(values).collect();
+    env.extend(job.parent().map(|parent| (PARENT_JOB.to_owned(), parent.to_string())));
     env.extend(context.alloc_cgroup.map(|cgroup| (PARENT_CGROUP.to_owned(), cgroup.to_string())));
     env.extend(limit_variables(task));
     env.extend(port_variables(&task.name, context.ports));
     env.extend(context.network.into_iter().flat_map(|network| namespace_variables(network, context.ports)));
+    env.extend(driver_network_variables(context.driver_networks));
     env.extend(meta_variables(&merged_meta(job, group, task)));
     env
 }

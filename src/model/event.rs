@@ -35,6 +35,9 @@ event_kinds! {
     Device = "device", "Device";
     /// The ports and the network of its alloc.
     Network = "network", "Network";
+    /// Its artifacts are downloaded, or were; details: `bytes`, `seconds`.
+    DownloadingArtifacts = "downloading_artifacts", "Downloading Artifacts";
+    ArtifactFailed = "artifact_failed", "Failed Artifact Download";
     /// The driver could not start it.
     DriverFailure = "driver_failure", "Driver Failure";
     Started = "started", "Started";
@@ -43,7 +46,15 @@ event_kinds! {
     Restarting = "restarting", "Restarting";
     /// Somebody asks for its restart.
     RestartSignaled = "restart_signaled", "Restart Signaled";
+    /// It did not come up in the time that its `update` gives it.
+    AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
     NotRestarting = "not_restarting", "Not Restarting";
+    /// Its alloc failed and is replaced by a new one; when.
+    Rescheduling = "rescheduling", "Rescheduling";
+    /// Its alloc failed and is not replaced; why.
+    NotRescheduling = "not_rescheduling", "Not Rescheduling";
+    /// What became of the data of the alloc that it replaces.
+    Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
     /// The task named in `culprit` failed, and that is the end of this one too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";

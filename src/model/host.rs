@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::capability::Capability;
 use super::id::BootId;
 use super::units::Timestamp;
+use super::volume::HostVolume;
 
 /// What this host is: read once at start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -37,6 +38,9 @@ pub struct NodeIdentity {
     /// Answers to endpoints that everybody may read do not have it.
     #[serde(skip)]
     pub meta: BTreeMap<String, String>,
+    /// What jobs may mount. Their paths are not for everybody: see `api/node`.
+    #[serde(skip)]
+    pub host_volumes: Vec<HostVolume>,
     /// Stays the same over restarts of the agent and of the host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_id: Option<String>,
@@ -46,6 +50,9 @@ impl NodeIdentity {
     /// Nomad's name for the pool of a node that names none.
     pub const DEFAULT_POOL: &str = "default";
 
+    pub fn host_volume(&self, name: &str) -> Option<&HostVolume> {
+        self.host_volumes.iter().find(|volume| volume.name == name)
+    }
     pub fn pool(&self) -> &str {
         self.pool.as_deref().unwrap_or(NodeIdentity::DEFAULT_POOL)
     }

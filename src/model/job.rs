@@ -5,10 +5,15 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::artifact::TaskArtifact;
 use super::constraint::{NodeAffinity, NodeConstraint};
 use super::demand::DeviceRequest;
 use super::id::{GroupName, JobId, TaskName};
+use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
+use super::reschedule::ReschedulePolicy;
+use super::service::{HealthRule, Service};
+use super::volume::{GroupStorage, VolumeMount};
 use super::words;
 
 /// A job: what `allostat run FILE` submits.
@@ -28,6 +33,8 @@ pub struct Job {
     pub meta: BTreeMap<String, String>,
     #[serde(flatten)]
     pub placing: Placing,
+    #[serde(flatten)]
+    pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
 }
 
@@ -62,6 +69,14 @@ impl JobKind {
     pub fn is_on_each_node(self) -> bool {
         matches!(self, JobKind::System | JobKind::Sysbatch)
     }
+    /// How its failed allocs are replaced by default. `None`: they are not, whatever the job file says.
+    pub fn reschedule_policy(self) -> Option<ReschedulePolicy> {
+        match self {
+            JobKind::Service => Some(ReschedulePolicy::OF_SERVICES),
+            JobKind::Batch => Some(ReschedulePolicy::OF_BATCH_JOBS),
+            JobKind::System | JobKind::Sysbatch => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -83,9 +98,40 @@ pub struct TaskGroup {
     pub tasks: Vec<Task>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<GroupNetwork>,
-    /// The `service` stanzas of the group and its tasks, as they stand in the file, `task` added. Nothing registers them.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub services: Vec<serde_json::Map<String, serde_json::Value>>,
+    #[serde(flatten)]
+    pub storage: GroupStorage,
+    /// Those of the group, then those of its tasks. Agents before this one kept the stanzas as they stood, under `services`.
+    #[serde(default, rename = "service", skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
+    /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthRule>,
+    /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule: Option<ReschedulePolicy>,
+    #[serde(default, skip_serializing_if = "EphemeralDisk::is_default")]
+    pub ephemeral_disk: EphemeralDisk,
+}
+
+/// What an alloc's shared data and its tasks' `local` outlive.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EphemeralDisk {
+    /// A replacement on the same host gets what is in them.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub sticky: bool,
+    /// So does one on another host.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub migrate: bool,
+}
+
+impl EphemeralDisk {
+    fn is_default(&self) -> bool {
+        *self == EphemeralDisk::default()
+    }
+    /// Whether a replacement on this host gets what is in them: `migrate` implies `sticky`.
+    pub fn moves(&self) -> bool {
+        self.sticky || self.migrate
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -115,15 +161,23 @@ pub struct Task {
     /// With its end the other tasks of the alloc are ended too. Of main tasks, and at most one of a group.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub leader: bool,
-    /// How long between the wish to end it and its kill signal. Default 0.
+    /// How long between the request to end it and its kill signal. Default 0.
     #[serde(default, skip_serializing_if = "Duration::is_zero")]
     pub shutdown_delay: Duration,
     /// Each attempt is told its place in the trace of its alloc.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub traceparent: bool,
+    /// Fetched before the first start, in this order.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub artifacts: Vec<TaskArtifact>,
     /// Rendered before each start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
+    /// Where the payload of its job's dispatch is written, below its `local` directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dispatch_payload: Option<String>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub volume_mounts: Vec<VolumeMount>,
 }
 
 /// A file, or variables, in Go's template syntax.
@@ -291,7 +345,10 @@ impl Task {
             leader: false,
             shutdown_delay: Duration::ZERO,
             traceparent: false,
+            artifacts: Vec::new(),
             templates: Vec::new(),
+            dispatch_payload: None,
+            volume_mounts: Vec::new(),
         }
     }
 
@@ -316,6 +373,12 @@ impl Task {
 impl TaskGroup {
     pub fn task(&self, name: &str) -> Option<&Task> {
         self.tasks.iter().find(|t| t.name.as_str() == name)
+    }
+
+    /// How its failed allocs are replaced. `None`: not at all.
+    pub fn reschedule_policy(&self, kind: JobKind) -> Option<ReschedulePolicy> {
+        let of_kind = kind.reschedule_policy()?;
+        Some(self.reschedule.unwrap_or(of_kind)).filter(ReschedulePolicy::is_enabled)
     }
 
     /// Every port that an alloc of it needs, in the order of the job file: the group's, then those of a task alone.

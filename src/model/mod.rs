@@ -4,9 +4,13 @@
 
 pub mod alloc;
 pub mod answer;
+pub mod archive;
+pub mod artifact;
 pub mod attribute;
 pub mod attributes;
 pub mod capability;
+pub mod checksum;
+pub mod children;
 pub mod constraint;
 pub mod demand;
 pub mod device;
@@ -20,6 +24,7 @@ pub mod fuzzed;
 pub mod host;
 pub mod id;
 pub mod job;
+pub mod launching;
 pub mod measure;
 pub mod metric;
 pub mod moment;
@@ -29,6 +34,8 @@ pub mod operator;
 pub mod placement;
 pub mod profile;
 pub mod raw_name;
+pub mod reschedule;
+pub mod service;
 pub mod signal;
 pub mod stat;
 pub mod task;
@@ -38,6 +45,7 @@ pub mod trace;
 pub mod units;
 pub mod usage;
 pub mod version;
+pub mod volume;
 mod word;
 
 pub(crate) use word::words;

@@ -216,6 +216,42 @@ pub struct AllocNetwork {
     pub hostname: String,
 }
 
+/// Where a task is reached whose runtime gave it a network of its own, known only after its start: Nomad's DriverNetwork.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DriverNetwork {
+    /// In the network that was chosen.
+    pub ip: IpAddr,
+    /// All of its networks, in the order of their names.
+    pub addresses: Vec<NetworkAddress>,
+    /// The ports inside, by label.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub ports: BTreeMap<String, u16>,
+    /// Whether services advertise that address by themselves: not one that only this host reaches.
+    #[serde(default)]
+    pub auto_advertise: bool,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NetworkAddress {
+    pub network: String,
+    pub ip: IpAddr,
+}
+
+impl fmt::Display for DriverNetwork {
+    /// `172.17.0.2 (bridge)`; of several networks `10.1.0.2 (back 10.1.0.2, zone 10.2.0.2)`
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (", self.ip)?;
+        match self.addresses.as_slice() {
+            [one] => write!(f, "{}", one.network)?,
+            several => {
+                let all: Vec<String> = several.iter().map(|one| format!("{} {}", one.network, one.ip)).collect();
+                write!(f, "{}", all.join(", "))?;
+            }
+        }
+        f.write_str(")")
+    }
+}
+
 /// What the `network` of its group means to a task whose driver gives it a root or a host name of its own.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TaskNetwork {

@@ -20,6 +20,8 @@ words! {
         Cores = "cores",
         /// A port that it needs is another alloc's or another program's.
         Port = "port",
+        /// A host volume that it mounts is not declared here, or for reading alone.
+        HostVolume = "host_volume",
         /// What it reserves cannot be recorded.
         StateDb = "state_db",
     }

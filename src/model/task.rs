@@ -11,6 +11,7 @@ use super::device_used::DeviceUsed;
 use super::event::Event;
 use super::few::Few;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
+use super::network::DriverNetwork;
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
 use super::words;
@@ -169,6 +170,9 @@ pub struct TaskHandle {
     /// What its driver needs beside that to find it again, in words that are its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver_state: Option<serde_json::Value>,
+    /// Known with its start. `None`: it has no network of its runtime's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<DriverNetwork>,
 }
 
 /// A task as its owner publishes it: plain values, replaced as a whole at each change.
@@ -196,6 +200,9 @@ pub struct TaskStatus {
     pub attempt: u32,
     pub main: Option<ProcessId>,
     pub cgroup: Option<CgroupPath>,
+    /// Where its attempt is reached, from its start to its end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<DriverNetwork>,
     /// Those that the attempt holds: from before it starts until nothing of it can run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub devices: Vec<DeviceId>,
@@ -244,6 +251,7 @@ impl TaskStatus {
             attempt: 0,
             main: None,
             cgroup: None,
+            network: None,
             devices: Vec::new(),
             used_devices: Vec::new(),
             base: Arc::default(),

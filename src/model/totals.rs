@@ -171,6 +171,8 @@ pub struct Totals {
     pub workloads: BTreeMap<(JobId, TaskName), Arc<TaskTotals>>,
     /// Seconds that ended allocs ran, by outcome (Outcome::ALL of the alloc's worst task), per workload.
     pub alloc_run: BTreeMap<JobId, [Nanos; 6]>,
+    /// Failed allocs that were replaced, per workload.
+    pub reschedules: BTreeMap<JobId, u64>,
     pub node: Arc<NodeTotals>,
 }
 
@@ -202,6 +204,10 @@ impl Totals {
             Entry::Vacant(entry) => drop(entry.insert(Arc::new(more.clone()))),
             Entry::Occupied(mut entry) => Arc::make_mut(entry.get_mut()).merge(more),
         }
+    }
+    pub fn add_reschedules(&mut self, job: &JobId, more: u64) {
+        let all = self.reschedules.entry(job.clone()).or_default();
+        *all = all.saturating_add(more);
     }
     pub fn add_alloc_run(&mut self, job: &JobId, outcome: Outcome, ran: Nanos) {
         let run = &mut self.alloc_run.entry(job.clone()).or_default()[outcome.index()];

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::watch;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
@@ -32,6 +32,12 @@ use crate::telemetry::lock;
 
 /// Asks how full the data directory's file system is; may block. `None`: it does not say.
 pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
+
+/// Of the file system that the data directory is on.
+pub fn fill_of(data_dir: &Arc<DataDir>) -> AskFill {
+    let data_dir = Arc::clone(data_dir);
+    Arc::new(move || data_dir.fill().ok())
+}
 
 pub type Drivers = BTreeMap<&'static str, Arc<dyn Driver>>;
 
@@ -76,6 +82,8 @@ pub struct Context {
     pub networks: Arc<dyn AllocNetworks>,
     /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
     pub plugins: Places,
+    /// So many health checks run at once.
+    pub checks: Semaphore,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
     pub facts: Arc<Facts>,
@@ -88,11 +96,16 @@ pub struct Context {
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
     pub removals: Places,
+    /// For downloads, which take as long as their servers like.
+    pub artifacts: Places,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
 
 const BLOCKING_AT_ONCE: usize = 4;
+/// Each has descriptors, and a server that hangs keeps one for its timeout.
+const CHECKS_AT_ONCE: usize = 64;
+const ARTIFACTS_AT_ONCE: usize = 16;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
@@ -131,6 +144,7 @@ impl Context {
             ports,
             networks,
             plugins: Places::new(BLOCKING_AT_ONCE),
+            checks: Semaphore::new(CHECKS_AT_ONCE),
             metrics,
             node,
             facts,
@@ -141,6 +155,7 @@ impl Context {
             samples,
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
+            artifacts: Places::new(ARTIFACTS_AT_ONCE),
             aside: Mutex::default(),
         }
     }

@@ -3,22 +3,25 @@
 //! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
 //!
 //! ```text
+//! disk       what the directories of allocs have on the disk
 //! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
+//! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
+//! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
+//! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
-//! drivers/   how a task is started, recovered, stopped
 //! cores      which alloc has which cores for its tasks alone
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
 //! events     numbered, kept, read along
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, restart, coordinator, outcome, wish, placement, plan, limits, whose
+//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, volumes, plan, limits, whose
 //! places     few at once: what may block
 //! ```
 //! ```text
@@ -30,11 +33,14 @@
 //! ```
 
 mod alloc;
+mod artifacts;
 mod cgroups;
+mod checks;
 mod cni;
 mod cores;
 mod decide;
 mod devices;
+mod disk;
 pub mod drivers;
 pub mod events;
 mod ground;
@@ -55,12 +61,13 @@ pub use cgroups::{AllocCgroups, HostCgroups};
 pub use decide::foresee;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
-pub use ground::{Drivers, Parts};
+pub use disk::DiskWatcher;
+pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, Orphan, Restarted, RestoreError, RunnerError, Stray, SubmitReply,
-    Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted, RestoreError,
+    RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
-pub use settings::{Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};
+pub use settings::{ArtifactConfig, Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::IpAddr;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use serde_json::Value;
@@ -181,11 +182,20 @@ pub const RESOLV_CONF: &str = "resolv.conf";
 /// `hosts` and `resolv.conf`, for drivers whose tasks have a root of their own.
 fn write_files(ask: &NetworkAsk, network: &AllocNetwork) -> io::Result<()> {
     fs::create_dir_all(&ask.files)?;
-    fs::write(ask.files.join(HOSTS), hosts(network))?;
-    if let Some(dns) = &ask.dns {
-        fs::write(ask.files.join(RESOLV_CONF), resolv_conf(dns))?;
-    }
-    Ok(())
+    write_readable(&ask.files.join(HOSTS), &hosts(network))?;
+    ask.dns.as_ref().map_or(Ok(()), |dns| write_resolv_conf(&ask.files, dns))
+}
+
+/// For tasks in the host's network that have a root of their own. Blocks.
+pub fn write_resolv_conf(files: &Path, dns: &DnsConfig) -> io::Result<()> {
+    fs::create_dir_all(files)?;
+    write_readable(&files.join(RESOLV_CONF), &resolv_conf(dns))
+}
+
+/// Every user of a task reads it, whatever the agent's umask is.
+fn write_readable(path: &Path, text: &str) -> io::Result<()> {
+    fs::write(path, text)?;
+    fs::set_permissions(path, fs::Permissions::from_mode(0o644))
 }
 
 fn hosts(network: &AllocNetwork) -> String {
@@ -197,7 +207,7 @@ fn hosts(network: &AllocNetwork) -> String {
     text
 }
 
-fn resolv_conf(dns: &DnsConfig) -> String {
+pub fn resolv_conf(dns: &DnsConfig) -> String {
     let mut text: String = dns.servers.iter().map(|server| format!("nameserver {server}\n")).collect();
     for (word, words) in [("search", &dns.searches), ("options", &dns.options)] {
         if !words.is_empty() {

@@ -132,6 +132,11 @@ impl PortKeeper {
         group.port_requests().map(ask).collect()
     }
 
+    /// Of the host's default network.
+    pub fn host_address(&self, known: &Attributes) -> IpAddr {
+        self.address(None, known).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
+    }
+
     /// As Nomad: of the interface of the default route. A host without one has its loopback.
     fn address(&self, network: Option<&str>, known: &Attributes) -> Option<IpAddr> {
         match network {

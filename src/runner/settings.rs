@@ -20,6 +20,38 @@ pub struct Config {
     /// How long a driver may take to start a task before that is given up: it may have to fetch much first.
     pub start_budget: Duration,
     pub network: NetworkConfig,
+    pub artifact: ArtifactConfig,
+}
+
+/// What artifacts may take. Sizes are bytes; 0: no limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ArtifactConfig {
+    /// Of a whole download.
+    pub http_read_timeout: Duration,
+    /// Of a connection on which nothing comes.
+    pub http_idle_timeout: Duration,
+    pub http_max_size: u64,
+    /// Of all that git does for one artifact.
+    pub git_timeout: Duration,
+    pub decompression_size_limit: u64,
+    pub decompression_file_count_limit: u64,
+    /// What stays free of the data directory's file system.
+    pub free_space_reserve: u64,
+}
+
+impl Default for ArtifactConfig {
+    /// Nomad's, and a reserve.
+    fn default() -> ArtifactConfig {
+        ArtifactConfig {
+            http_read_timeout: Duration::from_secs(30 * 60),
+            http_idle_timeout: Duration::from_secs(60),
+            http_max_size: 100 << 30,
+            git_timeout: Duration::from_secs(30 * 60),
+            decompression_size_limit: 100 << 30,
+            decompression_file_count_limit: 4096,
+            free_space_reserve: 256 << 20,
+        }
+    }
 }
 
 /// The ports and networks of allocs.
@@ -104,8 +136,8 @@ impl fmt::Display for HostNetwork {
 
 impl Config {
     /// What is set of it; the rest as usual.
-    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig) -> Config {
-        Config { cgroup_parent, gc, network, ..Config::default() }
+    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig, artifact: ArtifactConfig) -> Config {
+        Config { cgroup_parent, gc, network, artifact, ..Config::default() }
     }
 }
 
@@ -118,6 +150,7 @@ impl Default for Config {
             kill_budget: Duration::from_secs(30),
             start_budget: Duration::from_secs(300),
             network: NetworkConfig::default(),
+            artifact: ArtifactConfig::default(),
         }
     }
 }

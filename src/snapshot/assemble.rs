@@ -15,6 +15,7 @@ use super::retention::{Retention, Retired};
 use super::workloads::{self, RunBy, Workloads};
 use super::{Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, aggregate, itself};
 use crate::board::devices::DevicesView;
+use crate::board::services::AllocServices;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
 use crate::model::alloc::AllocStatus;
@@ -60,6 +61,7 @@ pub struct Tick {
     pub host: Samples,
     pub agent: Samples,
     pub devices: Arc<DevicesView>,
+    pub services: Arc<[Arc<AllocServices>]>,
     /// Read when it is put together.
     pub parents: Arc<[ParentView]>,
     /// Of each host collector that shows something: when the oldest of it was read.
@@ -84,6 +86,7 @@ struct Host {
     samples: Arc<Samples>,
     agent: Arc<Samples>,
     devices: Arc<DevicesView>,
+    services: Arc<[Arc<AllocServices>]>,
     parents: Arc<[ParentView]>,
 }
 
@@ -155,6 +158,7 @@ impl Assembler {
             samples: Arc::new(tick.host),
             agent: Arc::new(tick.agent),
             devices: tick.devices,
+            services: tick.services,
             parents: tick.parents,
         };
         let epoch = self.last.epoch + tick.unseen + 1;
@@ -182,6 +186,7 @@ impl Assembler {
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
             devices: Arc::clone(&last.devices),
+            services: Arc::clone(&last.services),
             parents: Arc::clone(&last.parents),
         };
         self.publish(board, moment, last.epoch, host)
@@ -216,7 +221,9 @@ impl Assembler {
             counts: self.counts(),
             failed: self.failed(board),
             devices: host.devices,
+            services: host.services,
             parents: host.parents,
+            disk: Arc::clone(&board.disk),
             host: host.samples,
             agent: host.agent,
             info: Arc::clone(&self.last.info),

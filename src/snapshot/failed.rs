@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use crate::model::alloc::{AllocState, AllocStatus, Desired};
+use crate::model::alloc::AllocStatus;
 use crate::model::id::JobId;
 use crate::model::task::Failure;
 
@@ -31,8 +31,7 @@ pub type Failed = BTreeMap<JobId, FailedAllocs>;
 /// Pure. `allocs`: all that are known, in order of creation. Of a submission of the job that came later, or of the very place in
 /// its group, what became of it is in that one.
 pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) -> Failed {
-    let for_good =
-        |a: &&Arc<AllocStatus>| a.state == AllocState::Failed && a.desired == Desired::Run && a.sought.is_empty();
+    let for_good = |a: &&Arc<AllocStatus>| a.has_failed_for_good() && a.sought.is_empty();
     let mut failed = Failed::new();
     if !allocs.clone().any(|a| for_good(&a)) {
         return failed;
@@ -65,6 +64,7 @@ pub fn failed<'a>(allocs: impl Iterator<Item = &'a Arc<AllocStatus>> + Clone) ->
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::alloc::{AllocState, Desired, Lineage};
     use crate::model::job::{Job, JobKind};
     use crate::model::task::{TaskState, TaskStatus};
     use crate::model::units::Timestamp;
@@ -73,6 +73,7 @@ mod tests {
         Arc::new(Job {
             node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
             placing: crate::model::job::Placing::default(),
+            launching: crate::model::launching::JobLaunching::default(),
             id: "j".into(),
             name: "j".to_owned(),
             kind: JobKind::Service,
@@ -102,6 +103,7 @@ mod tests {
             ports: Vec::new(),
             network: None,
             not_placed: Vec::new(),
+            lineage: Default::default(),
             generation: 1,
         })
     }
@@ -133,7 +135,10 @@ mod tests {
         assert_eq!(counted(std::slice::from_ref(&failed)), [0, 1]);
         let stopped = AllocStatus { desired: Desired::Stop, ..AllocStatus::clone(&failed) };
         let sought = AllocStatus { sought: vec!["t".into()], ..AllocStatus::clone(&failed) };
-        for one in [stopped, sought] {
+        let of = |lineage| AllocStatus { lineage, ..AllocStatus::clone(&failed) };
+        let waits = of(Lineage { reschedule_at: Some(Timestamp(9)), ..Lineage::default() });
+        let replaced = of(Lineage { next: Some("b".into()), ..Lineage::default() });
+        for one in [stopped, sought, waits, replaced] {
             assert_eq!(counted(&[Arc::new(one)]), [0, 0]);
         }
     }

@@ -27,6 +27,8 @@ use std::time::Duration;
 use smallvec::SmallVec;
 
 use crate::board::devices::DevicesView;
+use crate::board::disk::DiskUses;
+use crate::board::services::AllocServices;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
@@ -85,8 +87,12 @@ pub struct Snapshot {
     pub counts: Counts,
     pub failed: Arc<failed::Failed>,
     pub devices: Arc<DevicesView>,
+    /// Of managed allocs that run, in the order of their IDs.
+    pub services: Arc<[Arc<AllocServices>]>,
     /// Cgroups above those of tasks, which were asked for or have a limit of their own. In order of their paths.
     pub parents: Arc<[ParentView]>,
+    /// What allocs have on the disk.
+    pub disk: Arc<DiskUses>,
     /// What the host collectors pushed; families together.
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
@@ -246,7 +252,9 @@ impl Snapshot {
             counts: Counts::default(),
             failed: Arc::default(),
             devices: Arc::default(),
+            services: Arc::default(),
             parents: Arc::default(),
+            disk: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
             info,

@@ -200,7 +200,8 @@ impl Work {
         let acknowledged = self.parts.scrapers.acknowledged_by_all(moment.now);
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
-        let tick = Tick { at: began.at, host, agent, devices, oldest, acknowledged, ..Tick::default() };
+        let services = self.parts.board.services.all();
+        let tick = Tick { at: began.at, host, agent, devices, services, oldest, acknowledged, ..Tick::default() };
         let was_whole = desk.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();

@@ -13,9 +13,10 @@ use super::orders::{Mount, SandboxOrders};
 use super::record::How;
 use super::start::{refuse, refused, text};
 use crate::host::process::{
-    Confined, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
+    Confined, HostTree, RootPlan, RootStep, Sandbox, SandboxError, SandboxStep, binds_whole_trees, errno_text,
 };
 use crate::host::seccomp;
+use crate::model::volume::{MountPropagation, TaskVolume};
 
 /// Of the kernel's own files: what is closed to writers, and what is hidden. As in Docker and Nomad.
 const CLOSED: [&str; 5] = ["/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger"];
@@ -110,6 +111,7 @@ impl Steps {
         for (host, inside) in &orders.hidden {
             all.hide(host, inside)?;
         }
+        orders.volumes.iter().try_for_each(|volume| all.volume(volume))?;
         Ok(all.steps)
     }
 
@@ -155,6 +157,28 @@ impl Steps {
         self.place(is_directory, &mount.inside)?;
         let (source, path) = (outside(&host)?, inside(&mount.inside)?);
         self.steps.push(RootStep::Bind { source, path, read_only: mount.read_only });
+        Ok(())
+    }
+
+    /// Of the host's settings: links in its path are theirs too. What is there is opened here, once.
+    fn volume(&mut self, volume: &TaskVolume) -> Result<(), How> {
+        let failed = |e: &io::Error| refused("cannot mount the host volume ", &volume.host, e);
+        let host = std::fs::canonicalize(&volume.host).map_err(|e| failed(&e))?;
+        let is_directory = std::fs::metadata(&host).map_err(|e| failed(&e))?.is_dir();
+        // An earlier one may cover what was made below it.
+        self.directories.clear();
+        self.place(is_directory, &volume.inside)?;
+        let (source, path) = (outside(&host)?, inside(&volume.inside)?);
+        self.steps.push(match (HostTree::open(&host), volume.propagation) {
+            (Ok(tree), propagation) => {
+                RootStep::Volume { tree, source, path, read_only: volume.read_only, propagation }
+            }
+            // Before Linux 5.12.
+            (Err(e), MountPropagation::Private) if e.kind() == io::ErrorKind::Unsupported => {
+                RootStep::Bind { source, path, read_only: volume.read_only }
+            }
+            (Err(e), _) => return Err(failed(&e)),
+        });
         Ok(())
     }
 
@@ -238,6 +262,7 @@ mod tests {
             network: None,
             mounts,
             hidden: vec![("/etc/passwd".into(), "/x/passwd".into()), ("/no/such".into(), "/x/y".into())],
+            volumes: Vec::new(),
             devices: vec!["/dev/made/up".into()],
             capabilities: Capabilities::NONE,
             filters: Vec::new(),

@@ -16,6 +16,7 @@
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
+mod beside;
 mod confine;
 #[cfg(debug_assertions)]
 mod deadly;
@@ -31,6 +32,7 @@ mod tree;
 
 use std::path::Path;
 
+pub use beside::{BESIDE, BesideEnd, BesideOrders, run_beside};
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};
 pub use spawner::{SPAWN, Spawner, serve};

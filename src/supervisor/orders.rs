@@ -8,6 +8,7 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process::{Account, Capabilities, ResourceLimit};
 use crate::host::seccomp::FilterProgram;
 use crate::model::id::BootId;
+use crate::model::volume::TaskVolume;
 
 /// Grows when a field changes its meaning. Orders are read only by a supervisor that the same binary started.
 pub const VERSION: u32 = 1;
@@ -40,6 +41,9 @@ pub struct Orders {
     pub cgroup: Option<Cgroup>,
     /// What to read when the last process is gone, most precious first.
     pub final_files: Vec<FinalRead>,
+    /// What the kernel's OOM killer adds to its score; `None`: as the agent's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub oom_score_adj: Option<u16>,
     /// A network namespace to join, by a file; `None`: the host's, or that of its sandbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<PathBuf>,
@@ -64,6 +68,8 @@ pub struct SandboxOrders {
     pub mounts: Vec<Mount>,
     /// Nothing is to be seen there: the path on the host, and inside.
     pub hidden: Vec<(PathBuf, PathBuf)>,
+    /// Host volumes, over all of that.
+    pub volumes: Vec<TaskVolume>,
     /// Nodes of devices, beside those that every program may expect.
     pub devices: Vec<PathBuf>,
     pub capabilities: Capabilities,

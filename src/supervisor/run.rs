@@ -118,6 +118,10 @@ fn bring_up(orders: &Orders, record: &Record, start: &mut Start) -> Result<(u32,
         return Err(How::NotStarted { message, recoverable: true });
     }
     moment("recorded");
+    if let Some(score) = orders.oom_score_adj {
+        let file = format!("/proc/{pid}/oom_score_adj");
+        std::fs::write(&file, score.to_string()).map_err(|e| start::refused("cannot write ", Path::new(&file), &e))?;
+    }
     // Before the gate: as long as the task has run nothing, its log directory is the one we made.
     let streams = [Stream::new(orders, "stdout", outputs.stdout), Stream::new(orders, "stderr", outputs.stderr)];
     launched.open_gate().map_err(explain)?;

@@ -10,12 +10,18 @@ use prometheus::proto::MetricFamily;
 use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry};
 
 use super::access::{self, Admission};
+use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::history::{self, EndsOnRecord};
+use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
+use super::migrations::{self, Migrations};
 use super::observed::{self, Others};
 use super::otlp::Push;
 use super::registered::{counter, counters, gauge, gauges, register};
+use super::state_db::{
+    self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
+};
 use super::timings::Timings;
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Kind, MetricDesc, families};
@@ -170,53 +176,6 @@ pub static FINGERPRINT_FAILURES: MetricDesc = MetricDesc::counter(
 )
 .otlp("allostat.fingerprint.failures", "{failure}");
 
-pub static STATE_DB_WRITES: MetricDesc = MetricDesc::counter(
-    "allostat_state_db_writes_total",
-    Unit::None,
-    "Durable commits to the state database; a commit may hold many records.",
-    &[],
-)
-.otlp("allostat.state_db.writes", "{write}");
-
-pub static STATE_DB_DEDUPED: MetricDesc = MetricDesc::counter(
-    "allostat_state_db_writes_deduped_total",
-    Unit::None,
-    "Records not written because the state database already holds the same bytes.",
-    &[],
-)
-.otlp("allostat.state_db.writes.deduped", "{write}");
-
-pub static STATE_DB_FAILURES: MetricDesc = MetricDesc::counter(
-    "allostat_state_db_write_failures_total",
-    Unit::None,
-    "Failed commits to the state database, such as a full disk or an I/O error.",
-    &[],
-)
-.otlp("allostat.state_db.write_failures", "{write}");
-
-pub static STATE_DB_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_state_db_write_duration_seconds",
-    Kind::Histogram,
-    Unit::Seconds,
-    "Duration of a durable commit to the state database, including the sync to disk.",
-    &[],
-)
-.otlp("allostat.state_db.write.duration", "s");
-
-pub static STATE_DB_SIZE: MetricDesc =
-    MetricDesc::gauge("allostat_state_db_size_bytes", Unit::Bytes, "Size of the state database on disk.", &[])
-        .absent_when("the state is kept in memory only")
-        .otlp("allostat.state_db.size", "By");
-
-pub static STATE_DB_QUARANTINED: MetricDesc = MetricDesc::gauge(
-    "allostat_state_db_quarantined_records",
-    Unit::None,
-    "Unreadable state records set aside at this or an earlier start; `allostat node` lists them.",
-    &[],
-)
-.absent_when("the agent has not finished recovery")
-.otlp("allostat.state_db.quarantined", "{record}");
-
 pub static EVENTS_MISSED: MetricDesc = MetricDesc::counter(
     "allostat_events_missed_total",
     Unit::None,
@@ -236,7 +195,18 @@ pub static LINES_SUPPRESSED: MetricDesc = MetricDesc::counter(
 
 /// Of all families that are gathered from the registry, or are timings of the agent as a whole.
 pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
-    [METRICS, observed::METRICS, access::METRICS, history::METRICS, memory::METRICS].into_iter().flatten().copied()
+    let all = [
+        METRICS,
+        observed::METRICS,
+        access::METRICS,
+        artifacts::METRICS,
+        history::METRICS,
+        memory::METRICS,
+        launches::METRICS,
+        migrations::METRICS,
+        state_db::METRICS,
+    ];
+    all.into_iter().flatten().copied()
 }
 
 /// The descriptor of a gathered family.
@@ -335,10 +305,14 @@ pub struct Metrics {
     pub durations: ByWorkload,
     /// Who was not let in.
     pub access: Admission,
+    pub artifacts: ArtifactMetrics,
     /// What others run.
     pub others: Others,
+    /// Of periodic jobs.
+    pub launches: Launches,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    pub migrations: Migrations,
     memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
     pub push: Push,
@@ -382,8 +356,11 @@ impl Metrics {
             restored: OnceLock::new(),
             supervisors: OnceLock::new(),
             access: Admission::new(r),
+            artifacts: ArtifactMetrics::new(r),
             others: Others::new(r),
+            launches: Launches::new(r),
             ends: EndsOnRecord::new(r),
+            migrations: Migrations::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
             lines_suppressed: counter(r, &LINES_SUPPRESSED),
@@ -605,10 +582,13 @@ mod tests {
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.are_kept(0, 0, 0);
+        metrics.launches.known(&"j".into());
+        metrics.launches.next(&"j".into(), Some(1));
+        metrics.launches.decided(&"j".into(), launches::LaunchOutcome::Launched, 1);
         metrics.memory().limited(1);
         let families = metrics.gather();
         let known = descriptors().count();
-        let timed = metrics.timings().into_iter().filter(|timings| METRICS.iter().any(|d| d.name == timings.desc.name));
+        let timed = metrics.timings().into_iter().filter(|timings| descriptor(timings.desc.name).is_some());
         assert_eq!(families.len() + timed.count(), known);
         for family in families {
             assert!(descriptor(family.name()).is_some(), "{}", family.name());

@@ -2,18 +2,22 @@
 //! Open to floors 1 to 6; knows only `model`.
 
 pub mod access;
+pub mod artifacts;
 mod chain;
 pub mod durations;
 pub mod history;
+pub mod launches;
 pub mod limit;
 mod line;
 pub mod logging;
 pub mod memory;
 pub mod metrics;
+pub mod migrations;
 pub mod observed;
 pub mod otlp;
 pub mod panics;
 mod registered;
+pub mod state_db;
 pub mod timings;
 
 pub use chain::chain;

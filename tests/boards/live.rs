@@ -47,6 +47,20 @@ pub fn job() -> String {
     format!("job \"board\" {{\n type = \"service\"\n group \"all\" {{\n {restart}\n {}\n }}\n}}\n", tasks.concat())
 }
 
+/// Its next launch is known, and is not due.
+const NIGHTLY: &str = "job \"nightly\" {\n type = \"batch\"\n periodic {\n cron = \"0 3 1 1 *\"\n }\n group \"g\" {\n \
+    task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }\n }\n }\n}\n";
+
+/// A service whose check fails: nothing listens at its port.
+fn checked() -> String {
+    let (command, port) = (workload().display().to_string(), crate::common::free_address().port());
+    format!(
+        "job \"checked\" {{\n type = \"service\"\n group \"g\" {{\n service {{\n name = \"checked\"\n port = \"{port}\"\n \
+         provider = \"nomad\"\n check {{\n type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n }}\n }}\n task \"t\" {{\n \
+         driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [\"hold\", \"3600000\"]\n }}\n }}\n }}\n}}\n"
+    )
+}
+
 /// These alerts are due in this test; of the others, which need minutes or a broken host, each series is asked for.
 const AT_ONCE: [&str; 10] = [
     "AllostatAgentDown",
@@ -142,6 +156,8 @@ fn answers_what_the_profile_has(profile: Profile) {
     an_idle_agent_is_well(&prometheus, profile);
     agent.run(&job());
     let alloc = agent.alloc_ids().pop().expect("a job that was accepted must have an alloc");
+    agent.run(NIGHTLY);
+    agent.run(&checked());
     gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
 
     let mut asked: Vec<(String, String)> = Vec::new();

@@ -14,6 +14,10 @@ job "once" {
   type = "batch"
   group "g" {
     count = 2
+    reschedule {
+      attempts  = 0
+      unlimited = false
+    }
     restart {
       attempts = 0
       mode     = "fail"

@@ -19,7 +19,7 @@ pub fn task(name: &str, head: &str, starts: &Path, exec: &str) -> String {
 pub fn job(id: &str, kind: &str, count: u32, attempts: u32, tasks: &[String]) -> String {
     let mode = "interval = \"1h\"\ndelay = \"100ms\"\nmode = \"fail\"";
     format!(
-        "job \"{id}\" {{\ntype = \"{kind}\"\ngroup \"g\" {{\ncount = {count}\nrestart {{\nattempts = {attempts}\n{mode}\n}}\n{}}}\n}}\n",
+        "job \"{id}\" {{\ntype = \"{kind}\"\ngroup \"g\" {{\ncount = {count}\nreschedule {{\nattempts = 0\nunlimited = false\n}}\nrestart {{\nattempts = {attempts}\n{mode}\n}}\n{}}}\n}}\n",
         tasks.concat()
     )
 }

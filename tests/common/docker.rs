@@ -121,6 +121,8 @@ impl Drop for Docker {
         for id in String::from_utf8_lossy(&all.stdout).split_whitespace() {
             self.docker(&["rm", "-f", id]);
         }
+        // Those that a test made: each is a bridge of the host.
+        self.docker(&["network", "prune", "-f"]);
         if let Some(pid) = i32::try_from(self.daemon.id()).ok().and_then(rustix::process::Pid::from_raw) {
             // Asked, it takes its shims and mounts with it.
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::TERM);

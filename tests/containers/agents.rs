@@ -1,7 +1,12 @@
 //! Containers and agents that die: they are found again with all that they said.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use serde_json::Value;
+
 use super::{alloc_of, job, logs, long, over};
-use crate::common::{Agent, Docker, is_root, wait_for};
+use crate::common::{Agent, Docker, Random, how_many, is_root, wait_for};
 
 #[test]
 fn a_container_outlives_its_agent_and_no_line_of_its_output_is_lost_or_comes_twice() {
@@ -65,24 +70,90 @@ fn a_container_that_no_record_names_is_ended_by_the_next_agent() {
     agent.stop();
 }
 
+/// Services go on as they are, batch jobs end as they would have, and nothing is started twice or left.
 #[test]
-fn twenty_containers_at_once_all_end_and_leave_nothing() {
+fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let (mut random, seed) = Random::seeded();
+    let mut agent = Agent::with(docker.driver());
+    let count = |name: &str, kind: &str, script: &str, count: usize| {
+        job(name, kind, script, "kill_timeout = \"1s\"")
+            .replace("group \"g\" {", &format!("group \"g\" {{\n count = {count}"))
+    };
+    agent.run(&count("stays", "service", "echo up; sleep 1000", 3));
+    let of_job = |agent: &Agent, job: &str| -> Vec<Value> {
+        let allocs = agent.json("/v1/allocs");
+        let of_job = |alloc: &&Value| alloc["job"] == job;
+        allocs["allocs"].as_array().expect("a list").iter().filter(of_job).cloned().collect()
+    };
+    let stay = wait_for("the services", long(), || {
+        let all = of_job(&agent, "stays");
+        (all.len() == 3 && all.iter().all(|alloc| alloc["tasks"]["main"]["state"] == "running")).then_some(all)
+    });
+    let names: Vec<String> =
+        stay.iter().map(|alloc| format!("main-{}", alloc["id"].as_str().expect("its ID"))).collect();
+    let started = || names.iter().map(|name| docker.inspect(name, "{{.State.StartedAt}}")).collect::<Vec<_>>();
+    let before = started();
+    let kills = how_many(4, 50);
+    for kill in 0..kills {
+        let script = "i=0; while [ $i -lt 20 ]; do i=$((i+1)); echo line $i; busybox usleep 20000; done; exit 7";
+        agent.run(&count(&format!("ends-{kill}"), "batch", script, 2));
+        std::thread::sleep(Duration::from_millis(random.below(1_500)));
+        agent.kill();
+        agent.start_again();
+    }
+    for kill in 0..kills {
+        let job = format!("ends-{kill}");
+        let all = wait_for("all ends", long(), || {
+            let all = of_job(&agent, &job);
+            let ended = all.iter().filter(|alloc| !alloc["finished_at"].is_null()).count();
+            (ended == 2).then_some(all)
+        });
+        for alloc in all {
+            let id = alloc["id"].as_str().expect("its ID");
+            let alloc = agent.json(&format!("/v1/allocs/{id}"));
+            let task = &alloc["tasks"]["main"];
+            let ended = (&task["last_exit"]["status"]["code"], task["exits"].as_array().map(Vec::len));
+            assert_eq!(ended, (&7.into(), Some(1)), "ALLOSTAT_SEED={seed}, {job}: {alloc}");
+            let said = logs(&agent, &alloc);
+            // A message that an agent was writing when it was killed may come twice.
+            let lines: BTreeSet<&str> = said.lines().filter(|line| line.starts_with("line ")).collect();
+            assert!(
+                (1..=20).all(|n| lines.contains(format!("line {n}").as_str())),
+                "ALLOSTAT_SEED={seed}, {job}: {said}"
+            );
+        }
+    }
+    assert_eq!(started(), before, "ALLOSTAT_SEED={seed}: a service was started twice");
+    wait_for("the containers of those that ended to go", long(), || (docker.containers().len() == 3).then_some(()));
+    agent.cli(&["stop", "--all"]).ok();
+    wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
+    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
+    agent.stop();
+}
+
+#[test]
+fn thirty_containers_at_once_all_end_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
-    agent.run(&job("many", "batch", "echo done; exit 0", "").replace("group \"g\" {", "group \"g\" {\n count = 20"));
+    agent.run(&job("many", "batch", "echo done; exit 0", "").replace("group \"g\" {", "group \"g\" {\n count = 30"));
     let ended = || {
         let allocs = agent.json("/v1/allocs");
         // What other tests run on this host is observed beside them.
         let all: Vec<_> = allocs["allocs"].as_array()?.iter().filter(|alloc| alloc["job"] == "many").cloned().collect();
         let complete = all.iter().filter(|alloc| alloc["status"] == "complete").count();
-        (complete == 20).then_some(all)
+        (complete == 30).then_some(all)
     };
     for alloc in wait_for("all ends", long(), ended) {
         assert_eq!(logs(&agent, &alloc), "done\n", "{alloc}");
     }
-    assert_eq!(docker.containers(), Vec::<String>::new());
+    wait_for("nothing to be left", long(), || docker.containers().is_empty().then_some(()));
+    wait_for("its cgroups to go", long(), || agent.cgroups_left().is_empty().then_some(()));
     agent.stop();
 }

@@ -1,9 +1,13 @@
 //! The docker driver with a real engine and a real agent.
 
 mod agents;
+mod checks;
 mod ends;
 mod engines;
 mod lifecycle;
+mod networks;
+mod registry;
+mod volumes;
 
 use std::time::Duration;
 
@@ -23,6 +27,10 @@ pub fn job(name: &str, kind: &str, script: &str, more: &str) -> String {
         r#"job "{name}" {{
   type = "{kind}"
   group "g" {{
+    reschedule {{
+      attempts=0
+      unlimited=false
+    }}
     restart {{
       attempts = 0
       mode     = "fail"

@@ -42,19 +42,24 @@ const PLACES: &[(&str, &[&str])] = &[
     ("base64", &["devices", "api", "jobspec", "cli", "runner"]),
     ("bcrypt", &["api"]),
     ("bytes", &["*"]),
+    ("bzip2", &["runner"]),
     ("cgroups-rs", &["host"]),
     ("clap", &["cli", "main", "config"]),
     ("clap_complete", &["cli"]),
-    ("crc32fast", &["supervisor", "host", "store"]),
-    ("flate2", &["exporters", "api", "store"]),
+    ("clap_mangen", &["cli"]),
+    ("crc32fast", &["supervisor", "host", "runner", "store"]),
+    ("flate2", &["exporters", "api", "runner", "store"]),
     ("hcl-edit", &["jobspec"]),
     ("http-body-util", &["host", "api", "devices"]),
     ("httpdate", &["exporters"]),
     ("hyper", &["host", "api", "devices"]),
     ("hyper-util", &["host", "api", "devices"]),
     ("itoa", &["exporters", "telemetry"]),
+    ("jiff", &["jobspec"]),
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
+    ("liblzma", &["runner"]),
+    ("md-5", &["runner"]),
     ("nvml-wrapper", &["host"]),
     ("nvml-wrapper-sys", &["host"]),
     ("opentelemetry-proto", &["exporters"]),
@@ -66,7 +71,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters", "jobspec"]),
     // The others name what of it rustls offers.
-    ("ring", &["api", "devices", "host", "jobspec"]),
+    ("ring", &["api", "devices", "host", "jobspec", "runner"]),
     ("rustix", ABOVE_THE_KERNEL),
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
@@ -76,6 +81,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("serde_json", &["*"]),
     ("sled", &["store"]),
     ("smallvec", &["snapshot"]),
+    ("tar", &["runner"]),
     ("tempfile", &["cli", "daemon", "devices"]),
     ("thiserror", &["*"]),
     (
@@ -87,7 +93,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("tracing-subscriber", &["telemetry"]),
     ("uuid", &["model", "jobspec", "cli"]),
     ("x509-parser", &["api"]),
-    ("zstd", &["exporters"]),
+    ("zstd", &["exporters", "runner"]),
 ];
 
 /// System calls: never on floor 0.
@@ -124,6 +130,7 @@ const WRITERS: &[&str] = &[
     "telemetry/logging.rs",
     // What it says is read by the agent.
     "supervisor/keep.rs",
+    "supervisor/beside.rs",
     "devices/nvidia/isolated/helper.rs",
     // Hands its own on.
     "supervisor/spawner.rs",

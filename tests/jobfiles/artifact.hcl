@@ -1,5 +1,5 @@
 # page: nomad/docs/job-specification/artifact
-# expect: refused artifact
+# expect: checked
 job "fetched" {
   group "web" {
     task "serve" {

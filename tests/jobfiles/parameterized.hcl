@@ -1,5 +1,5 @@
 # page: nomad/docs/job-specification/parameterized
-# expect: refused parameterized
+# expect: launches
 job "convert" {
   type = "batch"
   parameterized {

@@ -1,5 +1,5 @@
 # page: nomad/docs/job-specification/periodic
-# expect: refused periodic
+# expect: launches
 job "hourly" {
   type = "batch"
   periodic {

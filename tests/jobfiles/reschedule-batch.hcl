@@ -1,6 +1,5 @@
 # page: nomad/docs/job-specification/reschedule
 # expect: complete
-# warns: reschedule
 job "reschedule-batch" {
   type = "batch"
   group "work" {

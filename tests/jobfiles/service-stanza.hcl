@@ -1,6 +1,5 @@
 # page: nomad/docs/job-specification/service
 # expect: running
-# warns: service
 job "registered" {
   group "web" {
     service {

@@ -1,5 +1,5 @@
 # page: nomad/docs/job-specification/volume
-# expect: refused volume
+# expect: waits host_volume
 job "stored" {
   group "db" {
     volume "data" {

@@ -1,6 +1,6 @@
 # Form: artifact with mode, headers { X-Name = ".." }, a source from meta
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `artifact` is not supported yet
+# allostat: accepted
 job "freight" {
   meta {
     source = "https://files.lab/bin"

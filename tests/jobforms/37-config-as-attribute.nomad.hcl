@@ -1,6 +1,6 @@
 # Form: config = { ... } with an equals sign
 # Nomad: refused (an argument named "config" is not expected here; did you mean to define a block)
-# allostat: accepted, unlike Nomad
+# allostat: refused: `config` is a stanza: write `config { ... }` without `=`
 job "easel" {
   datacenters = ["lab"]
   group "main" {

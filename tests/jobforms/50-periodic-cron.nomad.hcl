@@ -1,6 +1,6 @@
 # Form: batch with periodic { cron, prohibit_overlap }
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `periodic` is not supported: nothing is started by the clock; let cron or a systemd timer run `allostat run`
+# allostat: accepted
 job "bell" {
   type = "batch"
   periodic {

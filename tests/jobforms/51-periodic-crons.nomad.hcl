@@ -1,6 +1,6 @@
 # Form: periodic { crons = [ ] } and @daily
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `periodic` is not supported: nothing is started by the clock; let cron or a systemd timer run `allostat run`
+# allostat: accepted
 job "chime" {
   type = "batch"
   periodic {

@@ -1,6 +1,6 @@
 # Form: batch with parameterized { payload, meta_required } and dispatch_payload
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `parameterized` is not supported yet
+# allostat: accepted
 job "courier" {
   type = "batch"
   parameterized {

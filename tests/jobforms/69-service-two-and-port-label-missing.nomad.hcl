@@ -1,6 +1,6 @@
 # Form: a service whose port has no label in any network
 # Nomad: refused (port label "web" referenced by services but does not exist)
-# allostat: accepted, unlike Nomad
+# allostat: refused: no `network` has a port `web`
 job "ferry" {
   datacenters = ["lab"]
   group "main" {

@@ -1,6 +1,6 @@
 # Form: exec with artifact { options { checksum } } and a command below local/
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `artifact` is not supported yet
+# allostat: accepted
 job "shuttle" {
   group "main" {
     network {

@@ -1,6 +1,6 @@
 # Form: raw_exec with Nomad's newer fields: oom_score_adj, cgroup_v2_override, denied_envvars
 # Nomad: accepted (Nomad 1.8 and later)
-# allostat: refused, unlike Nomad: oom_score_adj: is no field of `config` here
+# allostat: accepted
 job "bobbin" {
   group "main" {
     task "app" {

@@ -1,6 +1,6 @@
 # Form: volume "data" { type = "host" } and volume_mount
 # Nomad: accepted
-# allostat: refused, unlike Nomad: `volume` is not supported: there are no volumes here
+# allostat: accepted
 job "granary" {
   datacenters = ["lab"]
   group "main" {

@@ -1,6 +1,6 @@
 # Form: lifecycle with sidecar as text, kill_signal, kill_timeout as a number, user, leader, logs
 # Nomad: accepted; kill_timeout = 120 means 120 nanoseconds
-# allostat: refused, unlike Nomad: the group `main` has no main task: there is nothing for the others to run around
+# allostat: accepted
 job "gatehouse" {
   group "main" {
     shutdown_delay = "0s"

@@ -8,6 +8,10 @@ const JOB: &str = r#"
 job "confined" {
   type = "batch"
   group "g" {
+    reschedule {
+      attempts  = 0
+      unlimited = false
+    }
     task "confined" {
       driver = "exec"
       config {

@@ -10,7 +10,7 @@ use crate::common::{Agent, AgentOptions, patience, unix, wait_for};
 
 fn job(name: &str, command: &str, script: &str) -> String {
     format!(
-        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+        "job \"{name}\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = \"{command}\"\n args = [\"-c\", \"{script}\"]\n }}\n resources {{\n memory = \
          256\n }}\n }}\n }}\n}}\n"
     )

@@ -52,7 +52,7 @@ impl Work {
     pub fn hcl(&self) -> String {
         let args: Vec<String> = self.args.iter().map(|a| format!("{a:?}")).collect();
         format!(
-            "job \"{id}\" {{\n type = \"{kind}\"\n group \"{id}\" {{\n {group}\n restart {{\n {restart}\n }}\n task \"{id}\" {{\n \
+            "job \"{id}\" {{\n type = \"{kind}\"\n group \"{id}\" {{\n {group}\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n {restart}\n }}\n task \"{id}\" {{\n \
              driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [{args}]\n {config}\n }}\n \
              resources {{\n {resources}\n }}\n {task}\n }}\n }}\n}}\n",
             id = self.id,

@@ -21,7 +21,7 @@ const ON: [(&str, &str); 2] = [("OTEL_LOGS_EXPORTER", "otlp"), ("OTEL_TRACES_EXP
 /// Fails as often as it may, and then for good.
 fn failing(restarts: u32) -> String {
     format!(
-        "job \"falls\" {{\n type = \"batch\"\n group \"g\" {{\n restart {{\n attempts = {restarts}\n interval = \"1h\"\n delay = \"200ms\"\n \
+        "job \"falls\" {{\n type = \"batch\"\n group \"g\" {{\n reschedule {{\n attempts = 0\n unlimited = false\n }}\n restart {{\n attempts = {restarts}\n interval = \"1h\"\n delay = \"200ms\"\n \
          mode = \"fail\"\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n traceparent = true\n config {{\n command = \"/bin/sh\"\n args = \
          [\"-c\", \"echo $TRACEPARENT; sleep 0.1; exit 3\"]\n }}\n }}\n }}\n}}\n"
     )
@@ -141,7 +141,7 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("alloc\n{drawing}"));
     for (whose, span) in &all {
         let of_alloc =
-            ["alloc", "submit", "prerun", "hook alloc_dir", "hook ports", "hook network", "hook cgroup", "hook stats"];
+            ["alloc", "submit", "prerun", "hook migrate", "hook ports", "hook cgroup", "hook network", "hook stats"];
         let expected = if of_alloc.contains(&span.name.as_str()) { id.clone() } else { format!("{id}/t") };
         assert_eq!(*whose, expected, "{}", span.name);
         let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id);

@@ -15,7 +15,10 @@ fn task(name: &str, runs: &[&str], config: &str, resources: &str) -> String {
 /// A service that ends is started again after `delay` seconds, a batch (0) is not.
 fn job(name: &str, delay: u32, group: &str, count: u32, tasks: &[String]) -> String {
     let (kind, restart) = match delay {
-        0 => ("batch", "restart {\n attempts = 0\n mode = \"fail\"\n }".to_owned()),
+        0 => {
+            let never = "reschedule {\n attempts = 0\n unlimited = false\n }";
+            ("batch", format!("{never}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}"))
+        }
         _ => (
             "service",
             format!("restart {{\n attempts = 500\n interval = \"24h\"\n delay = \"{delay}s\"\n mode = \"delay\"\n }}"),

@@ -100,6 +100,7 @@ pub fn alloc(id: &str, job: &Arc<Job>, tasks: Vec<TaskStatus>) -> Published {
         ports: Vec::new(),
         network: None,
         not_placed: Vec::new(),
+        lineage: Default::default(),
         generation: 1,
     };
     let readers = vec![None; status.tasks.len()];

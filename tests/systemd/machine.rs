@@ -169,7 +169,7 @@ impl Agent {
     pub fn submit(&self, name: &str, args: &[&str], config: &str, resources: &str) -> (Alloc<'_>, Cli) {
         let args: Vec<String> = args.iter().map(|a| format!("{a:?}")).collect();
         let job = format!(
-            "job \"{name}\" {{\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"{name}\" {{\n \
+            "job \"{name}\" {{\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"{name}\" {{\n \
              driver = \"raw_exec\"\n config {{\n command = {:?}\n args = [{}]\n {config}\n }}\n \
              resources {{\n {resources}\n }}\n }}\n }}\n}}\n",
             workload().display().to_string(),

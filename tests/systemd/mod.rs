@@ -3,5 +3,6 @@
 
 mod docker;
 mod machine;
+mod package;
 mod root;
 mod user;

@@ -240,7 +240,7 @@ fn a_task_of_another_user_runs_under_the_unit_as_it_is_shipped_and_has_what_is_i
         assert_eq!(mode(&agent.data), 0o711, "{more:?}");
         let script = "echo ran as $(/bin/busybox id -u); echo mine >$NOMAD_ALLOC_DIR/data/file && echo mine >local/file && exec sleep 1000000";
         let job = format!(
-            "job \"other\" {{\n group \"g\" {{\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
+            "job \"other\" {{\n group \"g\" {{\n reschedule {{\n attempts=0\n unlimited=false\n }}\n restart {{\n attempts = 0\n mode = \"fail\"\n }}\n task \"t\" {{\n \
              driver = \"raw_exec\"\n user = \"nobody\"\n config {{\n command = \"/bin/busybox\"\n \
              args = [\"sh\", \"-c\", {script:?}]\n }}\n }}\n }}\n}}\n"
         );

@@ -33,12 +33,17 @@ pub fn cargo() -> Command {
 }
 
 /// What cargo tells of a package to what it runs stays here: build scripts look at it, and would build anew what was built by hand.
-fn as_by_hand(mut command: Command) -> Command {
+pub fn as_by_hand(mut command: Command) -> Command {
     let is_told = |name: &str| name.starts_with("CARGO_PKG_") || name.starts_with("CARGO_MANIFEST_");
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_told)) {
         command.env_remove(name);
     }
     command
+}
+
+/// Where cargo puts what it builds.
+pub fn target_dir(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), PathBuf::from)
 }
 
 fn program() -> OsString {

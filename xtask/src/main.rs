@@ -10,6 +10,7 @@
 //! parts/     real programs and kernels, got as Debian packages and unpacked below target; nothing is installed
 //! power      a small machine is switched off while it writes
 //! guest/     a small virtual machine with a complete cgroup v2 that runs test binaries
+//! package/   tarball, .deb, .rpm and image, for those who install
 //! bench      benchmarks into docs/figures.md and the README
 //! pictures   of the boards, into docs/boards
 //! ```
@@ -18,6 +19,7 @@ mod bench;
 mod cargo;
 mod guest;
 mod libtest;
+mod package;
 mod parts;
 mod pictures;
 mod power;
@@ -47,6 +49,7 @@ cargo xtask chaos [KILLS]                     200 allocs and an agent that is ki
                                               then one that dies before and after each single write
 cargo xtask pictures [--hold] [SECONDS]       the boards drawn by Grafana's own components, on real data, into docs/boards; needs root,
                                               npm and a Chromium. SECONDS: so long is measured before (default: 480); --hold: until Enter
+cargo xtask package [--binary PATH]           a tarball, a .deb, an .rpm and an image with checksums and SBOM, into target/package
 cargo xtask parts [--bench]                   only gets the real programs and kernels that they use
 ";
 
@@ -58,6 +61,7 @@ fn main() -> ExitCode {
         Some((&"bench", rest)) => bench::run(rest),
         Some((&"chaos", rest)) => chaos(rest),
         Some((&"pictures", rest)) => pictures::Options::parse(rest).and_then(|options| pictures::run(&options)),
+        Some((&"package", rest)) => package::Options::parse(rest).and_then(|options| package::run(&options)),
         Some((&"parts", [])) => parts::get(&root(), parts::Purpose::Tests).map(|parts| parts.is_whole()),
         Some((&"parts", ["--bench"])) => parts::get(&root(), parts::Purpose::Bench).map(|parts| parts.is_whole()),
         _ => {

@@ -18,8 +18,8 @@ use super::names::{self, Instrument, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
 use crate::exporters::walk::{
-    ALLOC_DEVICE_ROWS, ALLOC_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW, PARENT_ROWS, Point,
-    RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle, written,
+    ALLOC_DEVICE_ROWS, ALLOC_ROWS, CHECK_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW,
+    PARENT_ROWS, Point, RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle, written,
 };
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::task::TaskState;
@@ -135,7 +135,8 @@ impl<'w> Gathered<'w> {
         if self.rows.iter().any(|(known, _)| *known == rows) {
             return;
         }
-        let on_device = (*rows == TASK_DEVICE_ROWS || *rows == ALLOC_DEVICE_ROWS).then(|| self.by_id());
+        let of_allocs = [&TASK_DEVICE_ROWS, &ALLOC_DEVICE_ROWS, &CHECK_ROWS];
+        let on_device = of_allocs.into_iter().any(|of| *rows == *of).then(|| self.by_id());
         let row = |row: usize| {
             let subject = walk.subject(rows, row);
             let whose = on_device.as_ref().and_then(|places| place_of(places, &subject));

@@ -56,21 +56,26 @@ fn event_name(event: &Event) -> String {
 /// An error is what somebody should look at, a warning what went wrong and is seen to.
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
-        Device, Driver, DriverFailure, FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead,
-        MainTasksDead, Network, NotPlaced, NotRestarting, Received, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
+        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
+        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
+        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
         _ if event.fails_task => SeverityNumber::Error,
-        SetupFailure | FailedValidation | DriverFailure | FailedRestore => SeverityNumber::Error,
+        ArtifactFailed | SetupFailure | FailedValidation | DriverFailure | FailedRestore => SeverityNumber::Error,
         Terminated if outcome.is_some_and(|outcome| !matches!(outcome, Outcome::Success | Outcome::Killed)) => {
             SeverityNumber::Warn
         }
         Killed if event.details.contains("error") => SeverityNumber::Error,
-        HookFailed | NotPlaced | NotRestarting | SiblingFailed => SeverityNumber::Warn,
-        Received | TaskSetup | Network | Driver | Device | Started | Terminated | Restarting | RestartSignaled
-        | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed | Restored => SeverityNumber::Info,
+        AllocUnhealthy | HookFailed | NotPlaced | NotRescheduling | NotRestarting | Rescheduling | SiblingFailed => {
+            SeverityNumber::Warn
+        }
+        Migration if event.message.starts_with("migration failed") => SeverityNumber::Warn,
+        Received | TaskSetup | DownloadingArtifacts | Migration | Network | Driver | Device | Started | Terminated
+        | Restarting | RestartSignaled | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed
+        | Restored => SeverityNumber::Info,
     }
 }
 

@@ -44,7 +44,7 @@ impl Sender {
             Scheme::Http => Address::Tcp(endpoint.authority.clone()),
             Scheme::Https | Scheme::Unsaid => {
                 let client = config.client_certificate.clone().zip(config.client_key.clone());
-                let files = TlsFiles { authorities: config.certificate.clone(), client };
+                let files = TlsFiles { authorities: config.certificate.clone(), client, is_unverified: false };
                 Address::Tls(endpoint.authority.clone(), Arc::new(files))
             }
         };

@@ -18,6 +18,29 @@ pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
 )
 .from_source("runner");
 
+pub static ALLOC_DISK_USED: MetricDesc = MetricDesc::gauge(
+    "allostat_alloc_disk_used_bytes",
+    Unit::Bytes,
+    "Allocated disk space of the alloc's directory, logs included; measured every 30 s or less often.",
+    &["alloc_id", "workload"],
+)
+.stays()
+.from_profile(Profile::Standard)
+.from_source("getdents64(2), st_blocks")
+.absent_when("observed workload; not measured yet; more than 1,000,000 entries or 64 levels of directories")
+.otlp("allostat.alloc.disk.used", "By");
+
+pub static ALLOC_DISK_SIZE: MetricDesc = MetricDesc::gauge(
+    "allostat_alloc_disk_size_bytes",
+    Unit::Bytes,
+    "Size of ephemeral_disk in the job file (default 300 MiB); watched, not enforced.",
+    &["alloc_id", "workload"],
+)
+.from_profile(Profile::Standard)
+.from_source("job file")
+.absent_when("observed workload, or the alloc has ended")
+.otlp("allostat.alloc.disk.size", "By");
+
 pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "allostat_task_info",
     "Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).",
@@ -78,6 +101,49 @@ pub static TASK_RESTARTS: MetricDesc = MetricDesc::counter(
     "failure, other: managed task; policy, start_failure, requested: observed task; failure, oom: observed, exit \
      status unavailable")
 .otlp("allostat.task.restarts", "{restart}");
+
+pub static CHECK_STATUS: MetricDesc = MetricDesc::gauge(
+    "allostat_check_status",
+    Unit::None,
+    "1 for the current status of the health check, 0 for the other statuses.",
+    &["alloc_id", "workload", "service_name", "check", "status"],
+)
+.zeros_from(Profile::Standard)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.status", "1");
+
+pub static CHECK_DURATION: MetricDesc = MetricDesc::gauge(
+    "allostat_check_duration_seconds",
+    Unit::Seconds,
+    "Duration of the last run of the health check.",
+    &["alloc_id", "workload", "service_name", "check"],
+)
+.from_profile(Profile::Standard)
+.from_source("runner")
+.absent_when("the check has not run yet, or its task does not run")
+.otlp("allostat.check.duration", "s");
+
+pub static CHECK_FAILURES: MetricDesc = MetricDesc::counter(
+    "allostat_check_failures_total",
+    Unit::None,
+    "Runs of the health check that did not pass; since the agent started.",
+    &["alloc_id", "workload", "service_name", "check"],
+)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.failures", "{failure}");
+
+pub static CHECK_RESTARTS: MetricDesc = MetricDesc::counter(
+    "allostat_check_restarts_total",
+    Unit::None,
+    "Restarts that the health check asked for (check_restart); since the agent started.",
+    &["alloc_id", "workload", "service_name", "check"],
+)
+.from_profile(Profile::Standard)
+.from_source("runner")
+.absent_when("the task of the check does not run")
+.otlp("allostat.check.restarts", "{restart}");
 
 pub static ALLOCS: MetricDesc =
     MetricDesc::gauge("allostat_allocs", Unit::None, "Allocs known to the agent, by state.", &["state"])
@@ -203,6 +269,16 @@ pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
 .from_source("runner")
 .absent_when("observed workload: its restart policy is unknown")
 .otlp("allostat.workload.failed_allocs", "{alloc}");
+
+pub static RESCHEDULES: MetricDesc = MetricDesc::counter(
+    "allostat_workload_reschedules_total",
+    Unit::None,
+    "Failed allocs of the workload that were replaced by a new alloc (reschedule).",
+    &["workload"],
+)
+.from_source("runner")
+.absent_when("observed workload: this agent does not manage it")
+.otlp("allostat.workload.reschedules", "{reschedule}");
 
 pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
     "allostat_alloc_run_seconds_total",

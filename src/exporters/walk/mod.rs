@@ -23,6 +23,8 @@
 //! `node`. A measure, a host collector and a counter of the registry need nothing here; another kind of rows (a device of a task) is its
 //! [`Rows`], its [`MeasuredRows`] and the name of that in `measures`.
 
+mod active_checks;
+mod checks;
 mod device_rows;
 pub mod devices;
 pub mod families;
@@ -40,6 +42,7 @@ mod subject;
 mod tasks;
 mod workloads;
 
+pub use checks::CHECK_ROWS;
 pub use devices::{ALLOC_DEVICE_ROWS, DEVICE_ROWS, INSTANCE_ROWS, TASK_DEVICE_ROWS};
 pub use filter::{Filter, FilterError, Source};
 pub use listener::{Head, HistogramPoint, Listener, Point, Teller};
@@ -60,7 +63,9 @@ impl Walk<'_> {
         tasks::infos(managed, self);
         measures::walk(managed, self);
         devices::held(managed, self);
+        tasks::disks(managed, self);
         tasks::states(managed, self);
+        checks::walk(managed, self);
         node::counts(managed, self.snapshot);
         workloads::walk(managed, self);
         node::totals(managed, self.snapshot);

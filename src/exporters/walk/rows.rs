@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use super::active_checks::{ActiveCheck, active_checks};
 use super::device_rows::DeviceWalk;
 use super::filter::Filter;
 use super::peers::PeerRow;
@@ -27,6 +28,7 @@ pub struct Walk<'a> {
     /// In order of name.
     pub jobs: Vec<JobRow>,
     pub(super) devices: DeviceWalk<'a>,
+    pub(super) checks: Vec<ActiveCheck<'a>>,
     /// Somebody gets the traces of allocs.
     pub has_traces: bool,
     /// Under the names of another exporter; none on a page under our own.
@@ -47,6 +49,7 @@ impl<'a> Walk<'a> {
         let is_shown = |alloc: &&Arc<AllocView>| alloc.observed.is_none() || filter.has_observed();
         let allocs = snapshot.allocs.iter().filter(|a| !a.retired).chain(&snapshot.overflow);
         let allocs: Vec<_> = allocs.filter(is_shown).collect();
+        let checks = active_checks(snapshot, &allocs.iter().map(|alloc| &***alloc).collect::<Vec<_>>());
         let tasks = allocs.iter().flat_map(|a| a.tasks().map(|task| (&***a, task))).collect();
         let devices = DeviceWalk::new(snapshot);
         Walk {
@@ -57,6 +60,7 @@ impl<'a> Walk<'a> {
             tasks,
             jobs: jobs(snapshot, metrics),
             devices,
+            checks,
             has_traces: metrics.push.has_traces(),
             peers: Vec::new(),
         }

@@ -1,6 +1,9 @@
 //! What allocs and tasks are, and what tasks go through.
 
-use super::lifecycle::{ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_STATE_SINCE, TASK_TIME_IN_STATE};
+use super::lifecycle::{
+    ALLOC_DISK_SIZE, ALLOC_DISK_USED, ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_STATE_SINCE,
+    TASK_TIME_IN_STATE,
+};
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
 use crate::model::metric::Value;
@@ -12,6 +15,18 @@ use crate::snapshot::{AllocView, ManagedTask, TaskView};
 pub(super) fn infos(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     out.all(&ALLOC_INFO, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|_| [int(1)]));
     out.all(&TASK_INFO, &TASK_ROWS, SINGLE, walk.tasks.iter().map(|_| [int(1)]));
+}
+
+/// Of the directories of allocs.
+pub(super) fn disks(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
+    let (disk, now) = (&walk.snapshot.disk, walk.snapshot.taken_at);
+    let used = |alloc: &AllocView| int(disk.get(&alloc.identity.id)?.at(now)?);
+    let size = |alloc: &AllocView| {
+        let status = alloc.status.as_ref().filter(|_| !alloc.ended)?;
+        int(status.task_group()?.storage.disk_mib.bytes())
+    };
+    out.all(&ALLOC_DISK_USED, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|alloc| [used(alloc)]));
+    out.all(&ALLOC_DISK_SIZE, &ALLOC_ROWS, SINGLE, walk.allocs.iter().map(|alloc| [size(alloc)]));
 }
 
 pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {

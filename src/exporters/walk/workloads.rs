@@ -4,8 +4,8 @@ use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::lifecycle::{
-    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, LOG_LOST, START_DURATION, TASK_EVENTS,
-    TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
+    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, LOG_LOST, RESCHEDULES, START_DURATION,
+    TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
 };
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
@@ -117,6 +117,11 @@ fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         failed.by_reason().map(|n| int(n).filter(|_| job.is_known))
     });
     out.all(&FAILED_ALLOCS, &JOB_ROWS, &reasons, failed);
+    let reschedules = jobs.clone().map(|job| {
+        let count = snapshot.ended.reschedules.get(&job.workload).copied();
+        [count.or_else(|| job.is_known.then_some(0)).and_then(int)]
+    });
+    out.all(&RESCHEDULES, &JOB_ROWS, SINGLE, reschedules);
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let run = jobs.map(|job| {
         let run = snapshot.ended.alloc_run.get(&job.workload).copied();

@@ -97,6 +97,10 @@ impl HttpAnswer {
         (200..300).contains(&self.status)
     }
 
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers.get(name).and_then(|value| value.to_str().ok())
+    }
+
     /// What comes next of its body; `None`: that was all.
     pub fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send + '_ {
         async move {

@@ -71,6 +71,19 @@ impl Caller {
     }
 }
 
+/// One call on a connection of its own, asynchronous: the caller sets a deadline.
+pub fn call_once<'a>(
+    address: &'a Address,
+    path: &'a str,
+    message: &'a [u8],
+    largest_answer: usize,
+) -> impl Future<Output = Result<GrpcReply, HttpError>> + Send + 'a {
+    async move {
+        let (_sender, reply) = call(address, None, (path, &[]), framed(message, false), largest_answer).await?;
+        Ok(reply)
+    }
+}
+
 /// A message of 4 GiB is none.
 fn framed(message: &[u8], is_packed: bool) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());

@@ -6,10 +6,11 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use rustls::crypto::ring;
+use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject as _};
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use rustls::{ClientConfig, Error, RootCertStore};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
@@ -28,6 +29,8 @@ pub struct TlsFiles {
     pub authorities: Option<PathBuf>,
     /// A certificate with its chain, and its key, for who asks for one.
     pub client: Option<(PathBuf, PathBuf)>,
+    /// Whatever certificate is shown is believed: for checks and artifacts that ask for that.
+    pub is_unverified: bool,
 }
 
 #[derive(Debug, thiserror::Error)]
@@ -52,7 +55,14 @@ impl TlsFiles {
     /// `protocol`: what is spoken inside, as ALPN calls it.
     fn read(&self, protocol: &[u8]) -> Result<ClientConfig, TlsFilesError> {
         let provider = Arc::new(ring::default_provider());
-        let config = ClientConfig::builder_with_provider(provider).with_safe_default_protocol_versions()?;
+        let config =
+            ClientConfig::builder_with_provider(Arc::clone(&provider)).with_safe_default_protocol_versions()?;
+        if self.is_unverified {
+            let any = Arc::new(AnyCertificate(provider));
+            let mut config = config.dangerous().with_custom_certificate_verifier(any).with_no_client_auth();
+            config.alpn_protocols = vec![protocol.to_vec()];
+            return Ok(config);
+        }
         let config = config.with_root_certificates(self.roots()?);
         let mut config = match &self.client {
             None => config.with_no_client_auth(),
@@ -85,6 +95,42 @@ impl TlsFiles {
             roots.add(certificate).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
         }
         Ok(roots)
+    }
+}
+
+/// Verifies nothing but that the server has the key of the certificate that it shows.
+#[derive(Debug)]
+struct AnyCertificate(Arc<CryptoProvider>);
+
+impl ServerCertVerifier for AnyCertificate {
+    fn verify_server_cert(
+        &self,
+        _: &CertificateDer<'_>,
+        _: &[CertificateDer<'_>],
+        _: &ServerName<'_>,
+        _: &[u8],
+        _: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        Ok(ServerCertVerified::assertion())
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls12_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        verify_tls13_signature(message, certificate, signature, &self.0.signature_verification_algorithms)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.signature_verification_algorithms.supported_schemes()
     }
 }
 

@@ -7,10 +7,12 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::ExitStatus;
+use std::time::Instant;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
-use super::launch::{LaunchError, Program};
+use super::launch::{Gated, LaunchError, Program};
 use super::{errno_text, given, signal_pid, to_pid};
 use crate::host::roots::open_path;
 
@@ -70,6 +72,39 @@ impl Child {
                 Err(failed(error))
             }
         }
+    }
+
+    /// One that waits at its gate.
+    pub fn launched(gated: &Gated) -> Child {
+        Child::of(gated.pid)
+    }
+
+    /// Blocks until it has ended, or until then. Whether it is still there.
+    pub fn ends_by(&self, until: Instant) -> io::Result<bool> {
+        let Some(pid) = to_pid(self.pid).filter(|_| self.ended.is_none()) else { return Ok(false) };
+        let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: i64::try_from(left.as_secs()).unwrap_or(i64::MAX),
+                tv_nsec: left.subsec_nanos().into(),
+            };
+            let mut fds = [PollFd::new(&pidfd, PollFlags::IN)];
+            match poll(&mut fds, Some(&timeout)) {
+                Ok(0) if left.is_zero() => return Ok(true),
+                Ok(0) | Err(rustix::io::Errno::INTR) => {}
+                Ok(_) => return Ok(false),
+                Err(e) => return Err(e.into()),
+            }
+        }
+    }
+
+    /// SIGKILL to it and to who is in its process group: it leads one of its own.
+    pub fn kill_session(&self) -> io::Result<()> {
+        if let Some(pid) = to_pid(self.pid).filter(|_| self.ended.is_none()) {
+            rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)?;
+        }
+        Ok(())
     }
 
     pub fn id(&self) -> u32 {

@@ -4,7 +4,7 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt as _;
 use std::process::{ChildStdin, Command, ExitStatus, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{
@@ -15,6 +15,8 @@ use super::{Child, to_pid};
 
 /// What SIGKILL does not end within so long hangs in the kernel: it is left to a thread that waits for it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
+
+const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// The word by which this binary is the guard of a process group.
 pub const GUARD: &str = "guard-group";
@@ -112,6 +114,17 @@ impl HeldProgram {
             None | Some((false, Ok(_))) => Ok(None),
             Some((true, Ok(status))) => Ok(Some(status)),
             Some((_, Err(error))) => Err(error),
+        }
+    }
+
+    /// The same; `is_cancelled` is asked 20 times a second, and kills it as well.
+    pub fn status_unless(self, grace: Duration, is_cancelled: &dyn Fn() -> bool) -> io::Result<Option<ExitStatus>> {
+        let until = Instant::now() + grace;
+        loop {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || is_cancelled() || self.ends_within(left.min(ASK_AGAIN)) {
+                return self.status_within(Duration::ZERO);
+            }
         }
     }
 

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
 
 use super::Child;
-use super::launch::{block_signals, clone_with, restore_signals};
+use super::fork::{block_signals, clone_with, restore_signals};
 
 /// How one ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

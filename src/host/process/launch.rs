@@ -18,6 +18,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::fork::{block_signals, clone_with, fork_plainly, restore_signals};
 use super::raw;
 use super::sandbox::{self, Confined};
 
@@ -301,25 +302,6 @@ impl Program {
     }
 }
 
-/// Blocks every signal of this thread; gives the mask that it had.
-pub(super) fn block_signals() -> libc::sigset_t {
-    // SAFETY: both sets live on our stack; the first is filled before it is read, the second written by the call, which does not
-    // fail with these arguments.
-    unsafe {
-        let (mut all, mut before): (libc::sigset_t, libc::sigset_t) = (std::mem::zeroed(), std::mem::zeroed());
-        libc::sigfillset(&raw mut all);
-        libc::pthread_sigmask(libc::SIG_SETMASK, &raw const all, &raw mut before);
-        before
-    }
-}
-
-pub(super) fn restore_signals(mask: &libc::sigset_t) {
-    // SAFETY: a mask that the kernel gave us.
-    unsafe {
-        libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::from_ref(mask), std::ptr::null_mut());
-    }
-}
-
 /// Default dispositions and an empty mask: ignored and blocked signals would otherwise pass through exec.
 ///
 /// SAFETY: only in a child just forked.
@@ -342,39 +324,6 @@ fn open_procs(directory: &OwnedFd) -> Result<OwnedFd, Errno> {
     use rustix::fs::{Mode, OFlags, openat};
     const NAME: &CStr = c"cgroup.procs";
     openat(directory, NAME, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())
-}
-
-/// A child with these flags. One that is born in the cgroup (5.7) is charged there from its first page, and no lock over all processes is
-/// taken; one that is not is made by the older call, since a unit whose namespaces are restricted refuses `clone3` whatever it is asked for.
-pub(super) fn clone_with(flags: u64, cgroup: Option<&OwnedFd>) -> Result<i32, Errno> {
-    const CLONE_INTO_CGROUP: u64 = 0x2_0000_0000;
-    let Some(cgroup) = cgroup else {
-        let flags = flags | u64::try_from(libc::SIGCHLD).unwrap_or(17);
-        // SAFETY: as below; no stack of its own is asked for, so it goes on here, on its copy of ours.
-        return to_pid(unsafe { libc::syscall(libc::SYS_clone, flags, 0_usize, 0_usize, 0_usize, 0_usize) });
-    };
-    // SAFETY: an all-zero clone_args is valid. Without CLONE_VM this is a fork: the child gets its own copy of everything
-    // and, as our only thread, goes on here.
-    let answer = unsafe {
-        let mut args: libc::clone_args = std::mem::zeroed();
-        args.flags = flags | CLONE_INTO_CGROUP;
-        args.cgroup = u64::try_from(raw(cgroup)).unwrap_or(u64::MAX);
-        args.exit_signal = u64::try_from(libc::SIGCHLD).unwrap_or(17);
-        libc::syscall(libc::SYS_clone3, &raw const args, size_of::<libc::clone_args>())
-    };
-    to_pid(answer)
-}
-
-fn fork_plainly() -> Result<i32, Errno> {
-    // SAFETY: the child only makes system calls until it execs or leaves.
-    to_pid(i64::from(unsafe { libc::fork() }))
-}
-
-fn to_pid(answer: i64) -> Result<i32, Errno> {
-    match i32::try_from(answer) {
-        Ok(pid) if pid >= 0 => Ok(pid),
-        _ => Err(Errno::from_io_error(&io::Error::last_os_error()).unwrap_or(Errno::IO)),
-    }
 }
 
 #[cfg(test)]

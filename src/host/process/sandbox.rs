@@ -17,16 +17,17 @@ mod root;
 use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::thread::{CapabilitySet, CapabilitySets};
 
-use super::launch::{block_signals, clone_with, restore_signals};
+use super::fork::{block_signals, clone_with, restore_signals};
 use super::{Capabilities, raw};
 use crate::kernel::proc::pid_stat;
 
-pub use root::{RootPlan, RootStep, binds_whole_trees};
+pub use root::{HostTree, RootPlan, RootStep, binds_whole_trees};
 
 /// What confines a task, made before the fork.
 #[derive(Debug)]
@@ -103,6 +104,24 @@ impl Confined {
             Ok(init) => Ok(Confined { sandbox, init }),
             Err(error) => Err((Box::new(sandbox), error)),
         }
+    }
+    /// Those of a task that runs, by its main process: a program that is launched joins them, and is confined as that one is. `own`:
+    /// whether it has process numbers and an IPC namespace of its own. `network`: as [`Sandbox::network`], by its file.
+    ///
+    /// Errors: it does not run, or they are another's.
+    pub fn beside(
+        main: u32,
+        (own_pids, own_ipc): (bool, bool),
+        network: Option<&Path>,
+        (kept, filters): (Capabilities, Vec<Vec<libc::sock_filter>>),
+    ) -> io::Result<Confined> {
+        let network = network.map(File::open).transpose()?.map(OwnedFd::from);
+        let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
+        let sandbox = Sandbox { root, own_pids, own_ipc, network, kept, filters };
+        let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
+        // Nothing waits for it: its init is another supervisor's.
+        let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
+        Ok(Confined { sandbox, init: Init { pid: main, pids, namespaces, _keep: keep } })
     }
     /// For the main process to join, between fork and exec.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &OwnedFd> {

@@ -179,6 +179,16 @@ impl<'a> Fields<'a> {
     }
     /// A list of texts in which nothing is interpolated.
     pub fn texts(&self, key: &str) -> Option<At<Vec<At<String>>>> {
+        let At { value, span } = self.templates(key)?;
+        let plain = |(i, at): (usize, At<String>)| {
+            let value = self.plain(&at.value, &at.span, &format!("{key}[{i}]"))?;
+            Some(At { value, span: at.span })
+        };
+        let value = value.into_iter().enumerate().map(plain).collect::<Option<Vec<_>>>()?;
+        Some(At { value, span })
+    }
+    /// A list of texts, still templates.
+    pub fn templates(&self, key: &str) -> Option<At<Vec<At<String>>>> {
         let node = self.value(key)?;
         let Literal::List(list) = &node.value else {
             self.wrong_type(key, node, "a list of texts", None);
@@ -188,10 +198,7 @@ impl<'a> Fields<'a> {
         for (i, item) in list.iter().enumerate() {
             let key = format!("{key}[{i}]");
             match &item.value {
-                Literal::Text(text) => {
-                    let value = self.plain(text, &item.span, &key)?;
-                    texts.push(At { value, span: item.span.clone() });
-                }
+                Literal::Text(text) => texts.push(At { value: text.clone(), span: item.span.clone() }),
                 Literal::Broken => return None,
                 other => {
                     let Some(value) = as_text(other) else {

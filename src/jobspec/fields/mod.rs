@@ -59,8 +59,6 @@ pub enum Support {
     Honoured,
     /// Kept or dropped, and without effect: why. One warning for each word, however often it occurs.
     Ignored(&'static str),
-    /// Will be honoured one day, refused until then.
-    NotYet,
     /// Known, refused: why.
     Refused(&'static str),
 }
@@ -86,9 +84,6 @@ impl Word {
     }
     pub const fn ignored(name: &'static str, why: &'static str) -> Word {
         Word::new(name, Shape::Any, Support::Ignored(why))
-    }
-    pub const fn not_yet(name: &'static str) -> Word {
-        Word::new(name, Shape::Any, Support::NotYet)
     }
     pub const fn refused(name: &'static str, why: &'static str) -> Word {
         Word::new(name, Shape::Any, Support::Refused(why))
@@ -148,17 +143,10 @@ impl<'a> Fields<'a> {
             return self.unknown(entry, &path, family);
         };
         let name = quote(word.name);
-        match word.support {
-            Support::NotYet => {
-                self.problems.error(&entry.key_span, &path, format!("{name} is not supported yet"), None);
-                return;
-            }
-            Support::Refused(why) => {
-                let message = format!("{name} is not supported: {why}");
-                self.problems.error(&entry.key_span, &path, message, None);
-                return;
-            }
-            Support::Honoured | Support::Ignored(_) => {}
+        if let Support::Refused(why) = word.support {
+            let message = format!("{name} is not supported: {why}");
+            self.problems.error(&entry.key_span, &path, message, None);
+            return;
         }
         if let Some(earlier) = earlier
             && (matches!(word.shape, Shape::Value | Shape::Stanza | Shape::Map)

@@ -1,5 +1,7 @@
 //! Words about placement and about many hosts: what is read, warned of and refused.
 
+use std::time::Duration;
+
 use super::{errors, in_group, in_job, in_task, refused, warnings};
 use crate::jobspec::parse;
 use crate::model::constraint::NodeConstraint;
@@ -144,10 +146,7 @@ fn what_one_host_cannot_do_is_accepted_with_a_warning_each() {
             vec!["max_client_disconnect", "prevent_reschedule_on_lost"],
         ),
         ("stop_after_client_disconnect = \"30s\"", vec!["stop_after_client_disconnect"]),
-        (
-            "reschedule {\n  delay = \"30s\"\n  delay_function = \"fibonacci\"\n  unlimited = true\n}",
-            vec!["reschedule"],
-        ),
+        ("reschedule {\n  delay = \"30s\"\n  delay_function = \"fibonacci\"\n  unlimited = true\n}", vec![]),
         ("migrate {\n  max_parallel = 1\n  health_check = \"task_states\"\n}", vec!["migrate"]),
     ] {
         assert_eq!(words_of(&warnings(&in_group(lines))), words, "{lines}");
@@ -310,4 +309,51 @@ fn memory_without_a_limit_is_a_reservation() {
         "5:8 `1000:` is no user (a name, a number, or numbers of user and group: \"1000:1000\")",
     );
     assert_eq!(job(&in_task("user = \"1000:1000\"")).groups[0].tasks[0].user.as_deref(), Some("1000:1000"));
+}
+
+#[test]
+fn reschedule_of_a_group_stands_over_that_of_its_job_and_both_over_the_defaults() {
+    use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
+    let read = |kind: &str, of_job: &str, of_group: &str| {
+        job(&format!(
+            "job \"j\" {{\n  type = \"{kind}\"\n  {of_job}\n  group \"g\" {{\n  {of_group}\n  task \"t\" {{\n  driver = \"mock\"\n  }}\n  }}\n}}\n"
+        ))
+        .groups[0]
+        .clone()
+    };
+    let secs = Duration::from_secs;
+    let service = JobKind::Service.reschedule_policy().unwrap();
+    let plain = read("service", "", "");
+    assert_eq!((plain.reschedule, plain.reschedule_policy(JobKind::Service)), (None, Some(service)));
+    let of_job = "reschedule {\n delay = \"7s\"\n max_delay = \"9m\"\n}";
+    let expected = ReschedulePolicy { delay: secs(7), max_delay: secs(540), ..service };
+    assert_eq!(read("service", of_job, "").reschedule, Some(expected));
+    let of_group = "reschedule {\n delay = \"8s\"\n delay_function = \"fibonacci\"\n}";
+    let expected = ReschedulePolicy { delay: secs(8), function: DelayFunction::Fibonacci, ..expected };
+    assert_eq!(read("service", of_job, of_group).reschedule, Some(expected));
+    let off = "reschedule {\n attempts = 0\n unlimited = false\n}";
+    assert_eq!(read("batch", "", off).reschedule_policy(JobKind::Batch), None);
+    let batch = read("batch", "", "reschedule {\n attempts = 3\n interval = \"1h\"\n}");
+    let expected = JobKind::Batch.reschedule_policy().unwrap();
+    let expected = ReschedulePolicy { attempts: 3, interval: secs(3_600), ..expected };
+    assert_eq!(batch.reschedule, Some(expected));
+    for kind in ["system", "sysbatch"] {
+        assert_eq!(read(kind, "", "").reschedule_policy(JobKind::parse(kind).unwrap()), None);
+    }
+    let alone = "job \"j\" {\n  reschedule {\n  delay = \"9s\"\n  }\n  task \"t\" {\n    driver = \"mock\"\n  }\n}\n";
+    assert_eq!(job(alone).groups[0].reschedule, Some(ReschedulePolicy { delay: secs(9), ..service }));
+    let sysbatch = in_group("reschedule {\n  attempts = 1\n}").replacen("{", "{\ntype = \"sysbatch\"", 1);
+    assert!(warnings(&sysbatch).iter().any(|w| w.contains("replaces no failed alloc")), "{:?}", warnings(&sysbatch));
+}
+
+#[test]
+fn ephemeral_disk_says_whether_a_replacement_gets_its_data() {
+    let disk = |lines: &str| job(&in_group(&format!("ephemeral_disk {{\n{lines}\n}}"))).groups[0].ephemeral_disk;
+    for (lines, moves) in
+        [("", false), ("sticky = true", true), ("migrate = \"true\"", true), ("sticky = false", false)]
+    {
+        assert_eq!(disk(lines).moves(), moves, "{lines}");
+    }
+    assert_eq!(warnings(&in_group("ephemeral_disk {\n  sticky = true\n}")), Vec::<String>::new());
+    assert_eq!(warnings(&in_group("ephemeral_disk {\n  size = 300\n}")), Vec::<String>::new());
 }

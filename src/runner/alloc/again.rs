@@ -1,4 +1,4 @@
-//! Restarts that somebody asks for: one task in its place, or the whole alloc from its beginning.
+//! Requested restarts: one task in its place, or the whole alloc from its beginning.
 //!
 //! ```text
 //! whole: asked, durable: ended tasks wait again ─► live ones end in their order, and wait ─► all wait: as if it were new
@@ -20,7 +20,7 @@ use crate::runner::decide::step::{Action, Cue, State, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
-/// What became of the wish that a whole alloc begins anew.
+/// The result of a request to restart a whole alloc.
 pub enum Recall {
     Asked(Save),
     /// It had ended: somebody has to own it again.
@@ -30,7 +30,7 @@ pub enum Recall {
     Refused(Refusal),
 }
 
-/// Why an alloc cannot begin anew.
+/// Why an alloc cannot restart.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     NothingRan,
@@ -47,7 +47,13 @@ impl Alloc {
         let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
         self.edit(at, |edit| match step(edit.state(), Cue::Restart) {
             (state, Some(Action::SendKillSignal)) => {
-                *edit.restart() = Some(Restart { whole: false, asked_at: edit.steady(), delay, signalled_at: None });
+                *edit.restart() = Some(Restart {
+                    whole: false,
+                    asked_at: edit.steady(),
+                    delay,
+                    signalled_at: None,
+                    is_failure: false,
+                });
                 edit.enter_state(state);
                 edit.event(EventKind::RestartSignaled, "restarting in its place", &[("reason", reason.to_owned())]);
                 Ok(())
@@ -102,6 +108,7 @@ impl Alloc {
             (earlier.base, earlier.restarted_at) = (finished.base, self.ctx.line.now());
             inner.record.earlier = Some(earlier);
             inner.finish_shown = false;
+            Alloc::forget_report(&mut inner);
         }
         let mut batch = Batch::default();
         let asked = inner.record.again;
@@ -171,7 +178,7 @@ impl Edit<'_> {
         if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
             let (state, _) = step(self.state(), Cue::Recall);
             let (asked_at, delay) = (self.steady(), Nanos::ZERO);
-            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None });
+            *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }

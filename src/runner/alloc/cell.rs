@@ -6,9 +6,10 @@ use std::sync::{Arc, LazyLock};
 use crate::board::Until;
 use crate::collectors::TaskReader;
 use crate::model::event::{Event, EventKind};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, TaskName};
 use crate::model::job::Task;
 use crate::model::metric::{Exemplar, Value};
+use crate::model::network::DriverNetwork;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::model::units::Timestamp;
@@ -151,6 +152,12 @@ impl TaskCell {
     /// Called dead, and something of it may be there all the same: its handle was kept.
     pub fn may_run(&self) -> bool {
         self.record.status.state == TaskState::Dead && self.record.handle.is_some()
+    }
+
+    /// Where it is reached, while it runs.
+    pub fn driver_network(&self) -> Option<(TaskName, DriverNetwork)> {
+        let status = &self.record.status;
+        Some((status.name.clone(), status.network.clone()?))
     }
 
     /// Its part of the workload's totals.

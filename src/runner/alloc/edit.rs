@@ -106,7 +106,7 @@ impl Edit<'_> {
         let since = clock.max(self.now).max(self.alloc.ctx.board.marked());
         self.enter_state_at(state, since);
     }
-    /// `since`: when it really came about, where that was while nobody looked.
+    /// `since`: when it happened, if that was while no agent looked.
     pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
         self.leave_restart(state);
         let state = state.shown();
@@ -135,7 +135,7 @@ impl Edit<'_> {
         }
     }
 
-    /// Where to note when its kill signal was first sent, and why it is. `None`: nobody asked for its end.
+    /// Where to note when its kill signal was first sent, and why it is. `None`: its end was not requested.
     pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
         match (self.cell.record.kill.as_mut(), self.cell.record.restart.as_mut()) {
             (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
@@ -179,6 +179,7 @@ impl Edit<'_> {
         let status = self.status();
         status.main = handle.main;
         status.cgroup.clone_from(&handle.cgroup);
+        status.network.clone_from(&handle.network);
         status.started_at = handle.started_at.or(Some(now));
         self.cell.record.handle = Some(handle);
     }
@@ -204,6 +205,7 @@ impl Edit<'_> {
         self.found();
         let status = self.status();
         status.main = None;
+        status.network = None;
         // Of one that ended while no agent was there nobody knows more than its record.
         if !used.is_empty() {
             status.used_devices = used;
@@ -278,12 +280,13 @@ impl Edit<'_> {
             task_seq: status.event_counts.values().sum::<u64>() + 1,
             time,
             kind,
-            workload: Some(alloc.job.id.clone()),
+            workload: Some(alloc.job.workload().clone()),
             alloc_id: Some(alloc.id.clone()),
             task: Some(status.name.clone()),
             message: message.into(),
             details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
-            fails_task: status.failed,
+            // What follows from its failure is not the failure.
+            fails_task: status.failed && !matches!(kind, EventKind::Rescheduling | EventKind::NotRescheduling),
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {
             Some(error) => {

@@ -48,6 +48,7 @@ impl Alloc {
             }),
             ports: inner.record.ports.clone(),
             network: inner.record.network.clone(),
+            data_from: inner.record.data_from.clone(),
             took: Vec::new(),
         }
     }
@@ -61,12 +62,15 @@ impl Alloc {
         if !made.took.is_empty() {
             inner.prerun = Some((made.took, now));
         }
-        let is_new = inner.record.ports != made.ports || inner.record.network != made.network;
+        let is_new = inner.record.ports != made.ports
+            || inner.record.network != made.network
+            || inner.record.data_from != made.data_from;
         (inner.record.ports, inner.record.network) = (made.ports, made.network);
+        inner.record.data_from = made.data_from;
         is_new
     }
     /// One event of each task that is not dead.
-    fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+    pub(super) fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
         for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);
@@ -78,7 +82,14 @@ impl Alloc {
         Some([("alloc_hooks", hook_times(&took)), ("alloc_hooks_over_ns", at.0.to_string())])
     }
     /// One of its tasks, for its hooks.
-    pub fn subject_of(&self, at: usize) -> OfTask {
+    pub fn subject_of(self: &Arc<Self>, at: usize) -> OfTask {
+        let weak = Arc::downgrade(self);
+        let say = move |kind, message: String, details: &[(&'static str, String)]| {
+            if let Some(alloc) = weak.upgrade() {
+                alloc.edit(at, |edit| edit.event(kind, message, details));
+                alloc.save_aside(at);
+            }
+        };
         let alloc_cgroup = self.own_cgroup();
         let inner = self.lock();
         let cell = &inner.cells[at];
@@ -91,15 +102,18 @@ impl Alloc {
             job: Arc::clone(&self.job),
             place: (self.group, at),
             attempt: cell.record.status.attempt,
+            say: Box::new(say),
             done: cell.record.hooks.clone(),
             account: None,
             dirs: None,
             devices: ReservedDevices::default(),
             ports: inner.record.ports.clone(),
             network: inner.record.network.as_ref().map(|record| record.network.clone()),
+            driver_networks: inner.cells.iter().filter_map(TaskCell::driver_network).collect(),
             cores: self.cores_of_task(&inner, at),
             template_env: Env::new(),
             prepared: None,
+            volumes: Vec::new(),
             took: Vec::new(),
         }
     }

@@ -17,6 +17,8 @@ mod hooked;
 mod place;
 mod placing;
 mod ports;
+mod replace;
+mod services;
 mod show;
 
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -30,6 +32,7 @@ use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
 use self::place::PlaceState;
+pub use self::replace::AwaitedReplacement;
 use super::decide::coordinator::{self, Cause, Order, View, Wish};
 use super::decide::step::State;
 use super::decide::wish::{Wishes, wanted};
@@ -135,6 +138,9 @@ impl Alloc {
         let began = record.began.unwrap_or_else(|| ctx.line.of_wall(record.created_at));
         record.began = Some(began);
         record.finished = finished_of(&record, &cells, began, &ctx.line);
+        if record.finished.is_none() {
+            record.reschedule.get_or_insert_default();
+        }
         let base = record.finished.as_ref().map(|f| &f.base).or(record.earlier.as_ref().map(|e| &e.base));
         let base = base.map_or_else(|| Arc::clone(&NOTHING), |base| Arc::new(base.clone()));
         let processes = job.groups[group].tasks.iter().any(|t| ctx.has_processes(&t.driver));
@@ -152,7 +158,7 @@ impl Alloc {
         let identity = Arc::new(AllocIdentity {
             id: record.id.clone(),
             source: AllocSource::Managed,
-            workload: Some(job.id.clone()),
+            workload: Some(job.workload().clone()),
             namespace: job.namespace.clone(),
             group: Some(record.group.clone()),
             name: format!("{}.{}[{}]", job.name, record.group, record.index),
@@ -200,6 +206,9 @@ impl Alloc {
 
     pub fn group(&self) -> &TaskGroup {
         &self.job.groups[self.group]
+    }
+    pub fn index(&self) -> u32 {
+        self.index
     }
     pub fn task(&self, at: usize) -> &Task {
         &self.group().tasks[at]
@@ -428,10 +437,11 @@ impl Alloc {
 
     /// Tells of each task that it was received, once in its life: one whose record says nothing was never told of.
     pub fn receive(&self) {
+        let message = self.received_as();
         for at in 0..self.group().tasks.len() {
             self.edit(at, |edit| {
                 if edit.status().event_counts.is_empty() {
-                    edit.event(EventKind::Received, "task received", &[]);
+                    edit.event(EventKind::Received, message.as_str(), &[]);
                 }
             });
         }

@@ -188,6 +188,7 @@ impl Alloc {
             ports: inner.ports.clone(),
             network: inner.network.clone(),
             not_placed: not_placed.cloned().collect(),
+            lineage: self.lineage(inner, over),
             generation: inner.generation,
         };
         let published = Published {
@@ -199,7 +200,7 @@ impl Alloc {
             alloc_reader: inner.reader.clone().filter(|_| !over),
             alloc_base: Arc::clone(&base),
         };
-        let job = &self.job.id;
+        let job = self.job.workload();
         let change = |totals: &mut Totals| {
             if let Some((at, delta)) = &delta {
                 delta.apply(&self.id, totals.task_mut(job, &inner.cells[*at].record.status.name));

@@ -9,6 +9,9 @@ use crate::telemetry::metrics::GcReason;
 /// Directories that are removed at once: more only make the disk slower for who works.
 pub const AT_ONCE: usize = 2;
 
+/// Ended children of one job that are kept: a job that is launched each second would push out everything else.
+pub const CHILDREN_KEPT: usize = 100;
+
 /// Which ended allocs go without being asked for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GcConfig {
@@ -48,6 +51,16 @@ pub struct Candidate {
     pub free: bool,
     /// A task of it was given up: nobody else would know of what is there.
     pub may_run: bool,
+    /// Of a child: which job launched it, as a number of this look.
+    pub parent: Option<usize>,
+    /// Its replacement is due, or takes its data.
+    pub needed: bool,
+}
+
+impl Candidate {
+    fn stays(&self) -> bool {
+        self.may_run || self.needed
+    }
 }
 
 /// Pure: which of these, oldest first, the limits want gone, and why.
@@ -56,9 +69,18 @@ pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(us
     let too_old = |c: &Candidate| {
         config.max_age.zip(c.ended_at).is_some_and(|(most, at)| now.since(at) > Nanos::from_duration(most))
     };
-    let free = || ended.iter().enumerate().filter(|(_, c)| c.free && !c.may_run);
+    let free = || ended.iter().enumerate().filter(|(_, c)| c.free && !c.stays());
     let mut chosen: BTreeMap<usize, GcReason> =
         free().filter(|(_, c)| too_old(c)).map(|(at, _)| (at, GcReason::Age)).collect();
+    let mut of_parent: BTreeMap<usize, usize> = BTreeMap::new();
+    for (at, candidate) in ended.iter().enumerate().rev() {
+        let Some(parent) = candidate.parent else { continue };
+        let newer = of_parent.entry(parent).or_default();
+        if *newer >= CHILDREN_KEPT && candidate.free && !candidate.stays() {
+            chosen.entry(at).or_insert(GcReason::Count);
+        }
+        *newer += 1;
+    }
     let more = excess.saturating_sub(chosen.len());
     let surplus: Vec<usize> = free().map(|(at, _)| at).filter(|at| !chosen.contains_key(at)).take(more).collect();
     chosen.extend(surplus.into_iter().map(|at| (at, GcReason::Count)));
@@ -68,7 +90,7 @@ pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(us
 /// Pure: which go for want of room, a few at a time: those that nobody waits for first.
 pub fn by_pressure(ended: &[Candidate]) -> Vec<(usize, GcReason)> {
     let of = |free: bool, reason| {
-        let goes = move |c: &Candidate| c.free == free && !c.may_run;
+        let goes = move |c: &Candidate| c.free == free && !c.stays();
         ended.iter().enumerate().filter(move |(_, c)| goes(c)).map(move |(at, _)| (at, reason))
     };
     of(true, GcReason::Disk).chain(of(false, GcReason::DiskUnread)).take(AT_ONCE).collect()
@@ -84,7 +106,7 @@ mod tests {
         Steady(0).plus(Nanos::from_secs(secs))
     }
     fn ended(secs: u64, free: bool) -> Candidate {
-        Candidate { ended_at: Some(at(secs)), free, may_run: false }
+        Candidate { ended_at: Some(at(secs)), free, may_run: false, parent: None, needed: false }
     }
 
     #[test]
@@ -95,6 +117,19 @@ mod tests {
         assert_eq!(chosen, [(0, GcReason::Age), (2, GcReason::Count), (3, GcReason::Count)], "1 waits for its scraper");
         assert_eq!(by_limits(&all[..1], &config, at(110)), [], "exactly as old as allowed");
         assert_eq!(by_limits(&all[..1], &GcConfig { max_age: None, ..config }, at(9_999)), []);
+    }
+
+    /// Those of another job, and those that are no children, stay.
+    #[test]
+    fn of_the_children_of_a_job_the_newest_are_kept() {
+        let child = |secs, parent| Candidate { parent, ..ended(secs, true) };
+        let mut all: Vec<Candidate> = (0..150).map(|secs| child(secs, Some(0))).collect();
+        all.extend((0..3).map(|secs| child(secs, Some(1))));
+        all.push(ended(5, true));
+        let chosen = by_limits(&all, &GcConfig::default(), at(200));
+        assert_eq!(chosen, (0..50).map(|at| (at, GcReason::Count)).collect::<Vec<_>>());
+        all[10].free = false;
+        assert_eq!(by_limits(&all, &GcConfig::default(), at(200)).len(), 49, "its last series were not delivered yet");
     }
 
     #[test]
@@ -109,7 +144,8 @@ mod tests {
     #[test]
     fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };
-        let all = [true, false].map(|free| Candidate { may_run: true, ..ended(1, free) });
+        let kept = |free| [Candidate { may_run: true, ..ended(1, free) }, Candidate { needed: true, ..ended(1, free) }];
+        let all = [true, false].map(kept).concat();
         assert_eq!(by_limits(&all, &config, at(9_999)), []);
         assert_eq!(by_pressure(&all), []);
     }

@@ -6,6 +6,7 @@
 //! ```
 //! One that has begun keeps its place, whatever changes.
 
+use super::volumes::missing_volumes;
 use crate::model::constraint::{NodeAffinity, NodeConstraint, NodeValues};
 use crate::model::host::NodeIdentity;
 use crate::model::job::{Job, Placing, Task, TaskGroup};
@@ -22,7 +23,7 @@ pub struct PlacementNode {
 
 /// Every reason for which the alloc of this index cannot be here, whatever else runs. Empty: there is none.
 pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) -> Vec<NotPlaced> {
-    let mut reasons = elsewhere(job, node);
+    let (mut reasons, volumes) = (elsewhere(job, node), missing_volumes(group, index, &node.identity));
     let before_in_job: u64 = job.groups.iter().take_while(|g| g.name != group.name).map(|g| u64::from(g.count)).sum();
     let (index, in_job) = (u64::from(index), before_in_job + u64::from(index));
     reasons.extend(unmet(&job.placing, "job", in_job, node));
@@ -31,6 +32,7 @@ pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) 
         reasons.extend(unmet(&task.placing, &format!("task {}", task.name), index, node));
     }
     reasons.extend(too_many_cores(group, node));
+    reasons.extend(volumes);
     reasons
 }
 
@@ -176,7 +178,11 @@ mod tests {
             placing: Placing::default(),
             tasks: cores.iter().enumerate().map(task).collect(),
             network: None,
+            storage: Default::default(),
             services: Vec::new(),
+            health: None,
+            reschedule: None,
+            ephemeral_disk: crate::model::job::EphemeralDisk::default(),
         }
     }
     fn job(groups: Vec<TaskGroup>) -> Job {
@@ -190,6 +196,7 @@ mod tests {
             node_pool: Job::ANY_POOL.to_owned(),
             meta: BTreeMap::new(),
             placing: Placing::default(),
+            launching: crate::model::launching::JobLaunching::default(),
             groups,
         }
     }

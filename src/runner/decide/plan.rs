@@ -10,7 +10,7 @@ pub enum Plan {
     /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
     GoOn,
     /// It was prepared: the driver knows whether it runs, has ended or never started.
-    Recover(TaskHandle),
+    Recover(Box<TaskHandle>),
     /// Whether it runs cannot be known any more, for this reason: it must not be started a second time.
     Lost(String),
 }
@@ -29,7 +29,7 @@ pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &Trace) -> 
     match record {
         // Its counters are lost with its record, and it is not.
         None => match (&trace.left, trace.unreadable) {
-            (Some(Ok(handle)), true | false) => Plan::Recover(handle.clone()),
+            (Some(Ok(handle)), true | false) => Plan::Recover(Box::new(handle.clone())),
             (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
             (None, true) => Plan::Lost("its record cannot be read".to_owned()),
             (None, false) => Plan::GoOn,
@@ -39,7 +39,7 @@ pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &Trace) -> 
             (
                 TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
                 Some(handle),
-            ) => Plan::Recover(handle.clone()),
+            ) => Plan::Recover(Box::new(handle.clone())),
             (
                 TaskState::Pending | TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing,
                 None,
@@ -64,6 +64,7 @@ mod tests {
             main: None,
             started_at: None,
             driver_state: None,
+            network: None,
         }
     }
 
@@ -90,7 +91,7 @@ mod tests {
         match (kind, handle) {
             (End, _) => Plan::Ended,
             (GoOn, _) => Plan::GoOn,
-            (Recover, handle) => Plan::Recover(handle.expect("the table asks for one").clone()),
+            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table asks for one").clone())),
         }
     }
 
@@ -104,7 +105,7 @@ mod tests {
         assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
         for unreadable in [false, true] {
             let left = |left| plan(None, &trace(unreadable, Some(left)));
-            assert_eq!(left(Ok(handle(3))), Plan::Recover(handle(3)), "its directory names it");
+            assert_eq!(left(Ok(handle(3))), Plan::Recover(Box::new(handle(3))), "its directory names it");
             assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
         }
         for (state, without, with) in TABLE {

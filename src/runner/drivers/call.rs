@@ -9,7 +9,8 @@
 //! | wait | as long as it runs; while it is being ended, the budget of that | given up |
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
-//! | destroy | [`DESTROY`] | said; what is left is removed at the next start |
+//! | exec | the timeout of its program and [`EXEC_MORE`] | the run of the check has failed |
+//! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
 //! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
 //! | fingerprint: each later one | as long as nothing changes | nothing is new |
 //!
@@ -21,11 +22,12 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, Fingerprint, Fingerprints,
+    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, ExecEnd, Fingerprint, Fingerprints,
     Recovered, StartRequest,
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
+use crate::model::id::AllocId;
 use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::panics::{self, Panic};
@@ -34,6 +36,8 @@ use crate::telemetry::panics::{self, Panic};
 pub const RECOVER: Duration = Duration::from_secs(60);
 pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
+/// Beyond the time of the program itself.
+pub const EXEC_MORE: Duration = Duration::from_secs(5);
 pub const DESTROY: Duration = Duration::from_secs(10);
 pub const REPORT: Duration = Duration::from_secs(10);
 /// So often a driver may die while it looks for one attempt.
@@ -176,6 +180,12 @@ impl Running {
     pub async fn kill(&self) -> Result<(), CallError> {
         within(KILL, "kill", || self.handle(), || self.0.kill()).await?.map_err(tame_error)
     }
+    /// Runs a program beside it, for `timeout` at most; its driver has a moment more to end it.
+    pub async fn exec(&self, command: &[String], timeout: Duration) -> Result<ExecEnd, CallError> {
+        let limit = timeout.saturating_add(EXEC_MORE);
+        let end = within(limit, "exec", || self.handle(), || self.0.exec(command, timeout)).await?;
+        end.map(|end| ExecEnd { output: tame(end.output), ..end }).map_err(tame_error)
+    }
     pub async fn destroy(&self) -> Result<(), CallError> {
         within(DESTROY, "destroy", || self.handle(), || self.0.destroy()).await?.map_err(tame_error)
     }
@@ -188,6 +198,15 @@ async fn within<'a, T: 'a>(
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
     tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+}
+
+/// Removes what a driver holds for the network of an alloc that has ended.
+pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
+    let report = |panic: &Panic| {
+        tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
+    };
+    let left = tokio::time::timeout(DESTROY, caught(report, || driver.leave_network(alloc))).await;
+    left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
 /// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.

@@ -20,6 +20,8 @@ mod begin;
 mod config;
 mod create;
 mod engine;
+mod etc;
+mod exec;
 #[cfg(test)]
 mod fake;
 mod forms;
@@ -27,6 +29,9 @@ mod health;
 mod images;
 mod logs;
 mod mounts;
+mod network;
+mod pause;
+mod pause_image;
 mod place;
 mod recover;
 mod settings;
@@ -41,12 +46,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use self::config::{Config, MountKind};
+use self::network::NetworkChoice;
 use self::settings::NAME;
 use self::shared::{ContainerRecord, KILL_SIGNAL, Shared};
 use super::{
     Attempt, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, EventSink, Fingerprints, Left, Recovered,
     SeenDirs, StartRequest, Unenforced,
 };
+use crate::model::id::AllocId;
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::{Place, TaskDirs};
@@ -114,7 +121,16 @@ impl Driver for Docker {
         }
         all
     }
+    fn joins_namespaces(&self) -> bool {
+        true
+    }
+    fn leave_network<'a>(&'a self, alloc: &'a AllocId) -> BoxFuture<'a, Result<(), DriverError>> {
+        Box::pin(pause::leave(&self.shared, alloc))
+    }
     fn has_image(&self) -> bool {
+        true
+    }
+    fn mounts_volumes(&self) -> bool {
         true
     }
     fn start_takes(&self, task: &Task) -> Duration {
@@ -145,6 +161,7 @@ impl Driver for Docker {
                 max_file_bytes: logs.max_file_bytes,
             }),
             default_signal: request.task.kill_signal.is_none(),
+            network: NetworkChoice::of(&config, &request.ports),
             ..ContainerRecord::default()
         };
         kept.put(&mut handle);
@@ -156,8 +173,8 @@ impl Driver for Docker {
             Ok(Arc::new(attempt) as Arc<dyn Attempt>)
         })
     }
-    fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
-        Box::pin(async move { recover::recover(&self.shared, handle).await })
+    fn recover(&self, handle: TaskHandle, events: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
+        Box::pin(async move { recover::recover(&self.shared, handle, &events).await })
     }
     fn left(&self, place: &Place) -> Result<Option<Left>, DriverError> {
         recover::left(&self.shared, place)

@@ -9,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::fingerprint::Fingerprint;
+use super::pool::SupervisorPool;
 use super::sink::EventSink;
-use super::supervised::SupervisorPool;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
 use crate::model::device::{DeviceMount, DeviceNode};
@@ -20,6 +20,7 @@ use crate::model::network::{AllocPort, TaskNetwork};
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
+use crate::model::volume::TaskVolume;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -152,6 +153,8 @@ pub struct StartRequest {
     pub devices: GivenDevices,
     /// Character devices that it is not to open: those of devices that are not its own. Of a task that asks for none, none.
     pub denied_nodes: Vec<String>,
+    /// Host volumes, in the order in which they are mounted. Of a driver that [mounts](Driver::mounts_volumes) none, none.
+    pub volumes: Vec<TaskVolume>,
     /// The ports of its alloc that this task has, in the order of the job file.
     pub ports: Vec<AllocPort>,
     /// The alloc's own network namespace, a file to join it by; `None`: the host's.
@@ -183,6 +186,7 @@ impl StartRequest {
             alloc_cgroup: None,
             devices: GivenDevices::default(),
             denied_nodes: Vec::new(),
+            volumes: Vec::new(),
             ports: Vec::new(),
             network_namespace: None,
             network: TaskNetwork::default(),
@@ -202,6 +206,7 @@ impl StartRequest {
             main: None,
             started_at: None,
             driver_state: None,
+            network: None,
         }
     }
 }
@@ -240,6 +245,14 @@ pub trait Driver: Send + Sync {
     }
     /// Whether its tasks join the namespace of [`StartRequest::network_namespace`]; else their group cannot ask for one.
     fn joins_namespaces(&self) -> bool {
+        false
+    }
+    /// Removes what it holds for the network of an alloc that has ended. Repeating it does no harm.
+    fn leave_network<'a>(&'a self, _alloc: &'a AllocId) -> BoxFuture<'a, Result<(), DriverError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
+    /// Whether it mounts host volumes into the root of its tasks.
+    fn mounts_volumes(&self) -> bool {
         false
     }
     /// Whether its tasks have the file system of an image: then neither the agent's environment nor the host's accounts
@@ -289,6 +302,15 @@ pub trait Driver: Send + Sync {
     }
 }
 
+/// What came of a program that was run beside a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecEnd {
+    /// 128 and the number of a signal that ended it. `None`: it took longer than it may.
+    pub code: Option<u8>,
+    /// What it printed first, both streams.
+    pub output: String,
+}
+
 /// The reports of one driver, in order.
 pub trait Fingerprints: Send {
     /// The first one soon, then one with each change; `None`: there will be no more. A dropped call loses nothing.
@@ -323,6 +345,12 @@ pub trait Attempt: Send + Sync {
     fn signal(&self, name: &str) -> BoxFuture<'_, Result<(), DriverError>>;
     /// Ends every process of the task by force; `wait` tells when it is done. Repeating it does no harm.
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>>;
+    /// Runs a program beside it: as its user, in its cgroup and its namespaces, with its environment. Ends the program when `timeout` is
+    /// over.
+    fn exec(&self, _command: &[String], _timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
+        let message = "its driver runs no scripts in a task".to_owned();
+        Box::pin(async { Err(DriverError::Failed { message }) })
+    }
     /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.
     ///
     /// Errors: `StillRunning`, then nothing was removed.

@@ -90,6 +90,10 @@ impl Exec {
         let own = [(&dirs.shared, own.shared), (&dirs.local, own.local), (&dirs.secrets, own.secrets)];
         mounts.extend(own.map(|(host, inside)| Mount { host: host.clone(), inside, read_only: false, needed: true }));
         mounts.push(Mount { host: dirs.tmp.clone(), inside: "/tmp".into(), read_only: false, needed: true });
+        // Over those of the host.
+        let network = [(&request.network.hosts, "/etc/hosts"), (&request.network.resolv_conf, "/etc/resolv.conf")];
+        let files = network.into_iter().filter_map(|(host, inside)| Some((host.clone()?, inside)));
+        mounts.extend(files.map(|(host, inside)| Mount { host, inside: inside.into(), read_only: true, needed: true }));
         Ok(mounts)
     }
 
@@ -164,6 +168,7 @@ impl ProcessDriver for Exec {
             network: request.network_namespace.clone(),
             mounts: self.mounts(request)?,
             hidden: self.hidden(),
+            volumes: request.volumes.clone(),
             devices: Vec::new(),
             capabilities,
             filters: seccomp::filters(capabilities).map_err(no_filter)?,
@@ -210,5 +215,16 @@ mod tests {
         let inside: Vec<_> = mounts.iter().map(|mount| mount.inside.to_str().unwrap()).collect();
         assert!(inside.ends_with(&["/alloc", "/local", "/secrets", "/tmp"]) && inside.contains(&"/usr"), "{inside:?}");
         assert!(mounts.iter().all(|mount| mount.read_only != mount.needed));
+    }
+
+    #[test]
+    fn files_of_the_network_of_its_group_come_over_those_of_the_host() {
+        let mut request = request("/data");
+        request.network.hosts = Some("/data/network/a/hosts".into());
+        request.network.resolv_conf = Some("/data/network/a/resolv.conf".into());
+        let mounts = exec(&[]).mounts(&request).unwrap();
+        let last: Vec<_> = mounts.iter().rev().take(2).map(|mount| mount.inside.to_str().unwrap()).collect();
+        assert_eq!(last, ["/etc/resolv.conf", "/etc/hosts"]);
+        assert!(mounts.iter().rev().take(2).all(|mount| mount.read_only && mount.needed));
     }
 }

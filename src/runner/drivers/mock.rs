@@ -295,6 +295,7 @@ impl Driver for Mock {
             main: None,
             started_at: Some(started_at),
             driver_state: None,
+            network: None,
         };
         Ok(Some(Left { handle, lives }))
     }

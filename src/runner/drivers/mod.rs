@@ -9,6 +9,7 @@ mod fields;
 mod fingerprint;
 mod judge;
 pub mod mock;
+mod pool;
 mod raw_exec;
 mod sink;
 mod supervised;
@@ -17,13 +18,14 @@ mod testing;
 
 pub use self::driver::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverContext, DriverEntry, DriverError, DriverSetting,
-    DriverSettings, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest, Unenforced,
+    DriverSettings, ExecEnd, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest,
+    Unenforced,
 };
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};
 pub use self::mock::Mock;
+pub use self::pool::SupervisorPool;
 pub use self::sink::EventSink;
-pub use self::supervised::SupervisorPool;
 
 /// Every driver that there is.
 pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &docker::ENTRY, &mock::ENTRY];

@@ -4,14 +4,20 @@
 //! |---|---|
 //! | `command`, `args` | what runs; a name without a slash is searched in the task's `PATH` |
 //! | `work_dir` | where; relative to the task's directory, which is the default |
+//! | `oom_score_adj` | 0 to 1000: how soon the kernel's OOM killer takes it |
+//! | `denied_envvars` | variables that it does not get; `*` stands for any text |
+//! | `cgroup_v1_override`, `cgroup_v2_override` | accepted with a warning |
 //!
 //! and those that limit it (`supervised/limits.rs`).
 
+mod config;
+
 use std::sync::Arc;
 
+use self::config::Config;
 use super::fields::ConfigFields;
 use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
-use super::{DriverEntry, DriverError, Fingerprint, Health, StartRequest};
+use super::{DriverEntry, DriverError, Fingerprint, Health, StartRequest, Unenforced};
 use crate::model::job::Task;
 use crate::supervisor::orders::Orders;
 
@@ -27,6 +33,12 @@ pub struct RawExec;
 
 impl RawExec {
     const NAME: &'static str = "raw_exec";
+
+    fn config(task: &Task) -> Result<(Config, Work), DriverError> {
+        let mut fields = ConfigFields::new(&task.config);
+        let config = Config::of(&mut fields);
+        Ok((config, Work::of(fields, task)?))
+    }
 }
 
 impl ProcessDriver for RawExec {
@@ -40,9 +52,15 @@ impl ProcessDriver for RawExec {
         orders.sandbox.is_none()
     }
     fn work(&self, task: &Task) -> Result<Work, DriverError> {
-        Work::of(ConfigFields::new(&task.config), task)
+        Self::config(task).map(|(_, work)| work)
+    }
+    fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
+        Self::config(task).map(|(config, _)| config.unenforced()).unwrap_or_default()
     }
     fn complete(&self, request: &StartRequest, orders: &mut Orders) -> Result<(), DriverError> {
+        let (config, _) = Self::config(&request.task)?;
+        config.deny(&mut orders.env);
+        orders.oom_score_adj = config.oom_score_adj;
         orders.network.clone_from(&request.network_namespace);
         Ok(())
     }

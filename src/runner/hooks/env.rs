@@ -85,6 +85,7 @@ pub(super) fn context_of<T>(
         added: &added,
         ports: &subject.ports,
         network: subject.network.as_ref(),
+        driver_networks: &subject.driver_networks,
         attributes: &node_attributes(&ctx.node, &ctx.facts.now(), &subject.job),
     })
 }

@@ -73,7 +73,6 @@ pub enum HookOutcome {
     /// It is to run again with the next start.
     Again,
     /// Of a task's prestart: never again, not after a restart of the host either. What later starts need of it, to be recorded.
-    #[cfg_attr(not(test), expect(dead_code, reason = "for hooks that fetch: none of ours does yet"))]
     Done(Value),
 }
 

@@ -10,10 +10,13 @@
 //! is no hook: it is pure, and goes on by itself after a restart (`decide::wish`, `task::kill`).
 
 mod alloc_dir;
+mod artifact;
 mod cgroup;
 mod devices;
+mod dispatch;
 mod env;
 mod frame;
+mod migrate;
 mod network;
 mod ports;
 mod stats;
@@ -24,6 +27,7 @@ mod template;
 #[cfg(test)]
 mod tests;
 mod validate;
+mod volumes;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -40,9 +44,10 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 /// Every hook of allocs.
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
+    || Box::new(migrate::Migrate),
     || Box::new(ports::Ports),
-    || Box::new(network::AllocNetworkHook),
     || Box::new(cgroup::Cgroup),
+    || Box::new(network::AllocNetworkHook),
     || Box::new(stats::Stats),
 ];
 
@@ -51,8 +56,11 @@ pub static TASK: &[Make<OfTask>] = &[
     || Box::new(validate::Validate),
     || Box::new(task_dir::TaskDir),
     || Box::new(devices::Devices),
+    || Box::new(dispatch::DispatchPayloadHook),
+    || Box::new(artifact::Artifacts),
     || Box::new(template::Templates),
     || Box::new(env::Environment),
+    || Box::new(volumes::Volumes),
 ];
 
 /// The hooks of one agent.

@@ -1,18 +1,20 @@
 //! The network namespace of an alloc, where its group asks for one: made before its first task, recorded with its ports, removed when
 //! nothing of it is left.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::{AllocAsks, OfAlloc};
+use crate::host::tree;
 use crate::jobspec::interpolate;
 use crate::model::env::{Env, clean_name};
 use crate::model::event::EventKind;
 use crate::model::job::Task;
 use crate::model::network::GroupNetwork;
-use crate::runner::drivers::BoxFuture;
-use crate::runner::networks::NetworkAsk;
+use crate::runner::drivers::{BoxFuture, call};
+use crate::runner::networks::{NetworkAsk, write_resolv_conf};
 
 /// Several plugins, each with its own time.
 const WITHIN: Duration = Duration::from_secs(180);
@@ -24,7 +26,8 @@ impl Hook<OfAlloc> for AllocNetworkHook {
         "network"
     }
     fn after(&self) -> &'static [&'static str] {
-        &["ports"]
+        // What drivers hold for it has a cgroup in the alloc's: it goes first.
+        &["ports", "cgroup"]
     }
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prerun, Phase::Postrun, Phase::Destroy]
@@ -41,15 +44,18 @@ impl Hook<OfAlloc> for AllocNetworkHook {
                 let forgotten = ctx.plugins.block(move || networks.forget(&id)).await;
                 return forgotten.map(|()| HookOutcome::Again).map_err(HookError::setup);
             };
-            let Some(network) = asks.group().network.as_ref().filter(|network| network.mode.is_isolated()) else {
+            let Some(network) = asks.group().network.as_ref() else { return Ok(HookOutcome::Again) };
+            if !network.mode.is_isolated() {
+                resolver(phase, subject, asks, network).await?;
                 return Ok(HookOutcome::Again);
-            };
+            }
             let ask = ask(subject, asks, network)?;
             let (networks, record) = (Arc::clone(&ctx.networks), subject.network.clone());
             if phase != Phase::Prerun {
                 if asks.all_gone {
+                    let left = leave(subject, asks).await;
                     let torn = ctx.plugins.block(move || networks.tear_down(&ask, record.as_deref())).await;
-                    torn.and_then(|torn| torn).map_err(HookError::setup)?;
+                    torn.and_then(|torn| torn).and(left).map_err(HookError::setup)?;
                 }
                 return Ok(HookOutcome::Again);
             }
@@ -77,6 +83,29 @@ fn cannot_join(subject: &OfAlloc, asks: &AllocAsks) -> Option<String> {
     let driver = |task: &Task| subject.ctx.drivers.get(task.driver.as_str());
     let task = asks.group().tasks.iter().find(|task| driver(task).is_some_and(|driver| !driver.joins_namespaces()))?;
     Some(format!("task {}: its driver {} cannot join a network namespace", task.name, task.driver))
+}
+
+/// What drivers hold for its network beside their tasks. Errors: of the first one that failed.
+async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
+    let names: BTreeSet<&str> = asks.group().tasks.iter().map(|task| task.driver.as_str()).collect();
+    let mut left = Ok(());
+    for driver in names.into_iter().filter_map(|name| subject.ctx.drivers.get(name)) {
+        left = left.and(call::leave_network(driver.as_ref(), &subject.id).await.map_err(|e| e.to_string()));
+    }
+    left
+}
+
+/// In the host's network a group may have `dns` of its own all the same.
+async fn resolver(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<(), HookError> {
+    let Some(dns) = network.dns.clone() else { return Ok(()) };
+    let files = subject.ctx.data_dir.network(&subject.id);
+    let all_gone = asks.all_gone;
+    let work = move || match phase {
+        Phase::Prerun => write_resolv_conf(&files, &dns).map_err(|e| format!("cannot write {}: {e}", files.display())),
+        _ if all_gone => tree::remove(&files).map_err(|e| e.to_string()),
+        _ => Ok(()),
+    };
+    subject.ctx.blocking.block(work).await.and_then(|done| done).map_err(HookError::setup)
 }
 
 /// Errors: a reference in its host name that is not there.

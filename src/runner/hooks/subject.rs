@@ -15,8 +15,9 @@ use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
-use crate::model::network::{AllocNetwork, AllocPort};
+use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
+use crate::model::volume::TaskVolume;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
 use crate::runner::kept::record::NetworkRecord;
@@ -37,6 +38,8 @@ pub struct OfAlloc {
     pub ports: Vec<AllocPort>,
     /// The network namespace that was made for it.
     pub network: Option<Box<NetworkRecord>>,
+    /// The allocs whose data it takes over, newest first; empty: none, or that is done.
+    pub data_from: Vec<AllocId>,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
 }
@@ -74,6 +77,7 @@ impl OfAlloc {
             asks: None,
             ports: Vec::new(),
             network: None,
+            data_from: Vec::new(),
             took: Vec::new(),
         }
     }
@@ -85,6 +89,8 @@ impl Subject for OfAlloc {
         self.took.push((hook, took));
     }
 }
+
+pub type SayOfTask = Box<dyn Fn(EventKind, String, &[(&'static str, String)]) + Send + Sync>;
 
 /// A task, for its hooks, and what they prepare for a start.
 pub struct OfTask {
@@ -98,6 +104,8 @@ pub struct OfTask {
     /// Its group in the job, and its place in that.
     pub place: (usize, usize),
     pub attempt: u32,
+    /// An event of the task, with its details.
+    pub say: SayOfTask,
     /// What hooks that are done for good left, by their names.
     pub done: BTreeMap<String, Value>,
     pub account: Option<Account>,
@@ -108,11 +116,15 @@ pub struct OfTask {
     pub ports: Vec<AllocPort>,
     /// The network namespace of its alloc.
     pub network: Option<AllocNetwork>,
+    /// Where tasks of its alloc are reached whose runtime gave them a network: those that run, by name.
+    pub driver_networks: Vec<(TaskName, DriverNetwork)>,
     /// Cores that it has for itself.
     pub cores: Vec<u32>,
     /// The variables that its templates rendered.
     pub template_env: Env,
     pub prepared: Option<Prepared>,
+    /// Host volumes that it mounts.
+    pub volumes: Vec<TaskVolume>,
     /// How long each hook took that ran for this start.
     pub took: Vec<(&'static str, Duration)>,
 }

@@ -26,7 +26,7 @@ impl Hook<OfTask> for Templates {
         "template"
     }
     fn after(&self) -> &'static [&'static str] {
-        &["validate", "task_dir", "devices"]
+        &["validate", "task_dir", "devices", "dispatch", "artifact"]
     }
     fn phases(&self) -> &'static [Phase] {
         &[Phase::Prestart]
@@ -131,9 +131,9 @@ const NO_KEYS: &str = "this agent has no tree of keys: there is no Consul here";
 
 /// Paths of a job file, as the task sees them, on the host.
 #[derive(Debug, Clone)]
-struct Places {
-    dirs: TaskDirs,
-    seen: SeenDirs,
+pub(super) struct Places {
+    pub dirs: TaskDirs,
+    pub seen: SeenDirs,
 }
 
 impl Places {
@@ -141,7 +141,16 @@ impl Places {
     /// the tasks of the alloc share.
     ///
     /// Errors: it leads out of them, in a sentence.
-    fn find(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {
+    pub fn find(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {
+        let (root, components) = self.locate(path)?;
+        if components.is_empty() {
+            return Err("its path names no file".to_owned());
+        }
+        Ok((root, components))
+    }
+
+    /// The same; no components: that directory itself.
+    pub fn locate(&self, path: &str) -> Result<(PathBuf, Vec<String>), String> {
         let given = Path::new(path);
         let known = [
             (&self.seen.local, &self.dirs.local),
@@ -175,9 +184,6 @@ impl Places {
             root.clone_from(&self.dirs.shared);
         } else if above_task {
             return Err(OUTSIDE.to_owned());
-        }
-        if components.is_empty() {
-            return Err("its path names no file".to_owned());
         }
         Ok((root, components))
     }

@@ -256,8 +256,11 @@ async fn a_phase_that_is_called_off_begins_nothing_more() {
 #[test]
 fn our_own_hooks_come_in_the_order_that_their_needs_give() {
     let hooks = Hooks::new(&Arc::default(), More::default()).unwrap();
-    assert_eq!(hooks.alloc.order(), ["alloc_dir", "ports", "network", "cgroup", "stats"]);
-    assert_eq!(hooks.task.order(), ["validate", "task_dir", "devices", "template", "env"]);
+    assert_eq!(hooks.alloc.order(), ["alloc_dir", "migrate", "ports", "cgroup", "network", "stats"]);
+    assert_eq!(
+        hooks.task.order(),
+        ["validate", "task_dir", "devices", "dispatch", "artifact", "template", "env", "volumes"]
+    );
 }
 
 const NAMES: [&str; 6] = ["a", "b", "c", "d", "e", "f"];

@@ -15,6 +15,7 @@
 //! <data>/alloc/<alloc id>/                      the users of its tasks pass through it, nobody else 0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
+//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
 //! <data>/network/<alloc id>/                    files for the `/etc` of its tasks, of an alloc with a network of its own
@@ -279,6 +280,21 @@ impl DataDir {
             let _ = std::fs::remove_dir(self.run_task(id, task).join(before.to_string()));
         }
         Ok(dirs)
+    }
+
+    /// What an alloc needs to take over the data of another one: the directories above it. That of a task is given to the task's
+    /// user with its first start.
+    ///
+    /// Errors: the first directory that cannot be made, with its path.
+    pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
+        self.build_alloc(id)?;
+        let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
+        own.iter().try_for_each(|path| make_dirs([Wanted::ours(path, TASK)]))
+    }
+
+    /// Gives one directory of a task to its user, before anything of the task runs.
+    pub fn give_local(&self, id: &AllocId, names: &[&str], uid: u32, gid: u32) -> io::Result<()> {
+        modes::give_below(&self.alloc(id), names, Owner { uid, gid })
     }
 
     /// Closes what an agent before this one left open to others, below all allocs. Blocks; what runs there is not disturbed.

@@ -14,6 +14,7 @@ use crate::model::totals::{NodeTotals, TaskTotals};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
+use crate::runner::decide::reschedule::RescheduleTracker;
 use crate::runner::decide::restart::Tracker;
 use crate::store::Batch;
 
@@ -24,6 +25,16 @@ pub use crate::store::{SCHEMA, VERSION_KEY};
 pub struct JobRecord {
     pub job: Job,
     pub version: u64,
+}
+
+/// A job that launches others, until it is stopped.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ParentRecord {
+    pub job: Job,
+    /// Up to this second of the Unix epoch each due time was launched, skipped or missed.
+    pub decided: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_launch: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -66,11 +77,29 @@ pub struct AllocRecord {
     /// It cannot be set up: why. Its tasks fail without ever having started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
+    /// Whether it came up in time, by the `update` of its group; `None`: not decided.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub healthy: Option<bool>,
     /// Cores that its tasks have for themselves, in the order of its group; empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
+    /// The replacements before it in its place. `None`: it is of an agent that replaced none; if it has ended, it stays as it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reschedule: Option<Box<RescheduleTracker>>,
+    /// That it is replaced, or is not, was reported as an event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub reschedule_reported: bool,
+    /// The alloc that it replaces.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub previous: Option<AllocId>,
+    /// The alloc that replaced it, after it failed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<AllocId>,
+    /// The allocs whose data it takes over before its first task, newest first; empty: none, or that is done.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub data_from: Vec<AllocId>,
 }
 
 /// A network namespace, and what it takes to remove it.
@@ -154,6 +183,9 @@ pub struct Restart {
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
+    /// A health check asked for it: the restart policy counts it as a failure of the task.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_failure: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
@@ -249,6 +281,14 @@ pub struct WorkloadRecord {
     pub alloc_run: [Nanos; 6],
     pub allocs: u64,
     pub last_end: Steady,
+    /// Those that failed and were replaced.
+    #[serde(default, skip_serializing_if = "is_none_of_them")]
+    pub reschedules: u64,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde gives it so")]
+fn is_none_of_them(count: &u64) -> bool {
+    *count == 0
 }
 
 /// What retired workloads handed over.
@@ -263,6 +303,11 @@ pub const WORKLOADS: &str = "totals/workload/";
 
 pub fn job_key(id: &JobId, version: u64) -> String {
     format!("job/{id}/{version}")
+}
+pub const PARENTS: &str = "parent/";
+
+pub fn parent_key(id: &JobId) -> String {
+    format!("{PARENTS}{id}")
 }
 pub fn alloc_key(id: &AllocId) -> String {
     format!("alloc/{id}")

@@ -73,6 +73,21 @@ impl Allocs {
         }
     }
 
+    /// Ended ones that others depend on: their replacement is due, or takes their data.
+    pub fn needed(&self) -> HashSet<AllocId> {
+        let mut needed = HashSet::new();
+        for alloc in self.all() {
+            let awaits = alloc.awaits_replacement();
+            if awaits {
+                needed.insert(alloc.id.clone());
+            }
+            if awaits || !alloc.is_terminal() {
+                needed.extend(alloc.data_from());
+            }
+        }
+        needed
+    }
+
     /// The series of these were delivered for the last time. Whether that is news of any that is known.
     pub fn delivered(&self, ids: impl IntoIterator<Item = AllocId>) -> bool {
         let (known, mut collectable) = (lock(&self.known), lock(&self.collectable));
@@ -87,7 +102,10 @@ impl Allocs {
 
     /// Some have ended, and their owners still tidy up.
     pub fn tidies(&self) -> bool {
-        let tidies = |owned: &Owned| owned.alloc.is_terminal() && owned.owner.iter().any(|o| !o.is_finished());
+        let tidies = |owned: &Owned| {
+            let is_through = *owned.alloc.ended().borrow();
+            owned.alloc.is_terminal() && !is_through && owned.owner.iter().any(|o| !o.is_finished())
+        };
         lock(&self.known).values().any(tidies)
     }
     /// Their owners leave; their processes run on.

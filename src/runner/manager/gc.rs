@@ -3,12 +3,13 @@
 //! ```text
 //! each minute, or asked: chosen and forgotten (one batch, under the ledger) ─► their directories removed, two at once, under no lock
 //! ```
-//! An alloc of which something may still run, because a task of it was given up, stays whatever the limits say.
+//! An alloc of which something may still run, because a task of it was given up, stays whatever the limits say; so does a failed one
+//! that is to be replaced, and one whose data its replacement takes.
 //! Another one goes when every scraper had its final series and their time is over (`collectable`), oldest first. Only a full
 //! disk does not wait for that; then it is said and counted. What was forgotten and not removed yet has a tombstone: the next
 //! agent goes on with it.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -16,7 +17,7 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use super::{Handle, Manager, RunnerError};
-use crate::model::id::AllocId;
+use crate::model::id::{AllocId, JobId};
 use crate::model::units::Steady;
 use crate::runner::alloc::{Destroyed, EndedAlloc};
 use crate::runner::decide::limits::{AT_ONCE, Candidate, Fill, by_limits, by_pressure};
@@ -117,7 +118,10 @@ impl Manager {
         let mut all = self.collect_once(|manager, ended, now| manager.choose(what, ended, now)).await?;
         if *what == Collect::Limits {
             while self.fill().await.is_some_and(|fill| self.ctx.config.gc.is_too_full(fill)) {
-                let more = self.collect_once(|_, ended, _| Choice::of(by_pressure(&candidates(ended)))).await?;
+                let choose = |manager: &Manager, ended: &[(EndedAlloc, bool)], _| {
+                    Choice::of(by_pressure(&candidates(ended, &manager.allocs.needed())))
+                };
+                let more = self.collect_once(choose).await?;
                 if more.removed.is_empty() {
                     break;
                 }
@@ -130,7 +134,7 @@ impl Manager {
             }
         }
         let mut ledger = self.ledger().await;
-        let retired = ledger.retire(&self.ctx, &self.allocs).await;
+        let retired = ledger.retire(&self.ctx, &self.allocs, &self.parents.workloads()).await;
         drop(ledger);
         all.left.extend(self.bury(retired?).await?);
         Ok(all)
@@ -156,8 +160,9 @@ impl Manager {
     }
 
     fn choose(&self, what: &Collect, ended: &[(EndedAlloc, bool)], now: Steady) -> Choice {
+        let needed = self.allocs.needed();
         if *what == Collect::Limits {
-            return Choice::of(by_limits(&candidates(ended), &self.ctx.config.gc, now));
+            return Choice::of(by_limits(&candidates(ended, &needed), &self.ctx.config.gc, now));
         }
         let wanted = |id: &AllocId| matches!(what, Collect::All) || *what == Collect::One(id.clone());
         let mut choice = Choice::default();
@@ -171,6 +176,11 @@ impl Manager {
                     alloc.id.clone(),
                     format!("its task {name:?} was given up and may still run: it is being ended"),
                 ));
+            } else if alloc.awaits_replacement() {
+                let why = "it failed and is to be rescheduled: `allostat stop` cancels that";
+                choice.kept.push((alloc.id.clone(), why.to_owned()));
+            } else if needed.contains(&alloc.id) {
+                choice.kept.push((alloc.id.clone(), "the alloc that replaces it takes its data".to_owned()));
             } else if *free {
                 choice.going.push((at, GcReason::Requested));
             } else {
@@ -233,10 +243,14 @@ impl Manager {
     }
 }
 
-fn candidates(ended: &[(EndedAlloc, bool)]) -> Vec<Candidate> {
-    let candidate = |(ended, free): &(EndedAlloc, bool)| {
+fn candidates<'a>(ended: &'a [(EndedAlloc, bool)], needed: &HashSet<AllocId>) -> Vec<Candidate> {
+    let mut parents: HashMap<&JobId, usize> = HashMap::new();
+    let candidate = |(ended, free): &'a (EndedAlloc, bool)| {
         let alloc = ended.alloc();
-        Candidate { ended_at: alloc.finished_at(), free: *free, may_run: alloc.one_that_may_run().is_some() }
+        let count = parents.len();
+        let parent = alloc.job.parent().map(|parent| *parents.entry(parent).or_insert(count));
+        let may_run = alloc.one_that_may_run().is_some();
+        Candidate { ended_at: alloc.finished_at(), free: *free, may_run, parent, needed: needed.contains(&alloc.id) }
     };
     ended.iter().map(candidate).collect()
 }

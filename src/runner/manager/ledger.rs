@@ -7,7 +7,7 @@
 //! the board the totals of a workload are the sum of both sides and do not move when an alloc is collected.
 
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::Arc;
 
 use super::allocs::Allocs;
@@ -37,15 +37,16 @@ impl Ledger {
 
     /// New allocs: counted, and each series of their workload is there from now on, at 0.
     pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize, at: Timestamp) {
-        ctx.metrics.durations.known(&job.id);
+        ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
         ctx.board.publish([], |totals| {
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(allocs);
             for task in job.groups.iter().flat_map(|g| &g.tasks) {
-                totals.submitted(&job.id, &task.name, at);
+                totals.submitted(job.workload(), &task.name, at);
             }
-            totals.alloc_run.entry(job.id.clone()).or_default();
+            totals.alloc_run.entry(job.workload().clone()).or_default();
+            totals.add_reschedules(job.workload(), 0);
         });
     }
 
@@ -57,6 +58,7 @@ impl Ledger {
                 totals.add(job, task, ended);
             }
             totals.alloc_run.insert(job.clone(), workload.alloc_run);
+            totals.add_reschedules(job, workload.reschedules);
             let node = Arc::make_mut(&mut totals.node);
             node.allocs = node.allocs.saturating_add(workload.allocs);
         }
@@ -78,10 +80,11 @@ impl Ledger {
         let mut batch = Batch::default();
         let mut changed: BTreeMap<JobId, WorkloadRecord> = BTreeMap::new();
         for alloc in &allocs {
-            let job = &alloc.job.id;
+            let job = alloc.job.workload();
             let workload =
                 changed.entry(job.clone()).or_insert_with(|| self.workloads.get(job).cloned().unwrap_or_default());
             workload.allocs += 1;
+            workload.reschedules = workload.reschedules.saturating_add(u64::from(alloc.next().is_some()));
             for (task, ended) in alloc.task_totals() {
                 batch.remove(record::task_key(&alloc.id, &task));
                 match workload.tasks.entry(task) {
@@ -118,8 +121,14 @@ impl Ledger {
         Ok(ended.into_iter().map(EndedAlloc::forgotten).collect())
     }
 
-    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known.
-    pub async fn retire(&mut self, ctx: &Context, known: &Allocs) -> Result<Vec<Destroyed>, StoreError> {
+    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known. `registered`:
+    /// workloads of jobs that launch others stay.
+    pub async fn retire(
+        &mut self,
+        ctx: &Context,
+        known: &Allocs,
+        registered: &BTreeSet<JobId>,
+    ) -> Result<Vec<Destroyed>, StoreError> {
         let mut gone = Vec::new();
         let now = ctx.line.now();
         let after = Nanos::from_duration(ctx.config.retire_after);
@@ -127,16 +136,17 @@ impl Ledger {
             self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for alloc in known.all() {
             // What may run has not ended: nobody would know of it any more.
-            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none();
+            let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none() && !alloc.awaits_replacement();
             let end = alloc.finished_at().filter(|_| over());
-            let latest = last.entry(alloc.job.id.clone()).or_insert(end);
+            let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
             // One that lives keeps its workload.
             *latest = latest.zip(end).map(|(a, b)| a.max(b));
         }
+        last.retain(|job, _| !registered.contains(job));
         let over =
             last.into_iter().filter(|(_, end)| end.is_some_and(|end| now.since(end) > after)).map(|(job, _)| job);
         for job in over.collect::<Vec<_>>() {
-            let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| e.alloc().job.id == job);
+            let ended = known.ended().into_iter().map(|(ended, _)| ended).filter(|e| *e.alloc().job.workload() == job);
             gone.extend(self.forget(ctx, known, ended.collect()).await?);
             let Some(workload) = self.workloads.get(&job) else { continue };
             let mut node = self.node.clone();
@@ -152,6 +162,7 @@ impl Ledger {
             ctx.board.remove(&[], |totals| {
                 totals.workloads.retain(|(of, _), _| *of != job);
                 totals.alloc_run.remove(&job);
+                totals.reschedules.remove(&job);
                 let node = Arc::make_mut(&mut totals.node);
                 retired.tasks.values().for_each(|t| node.totals.merge(t));
             });
@@ -165,10 +176,11 @@ pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
     let node = Arc::make_mut(&mut totals.node);
     node.allocs = node.allocs.saturating_add(1);
     for (task, ended) in alloc.task_totals() {
-        totals.add(&alloc.job.id, &task, &ended);
+        totals.add(alloc.job.workload(), &task, &ended);
     }
-    totals.alloc_run.entry(alloc.job.id.clone()).or_default();
+    totals.alloc_run.entry(alloc.job.workload().clone()).or_default();
+    totals.add_reschedules(alloc.job.workload(), u64::from(alloc.next().is_some()));
     for (outcome, ran) in Outcome::ALL.into_iter().zip(alloc.ran()) {
-        totals.add_alloc_run(&alloc.job.id, outcome, ran);
+        totals.add_alloc_run(alloc.job.workload(), outcome, ran);
     }
 }

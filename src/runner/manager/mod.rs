@@ -4,11 +4,15 @@ mod allocs;
 mod fingerprints;
 mod found;
 mod gc;
+mod launches;
 mod ledger;
 mod orphans;
 mod owner;
+mod parents;
 mod placing;
 mod ports;
+mod registry;
+mod replace;
 mod restore;
 mod watchers;
 mod wishes;
@@ -23,10 +27,13 @@ use self::allocs::Allocs;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
+pub use self::launches::LaunchedChild;
 use self::ledger::Ledger;
 use self::owner::Created;
+pub use self::parents::{LaunchingJob, StoppedJob};
 pub use self::placing::Unplaced;
 pub use self::ports::AwaitedPort;
+use self::registry::Parents;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
@@ -42,6 +49,7 @@ use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::{Job, TaskGroup};
+use crate::model::launching::DispatchRefusal;
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
@@ -60,6 +68,12 @@ pub enum RunnerError {
     Name { what: &'static str, name: String, problem: &'static str },
     #[error("job {job:?} runs already, unchanged, as {}; stop it first or change it", ids.iter().map(AllocId::short).collect::<Vec<_>>().join(", "))]
     Unchanged { job: JobId, ids: Vec<AllocId> },
+    #[error("job {job:?} {problem}")]
+    JobKind { job: JobId, problem: &'static str },
+    #[error("no job {job:?}{}", near.as_ref().map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
+    UnknownJob { job: String, near: Option<String> },
+    #[error("job {job:?} is not dispatched: {refusal}")]
+    Dispatch { job: JobId, refusal: DispatchRefusal },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
     #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
@@ -115,6 +129,8 @@ pub(super) struct Manager {
     pub ledger: tokio::sync::Mutex<Ledger>,
     pub tidy: Notify,
     pub closed: AtomicBool,
+    /// Jobs that launch others.
+    pub parents: Parents,
     pub tidier: Mutex<Option<AbortHandle>>,
     pub found: Found,
 }
@@ -159,7 +175,7 @@ impl Handle {
         self.0.submit(job).await
     }
 
-    /// Asks all tasks of an alloc to end. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
+    /// Asks all tasks of an alloc to end; one that failed is not replaced any more. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
     /// why it is not on record, so that an agent that dies before the end would forget it.
     pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<Option<StoreError>, RunnerError> {
         let alloc = self.0.alloc(id)?;
@@ -168,7 +184,8 @@ impl Handle {
 
     /// Asks every live alloc to end; which ones these were.
     pub async fn stop_all(&self, wait: Wait) -> Vec<AllocId> {
-        let live = self.0.allocs.live(|_| true);
+        let mut live = self.0.allocs.live(|_| true);
+        live.extend(self.0.allocs.all().into_iter().filter(|alloc| alloc.awaits_replacement()));
         self.0.stop(&live, wait).await;
         live.iter().map(|a| a.id.clone()).collect()
     }
@@ -253,23 +270,43 @@ impl Manager {
         }
         self.check(&job)?;
         let mut ledger = self.ledger().await;
+        self.check_kind(&job, &self.allocs.live(|a| a.job.id == job.id))?;
+        if job.is_parent() {
+            return self.register(&ledger, job).await;
+        }
+        self.admit(&mut ledger, job, Batch::default()).await
+    }
+
+    /// Takes a job on, in one batch with what `batch` has already; that is the caller's to take back.
+    async fn admit(
+        self: &Arc<Self>,
+        ledger: &mut Ledger,
+        job: Job,
+        mut batch: Batch,
+    ) -> Result<SubmitReply, RunnerError> {
+        let of_caller = batch.writes.len();
         let live = self.allocs.live(|a| a.job.id == job.id);
         let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
         if running.iter().any(|a| *a.job == job) {
             let ids = running.iter().map(|a| a.id.clone()).collect();
             return Err(RunnerError::Unchanged { job: job.id, ids });
         }
-        running.iter().for_each(|a| a.want_stop());
+        // A failed alloc of the earlier version is not replaced by another of that version.
+        let awaiting = self.allocs.all().into_iter().filter(|a| a.job.id == job.id && a.awaits_replacement());
+        let superseded: Vec<_> = running.iter().cloned().chain(awaiting).collect();
+        superseded.iter().for_each(|a| a.want_stop());
 
         let version = self.next_version(&job.id);
         let job = Arc::new(job);
         let waits_for: Vec<AllocId> = live.iter().map(|a| a.id.clone()).collect();
-        let mut batch = Batch::default();
         record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(&job), version });
         let mut new = Vec::new();
         for group in &job.groups {
             for index in 0..group.count {
-                let record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
+                let mut record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
+                if let Some(before) = Self::in_place(&superseded, group, index) {
+                    before.hand_over(&mut record, group);
+                }
                 record::put(&mut batch, record::alloc_key(&record.id), &record);
                 let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
                 let Some(alloc) = self.make(Arc::clone(&job), restored) else { continue };
@@ -278,18 +315,18 @@ impl Manager {
                 new.push((Created::new(Arc::new(alloc)), numbers));
             }
         }
-        for alloc in &running {
+        for alloc in &superseded {
             alloc.put(&mut batch);
         }
-        let keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
+        let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
-            running.iter().for_each(|a| a.want_run_again());
-            self.take_back(keys, &running);
+            superseded.iter().for_each(|a| a.want_run_again());
+            self.take_back(keys, &superseded);
             new.into_iter().for_each(|(created, _)| created.discard());
             return Err(RunnerError::StateDb(error));
         }
-        self.write_ends_again(&running).await;
-        running.iter().for_each(|a| a.tell_stop());
+        self.write_ends_again(&superseded).await;
+        superseded.iter().for_each(|a| a.tell_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
         ledger.taken_on(&self.ctx, &job, new.len(), at);
@@ -339,8 +376,14 @@ impl Manager {
             expired: false,
             again: false,
             failed_setup: None,
+            healthy: None,
             cores: Vec::new(),
             earlier: None,
+            reschedule: Some(Box::default()),
+            reschedule_reported: false,
+            previous: None,
+            next: None,
+            data_from: Vec::new(),
         }
     }
 
@@ -367,8 +410,10 @@ impl Manager {
         self.allocs.own(&alloc, async move {
             let ended = created.run(predecessors).until_ended().await;
             manager.allocs.undelivered(&ended.alloc().id);
+            let alloc = Arc::clone(ended.alloc());
             ended.clear().await;
             manager.tidy_if_many();
+            manager.replace_when_due(&alloc).await;
         });
     }
 
@@ -387,6 +432,7 @@ impl Manager {
     }
 
     async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) -> Option<StoreError> {
+        let unsaved = self.cancel_replacements(allocs).await;
         let live: Vec<_> = allocs.iter().filter(|a| !a.is_terminal()).collect();
         let mut batch = Batch::default();
         for alloc in &live {
@@ -414,7 +460,7 @@ impl Manager {
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }
-        saved.err()
+        saved.err().or(unsaved)
     }
 }
 

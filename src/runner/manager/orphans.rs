@@ -306,6 +306,7 @@ fn clear(ctx: &Context, id: &AllocId) -> Result<(), String> {
     if let Some(cgroups) = ctx.cgroups.as_ref().filter(|cgroups| cgroups.exists(&path)) {
         cgroups.remove(&path)?;
     }
+    ctx.networks.forget(id);
     ctx.data_dir.remove_empty_run(id);
     Ok(())
 }

@@ -24,6 +24,7 @@ use crate::model::attributes::Attributes;
 use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
+use crate::runner::checks::ServiceOwner;
 use crate::runner::decide::coordinator::Wish;
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, Phase};
@@ -48,6 +49,8 @@ pub struct Running {
     /// Until its predecessors have ended.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     hooks: Around,
+    /// `None`: its group has none.
+    services: Option<ServiceOwner>,
 }
 
 impl Created {
@@ -77,14 +80,15 @@ impl Created {
         let ids = entries.into_iter().enumerate().map(own).collect();
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
         let hooks = Around::new(&alloc);
-        Running { alloc, owners, ids, waits, hooks }
+        let services = ServiceOwner::new(&alloc);
+        Running { alloc, owners, ids, waits, hooks, services }
     }
 }
 
 impl Running {
     /// Ends when every task is dead, and what their attempts left on the host is gone.
     pub async fn until_ended(self) -> EndedAlloc {
-        let Running { alloc, mut owners, mut ids, mut waits, mut hooks } = self;
+        let Running { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
         let mut room = RoomChanges::of(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
             alloc.settle_again();
@@ -100,10 +104,14 @@ impl Running {
                 Box::pin(expire(&alloc)).await;
                 continue;
             }
+            // Before its tasks get their orders: a stop takes its services off first.
+            let runs = wish == Wish::Run;
+            let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
+            let again_at = [again_at, judges_at].into_iter().flatten().min();
             // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
-            let begins = wish == Wish::Run && waits.is_none();
+            let begins = runs && waits.is_none();
             let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
-            if (wish != Wish::Run || begins && !unplaced) && hooks.allow(&alloc, wish) {
+            if (!runs || begins && !unplaced) && hooks.allow(&alloc, wish) {
                 alloc.direct(wish);
             }
             tokio::select! {
@@ -127,6 +135,7 @@ impl Running {
                 () = sleep_until(again_at, now) => {}
             }
         }
+        drop(services);
         Box::pin(hooks.before_the_end(&alloc)).await;
         alloc.free_cores();
         EndedAlloc(alloc)

@@ -5,6 +5,7 @@ use crate::model::id::GroupName;
 use crate::model::job::{Job, TaskGroup};
 use crate::model::placement::NotPlaced;
 use crate::runner::decide::placement::{PlacementNode, affinity_score, choose_cores, cores_of, unplaced};
+use crate::runner::decide::volumes::differ_by_alloc;
 
 /// Allocs of one group that would wait for the same reasons.
 #[derive(Debug, Clone, PartialEq)]
@@ -36,14 +37,19 @@ impl Handle {
 fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut Vec<u32>) -> Option<Unplaced> {
     let unplaced_at = |index| unplaced(job, group, index, node);
     let last = group.count.checked_sub(1)?;
-    let first = unplaced_at(0);
-    // Reasons grow with the index: where the last alloc has none, no other has.
-    let at = match (first.is_empty(), unplaced_at(last).is_empty()) {
-        (false, _) => Some(0),
-        (true, true) => None,
-        (true, false) => (1..=last).find(|index| !unplaced_at(*index).is_empty()),
+    let mut not_placed = |index: &u32| !unplaced_at(*index).is_empty();
+    // Else reasons grow with the index: where the last alloc has none, no other has.
+    let each_differs = differ_by_alloc(group);
+    let at = match (not_placed(&0), not_placed(&last) || each_differs) {
+        (true, _) => Some(0),
+        (false, false) => None,
+        (false, true) => (1..=last).find(&mut not_placed),
     };
     let (mut count, mut reasons) = match at {
+        Some(index) if each_differs => {
+            let count = (0..=last).filter(&mut not_placed).count();
+            (u32::try_from(count).unwrap_or(group.count), unplaced_at(index))
+        }
         Some(index) => (group.count - index, unplaced_at(index)),
         None => (0, Vec::new()),
     };

@@ -15,6 +15,7 @@ use super::found::Found;
 use super::ledger::{self, Ledger};
 use super::orphans;
 use super::owner::Created;
+use super::registry::Parents;
 use super::{Handle, Manager};
 use crate::board::Board;
 use crate::board::marks::Marks;
@@ -29,7 +30,7 @@ use crate::runner::events::Log;
 use crate::runner::ground::{Context, Parts};
 use crate::runner::hooks::{Hooks, More, OrderError};
 use crate::runner::kept::datadir::Place;
-use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, TaskRecord, WorkloadRecord};
+use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, ParentRecord, TaskRecord, WorkloadRecord};
 use crate::runner::kept::steady::{Line, LineRecord};
 use crate::runner::task::launch::found;
 use crate::runner::task::{Beginning, Search, late, note_found};
@@ -64,6 +65,7 @@ struct Loaded {
     ledger: Ledger,
     line: Option<LineRecord>,
     tombstones: Vec<AllocId>,
+    parents: Vec<ParentRecord>,
 }
 
 /// An alloc and its job, put together from their records.
@@ -127,17 +129,20 @@ impl Handle {
             ledger: tokio::sync::Mutex::new(loaded.ledger),
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
+            parents: Parents::default(),
             tidier: Mutex::default(),
             found: Found::new(began, quarantined),
         });
         fingerprints::follow_all(&manager.ctx);
         let sought = resume(&manager, allocs);
+        manager.found_parents(std::mem::take(&mut loaded.parents)).await;
         until_shown(sought).await;
         manager.found.tell(&manager.ctx);
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
         manager.ctx.see_to(Arc::clone(&manager).see_to_orphans(named, in_run));
+        manager.ctx.see_to(Arc::clone(&manager).follow_the_clock());
         let tidier = Arc::clone(&manager).keep_tidy(loaded.tombstones.into_iter().map(Destroyed::found).collect());
         *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
@@ -169,6 +174,8 @@ fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
         loaded.ledger.node = record;
     }
     loaded.line = read_all::<LineRecord>(store, record::LINE_KEY, bad)?.pop().map(|(_, record)| record);
+    let parents = read_all::<ParentRecord>(store, record::PARENTS, bad)?;
+    loaded.parents = parents.into_iter().map(|(_, record)| record).collect();
     let prefix = record::tombstone_key(&AllocId::from(""));
     for (key, _) in store.scan(&prefix)? {
         loaded.tombstones.push(AllocId::from(key.strip_prefix(&prefix).unwrap_or(&key)));
@@ -305,7 +312,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                     alloc.seek(at);
                     alloc.keep_sample(at, handle.attempt);
                     sought.push((Arc::clone(&alloc), at));
-                    entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, handle)) as Search);
+                    entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, *handle)) as Search);
                     continue;
                 }
             };
@@ -327,7 +334,14 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
         alloc.appear();
         late::take_over(&alloc);
         match EndedAlloc::found(Arc::clone(&alloc)) {
-            Ok(ended) => manager.allocs.own(&alloc, ended.clear()),
+            Ok(ended) => {
+                let (keeper, failed) = (Arc::clone(manager), Arc::clone(&alloc));
+                let over = async move {
+                    ended.clear().await;
+                    keeper.replace_when_due(&failed).await;
+                };
+                manager.allocs.own(&alloc, over);
+            }
             Err(alive) => {
                 alloc.receive();
                 // What is lost is next recorded as that: until then no record may say that it can be started.

@@ -188,6 +188,9 @@ impl Manager {
         if max_run.is_some_and(|most| alloc.age() >= most) {
             return refused("has had its max_run_duration");
         }
+        if alloc.next().is_some() {
+            return refused("has failed and was replaced by a later alloc");
+        }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
         if self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");

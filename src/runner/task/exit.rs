@@ -8,7 +8,7 @@ use super::Owner;
 use super::launch::LaunchFailure;
 use crate::model::event::EventKind;
 use crate::model::signal;
-use crate::model::task::{Exit, ExitStatus, LostOutput, RestartReason};
+use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome, RestartReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
@@ -128,8 +128,11 @@ impl Owner {
             if !killed {
                 edit.recall_if_again();
             }
+            let is_failure = edit.restart().is_some_and(|restart| restart.is_failure && !restart.whole);
             let decision = if killed {
                 Decision::Finish { failed: false, why: Why::Killed }
+            } else if is_failure {
+                edit.tracker().decide(&policy, true, Ending::Exit(Outcome::Error), steady)
             } else if edit.state().restarts() {
                 // Not for the policy to count.
                 Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
@@ -144,7 +147,10 @@ impl Owner {
                 }
                 (decision, _) => decision,
             };
-            let (state, action) = step(edit.state(), event(decision));
+            // What a health check has ended ends as if by itself.
+            let is_by_itself = is_failure && edit.state() == State::Restarting;
+            let from = if is_by_itself { State::Running } else { edit.state() };
+            let (state, action) = step(from, event(decision));
             match action {
                 Some(Action::WaitToRestart { delay, reason }) => {
                     let message = match delay {

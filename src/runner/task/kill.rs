@@ -122,7 +122,8 @@ impl Owner {
             match action {
                 Some(Action::AwaitTurn) => edit.turn_back(state),
                 Some(_) => {
-                    *edit.restart() = Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at });
+                    *edit.restart() =
+                        Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at, is_failure: false });
                     edit.enter_state(state);
                 }
                 None => {}
@@ -393,7 +394,7 @@ impl Owner {
             && self.state() == State::Dead
         {
             let (alloc, took) = (&self.alloc, asked.elapsed());
-            alloc.ctx.metrics.durations.killed(&alloc.job.id, &alloc.id, took, self.now());
+            alloc.ctx.metrics.durations.killed(alloc.job.workload(), &alloc.id, took, self.now());
         }
     }
 }

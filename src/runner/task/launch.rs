@@ -172,6 +172,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         alloc_cgroup,
         devices: given,
         denied_nodes,
+        volumes: subject.volumes,
         ports,
         network_namespace,
         network,
@@ -214,7 +215,7 @@ fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
         mode: asked.mode,
         hostname: own.map(|own| own.hostname.clone()),
         hosts: own.map(|_| files.join(HOSTS)),
-        resolv_conf: own.and(asked.dns.as_ref()).map(|_| files.join(RESOLV_CONF)),
+        resolv_conf: asked.dns.as_ref().map(|_| files.join(RESOLV_CONF)),
         dns: asked.dns,
     };
     (own.map(|own| own.namespace.clone()), network)
@@ -229,7 +230,7 @@ pub async fn start(ready: Ready) -> LaunchResult {
         Ok(running) => {
             let at = alloc.ctx.clock.now();
             took.phases[StartPhase::Driver.index()] = began.elapsed();
-            alloc.ctx.metrics.task_started(&alloc.job.id, &alloc.id, took.phases, at);
+            alloc.ctx.metrics.task_started(alloc.job.workload(), &alloc.id, took.phases, at);
             Ok(Launched::Runs(running, took))
         }
         Err(CallError::Refused(error)) => Err(LaunchFailure::driver(error)),

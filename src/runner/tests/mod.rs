@@ -5,18 +5,22 @@ mod clock;
 mod coordinate;
 mod crash;
 mod devices;
+mod disk;
 mod fake;
 mod faults;
 mod gc;
 mod health;
 mod hooks;
 mod kill;
+mod launches;
 mod lifecycle;
 mod locks;
+mod migrate;
 mod networks;
 mod orphans;
 mod places;
 mod ports;
+mod reschedule;
 mod restart;
 mod restore;
 mod retention;
@@ -42,6 +46,7 @@ use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, BootId};
 use crate::model::job::{Job, JobKind, RestartMode, RestartPolicy, Task, TaskGroup};
+use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::TaskTotals;
 use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
@@ -120,6 +125,16 @@ impl Host {
     }
 }
 
+/// No failed alloc is replaced.
+const NEVER: ReschedulePolicy = ReschedulePolicy {
+    attempts: 0,
+    interval: Duration::ZERO,
+    delay: Duration::ZERO,
+    function: DelayFunction::Constant,
+    max_delay: Duration::ZERO,
+    unlimited: false,
+};
+
 fn node() -> NodeInfo {
     NodeInfo {
         identity: crate::model::host::NodeIdentity::default(),
@@ -155,11 +170,17 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         max_run_duration: None,
         tasks: tasks.iter().map(task).collect(),
         network: None,
+        storage: Default::default(),
         services: Vec::new(),
+        health: None,
+        // A failed alloc stays as it is, unless a test says otherwise.
+        reschedule: Some(NEVER),
+        ephemeral_disk: crate::model::job::EphemeralDisk::default(),
     };
     Job {
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
+        launching: crate::model::launching::JobLaunching::default(),
         id: id.into(),
         name: id.to_owned(),
         kind,

@@ -30,7 +30,7 @@ telemetry {
   retention_max = "10m"
   # New allocs per workload and hour that get their own series. Allocs above it share one row, alloc_id="_overflow". 0: no limit. (ALLOSTAT_CHURN_LIMIT)
   churn_limit = 5000
-  # Set of metrics in /metrics. "lean": what alerts need; "standard": what boards need, at most 45 series for a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
+  # Set of metrics in /metrics. "lean": what alerts need; "standard": what boards need, at most 47 series for a task and its alloc; "full": everything. `allostat catalogue --profile` lists each. (ALLOSTAT_PROFILE)
   profile = "standard"
   # Metrics to expose in addition to the profile: names, or anchored regular expressions of names, optionally with a label: allostat_task_page_faults_total{kind="major"}. (ALLOSTAT_INCLUDE)
   # include =
@@ -247,6 +247,23 @@ network {
   bridge_subnet = "172.26.80.0/20"
 }
 
+artifact {
+  # Maximum duration of one download over HTTP, redirects included. (ALLOSTAT_ARTIFACT_HTTP_READ_TIMEOUT)
+  http_read_timeout = "30m"
+  # How long a server may send nothing before the download fails. (ALLOSTAT_ARTIFACT_HTTP_IDLE_TIMEOUT)
+  http_idle_timeout = "1m"
+  # Maximum size of one download over HTTP, in MiB. 0: no limit. (ALLOSTAT_ARTIFACT_HTTP_MAX_SIZE_MIB)
+  http_max_size_mib = 102400
+  # Maximum duration of cloning one repository, submodules included. (ALLOSTAT_ARTIFACT_GIT_TIMEOUT)
+  git_timeout = "30m"
+  # Maximum size of an unpacked archive, and of the files of a repository, in MiB. 0: no limit. (ALLOSTAT_ARTIFACT_DECOMPRESSION_SIZE_LIMIT_MIB)
+  decompression_size_limit_mib = 102400
+  # Maximum number of entries of an archive. 0: no limit. (ALLOSTAT_ARTIFACT_DECOMPRESSION_FILE_COUNT_LIMIT)
+  decompression_file_count_limit = 4096
+  # Space of the data directory's file system that artifacts leave free, in MiB: below it a download fails. (ALLOSTAT_ARTIFACT_FREE_SPACE_RESERVE_MIB)
+  free_space_reserve_mib = 256
+}
+
 node {
   # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
   # datacenter =
@@ -256,6 +273,8 @@ node {
   # pool =
   # Metadata of this node, each as KEY=VALUE: constraints of job files ask for ${meta.KEY}. Default: none. (ALLOSTAT_NODE_META)
   # meta =
+  # Paths of this host that jobs may mount with `volume`, each as NAME=/path, or NAME=/path:ro for reading only. Tasks write there as their own user. Default: none. (ALLOSTAT_NODE_HOST_VOLUMES)
+  # host_volumes =
 }
 
 exec {

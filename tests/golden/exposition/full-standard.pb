@@ -121,6 +121,8 @@ allostat_alloc_device_xid_errors_total kind 0 unit "": XID errors reported by th
 allostat_alloc_device_info kind 1 unit "": Device or device instance of an alloc; reserved: assigned to it, whether used or not.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",device_uuid="GPU-0",reserved="true"} 1
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",device_uuid="GPU-2",gpu_instance_id="7",mig_uuid="MIG-2-7",reserved="true"} 1
+allostat_alloc_disk_size_bytes kind 1 unit "bytes": Size of ephemeral_disk in the job file (default 300 MiB); watched, not enforced.
+  {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop"} 314572800
 allostat_task_state kind 1 unit "": 1 for the current state of the task, 0 for the other states.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="pending"} 0
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="starting"} 0
@@ -230,6 +232,9 @@ allostat_workload_failed_allocs kind 1 unit "": Allocs that failed for good and 
   {workload="nightly\nbatch",reason="other"} 1
   {workload="shop",reason="restarts_used_up"} 0
   {workload="shop",reason="other"} 0
+allostat_workload_reschedules_total kind 0 unit "": Failed allocs of the workload that were replaced by a new alloc (reschedule).
+  {workload="nightly\nbatch"} 0 created -
+  {workload="shop"} 0 created -
 allostat_alloc_run_seconds_total kind 0 unit "seconds": Total run time of ended allocs of the workload, by outcome.
   {workload="nightly\nbatch",outcome="success"} 0 created -
   {workload="nightly\nbatch",outcome="error"} 7 created -
@@ -434,12 +439,29 @@ allostat_device_plugin_faults_total kind 0 unit "": Exits and invalid reports of
   {plugin="fpga",reason="died"} 3 created -
 allostat_collector_oldest_sample_timestamp_seconds kind 1 unit "seconds": Time at which the oldest exposed value was read, as of the last tick; ended tasks are not counted.
   {collector="task"} 1767323045
+allostat_alloc_migrations_total kind 0 unit "": Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.
+  {outcome="failed"} 0 created -
+  {outcome="moved"} 0 created -
+  {outcome="nothing"} 0 created -
 allostat_allocs_collected_total kind 0 unit "": Ended allocs garbage-collected with their directories, by reason.
   {reason="age"} 0 created -
   {reason="count"} 0 created -
   {reason="disk"} 0 created -
   {reason="disk_unread"} 0 created -
   {reason="requested"} 0 created -
+allostat_artifact_bytes_total kind 0 unit "bytes": Bytes of successfully fetched artifacts, as downloaded; of git the files of the working tree.
+  {} 0 created -
+allostat_artifact_downloads_total kind 0 unit "": Artifacts fetched for managed tasks, by outcome: success or what failed.
+  {outcome="archive"} 0 created -
+  {outcome="cancelled"} 0 created -
+  {outcome="checksum"} 0 created -
+  {outcome="git"} 0 created -
+  {outcome="install"} 0 created -
+  {outcome="limit"} 0 created -
+  {outcome="network"} 0 created -
+  {outcome="success"} 0 created -
+allostat_artifact_seconds_total kind 0 unit "seconds": Time spent fetching and unpacking artifacts, successful or not.
+  {} 0 created -
 allostat_clock_steps_total kind 0 unit "": Steps of the wall clock by more than 0.5 s, in either direction.
   {} 0 created -
 allostat_collector_skipped_ticks_total kind 0 unit "": Sampling ticks skipped because the previous one took too long or the host was suspended.
@@ -569,6 +591,7 @@ allostat_series kind 1 unit "": Series of each family in this response, without 
   {family="allostat_alloc_device_energy_joules_total"} 2
   {family="allostat_alloc_device_xid_errors_total"} 2
   {family="allostat_alloc_device_info"} 2
+  {family="allostat_alloc_disk_size_bytes"} 1
   {family="allostat_task_state"} 18
   {family="allostat_task_state_since_timestamp_seconds"} 3
   {family="allostat_task_time_in_state_seconds_total"} 4
@@ -585,6 +608,7 @@ allostat_series kind 1 unit "": Series of each family in this response, without 
   {family="allostat_task_given_up_total"} 3
   {family="allostat_task_log_lost_bytes_total"} 1
   {family="allostat_workload_failed_allocs"} 4
+  {family="allostat_workload_reschedules_total"} 2
   {family="allostat_alloc_run_seconds_total"} 12
   {family="allostat_task_start_duration_seconds"} 12
   {family="allostat_task_kill_duration_seconds"} 12
@@ -641,7 +665,11 @@ allostat_series kind 1 unit "": Series of each family in this response, without 
   {family="allostat_device_plugin_up"} 2
   {family="allostat_device_plugin_faults_total"} 1
   {family="allostat_collector_oldest_sample_timestamp_seconds"} 1
+  {family="allostat_alloc_migrations_total"} 3
   {family="allostat_allocs_collected_total"} 5
+  {family="allostat_artifact_bytes_total"} 1
+  {family="allostat_artifact_downloads_total"} 8
+  {family="allostat_artifact_seconds_total"} 1
   {family="allostat_clock_steps_total"} 1
   {family="allostat_collector_skipped_ticks_total"} 1
   {family="allostat_events_missed_total"} 1

@@ -5,7 +5,10 @@ job "x" {
     count = 2
     task "t" {
       driver = "mock"
-      config = { a = 1, a = 2 }
+      config {
+        a = 1
+        a = 2
+      }
       driver = "mock"
     }
   }

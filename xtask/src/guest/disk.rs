@@ -8,7 +8,7 @@ use std::process::Command;
 
 use super::{Guest, Job, System, init, systemd};
 use crate::parts::Parts;
-use crate::{Result, run};
+use crate::{Result, package, run};
 
 /// Room for data of the tests, besides what is copied in.
 const FREE_MIB: u64 = 1024;
@@ -56,6 +56,9 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
             fs::copy(&library, &copy).map_err(|e| format!("cannot copy {}: {e}", library.display()))?;
         }
     }
+    if guest.system == System::Systemd {
+        packages(&tree.join("allostat"), tree)?;
+    }
     let script = tree.join(if guest.system == System::Systemd { systemd::SCRIPT } else { "init" });
     fs::write(&script, init::script(guest, job))?;
     fs::set_permissions(&script, fs::Permissions::from_mode(0o755))?;
@@ -69,6 +72,16 @@ pub fn make(parts: &Parts, guest: &Guest, job: &Job, tree: &Path, image: &Path) 
             .arg(image)
             .arg(format!("{size}M")),
     )?;
+    Ok(())
+}
+
+/// Two versions of the package of the binary under test, for the tests of their scripts.
+fn packages(allostat: &Path, tree: &Path) -> Result<()> {
+    let dir = tree.join("packages");
+    fs::create_dir_all(&dir)?;
+    for (version, name) in [("0.0.1", "old.deb"), ("0.0.2", "new.deb")] {
+        fs::rename(package::deb(allostat, version, &dir)?, dir.join(name))?;
+    }
     Ok(())
 }
 

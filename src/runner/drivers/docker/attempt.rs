@@ -12,6 +12,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 use super::engine::{Container, ContainerState, EngineError};
+use super::exec::Execs;
 use super::logs;
 use super::place::{self, ParentCgroup};
 use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
@@ -20,10 +21,11 @@ use crate::host::cgroup::Cgroup;
 use crate::host::process;
 use crate::model::id::CgroupPath;
 use crate::model::moment::moment;
+use crate::model::network::DriverNetwork;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, call};
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, call};
 use crate::telemetry::chain;
 
 /// An engine that is gone is asked again after so long, doubled each time.
@@ -40,6 +42,7 @@ pub struct ContainerAttempt {
     handle: TaskHandle,
     kept: ContainerRecord,
     reader: Option<Arc<TaskReader>>,
+    execs: Execs,
     end: End,
     /// Follows it; `None`: it has ended.
     _following: Option<AbortGuard>,
@@ -62,6 +65,7 @@ impl ContainerAttempt {
         found: bool,
     ) -> ContainerAttempt {
         handle.started_at = moment(&of.state.started_at).or(handle.started_at).or_else(|| Some(shared.clock.now()));
+        handle.network = kept.network.choose(of);
         kept.put(&mut handle);
         if let Some((id, name)) = &kept.pulled {
             shared.images.hold(id, name, &handle.run_dir, true);
@@ -88,12 +92,16 @@ impl ContainerAttempt {
             };
             AbortGuard(tokio::spawn(call::beside("wait", beside, work)).abort_handle())
         };
-        ContainerAttempt { shared, handle, kept, reader, end, _following: Some(following) }
+        ContainerAttempt { shared, handle, kept, reader, execs: Execs::default(), end, _following: Some(following) }
+    }
+
+    pub fn network(&self) -> Option<&DriverNetwork> {
+        self.handle.network.as_ref()
     }
 
     pub fn ended(shared: Arc<Shared>, handle: TaskHandle, kept: ContainerRecord, end: AttemptEnd) -> ContainerAttempt {
         let (_, end) = watch::channel(Some(Box::new(end)));
-        ContainerAttempt { shared, handle, kept, reader: None, end, _following: None }
+        ContainerAttempt { shared, handle, kept, reader: None, execs: Execs::default(), end, _following: None }
     }
 
     async fn send(&self, name: &str) -> Result<(), DriverError> {
@@ -185,6 +193,13 @@ impl Attempt for ContainerAttempt {
     }
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.force())
+    }
+    fn exec(&self, command: &[String], timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
+        let command = command.to_vec();
+        Box::pin(async move {
+            let ran = self.execs.run(&self.shared.engine, self.kept.reference(), &command, timeout).await;
+            ran.map_err(|e| failed(self.shared.noted(e).to_string()))
+        })
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.remove())

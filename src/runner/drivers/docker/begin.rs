@@ -9,9 +9,10 @@ use super::attempt::ContainerAttempt;
 use super::config::Config;
 use super::create::{self, Parts};
 use super::engine::{Container, EngineError, Info, label};
-use super::mounts;
+use super::etc;
 use super::place::ParentCgroup;
 use super::shared::{ContainerRecord, Shared, failed};
+use super::{mounts, pause};
 use crate::host::untrusted;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverError, StartRequest};
@@ -39,7 +40,7 @@ pub async fn start(
     request: StartRequest,
     mut handle: TaskHandle,
 ) -> Result<ContainerAttempt, DriverError> {
-    let config = Config::of(&request.task)?;
+    let mut config = Config::of(&request.task)?;
     let mut kept = ContainerRecord::of(&handle)?;
     let info = shared.look().await.map_err(|e| shared.noted(e).of_start("ask the Docker engine"))?;
     let parent = handle.cgroup.as_ref().map(ParentCgroup::of);
@@ -56,6 +57,16 @@ pub async fn start(
     if let Some((id, name)) = &kept.pulled {
         shared.images.hold(id, name, &request.dirs.run, true);
     }
+    // The job's own `network_mode` comes before the group's network, as in Nomad.
+    let namespace = request.network_namespace.as_deref().filter(|_| config.network.mode.is_none());
+    let joined = match namespace {
+        Some(namespace) => pause::hold(shared, &request, namespace, &info).await.map(|id| config.network.join(&id)),
+        None => Ok(()),
+    };
+    if let Err(error) = joined {
+        clean(shared, &kept, parent, &request.dirs.run).await;
+        return Err(error);
+    }
     let made = make(shared, (&request, &config), (&handle, &mut kept), (&info, &image.image.id, parent.as_ref())).await;
     let begun = match made {
         Ok(()) => run(shared, &mut kept).await,
@@ -65,20 +76,16 @@ pub async fn start(
         Ok(container) => {
             kept.put(&mut handle);
             handle.boot_id = shared.boot_id.clone();
-            tell_addresses(&kept, &request);
             let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, false);
+            if let Some(network) = attempt.network() {
+                request.events.say(&format!("its address is {network}"));
+            }
             Ok(attempt)
         }
         Err(error) => {
             clean(shared, &kept, parent, &request.dirs.run).await;
             Err(error)
         }
-    }
-}
-
-fn tell_addresses(kept: &ContainerRecord, request: &StartRequest) {
-    for (network, ip) in &kept.addresses {
-        request.events.say(&format!("its address in the network {network} is {ip}"));
     }
 }
 
@@ -137,7 +144,8 @@ fn prepare_host(
         let opened = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777));
         opened.map_err(|e| start_error(format!("cannot open {} to the image's user: {e}", dir.display()), true))?;
     }
-    let mounted = mounts::mounted(config, &request.dirs, &request.devices, shared.settings.volumes_enabled)?;
+    let mut mounted = mounts::mounted(config, request, shared.settings.volumes_enabled)?;
+    mounted.mounts.extend(etc::mounts(request, &config.network)?);
     let security_opt = config.security_opt.iter().map(|option| profile(option)).collect::<Result<_, _>>()?;
     if let Some(parent) = parent {
         let made = shared.parents.make(&shared.sampling.layout, parent);
@@ -197,9 +205,6 @@ impl ContainerRecord {
         self.id = Some(container.id.clone());
         self.stop_signal =
             container.config.stop_signal.clone().filter(|signal| signal.len() < 20 && !signal.is_empty());
-        let networks = container.network_settings.networks.iter().flatten();
-        let addresses = networks.flat_map(|(name, at)| [&at.ip, &at.ipv6].map(|ip| (name.clone(), ip.clone())));
-        self.addresses = addresses.filter(|(name, ip)| !ip.is_empty() && name.len() + ip.len() < 200).take(8).collect();
     }
 }
 

@@ -162,6 +162,16 @@ pub struct ContainerNetwork {
     pub ipv4_address: Option<String>,
     pub ipv6_address: Option<String>,
     pub advertise_ipv6: bool,
+    /// The network namespace of its group: what the engine says of networks elsewhere is not for it.
+    pub joined: bool,
+}
+
+impl ContainerNetwork {
+    /// Joins the network of a container of ours.
+    pub fn join(&mut self, pause: &str) {
+        self.mode = Some(format!("container:{pause}"));
+        self.joined = true;
+    }
 }
 
 /// Whose namespaces it has.
@@ -413,6 +423,7 @@ fn network(form: &mut ConfigForm<'_>) -> ContainerNetwork {
         ipv4_address: form.text("ipv4_address"),
         ipv6_address: form.text("ipv6_address"),
         advertise_ipv6: form.flag("advertise_ipv6_address").unwrap_or(false),
+        joined: false,
     }
 }
 

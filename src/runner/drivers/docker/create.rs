@@ -6,6 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::config::{Config, Ulimit};
 use super::engine::label;
+use super::etc;
 use super::mounts::{Mounted, object};
 use super::settings::Settings;
 use crate::model::network::AllocPort;
@@ -58,7 +59,7 @@ fn refused(message: String) -> DriverError {
 /// Errors: what the agent does not allow, or a port that the group does not have.
 pub fn body(parts: Parts<'_>) -> Result<Value, DriverError> {
     let Parts { request, config, image, .. } = &parts;
-    let mode = network_mode(request, config)?;
+    let mode = config.network.mode.clone().unwrap_or_else(|| "default".to_owned());
     let ports = published(request, config, &mode)?;
     let mut host = host_config(&parts, &mode)?;
     let mut all = Object::default();
@@ -140,10 +141,15 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     }
     host.list("GroupAdd", &config.group_add);
     host.some("OomScoreAdj", config.oom_score_adj.as_ref());
-    host.list("ExtraHosts", &config.network.extra_hosts);
-    host.list("Dns", &config.network.dns_servers);
-    host.list("DnsSearch", &config.network.dns_search);
-    host.list("DnsOptions", &config.network.dns_options);
+    // Where the agent writes the files, an engine would refuse to write them as well.
+    if !config.network.joined {
+        host.list("ExtraHosts", &config.network.extra_hosts);
+    }
+    if !etc::has_resolv_conf(request, &config.network) {
+        host.list("Dns", &config.network.dns_servers);
+        host.list("DnsSearch", &config.network.dns_search);
+        host.list("DnsOptions", &config.network.dns_options);
+    }
     let ulimit = |limit: &Ulimit| json!({"Name": limit.name, "Soft": limit.soft, "Hard": limit.hard});
     host.list("Ulimits", &config.ulimits.iter().map(ulimit).collect::<Vec<_>>());
     host.list("Devices", &devices(request, config));
@@ -197,35 +203,23 @@ fn caps(config: &Config, settings: &Settings) -> Result<(Vec<String>, Vec<String
     Ok((config.caps.add.iter().map(|cap| upper(cap)).collect(), drop))
 }
 
-/// Errors: the group has a namespace of its own, which an engine cannot join by its path.
-fn network_mode(request: &StartRequest, config: &Config) -> Result<String, DriverError> {
-    match &config.network.mode {
-        Some(mode) => Ok(mode.clone()),
-        None if request.network_namespace.is_some() => Err(refused(
-            "a container cannot join the network namespace of its group: leave out `mode` of the group's network, \
-             and Docker's bridge publishes its ports; or set network_mode"
-                .to_owned(),
-        )),
-        None => Ok("default".to_owned()),
-    }
-}
-
 type Published = (u16, String, u16);
 
 /// Port of the container, address and port of the host. Errors: a label that the group does not have.
 fn published(request: &StartRequest, config: &Config, mode: &str) -> Result<Vec<Published>, DriverError> {
     let network = &config.network;
-    // Whose network it is, that one publishes.
-    if mode.starts_with("container:") {
-        return Ok(Vec::new());
-    }
     let bound = |port: &AllocPort, inside: u16| (inside, port.host_ip.to_string(), port.value);
     let find = |label: &String| {
         let port = request.ports.iter().find(|port| port.label == *label);
         let known = || request.ports.iter().map(|port| port.label.as_str()).collect::<Vec<_>>().join(", ");
         port.ok_or_else(|| refused(format!("ports: the group's network has no port {label:?}; it has: {}", known())))
     };
+    // Whose network it is, that one publishes.
+    let is_published = !mode.starts_with("container:");
     if !network.ports.is_empty() {
+        if !is_published {
+            return Ok(Vec::new());
+        }
         return network.ports.iter().map(|label| find(label).map(|port| bound(port, port.inside()))).collect();
     }
     let of_task: Vec<&AllocPort> = request.ports.iter().filter(|port| port.task.is_some()).collect();
@@ -237,6 +231,9 @@ fn published(request: &StartRequest, config: &Config, mode: &str) -> Result<Vec<
                  ports = [{label:?}]"
             ))),
         };
+    }
+    if !is_published {
+        return Ok(Vec::new());
     }
     let mapped = |label: &str| network.port_map.iter().find(|(name, _)| name == label).map(|(_, port)| *port);
     Ok(of_task.into_iter().map(|port| bound(port, mapped(&port.label).unwrap_or_else(|| port.inside()))).collect())

@@ -27,11 +27,14 @@ fn settings(set: &[(&'static str, &str)]) -> Settings {
 }
 
 fn made(request: &StartRequest, settings: &Settings) -> Result<Value, String> {
-    let config = Config::of(&request.task).map_err(|e| e.to_string())?;
+    made_of(request, &Config::of(&request.task).map_err(|e| e.to_string())?, settings)
+}
+
+fn made_of(request: &StartRequest, config: &Config, settings: &Settings) -> Result<Value, String> {
     let runtimes = ["runc".to_owned(), "nvidia".to_owned()];
     body(Parts {
         request,
-        config: &config,
+        config,
         settings,
         image: "sha256:0f",
         runtimes: &runtimes,
@@ -227,9 +230,6 @@ fn what_the_agent_does_not_allow_is_refused_with_its_setting() {
         let said = made(&request(task(config.clone())), &settings(&[])).unwrap_err();
         assert!(said.contains(expected), "{config}: {said}");
     }
-    let mut isolated = request(task(json!({})));
-    isolated.network_namespace = Some("/var/run/netns/a".into());
-    assert!(made(&isolated, &settings(&[])).unwrap_err().contains("cannot join the network namespace"));
 }
 
 #[test]
@@ -255,4 +255,22 @@ fn output_that_is_not_kept_is_not_kept_by_the_engine_either() {
     quiet.logs.disabled = true;
     let body = made(&request(quiet), &settings(&[])).unwrap();
     assert_eq!(at(&body, "HostConfig/LogConfig"), json!({"Type": "none"}));
+}
+
+#[test]
+fn container_of_a_group_network_joins_the_pause_container_and_publishes_nothing() {
+    let mut request =
+        request(task(json!({"ports": ["http"], "extra_hosts": ["db:10.0.0.1"], "dns_servers": ["1.1.1.1"]})));
+    request.ports = vec![port("http", 20_001, 80, false)];
+    let mut config = Config::of(&request.task).unwrap();
+    config.network.join("5e5e5e5e5e5e");
+    let body = made_of(&request, &config, &settings(&[])).unwrap();
+    assert_eq!(at(&body, "HostConfig/NetworkMode"), "container:5e5e5e5e5e5e");
+    for absent in ["HostConfig/PortBindings", "ExposedPorts", "HostConfig/ExtraHosts", "HostConfig/Dns"] {
+        assert_eq!(at(&body, absent), Value::Null, "{absent}");
+    }
+    let mut mapped = Config::of(&task(json!({"port_map": {"http": 80}}))).unwrap();
+    mapped.network.join("5e5e5e5e5e5e");
+    let said = made_of(&request, &mapped, &settings(&[])).unwrap_err();
+    assert!(said.contains("port_map: \"http\" is no port of the task's own network"), "{said}");
 }

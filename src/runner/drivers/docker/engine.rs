@@ -35,6 +35,9 @@ pub mod label {
     pub const ALLOC: &str = "io.allostat.alloc_id";
     pub const TASK: &str = "io.allostat.task";
     pub const ATTEMPT: &str = "io.allostat.attempt";
+    /// Of a pause container: the alloc, and the file of the namespace that it enters.
+    pub const NETWORK_OF: &str = "io.allostat.network_of";
+    pub const NETWORK_NAMESPACE: &str = "io.allostat.network_namespace";
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
@@ -263,7 +266,11 @@ impl DockerEngine {
     }
     /// Those of ours, running or not.
     pub async fn ours(&self) -> Result<Vec<Listed>, EngineError> {
-        let filters = format!("{{\"label\":[\"{}\"]}}", label::RUN_DIR);
+        self.labelled(label::RUN_DIR).await
+    }
+    /// Those that have a label, running or not.
+    pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, EngineError> {
+        let filters = format!("{{\"label\":[\"{label}\"]}}");
         self.json(Verb::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON).await
     }
     pub async fn image(&self, name: &str) -> Result<Image, EngineError> {
@@ -293,7 +300,7 @@ impl DockerEngine {
     async fn done(&self, verb: Verb, target: &str, patience: Duration) -> Result<(), EngineError> {
         self.whole(verb, target, None, patience).await.map(drop)
     }
-    async fn json<T: DeserializeOwned>(
+    pub async fn json<T: DeserializeOwned>(
         &self,
         verb: Verb,
         target: &str,

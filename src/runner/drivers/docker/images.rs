@@ -265,6 +265,16 @@ async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), 
     follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }
 
+/// Makes an image of one layer out of an archive of files.
+pub async fn import(engine: &DockerEngine, repository: &str, tag: &str, archive: Bytes) -> Result<(), DriverError> {
+    let target = format!("/images/create?fromSrc=-&repo={}&tag={}", encoded(repository), encoded(tag));
+    let doing = format!("import the image {repository}:{tag}");
+    let headers = [("content-type", "application/x-tar")];
+    let answer = engine.open(Verb::Post, &target, &headers, Payload::Whole(archive), LATE).await;
+    let answer = answer.map_err(|e| e.of_start(&doing))?;
+    follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
+}
+
 /// What a name below a directory names, if nothing of it leads out of there.
 fn inside(directory: &Path, name: &str) -> Result<PathBuf, String> {
     let top = directory.canonicalize().map_err(|e| e.to_string())?;

@@ -9,7 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use serde_json::{Map, Value, json};
 
 use super::config::{Config, ContainerMount, MountKind, Volume};
-use crate::runner::drivers::{DriverError, GivenDevices, SeenDirs};
+use crate::model::volume::{MountPropagation, TaskVolume};
+use crate::runner::drivers::{DriverError, SeenDirs, StartRequest};
 use crate::runner::kept::datadir::TaskDirs;
 
 /// Where a container has its directories: Nomad's places.
@@ -31,12 +32,8 @@ fn refused(message: String) -> DriverError {
 }
 
 /// Blocks for as long as paths are resolved. Errors: one that may not be mounted.
-pub fn mounted(
-    config: &Config,
-    dirs: &TaskDirs,
-    devices: &GivenDevices,
-    enabled: bool,
-) -> Result<Mounted, DriverError> {
+pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result<Mounted, DriverError> {
+    let StartRequest { dirs, devices, volumes, .. } = request;
     let seen = seen();
     let own = [(&dirs.shared, &seen.shared), (&dirs.local, &seen.local), (&dirs.secrets, &seen.secrets)];
     let mut all = Mounted::default();
@@ -56,7 +53,32 @@ pub fn mounted(
         json!({"Type": "bind", "Source": mount.host_path, "Target": mount.task_path, "ReadOnly": mount.read_only})
     });
     all.mounts.extend(of_devices);
+    for volume in volumes {
+        host_volume(volume, &mut all)?;
+    }
     Ok(all)
+}
+
+/// One that the agent's settings declare: `docker.volumes_enabled` is about what jobs name themselves.
+fn host_volume(volume: &TaskVolume, all: &mut Mounted) -> Result<(), DriverError> {
+    let propagation = match volume.propagation {
+        MountPropagation::Private => "rprivate",
+        MountPropagation::HostToTask => "rslave",
+        MountPropagation::Bidirectional => "rshared",
+    };
+    let inside = volume.inside.display().to_string();
+    match &volume.selinux_label {
+        // Only binds have labels.
+        Some(label) => {
+            let mode = if volume.read_only { "ro" } else { "rw" };
+            all.binds.push(bind(&volume.host, &inside, Some(&format!("{mode},{label},{propagation}")))?);
+        }
+        None => all.mounts.push(json!({
+            "Type": "bind", "Source": volume.host, "Target": inside, "ReadOnly": volume.read_only,
+            "BindOptions": {"Propagation": propagation},
+        })),
+    }
+    Ok(())
 }
 
 /// A colon separates the parts of a bind, so that no path may have one.
@@ -159,6 +181,7 @@ fn plain(path: &Path) -> PathBuf {
 mod tests {
     use super::*;
     use crate::model::device::DeviceMount;
+    use crate::runner::drivers::{GivenDevices, testing};
     use std::os::unix::fs::symlink;
 
     fn dirs(top: &Path) -> TaskDirs {
@@ -184,8 +207,13 @@ mod tests {
         Config { volumes: sources.iter().map(volume).collect(), ..Config::default() }
     }
 
+    fn request(dirs: &TaskDirs) -> StartRequest {
+        let alone = StartRequest::alone(testing::task("docker", "{}"), &dirs.task);
+        StartRequest { dirs: dirs.clone(), ..alone }
+    }
+
     fn said(config: &Config, dirs: &TaskDirs, enabled: bool) -> Result<Vec<String>, String> {
-        let mounted = mounted(config, dirs, &GivenDevices::default(), enabled).map_err(|e| e.to_string())?;
+        let mounted = mounted(config, &request(dirs), enabled).map_err(|e| e.to_string())?;
         Ok(mounted.binds[3..].to_vec())
     }
 
@@ -195,7 +223,7 @@ mod tests {
         let dirs = dirs(top.path());
         let of = DeviceMount { task_path: "/usr/lib/x".into(), host_path: "/opt/x".into(), read_only: true };
         let devices = GivenDevices { nodes: Vec::new(), mounts: vec![of] };
-        let found = mounted(&Config::default(), &dirs, &devices, false).unwrap();
+        let found = mounted(&Config::default(), &StartRequest { devices, ..request(&dirs) }, false).unwrap();
         let at = |path: &Path| path.display().to_string();
         let binds = [
             format!("{}:/alloc", at(&dirs.shared)),
@@ -207,6 +235,27 @@ mod tests {
             found.mounts,
             [json!({"Type": "bind", "Source": "/opt/x", "Target": "/usr/lib/x", "ReadOnly": true})]
         );
+    }
+
+    #[test]
+    fn a_host_volume_is_a_mount_and_one_with_a_label_is_a_bind() {
+        let top = tempfile::tempdir().unwrap();
+        let dirs = dirs(top.path());
+        let plain = TaskVolume {
+            host: "/srv/data".into(),
+            inside: "/data".into(),
+            read_only: true,
+            propagation: MountPropagation::HostToTask,
+            selinux_label: None,
+        };
+        let labelled = TaskVolume { selinux_label: Some("z".to_owned()), read_only: false, ..plain.clone() };
+        let request = StartRequest { volumes: vec![plain, labelled], ..request(&dirs) };
+        // Declared by the agent, whatever `docker.volumes_enabled` says of those that a job names.
+        let found = mounted(&Config::default(), &request, false).unwrap();
+        let expected = json!({"Type": "bind", "Source": "/srv/data", "Target": "/data", "ReadOnly": true,
+            "BindOptions": {"Propagation": "rslave"}});
+        assert_eq!(found.mounts, [expected]);
+        assert_eq!(found.binds[3..], ["/srv/data:/data:rw,z,rslave"]);
     }
 
     #[test]

@@ -80,6 +80,12 @@ impl ParentCgroups {
         }
     }
 
+    /// The same where something may run in it already. Blocks.
+    pub fn make_missing(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), CgroupError> {
+        let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if parent.slice.is_some() { Ok(()) } else { Cgroup::at(layout, &parent.path).everywhere(layout).create() }
+    }
+
     /// With what is below it, once nothing runs in it. Repeating it does no harm. Blocks. Errors: a sentence.
     pub fn remove(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), String> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);

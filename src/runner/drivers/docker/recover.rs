@@ -17,15 +17,18 @@ use tokio::sync::watch;
 
 use super::attempt::{ContainerAttempt, ContainerEnd, end_of, write_logs};
 use super::engine::{Container, label};
+use super::pause;
 use super::place::ParentCgroup;
 use super::settings::NAME;
 use super::shared::{ContainerRecord, Shared, failed};
 use crate::model::id::AllocId;
+use crate::model::network::DriverNetwork;
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverError, Left, Recovered};
+use crate::runner::drivers::{DriverError, EventSink, Left, Recovered};
 use crate::runner::kept::datadir::Place;
 
-pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recovered, DriverError> {
+pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSink) -> Result<Recovered, DriverError> {
+    let before = handle.network.clone();
     let mut kept = ContainerRecord::of(&handle)?;
     shared.seen(&handle.run_dir);
     let found = match shared.engine.inspect(kept.reference()).await {
@@ -50,6 +53,12 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Recover
     kept.learn(&container);
     if container.state.running {
         let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, true);
+        // What the engine says now counts, not the record.
+        if attempt.network() != before.as_ref() {
+            let shown = |network: Option<&DriverNetwork>| network.map_or("none".to_owned(), ToString::to_string);
+            let (now, before) = (shown(attempt.network()), shown(before.as_ref()));
+            events.say(&format!("its address has changed from {before} to {now}"));
+        }
         return Ok(Recovered::Attempt(Arc::new(attempt)));
     }
     let (_report, reported) = watch::channel(true);
@@ -99,7 +108,7 @@ fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
 
 /// What is left of an attempt that no record names.
 pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverError> {
-    if !is_known(shared) {
+    if !shared.is_known() {
         return Ok(None);
     }
     let all = ours(shared).map_err(failed)?;
@@ -118,19 +127,16 @@ pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverE
         main: None,
         started_at: None,
         driver_state: None,
+        network: None,
     };
     kept.put(&mut handle);
     Ok(Some(Left { handle, lives }))
 }
 
-/// The engine has answered once, or its socket is there.
-fn is_known(shared: &Shared) -> bool {
-    crate::telemetry::lock(&shared.info).is_some() || shared.is_there()
-}
-
 /// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those
 /// of other agents are left alone.
 pub async fn sweep(shared: &Arc<Shared>) {
+    pause::sweep(shared).await;
     let all = match shared.engine.ours().await {
         Ok(all) => all,
         Err(error) => return drop(shared.noted(error)),
@@ -169,7 +175,7 @@ pub fn alive_below(shared: &Arc<Shared>, top: &std::path::Path) -> std::io::Resu
     if alloc.and_then(AllocId::parse).is_none() {
         *crate::telemetry::lock(&shared.run_top) = Some(top.to_owned());
     }
-    if !is_known(shared) {
+    if !shared.is_known() {
         return Ok(Vec::new());
     }
     let all = ours(shared).map_err(std::io::Error::other)?;

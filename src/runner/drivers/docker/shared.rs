@@ -9,6 +9,7 @@ use tokio::task::AbortHandle;
 
 use super::engine::{DockerEngine, EngineError, Info};
 use super::images::Images;
+use super::network::NetworkChoice;
 use super::place::ParentCgroups;
 use super::settings::Settings;
 use crate::collectors::Sampling;
@@ -76,9 +77,9 @@ pub struct ContainerRecord {
     /// An image that the agent pulled: its ID and its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pulled: Option<(String, String)>,
-    /// Its addresses, by network.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub addresses: Vec<(String, String)>,
+    /// Which of its addresses it has.
+    #[serde(default)]
+    pub network: NetworkChoice,
 }
 
 impl ContainerRecord {
@@ -122,6 +123,11 @@ impl Shared {
     }
     pub fn is_of_this_agent(&self, run_dir: &Path) -> bool {
         lock(&self.run_top).as_ref().is_some_and(|top| run_dir.starts_with(top))
+    }
+
+    /// The engine has answered once, or its socket is there.
+    pub fn is_known(&self) -> bool {
+        lock(&self.info).is_some() || self.is_there()
     }
 
     /// Asks the engine what it is.

@@ -11,15 +11,18 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use super::shared::{Shared, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
+use crate::host::plugin;
 use crate::host::process::{Ended, Process, Rusage, ended, identity, session};
 use crate::model::id::ProcessId;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError};
+use crate::runner::drivers::call::EXEC_MORE;
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd};
 use crate::runner::places::Places;
+use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{End, How, Record, Slot};
-use crate::supervisor::{ERRORS_KEPT, orders};
+use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
 use crate::telemetry::chain;
 
 /// How long the processes of an attempt whose supervisor was killed may take to die.
@@ -165,9 +168,44 @@ impl Attempt for Supervised {
     fn kill(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.on_host(&self.shared.pool.kills, kill))
     }
+    fn exec(&self, command: &[String], timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
+        let (shared, handle, command) = (Arc::clone(&self.shared), self.handle.clone(), command.to_vec());
+        Box::pin(async move {
+            let pool = Arc::clone(&shared.pool);
+            // Ends: with the program's time.
+            pool.beside.block(move || run_beside(&shared, &handle, &command, timeout)).await.map_err(failed)?
+        })
+    }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.on_host(&self.shared.pool.removals, destroy))
     }
+}
+
+/// Blocks.
+fn run_beside(
+    shared: &Shared,
+    handle: &TaskHandle,
+    command: &[String],
+    timeout: Duration,
+) -> Result<ExecEnd, DriverError> {
+    let main = handle.main.filter(|_| handle.boot_id == shared.boot_id);
+    let main = main.ok_or_else(|| failed("its main process is not known".to_owned()))?;
+    let (program, args) = command.split_first().ok_or_else(|| failed("there is no command".to_owned()))?;
+    let orders = Orders::read(&handle.run_dir).map_err(failed)?;
+    let orders = Orders { command: program.clone(), args: args.to_vec(), ..orders };
+    let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+    let input = serde_json::to_vec(&BesideOrders { orders, main, timeout_ms }).map_err(|e| failed(e.to_string()))?;
+    let within = timeout.saturating_add(EXEC_MORE);
+    let answer = plugin::ask_with(&shared.pool.program, &[BESIDE], &[], &input, within);
+    let answer = answer.map_err(|e| failed(format!("cannot run {program}: {e}")))?;
+    let code = match serde_json::from_str(&answer.complaint) {
+        Ok(BesideEnd::Code(code)) => Some(code),
+        Ok(BesideEnd::Signal(number)) => Some(128u8.saturating_add(number)),
+        Ok(BesideEnd::Late) => None,
+        Err(_) if answer.status.is_none() => None,
+        Err(_) => return Err(failed(answer.complaint)),
+    };
+    Ok(ExecEnd { code, output: String::from_utf8_lossy(&answer.output).into_owned() })
 }
 
 fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {

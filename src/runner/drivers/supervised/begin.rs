@@ -100,6 +100,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
             None => Vec::new(),
         },
         cgroup: cgroup.clone(),
+        oom_score_adj: None,
         network: None,
         sandbox: None,
     };

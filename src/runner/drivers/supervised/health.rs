@@ -60,8 +60,8 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::model::id::BootId;
     use crate::runner::drivers::DriverContext;
+    use crate::runner::drivers::SupervisorPool;
     use crate::runner::drivers::raw_exec::RawExec;
-    use crate::runner::drivers::supervised::SupervisorPool;
 
     #[tokio::test(start_paused = true)]
     async fn it_is_unhealthy_while_no_descriptor_is_left_and_says_so_with_each_change() {

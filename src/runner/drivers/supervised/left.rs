@@ -96,6 +96,7 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
         main: start.and_then(|s| s.main),
         started_at: start.and_then(|s| s.started_at),
         driver_state: None,
+        network: None,
     }
 }
 

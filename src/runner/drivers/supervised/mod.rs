@@ -9,7 +9,6 @@ mod begin;
 mod health;
 mod left;
 mod limits;
-mod pool;
 mod recover;
 mod shared;
 mod ulimit;
@@ -32,7 +31,6 @@ use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 use crate::supervisor;
 
-pub use self::pool::SupervisorPool;
 pub use self::shared::{ProcessDriver, Shared};
 pub use self::work::Work;
 
@@ -157,13 +155,19 @@ impl Driver for SupervisedDriver {
     fn has_own_root(&self) -> bool {
         self.shared.kind.seen().is_some()
     }
+    /// Where a task sees the root of the host, everything would see its volumes.
+    fn mounts_volumes(&self) -> bool {
+        self.has_own_root()
+    }
     fn seen(&self, dirs: &TaskDirs) -> SeenDirs {
         self.shared.kind.seen().unwrap_or_else(|| SeenDirs::on_host(dirs))
     }
     fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
-        let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return Vec::new() };
-        let limits = work.limits.wants_cgroup(task);
-        limits.into_iter().map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }).collect()
+        let mut all = self.shared.kind.unenforced(task);
+        let (Some(why), Ok(work)) = (&self.shared.no_cgroups, self.shared.kind.work(task)) else { return all };
+        let limits = work.limits.wants_cgroup(task).into_iter();
+        all.extend(limits.map(|field| Unenforced { field, why: format!("this agent has no cgroups: {why}") }));
+        all
     }
     fn prepare(&self, request: &StartRequest) -> Result<TaskHandle, DriverError> {
         self.shared.kind.work(&request.task)?;

@@ -8,7 +8,6 @@ use std::time::Duration;
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use super::pool::SupervisorPool;
 use super::work::Work;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
@@ -16,7 +15,8 @@ use crate::host::process;
 use crate::model::id::{BootId, ProcessId};
 use crate::model::job::Task;
 use crate::model::task::TaskHandle;
-use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest};
+use crate::runner::drivers::pool::SupervisorPool;
+use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest, Unenforced};
 use crate::supervisor::orders::Orders;
 
 /// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
@@ -41,6 +41,10 @@ pub trait ProcessDriver: Send + Sync {
     fn is_of(&self, orders: &Orders) -> bool;
     /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
     fn work(&self, task: &Task) -> Result<Work, DriverError>;
+    /// What of its own fields of a checked task has no effect.
+    fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
+        Vec::new()
+    }
     /// How it is on this host, as long as supervisors can be watched.
     fn fingerprint(&self, shared: &Shared) -> Fingerprint;
     /// Orders that would start a process as the agent's own: with what is this driver's. Blocks for as long as a disk does.

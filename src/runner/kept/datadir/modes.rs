@@ -140,6 +140,15 @@ fn give(directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
     Ok(rustix::fs::fchown(directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
+/// The directory at the end of a path below one, itself alone: what is in it keeps its owner.
+pub(super) fn give_below(root: &Path, names: &[&str], owner: Owner) -> io::Result<()> {
+    let mut at = access::open_dir(root)?;
+    for name in names {
+        at = rustix::fs::openat(&at, *name, DIRECTORY, Mode::empty())?;
+    }
+    give(&at, Some(owner))
+}
+
 /// One that is another user's than it should be is given to whom it is for, if that other cannot have put it there: his account
 /// has another number by now, or the agent was another user's.
 fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {

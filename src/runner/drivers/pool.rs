@@ -10,6 +10,8 @@ use crate::supervisor::Spawner;
 
 /// Kills and removals at once, of each.
 const AT_ONCE: usize = 4;
+/// Programs beside tasks, at once.
+const BESIDE_AT_ONCE: usize = 16;
 /// Looking takes three descriptors for a moment, and a thread: so many look at once.
 const LOOKS: usize = 8;
 
@@ -19,6 +21,10 @@ pub struct SupervisorPool {
     /// neither keeps the other waiting.
     pub(super) kills: Places,
     pub(super) removals: Places,
+    /// Programs beside tasks: each blocks for as long as it runs.
+    pub(super) beside: Places,
+    /// This binary.
+    pub(super) program: PathBuf,
     /// Starting blocks for some milliseconds: more at once than this would only make threads.
     pub(super) starts: Arc<Semaphore>,
     pub(super) looks: Arc<Semaphore>,
@@ -35,7 +41,9 @@ impl SupervisorPool {
     pub fn new(program: PathBuf, cgroup: Option<PathBuf>, watches: usize) -> Arc<SupervisorPool> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Arc::new(SupervisorPool {
-            spawner: Spawner::new(program, cgroup),
+            spawner: Spawner::new(program.clone(), cgroup),
+            program,
+            beside: Places::new(BESIDE_AT_ONCE),
             kills: Places::new(AT_ONCE),
             removals: Places::new(AT_ONCE),
             starts: Arc::new(Semaphore::new(cores * 2 + 2)),

@@ -1,0 +1,221 @@
+//! Services of managed allocs: the list, and as targets for Prometheus.
+//!
+//! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
+//! Unix socket, and for who may act.
+
+use std::sync::Arc;
+
+use serde_json::{Map, Value, json};
+
+use super::access::Access;
+use super::http::{Reply, Request};
+use super::{Context, Method, Route};
+use crate::board::services::{AllocServices, CheckView, ServiceInstance};
+use crate::model::answer::Detail;
+
+pub(super) static LIST: Route = Route {
+    method: Method::Get,
+    path: "/v1/services",
+    access: Access::Read,
+    about: "services of the allocs that run, with address, tags and status",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&["name", "tag", "job"])?;
+            Ok(Reply::json(&list(context, request)))
+        })
+    },
+};
+
+pub(super) static TARGETS: Route = Route {
+    method: Method::Get,
+    path: "/v1/sd/prometheus",
+    access: Access::Read,
+    about: "the same as targets for Prometheus (http_sd_configs)",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&["name", "tag", "job"])?;
+            Ok(Reply::json(&targets(context, request)))
+        })
+    },
+};
+
+/// What `/v1/allocs/{id}` says of its services as well.
+pub(super) fn set_health(answer: &mut Value, services: &AllocServices, detail: Detail) {
+    answer["health"] = json!(services.health);
+    if !services.health_reason.is_empty() {
+        answer["health_reason"] = json!(services.health_reason);
+    }
+    answer["checks"] = services.checks.iter().map(|check| check_row(check, detail)).collect();
+}
+
+fn check_row(check: &CheckView, detail: Detail) -> Value {
+    let mut row = json!({
+        "service": check.service,
+        "name": check.name,
+        "type": check.kind,
+        "status": check.status,
+        "status_since": check.status_since,
+        "active": check.is_active,
+        "runs": check.runs,
+        "failures": check.failures,
+        "restarts": check.restarts,
+    });
+    if let Some(task) = &check.task {
+        row["task"] = json!(task);
+    }
+    if let Some(run) = check.last_run {
+        row["last_run"] = json!(run.at);
+        row["duration_ns"] = json!(run.took);
+        if detail == Detail::Full {
+            row["output"] = json!(check.output);
+        }
+    }
+    row
+}
+
+type Instance<'a> = (&'a AllocServices, &'a ServiceInstance);
+
+/// Those that the query asks for, in the order of names.
+fn chosen<'a>(allocs: &'a [Arc<AllocServices>], request: &Request) -> Vec<Instance<'a>> {
+    let (name, tag, job) = (request.query().get("name"), request.query().get("tag"), request.query().get("job"));
+    let all = allocs.iter().flat_map(|alloc| alloc.instances.iter().map(move |instance| (&**alloc, instance)));
+    let is_chosen = |(alloc, instance): &Instance<'_>| {
+        name.is_none_or(|name| instance.name == name)
+            && tag.is_none_or(|tag| instance.tags.iter().any(|own| own == tag))
+            && job.is_none_or(|job| alloc.job.as_str() == job)
+    };
+    let mut chosen: Vec<Instance<'a>> = all.filter(is_chosen).collect();
+    chosen.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+    chosen
+}
+
+fn list(context: &Context, request: &Request) -> Value {
+    let allocs = context.runner.board().services.all();
+    let row = |(alloc, instance): &Instance<'_>| {
+        let mut row = json!({
+            "name": instance.name,
+            "job": alloc.job,
+            "group": alloc.group,
+            "alloc_id": alloc.alloc_id,
+            "provider": instance.provider,
+            "address": instance.address,
+            "tags": instance.tags,
+            "meta": instance.meta,
+        });
+        if let Some(task) = &instance.task {
+            row["task"] = json!(task);
+        }
+        if let Some(port) = instance.port {
+            row["port"] = json!(port);
+        }
+        if let Some(status) = instance.status {
+            row["status"] = json!(status);
+        }
+        row
+    };
+    json!({ "services": chosen(&allocs, request).iter().map(row).collect::<Vec<_>>() })
+}
+
+/// Source: Prometheus, HTTP service discovery: `[{"targets": ["host:port"], "labels": {...}}]`. One without a port is no target.
+fn targets(context: &Context, request: &Request) -> Value {
+    let allocs = context.runner.board().services.all();
+    let node = &context.snapshot().info.hostname;
+    chosen(&allocs, request).into_iter().filter_map(|one| target(one, node)).collect()
+}
+
+fn target((alloc, instance): Instance<'_>, node: &str) -> Option<Value> {
+    let port = instance.port?;
+    let host = &instance.address;
+    let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
+    let mut labels = Map::new();
+    let mut set = |name: &str, value: &str| labels.insert(format!("__meta_allostat_{name}"), json!(value));
+    set("service", &instance.name);
+    set("service_address", host);
+    set("service_port", &port.to_string());
+    set("job", alloc.job.as_str());
+    set("group", alloc.group.as_str());
+    set("alloc_id", alloc.alloc_id.as_str());
+    set("alloc_name", &alloc.alloc_name);
+    set("task", instance.task.as_ref().map_or("", |task| task.as_str()));
+    set("node", node);
+    set("provider", instance.provider.as_str());
+    set("status", instance.status.map_or("", |status| status.as_str()));
+    set("tags", &joined(&instance.tags));
+    for (key, value) in &instance.meta {
+        set(&format!("service_meta_{}", label_name(key)), value);
+    }
+    Some(json!({ "targets": [target], "labels": labels }))
+}
+
+/// As Consul's: `,a,b,`, so that a pattern `.*,a,.*` finds a whole tag; a comma within one is a bar.
+fn joined(tags: &[String]) -> String {
+    if tags.is_empty() {
+        return String::new();
+    }
+    let tags: Vec<String> = tags.iter().map(|tag| tag.replace(',', "|")).collect();
+    format!(",{},", tags.join(","))
+}
+
+/// Source: Prometheus, `strutil.SanitizeLabelName`.
+fn label_name(key: &str) -> String {
+    key.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+    use crate::board::services::AllocHealth;
+    use crate::model::service::{CheckStatus, ServiceProvider};
+
+    fn services(address: &str, port: Option<u16>, tags: &[&str], meta: &[(&str, &str)]) -> AllocServices {
+        let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
+        AllocServices {
+            alloc_id: "a1".into(),
+            alloc_name: "web.app[0]".into(),
+            job: "web".into(),
+            group: "app".into(),
+            health: AllocHealth::Healthy,
+            health_reason: String::new(),
+            instances: vec![ServiceInstance {
+                name: "front".into(),
+                provider: ServiceProvider::Nomad,
+                task: None,
+                address: address.into(),
+                port,
+                tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
+                meta: meta.iter().map(pair).collect::<BTreeMap<_, _>>(),
+                status: Some(CheckStatus::Passing),
+            }],
+            checks: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn target_of_prometheus_has_address_and_labels() {
+        let alloc = services("10.0.0.7", Some(80), &["a", "b,c"], &[("scrape-path", "/m"), ("9x", "\"")]);
+        let target = target((&alloc, &alloc.instances[0]), "host-1").unwrap();
+        assert_eq!(target["targets"], json!(["10.0.0.7:80"]));
+        let label = |name: &str| target["labels"][format!("__meta_allostat_{name}")].as_str().unwrap_or("absent");
+        for (name, value) in [
+            ("service", "front"),
+            ("job", "web"),
+            ("group", "app"),
+            ("alloc_id", "a1"),
+            ("task", ""),
+            ("tags", ",a,b|c,"),
+            ("status", "passing"),
+            ("node", "host-1"),
+            ("service_meta_scrape_path", "/m"),
+            ("service_meta_9x", "\""),
+        ] {
+            assert_eq!(label(name), value, "{name}");
+        }
+        let alloc = services("fd00::1", Some(80), &[], &[]);
+        let v6 = super::target((&alloc, &alloc.instances[0]), "").unwrap();
+        assert_eq!((&v6["targets"], &v6["labels"]["__meta_allostat_tags"]), (&json!(["[fd00::1]:80"]), &json!("")));
+        let alloc = services("10.0.0.7", None, &[], &[]);
+        assert!(super::target((&alloc, &alloc.instances[0]), "").is_none());
+    }
+}

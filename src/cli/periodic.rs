@@ -1,0 +1,49 @@
+//! `allostat periodic`
+
+use super::exit::{CliResult, Exit};
+use super::follow::Follow;
+use super::{Session, parents, run};
+use crate::api::LaunchAnswer;
+
+/// Launch a periodic job now
+///
+/// Launches it whatever its schedule says, and whatever of it runs. Waits until the launched job is done, and exits with
+/// its result. Ctrl-C detaches; the job continues.
+///
+/// Example: `allostat periodic force backup`
+#[derive(Debug, clap::Args)]
+pub struct PeriodicJobs {
+    #[command(subcommand)]
+    action: Action,
+}
+
+#[derive(Debug, clap::Subcommand)]
+enum Action {
+    /// Launch a periodic job now
+    Force(Force),
+}
+
+#[derive(Debug, clap::Args)]
+struct Force {
+    /// ID of the periodic job
+    #[arg(value_parser = super::alloc_id)]
+    job: String,
+    /// Return at once; print the ID of the launched job
+    #[arg(long)]
+    detach: bool,
+}
+
+impl PeriodicJobs {
+    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+        let Action::Force(force) = self.action;
+        let mut agent = session.connect_to_act()?;
+        let mut follow = Follow::from_now(&mut agent)?;
+        let target = format!("{}/periodic/force", parents::target(&force.job));
+        let launched: LaunchAnswer = follow.agent().post(&target, "")?;
+        if force.detach {
+            writeln!(session.out, "{}", launched.job)?;
+            return Ok(Exit::Done);
+        }
+        run::launched(session, &mut follow, &launched)
+    }
+}

@@ -1,0 +1,389 @@
+//! A tree of files that other users write in, read through its root: whatever they rename, link or mount there meanwhile, nothing outside of
+//! it is opened, and nothing that its owner hides.
+//!
+//! ```text
+//! path ─► names ─► hidden? ─► opened as they are written, no link followed ─► found
+//!           ▲                     │ a link stands on the way
+//!           └── its target, if that stays below the root ◄── read
+//! ```
+//! So what is opened at last has no link in it, and is hidden by its real name or not at all.
+//!
+//! Source: openat2(2), `O_PATH` in open(2), proc_pid_fd(5).
+
+use std::ffi::{CString, OsStr, OsString};
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
+use rustix::io::Errno;
+
+use super::untrusted;
+
+/// As many links as the kernel follows. Source: path_resolution(7).
+const MOST_LINKS: usize = 40;
+/// Deeper paths are refused.
+const MOST_NAMES: usize = 256;
+/// Nothing is opened by it: it names what is there.
+const NAMES: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
+
+/// Whether the owner of the tree keeps the file of these names to itself.
+pub type IsHidden = fn(&[OsString]) -> bool;
+
+#[derive(Debug)]
+pub struct ForeignTree {
+    root: OwnedFd,
+    is_hidden: IsHidden,
+}
+
+/// Something in the tree, held: its names may mean something else by now.
+#[derive(Debug)]
+pub struct FoundFile {
+    /// Below the root; none: the root itself.
+    pub names: Vec<OsString>,
+    pub facts: FileFacts,
+    descriptor: OwnedFd,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileFacts {
+    pub kind: FileType,
+    pub mode: u32,
+    pub size_bytes: u64,
+    /// In nanoseconds since the epoch; `None`: before it.
+    pub modified_nanos: Option<u64>,
+    pub uid: u32,
+    pub gid: u32,
+}
+
+/// An entry of a directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TreeEntry {
+    pub name: OsString,
+    pub facts: FileFacts,
+}
+
+impl ForeignTree {
+    /// Errors: those of open(2).
+    pub fn open(root: &Path, is_hidden: IsHidden) -> io::Result<ForeignTree> {
+        let root = rustix::fs::open(root, NAMES | OFlags::DIRECTORY, Mode::empty())?;
+        Ok(ForeignTree { root, is_hidden })
+    }
+
+    /// What a path names; an absolute one begins in the root too. Links are followed as long as they stay below it.
+    ///
+    /// Errors: `NotFound`; `PermissionDenied`: it leads out of the tree, or is hidden; `InvalidInput`: it is no path.
+    pub fn find(&self, path: &str) -> io::Result<FoundFile> {
+        let mut names = Vec::new();
+        append(&mut names, Path::new(path.trim_start_matches('/')))?;
+        for _ in 0..=MOST_LINKS {
+            if (self.is_hidden)(&names) {
+                return Err(denied("it is in a directory that is the task's alone"));
+            }
+            match self.literally(&names) {
+                Ok(descriptor) => {
+                    let facts = facts(&rustix::fs::fstat(&descriptor)?);
+                    if facts.kind != FileType::Symlink {
+                        return Ok(FoundFile { names, facts, descriptor });
+                    }
+                    self.follow(&mut names)?;
+                }
+                Err(Errno::LOOP | Errno::NOTDIR) => self.follow(&mut names)?,
+                Err(Errno::XDEV) => return Err(denied("another file system is mounted there")),
+                Err(e) => return Err(e.into()),
+            }
+        }
+        Err(Errno::LOOP.into())
+    }
+
+    /// The first link on the way is replaced by what it names. Errors: there is none, or it leads out.
+    fn follow(&self, names: &mut Vec<OsString>) -> io::Result<()> {
+        for at in 0..names.len() {
+            let found = self.literally(&names[..=at])?;
+            if FileType::from_raw_mode(rustix::fs::fstat(&found)?.st_mode) != FileType::Symlink {
+                continue;
+            }
+            let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
+            let target = PathBuf::from(OsString::from_vec(CString::into_bytes(target)));
+            if target.is_absolute() {
+                return Err(denied("a link on the way is absolute: it leads out of the directory of the alloc"));
+            }
+            let rest = names.split_off(at + 1);
+            names.pop();
+            append(names, &target)?;
+            names.extend(rest);
+            return if names.len() > MOST_NAMES { Err(Errno::NAMETOOLONG.into()) } else { Ok(()) };
+        }
+        Err(Errno::NOTDIR.into())
+    }
+
+    /// By these names and no others: nothing is followed, and no mount crossed.
+    fn literally(&self, names: &[OsString]) -> rustix::io::Result<OwnedFd> {
+        let path: PathBuf = if names.is_empty() { ".".into() } else { names.iter().collect() };
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
+        match rustix::fs::openat2(&self.root, &path, NAMES, Mode::empty(), resolve) {
+            // Before Linux 5.6, or where a filter of system calls does not know it.
+            Err(Errno::NOSYS | Errno::PERM) => self.step_by_step(names),
+            opened => opened,
+        }
+    }
+
+    /// What openat2 does, one name after another.
+    fn step_by_step(&self, names: &[OsString]) -> rustix::io::Result<OwnedFd> {
+        let device = rustix::fs::fstat(&self.root)?.st_dev;
+        let mut at = rustix::fs::openat(&self.root, c".", NAMES, Mode::empty())?;
+        for name in names {
+            at = rustix::fs::openat(&at, name.as_os_str(), NAMES, Mode::empty()).map_err(|errno| {
+                let on_link =
+                    rustix::fs::fstat(&at).is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode).is_symlink());
+                if on_link { Errno::LOOP } else { errno }
+            })?;
+            if rustix::fs::fstat(&at)?.st_dev != device {
+                return Err(Errno::XDEV);
+            }
+        }
+        Ok(at)
+    }
+
+    /// The entries of a directory by their names, without those that are hidden; and how many there are beyond `most`.
+    ///
+    /// Errors: `NotADirectory`; those of open(2) and getdents(2).
+    pub fn list(&self, directory: &FoundFile, most: usize) -> io::Result<(Vec<TreeEntry>, usize)> {
+        let opened = directory.reopen(FileType::Directory, OFlags::DIRECTORY)?;
+        let (mut entries, mut omitted) = (Vec::new(), 0);
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            if name == "." || name == ".." {
+                continue;
+            }
+            let mut names = directory.names.clone();
+            names.push(name.clone());
+            if (self.is_hidden)(&names) {
+                continue;
+            }
+            if entries.len() == most {
+                omitted += 1;
+                continue;
+            }
+            // One that is gone meanwhile is no entry.
+            if let Ok(stat) = rustix::fs::statat(&opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
+                entries.push(TreeEntry { name, facts: facts(&stat) });
+            }
+        }
+        entries.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok((entries, omitted))
+    }
+}
+
+impl FoundFile {
+    /// To read it. Errors: `InvalidInput`: it is no regular file; those of open(2).
+    pub fn open(&self) -> io::Result<File> {
+        self.reopen(FileType::RegularFile, OFlags::empty()).map(File::from)
+    }
+
+    /// The same inode that was found, by its descriptor: no device or FIFO is opened, whatever has its name now.
+    fn reopen(&self, kind: FileType, also: OFlags) -> io::Result<OwnedFd> {
+        if self.facts.kind != kind {
+            let wanted = if kind == FileType::Directory { "directory" } else { "regular file" };
+            let (error, is) = match self.facts.kind {
+                FileType::Directory => (io::ErrorKind::IsADirectory, "a directory"),
+                FileType::RegularFile => (io::ErrorKind::NotADirectory, "a regular file"),
+                _ => (io::ErrorKind::InvalidInput, "something else"),
+            };
+            return Err(io::Error::new(error, format!("it is no {wanted} but {is}")));
+        }
+        let path = format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd());
+        Ok(rustix::fs::open(path, untrusted::FLAGS | also, Mode::empty())?)
+    }
+}
+
+fn denied(why: &str) -> io::Error {
+    io::Error::new(io::ErrorKind::PermissionDenied, why)
+}
+
+/// Errors: it leads above the root, or is no path.
+fn append(names: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
+    for part in path.components() {
+        match part {
+            Component::Normal(name) if !name.as_bytes().contains(&0) => names.push(name.to_owned()),
+            Component::Normal(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no path")),
+            Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
+            Component::ParentDir => {
+                names.pop().ok_or_else(|| denied("it leads out of the directory of the alloc"))?;
+            }
+        }
+    }
+    if names.len() > MOST_NAMES { Err(Errno::NAMETOOLONG.into()) } else { Ok(()) }
+}
+
+#[allow(clippy::useless_conversion, reason = "types of stat differ between architectures")]
+fn facts(stat: &Stat) -> FileFacts {
+    let seconds = u64::try_from(stat.st_mtime).ok();
+    let nanos =
+        seconds.and_then(|seconds| seconds.checked_mul(1_000_000_000)?.checked_add(u64::from(stat.st_mtime_nsec)));
+    FileFacts {
+        kind: FileType::from_raw_mode(stat.st_mode),
+        mode: stat.st_mode & 0o7777,
+        size_bytes: u64::try_from(stat.st_size).unwrap_or(0),
+        modified_nanos: nanos,
+        uid: stat.st_uid,
+        gid: stat.st_gid,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read;
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    fn hides_secrets(names: &[OsString]) -> bool {
+        names.get(1).is_some_and(|name| name == "secrets")
+    }
+
+    /// A tree beside a file that is not its own.
+    fn planted() -> (tempfile::TempDir, ForeignTree) {
+        let top = tempfile::tempdir().unwrap();
+        let alloc = top.path().join("alloc");
+        for directory in ["web/local/deep", "web/secrets", "alloc/data"] {
+            std::fs::create_dir_all(alloc.join(directory)).unwrap();
+        }
+        std::fs::write(top.path().join("outside"), "OUTSIDE").unwrap();
+        std::fs::write(alloc.join("web/secrets/token"), "OUTSIDE").unwrap();
+        std::fs::write(alloc.join("web/local/deep/a"), "inside").unwrap();
+        let links = [
+            ("../../outside", "alloc/out"),
+            ("/etc/passwd", "web/local/passwd"),
+            ("../secrets/token", "web/local/token"),
+            ("secrets", "web/same"),
+            ("deep", "web/local/way"),
+            ("way/a", "web/local/file"),
+            ("circle", "web/local/circle"),
+        ];
+        for (target, name) in links {
+            symlink(target, alloc.join(name)).unwrap();
+        }
+        let tree = ForeignTree::open(&alloc, hides_secrets).unwrap();
+        (top, tree)
+    }
+
+    fn text(tree: &ForeignTree, path: &str) -> io::Result<String> {
+        let mut text = String::new();
+        tree.find(path)?.open()?.take(100).read_to_string(&mut text)?;
+        Ok(text)
+    }
+
+    #[test]
+    fn links_are_followed_inside_and_lead_nowhere_else() {
+        let (_top, tree) = planted();
+        for path in ["web/local/deep/a", "/web/local/way/a", "web/local/file", "web/./local/way/../deep/a"] {
+            assert_eq!(text(&tree, path).unwrap(), "inside", "{path}");
+        }
+        for path in [
+            "alloc/out",
+            "web/local/passwd",
+            "web/local/token",
+            "web/same/token",
+            "web/secrets/token",
+            "web/local/../secrets/token",
+            "web/secrets",
+            "..",
+            "../outside",
+            "web/../../outside",
+        ] {
+            assert_eq!(text(&tree, path).unwrap_err().kind(), io::ErrorKind::PermissionDenied, "{path}");
+        }
+        assert_eq!(text(&tree, "web/local/circle").unwrap_err().raw_os_error(), Some(libc::ELOOP));
+        assert_eq!(text(&tree, "web/none").unwrap_err().kind(), io::ErrorKind::NotFound);
+        assert_eq!(text(&tree, "web/local").unwrap_err().kind(), io::ErrorKind::IsADirectory);
+    }
+
+    #[test]
+    fn without_openat2_each_name_is_opened_alone_with_the_same_result() {
+        let (_top, tree) = planted();
+        let names = |path: &str| Path::new(path).iter().map(OsStr::to_owned).collect::<Vec<_>>();
+        for path in
+            ["web/local/deep/a", "web/local/way", "web/local/way/a", "web/local/deep/a/b", "web/none", "alloc/out"]
+        {
+            let (one, other) = (tree.literally(&names(path)), tree.step_by_step(&names(path)));
+            assert_eq!(one.as_ref().err(), other.as_ref().err(), "{path}");
+        }
+    }
+
+    #[test]
+    fn a_listing_has_no_hidden_entry_and_says_how_many_it_leaves_out() {
+        let (_top, tree) = planted();
+        let names = |path: &str, most| {
+            let (entries, omitted) = tree.list(&tree.find(path).unwrap(), most).unwrap();
+            (entries.into_iter().map(|entry| entry.name.into_string().unwrap()).collect::<Vec<_>>(), omitted)
+        };
+        assert_eq!(names("web", 99), (vec!["local".to_owned(), "same".to_owned()], 0));
+        assert_eq!(names("web/local", 99).0, ["circle", "deep", "file", "passwd", "token", "way"]);
+        let (some, omitted) = names("web/local", 2);
+        assert_eq!((some.len(), omitted), (2, 4));
+        let file = tree.find("web/local/deep/a").unwrap();
+        assert_eq!(tree.list(&file, 9).unwrap_err().kind(), io::ErrorKind::NotADirectory);
+        assert_eq!((file.facts.size_bytes, file.facts.kind), (6, FileType::RegularFile));
+    }
+
+    #[test]
+    fn a_fifo_is_not_waited_for() {
+        let (top, tree) = planted();
+        let fifo = top.path().join("alloc/web/local/fifo");
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        assert_eq!(text(&tree, "web/local/fifo").unwrap_err().kind(), io::ErrorKind::InvalidInput);
+    }
+
+    /// A task that swaps a directory for a link out, and a file for a link to its secrets, while it is read.
+    #[test]
+    fn whoever_swaps_links_for_seconds_gets_nothing_from_outside() {
+        use std::sync::atomic::{AtomicBool, Ordering};
+        use std::time::{Duration, Instant};
+        let (top, tree) = planted();
+        let local = top.path().join("alloc/web/local");
+        std::fs::create_dir(local.join("real")).unwrap();
+        std::fs::write(local.join("real/outside"), "inside").unwrap();
+        std::fs::write(local.join("real/token"), "inside").unwrap();
+        symlink("../../..", local.join("up")).unwrap();
+        symlink("../secrets", local.join("hidden")).unwrap();
+        let done = AtomicBool::new(false);
+        let (mut read, mut swapped) = (0_u64, 0_u64);
+        std::thread::scope(|scope| {
+            let racer = scope.spawn(|| {
+                let mut swaps = 0;
+                while !done.load(Ordering::Relaxed) {
+                    for other in ["up", "hidden"] {
+                        // In one step each: there is always one of them.
+                        let swap = rustix::fs::RenameFlags::EXCHANGE;
+                        let (one, two) = (local.join("real"), local.join(other));
+                        for _ in 0..2 {
+                            rustix::fs::renameat_with(rustix::fs::CWD, &one, rustix::fs::CWD, &two, swap).unwrap();
+                            swaps += 1;
+                        }
+                    }
+                }
+                swaps
+            });
+            let until = Instant::now() + Duration::from_secs(5);
+            while Instant::now() < until {
+                for path in ["web/local/real/outside", "web/local/real/token"] {
+                    if let Ok(text) = text(&tree, path) {
+                        assert_eq!(text, "inside", "{path}");
+                        read += 1;
+                    }
+                }
+                if let Ok(found) = tree.find("web/local/real") {
+                    assert!(!found.names.contains(&OsString::from("secrets")) && !found.names.is_empty());
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            swapped = racer.join().unwrap();
+        });
+        assert!(read > 100 && swapped > 100, "{read} reads, {swapped} swaps: they met");
+    }
+}

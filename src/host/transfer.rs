@@ -1,0 +1,557 @@
+//! Moves a directory from one place to another as a whole: nothing of it is lost, and none of it is seen twice.
+//!
+//! ```text
+//! renamed, where one file system has both places
+//! else: copied beside its new place under another name ─► on the disk ─► renamed ─► the old one removed
+//! ```
+//! A user's processes may plant links in both places at any time: every component is opened without following one, and what was moved is
+//! compared with what was looked at before.
+//!
+//! Source: rename(2) (EXDEV: another file system, or another project quota), openat(2), syncfs(2).
+
+use std::collections::HashMap;
+use std::ffi::{CStr, CString, OsStr};
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use rustix::fs::{AtFlags, CWD, Dir, FileType, Gid, Mode, OFlags, Stat, Timespec, Timestamps, Uid};
+use rustix::io::Errno;
+
+use super::tree;
+
+const WAY: OFlags =
+    OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
+/// Directories in directories: each costs two descriptors while it is copied.
+const DEEPEST: usize = 100;
+/// From one look at whether it was called off to the next.
+const CHUNK: usize = 4 << 20;
+/// Of one extended attribute, and of the list of their names. Source: `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
+const XATTR: usize = 64 << 10;
+
+/// What was done.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Moved {
+    /// There is no such directory.
+    Absent,
+    /// Its new place has something in it already.
+    Taken,
+    Renamed,
+    Copied,
+}
+
+/// A directory's place: `root` is trusted, what is below it is not.
+#[derive(Debug, Clone, Copy)]
+pub struct Below<'a> {
+    pub root: &'a Path,
+    /// The names below it, the directory's own the last.
+    pub names: &'a [&'a str],
+}
+
+impl Below<'_> {
+    /// The directory above it, and its name. `None`: it is not there.
+    fn open_parent(&self) -> io::Result<Option<(OwnedFd, &str)>> {
+        let Some((name, above)) = self.names.split_last() else { return Err(io::ErrorKind::InvalidInput.into()) };
+        if self.names.iter().any(|name| name.is_empty() || matches!(*name, "." | "..") || name.contains(['/', '\0'])) {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let open = |at: BorrowedFd<'_>, path: &Path| match rustix::fs::openat(at, path, WAY, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(None),
+            opened => opened.map(Some).map_err(io::Error::from),
+        };
+        let Some(mut at) = open(CWD, self.root)? else { return Ok(None) };
+        for directory in above {
+            let Some(next) = open(at.as_fd(), Path::new(directory))? else { return Ok(None) };
+            at = next;
+        }
+        Ok(Some((at, name)))
+    }
+    fn path(&self) -> PathBuf {
+        self.names.iter().fold(self.root.to_owned(), |path, name| path.join(name))
+    }
+}
+
+/// Moves a directory to where an empty one may stand. Repeating it does no harm. `called_off`: it ends soon after that is set.
+///
+/// Errors: either place is no directory; the disk refuses; `Interrupted`: it was called off. The old one is whole then.
+pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::Result<Moved> {
+    let Some((old_parent, old_name)) = from.open_parent()? else { return Ok(Moved::Absent) };
+    let old = match rustix::fs::openat(&old_parent, old_name, WAY, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(Moved::Absent),
+        opened => opened?,
+    };
+    let Some((new_parent, new_name)) = to.open_parent()? else { return Err(io::ErrorKind::NotFound.into()) };
+    if !is_empty_or_absent(&new_parent, new_name)? {
+        return Ok(Moved::Taken);
+    }
+    let moved = match rustix::fs::renameat(&old_parent, old_name, &new_parent, new_name) {
+        Ok(()) => Moved::Renamed,
+        Err(Errno::XDEV) => {
+            copy(&old, &new_parent, new_name, &to.path(), called_off)?;
+            Moved::Copied
+        }
+        Err(e) => return Err(e.into()),
+    };
+    if moved == Moved::Renamed {
+        must_be(&old, &new_parent, new_name).inspect_err(|_| {
+            // Whatever it is: it goes back, or goes.
+            if rustix::fs::renameat(&new_parent, new_name, &old_parent, old_name).is_err() {
+                let _ = tree::remove(&to.path());
+            }
+        })?;
+        rustix::fs::fsync(&old_parent)?;
+    }
+    rustix::fs::fsync(&new_parent)?;
+    if moved == Moved::Copied {
+        // What stays of it goes with its alloc: the new one is whole.
+        let _ = tree::remove(&from.path());
+    }
+    Ok(moved)
+}
+
+/// Another one may have been put in its place before it was renamed.
+fn must_be(moved: &OwnedFd, parent: &OwnedFd, name: &str) -> io::Result<()> {
+    let now = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    let is_it = is_same(&rustix::fs::fstat(moved)?, &now);
+    if is_it { Ok(()) } else { Err(io::Error::other("it was replaced while it was moved")) }
+}
+
+fn is_same(one: &Stat, other: &Stat) -> bool {
+    (one.st_dev, one.st_ino) == (other.st_dev, other.st_ino)
+}
+
+fn is_empty_or_absent(parent: &OwnedFd, name: &str) -> io::Result<bool> {
+    let directory = match rustix::fs::openat(parent, name, WAY, Mode::empty()) {
+        Err(Errno::NOENT) => return Ok(true),
+        opened => opened?,
+    };
+    let mut entries = entries(&directory)?;
+    Ok(entries.pop().is_none())
+}
+
+/// The names in a directory.
+fn entries(directory: &OwnedFd) -> io::Result<Vec<CString>> {
+    let mut names = Vec::new();
+    for entry in Dir::read_from(directory)? {
+        let entry = entry?;
+        if entry.file_name() != c"." && entry.file_name() != c".." {
+            names.push(entry.file_name().to_owned());
+        }
+    }
+    Ok(names)
+}
+
+/// Beside its new place first: what is there under its name is whole.
+fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off: &AtomicBool) -> io::Result<()> {
+    let end = (0..=name.len().min(200)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
+    let draft = format!(".{}.moving", &name[..end]);
+    let draft_path = path.with_file_name(&draft);
+    // Of an agent that died meanwhile.
+    tree::remove(&draft_path).map_err(io::Error::other)?;
+    let copied = (|| {
+        let stat = rustix::fs::fstat(old)?;
+        let new = new_directory(new_parent.as_fd(), &CString::new(draft.as_str())?)?;
+        let mut copying = Copying { called_off, device: stat.st_dev, linked: HashMap::new(), top: new.try_clone()? };
+        copying.contents(old, &new, &mut Vec::new())?;
+        rights(&new, old, &stat)?;
+        rustix::fs::syncfs(&new)?;
+        rustix::fs::renameat(new_parent, draft.as_str(), new_parent, name)?;
+        must_be(&new, new_parent, name)
+    })();
+    if copied.is_err() {
+        let _ = tree::remove(&draft_path);
+    }
+    copied
+}
+
+fn new_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
+    rustix::fs::mkdirat(parent, name, Mode::RWXU)?;
+    Ok(rustix::fs::openat(parent, name, WAY, Mode::empty())?)
+}
+
+/// Owner, mode, extended attributes and times of an open file, as another one has them. The owner first: it takes the set-user-ID bit.
+fn rights(new: &OwnedFd, old: &OwnedFd, stat: &Stat) -> io::Result<()> {
+    let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+    match rustix::fs::fchown(new, Some(uid), Some(gid)) {
+        // Only root gives files away; an agent of another user has files of its own alone.
+        Ok(()) | Err(Errno::PERM) => {}
+        Err(e) => return Err(e.into()),
+    }
+    rustix::fs::fchmod(new, Mode::from_raw_mode(stat.st_mode & 0o7777))?;
+    extended_attributes(new, old)?;
+    Ok(rustix::fs::futimens(new, &times(stat))?)
+}
+
+fn times(stat: &Stat) -> Timestamps {
+    #[allow(clippy::cast_possible_wrap, reason = "nanoseconds are below 10^9")]
+    let at = |secs, nanos: u64| Timespec { tv_sec: secs, tv_nsec: nanos as _ };
+    Timestamps {
+        last_access: at(stat.st_atime, stat.st_atime_nsec),
+        last_modification: at(stat.st_mtime, stat.st_mtime_nsec),
+    }
+}
+
+fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
+    let mut names = vec![0; XATTR];
+    let length = match rustix::fs::flistxattr(old, &mut names) {
+        Err(Errno::OPNOTSUPP) => return Ok(()),
+        listed => listed?,
+    };
+    let mut value = vec![0; XATTR];
+    for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
+        let length = match rustix::fs::fgetxattr(old, name, &mut value) {
+            // It went meanwhile.
+            Err(Errno::NODATA) => continue,
+            got => got?,
+        };
+        match rustix::fs::fsetxattr(new, name, &value[..length], rustix::fs::XattrFlags::empty()) {
+            // The other file system has none, or the kernel keeps them to itself.
+            Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
+struct Copying<'a> {
+    called_off: &'a AtomicBool,
+    /// What is mounted in it is not its own.
+    device: u64,
+    /// Files with several names: where the first copy of each is, below the top.
+    linked: HashMap<u64, PathBuf>,
+    top: OwnedFd,
+}
+
+impl Copying<'_> {
+    fn check(&self) -> io::Result<()> {
+        if self.called_off.load(Ordering::Relaxed) { Err(io::ErrorKind::Interrupted.into()) } else { Ok(()) }
+    }
+
+    fn contents(&mut self, old: &OwnedFd, new: &OwnedFd, way: &mut Vec<CString>) -> io::Result<()> {
+        if way.len() >= DEEPEST {
+            return Err(io::Error::other(format!("more than {DEEPEST} directories in one another")));
+        }
+        for name in entries(old)? {
+            self.check()?;
+            way.push(name);
+            let copied = self.entry(old, new, way);
+            way.pop();
+            copied?;
+        }
+        Ok(())
+    }
+
+    fn entry(&mut self, old: &OwnedFd, new: &OwnedFd, way: &mut Vec<CString>) -> io::Result<()> {
+        let name = way.last().cloned().unwrap_or_default();
+        let name = name.as_c_str();
+        let stat = rustix::fs::statat(old, name, AtFlags::SYMLINK_NOFOLLOW)?;
+        if stat.st_dev != self.device {
+            return Err(io::Error::other(format!("something is mounted on {}", shown(way))));
+        }
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::Directory => {
+                let from = rustix::fs::openat(old, name, WAY, Mode::empty())?;
+                let to = new_directory(new.as_fd(), name)?;
+                self.contents(&from, &to, way)?;
+                rights(&to, &from, &stat)
+            }
+            FileType::RegularFile => self.file(old, new, way, &stat),
+            FileType::Symlink => {
+                let target = rustix::fs::readlinkat(old, name, Vec::new())?;
+                rustix::fs::symlinkat(target, new, name)?;
+                let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+                let _ = rustix::fs::chownat(new, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(rustix::fs::utimensat(new, name, &times(&stat), AtFlags::SYMLINK_NOFOLLOW)?)
+            }
+            FileType::Fifo => {
+                let mode = Mode::from_raw_mode(stat.st_mode & 0o7777);
+                rustix::fs::mknodat(new, name, FileType::Fifo, mode, 0)?;
+                let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
+                let _ = rustix::fs::chownat(new, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
+                Ok(())
+            }
+            // Nothing listens on it any more.
+            FileType::Socket => Ok(()),
+            FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
+                Err(io::Error::other(format!("{} is a device", shown(way))))
+            }
+        }
+    }
+
+    fn file(&mut self, old: &OwnedFd, new: &OwnedFd, way: &[CString], stat: &Stat) -> io::Result<()> {
+        let Some(name) = way.last() else { return Ok(()) };
+        if stat.st_nlink > 1 {
+            if let Some(first) = self.linked.get(&stat.st_ino) {
+                return Ok(rustix::fs::linkat(&self.top, first, new, name.as_c_str(), AtFlags::empty())?);
+            }
+            self.linked.insert(stat.st_ino, exactly(way));
+        }
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        let from = rustix::fs::openat(old, name.as_c_str(), flags, Mode::empty())?;
+        if !is_same(stat, &rustix::fs::fstat(&from)?) {
+            return Err(io::Error::other(format!("{} was replaced while it was copied", shown(way))));
+        }
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let to = rustix::fs::openat(new, name.as_c_str(), flags, Mode::RUSR | Mode::WUSR)?;
+        let size = u64::try_from(stat.st_size).unwrap_or(0);
+        self.bytes(&from, &to, size)?;
+        // Holes at its end too.
+        rustix::fs::ftruncate(&to, size)?;
+        rights(&to, &from, stat)
+    }
+
+    /// Its data, at the same places: what is a hole stays one.
+    fn bytes(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> io::Result<()> {
+        let mut at = 0;
+        while at < size {
+            let begin = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
+                Err(Errno::NXIO) => break,
+                // The file system does not know of holes.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
+                begin => begin?,
+            };
+            let end = match rustix::fs::seek(from, rustix::fs::SeekFrom::Hole(begin)) {
+                Err(Errno::NXIO | Errno::INVAL | Errno::OPNOTSUPP) => size,
+                end => end?.min(size),
+            };
+            let (mut read_at, mut write_at) = (begin, begin);
+            while read_at < end {
+                self.check()?;
+                let most = usize::try_from(end - read_at).unwrap_or(CHUNK).min(CHUNK);
+                let done = match rustix::fs::copy_file_range(from, Some(&mut read_at), to, Some(&mut write_at), most) {
+                    Err(Errno::XDEV | Errno::INVAL | Errno::OPNOTSUPP | Errno::NOSYS) => {
+                        let done = through_memory(from, to, read_at, most)?;
+                        (read_at, write_at) = (read_at + done as u64, write_at + done as u64);
+                        done
+                    }
+                    done => done?,
+                };
+                if done == 0 {
+                    return Err(io::Error::other("a file became shorter while it was copied"));
+                }
+            }
+            at = end.max(begin + 1);
+        }
+        Ok(())
+    }
+}
+
+fn through_memory(from: &OwnedFd, to: &OwnedFd, at: u64, most: usize) -> io::Result<usize> {
+    let mut buffer = vec![0; most.min(256 << 10)];
+    let length = rustix::io::pread(from, &mut buffer, at)?;
+    let mut written = 0;
+    while written < length {
+        written += rustix::io::pwrite(to, &buffer[written..length], at + written as u64)?;
+    }
+    Ok(length)
+}
+
+/// The path below the top, byte by byte.
+fn exactly(way: &[CString]) -> PathBuf {
+    way.iter().map(|name| OsStr::from_bytes(name.to_bytes())).collect()
+}
+
+fn shown(way: &[CString]) -> String {
+    way.iter().map(|name| name.to_string_lossy()).collect::<Vec<_>>().join("/")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{FileTypeExt, MetadataExt, PermissionsExt, symlink};
+
+    use super::*;
+
+    struct Places {
+        dir: tempfile::TempDir,
+    }
+
+    impl Places {
+        fn new() -> Places {
+            let dir = tempfile::tempdir().unwrap();
+            fs::create_dir_all(dir.path().join("old/task")).unwrap();
+            fs::create_dir_all(dir.path().join("new/task")).unwrap();
+            Places { dir }
+        }
+        fn old(&self) -> PathBuf {
+            self.dir.path().join("old/task/local")
+        }
+        fn new_one(&self) -> PathBuf {
+            self.dir.path().join("new/task/local")
+        }
+        fn go(&self, called_off: bool) -> io::Result<Moved> {
+            let (old, new) = (self.dir.path().join("old"), self.dir.path().join("new"));
+            let names = ["task", "local"];
+            move_dir(
+                Below { root: &old, names: &names },
+                Below { root: &new, names: &names },
+                &AtomicBool::new(called_off),
+            )
+        }
+        /// As where both places are of different file systems.
+        fn copy(&self, called_off: &AtomicBool) -> io::Result<()> {
+            let open = |path: &Path| rustix::fs::open(path, WAY, Mode::empty()).unwrap();
+            let new = self.new_one();
+            copy(&open(&self.old()), &open(new.parent().unwrap()), "local", &new, called_off)
+        }
+    }
+
+    /// With modes, times, links of both kinds, a hole, a pipe and an odd name.
+    fn fill(at: &Path) {
+        fs::create_dir_all(at.join("deep/er")).unwrap();
+        fs::write(at.join("deep/er/file"), vec![7; 300_000]).unwrap();
+        fs::set_permissions(at.join("deep/er/file"), fs::Permissions::from_mode(0o4751)).unwrap();
+        fs::hard_link(at.join("deep/er/file"), at.join("again")).unwrap();
+        symlink("/etc/passwd", at.join("link")).unwrap();
+        let sparse = fs::File::create(at.join("sparse")).unwrap();
+        sparse.set_len(64 << 20).unwrap();
+        std::os::unix::fs::FileExt::write_all_at(&sparse, b"end", (32 << 20) + 5).unwrap();
+        fs::write(at.join(OsStr::from_bytes(b"odd\xff\nname")), "x").unwrap();
+        rustix::fs::mknodat(CWD, at.join("pipe"), FileType::Fifo, Mode::from_raw_mode(0o640), 0).unwrap();
+        fs::set_permissions(at.join("deep"), fs::Permissions::from_mode(0o750)).unwrap();
+        let old = std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        fs::File::open(at.join("deep/er/file")).unwrap().set_modified(old).unwrap();
+    }
+
+    fn check(at: &Path) {
+        let file = at.join("deep/er/file").metadata().unwrap();
+        assert_eq!((file.mode() & 0o7777, file.mtime(), file.nlink()), (0o4751, 1_000_000_000, 2));
+        assert_eq!(fs::read(at.join("again")).unwrap(), vec![7; 300_000]);
+        assert_eq!(at.join("again").metadata().unwrap().ino(), file.ino());
+        assert_eq!(fs::read_link(at.join("link")).unwrap(), Path::new("/etc/passwd"));
+        let sparse = at.join("sparse").metadata().unwrap();
+        assert!(sparse.len() == 64 << 20 && sparse.blocks() * 512 < 1 << 20, "{} blocks", sparse.blocks());
+        assert_eq!(&fs::read(at.join("sparse")).unwrap()[(32 << 20) + 5..][..3], b"end");
+        assert_eq!(fs::read(at.join(OsStr::from_bytes(b"odd\xff\nname"))).unwrap(), b"x");
+        assert!(at.join("pipe").metadata().unwrap().file_type().is_fifo());
+        assert_eq!(at.join("deep").metadata().unwrap().mode() & 0o7777, 0o750);
+    }
+
+    #[test]
+    fn directory_is_renamed_over_an_empty_one_and_repeating_it_changes_nothing() {
+        for empty in [false, true] {
+            let places = Places::new();
+            assert_eq!(places.go(false).unwrap(), Moved::Absent);
+            fs::create_dir(places.old()).unwrap();
+            fill(&places.old());
+            if empty {
+                fs::create_dir(places.new_one()).unwrap();
+            }
+            let inode = places.old().metadata().unwrap().ino();
+            assert_eq!(places.go(false).unwrap(), Moved::Renamed);
+            assert_eq!(places.new_one().metadata().unwrap().ino(), inode);
+            check(&places.new_one());
+            assert_eq!(places.go(false).unwrap(), Moved::Absent);
+            fs::create_dir(places.old()).unwrap();
+            assert_eq!(places.go(false).unwrap(), Moved::Taken, "what is there stays");
+            check(&places.new_one());
+        }
+    }
+
+    #[test]
+    fn copy_has_the_same_files_modes_links_holes_and_times() {
+        let places = Places::new();
+        fs::create_dir(places.old()).unwrap();
+        fill(&places.old());
+        // Of an agent that died while it copied.
+        fs::create_dir_all(places.new_one().with_file_name(".local.moving/half")).unwrap();
+        places.copy(&AtomicBool::new(false)).unwrap();
+        check(&places.new_one());
+        check(&places.old());
+        let beside: Vec<_> = fs::read_dir(places.new_one().parent().unwrap()).unwrap().collect();
+        assert_eq!(beside.len(), 1, "no draft stays: {beside:?}");
+    }
+
+    #[test]
+    fn between_two_file_systems_it_is_copied_and_the_old_one_removed() {
+        let shm =
+            tempfile::tempdir_in("/dev/shm").expect("the kernel's own file system of shared memory must be there");
+        let places = Places::new();
+        fs::create_dir(places.old()).unwrap();
+        fill(&places.old());
+        assert_ne!(shm.path().metadata().unwrap().dev(), places.old().metadata().unwrap().dev());
+        fs::create_dir(shm.path().join("task")).unwrap();
+        let (old, names) = (places.dir.path().join("old"), ["task", "local"]);
+        let moved = move_dir(
+            Below { root: &old, names: &names },
+            Below { root: shm.path(), names: &names },
+            &AtomicBool::new(false),
+        );
+        assert_eq!(moved.unwrap(), Moved::Copied);
+        check(&shm.path().join("task/local"));
+        assert!(!places.old().exists());
+    }
+
+    #[test]
+    fn failed_or_called_off_copy_leaves_the_old_one_whole_and_nothing_of_the_new() {
+        let places = Places::new();
+        fs::create_dir(places.old()).unwrap();
+        fill(&places.old());
+        let called_off = places.copy(&AtomicBool::new(true)).unwrap_err();
+        assert_eq!(called_off.kind(), io::ErrorKind::Interrupted);
+        let mut deep = places.old();
+        for _ in 0..=DEEPEST {
+            deep.push("d");
+        }
+        fs::create_dir_all(&deep).unwrap();
+        assert!(places.copy(&AtomicBool::new(false)).unwrap_err().to_string().contains("directories in one another"));
+        check(&places.old());
+        assert_eq!(fs::read_dir(places.new_one().parent().unwrap()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn no_planted_link_is_followed() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "secret").unwrap();
+        let places = Places::new();
+        symlink(outside.path(), places.old()).unwrap();
+        assert!(places.go(false).is_err(), "the directory itself");
+        fs::remove_file(places.old()).unwrap();
+        fs::create_dir(places.old()).unwrap();
+        symlink(outside.path(), places.new_one()).unwrap();
+        assert!(places.go(false).is_err(), "its new place");
+        assert!(places.old().exists());
+        fs::remove_dir_all(places.dir.path().join("old/task")).unwrap();
+        symlink(outside.path(), places.dir.path().join("old/task")).unwrap();
+        assert!(places.go(false).is_err(), "on the way");
+        assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
+        for names in [&["..", "x"][..], &["a/b"], &[""], &[]] {
+            let root = places.dir.path();
+            let odd = move_dir(Below { root, names }, Below { root, names }, &AtomicBool::new(false));
+            assert_eq!(odd.unwrap_err().kind(), io::ErrorKind::InvalidInput, "{names:?}");
+        }
+    }
+
+    /// A user who swaps a directory for a link as fast as it can gets nothing moved that is not its own.
+    #[test]
+    fn racer_that_swaps_the_directory_for_a_link_gets_nothing() {
+        let outside = tempfile::tempdir().unwrap();
+        fs::write(outside.path().join("secret"), "secret").unwrap();
+        let places = Places::new();
+        let (over, old) = (AtomicBool::new(false), places.old());
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let _ = fs::create_dir(&old);
+                    let _ = fs::remove_dir(&old);
+                    let _ = symlink(outside.path(), &old);
+                    let _ = fs::remove_file(&old);
+                }
+            });
+            let began = std::time::Instant::now();
+            while began.elapsed() < std::time::Duration::from_millis(500) {
+                if matches!(places.go(false), Ok(Moved::Renamed)) {
+                    let moved = places.new_one().symlink_metadata().unwrap();
+                    assert!(moved.is_dir(), "a link was taken for the directory");
+                }
+                let left = places.new_one().symlink_metadata().is_ok_and(|left| !left.is_dir());
+                assert!(!left, "a link stays in the new place");
+                let _ = fs::remove_dir(places.new_one());
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(fs::read(outside.path().join("secret")).unwrap(), b"secret");
+    }
+}

@@ -1,0 +1,30 @@
+//! The wish to end a download, from the task to the thread that blocks for it.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use tokio::sync::Notify;
+
+/// That nobody waits any more. Concurrency: set once, from any thread.
+#[derive(Debug, Default)]
+pub struct Cancelled {
+    is: AtomicBool,
+    notify: Notify,
+}
+
+impl Cancelled {
+    pub fn set(&self) {
+        self.is.store(true, Ordering::Release);
+        self.notify.notify_waiters();
+        self.notify.notify_one();
+    }
+    pub fn is(&self) -> bool {
+        self.is.load(Ordering::Acquire)
+    }
+    /// Returns when it is set.
+    pub async fn wait(&self) {
+        while !self.is() {
+            // Ends: with `set`, which leaves a permit for who comes later.
+            self.notify.notified().await;
+        }
+    }
+}

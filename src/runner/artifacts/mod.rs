@@ -1,0 +1,62 @@
+//! Fetches what `artifact` stanzas name, unpacks it and puts it beneath a task's directories.
+//!
+//! ```text
+//! source ── fetch (http, https) ──► a file ── checksum ── unpack ──┐
+//!        └─ git (the host's) ─────► a tree ── inspect ─────────────┴──► staging ── install ──► destination
+//! ```
+//! Everything is made in a directory of the agent's in the directory of the alloc, which no task can write to, and appears at its
+//! destination by rename. Blocks; ends within a tenth of a second once it is cancelled, and leaves no staging behind.
+
+mod cancelled;
+mod checksums;
+mod fetch;
+mod git;
+mod install;
+mod meter;
+mod order;
+mod staging;
+mod tar;
+mod tree;
+mod unpack;
+mod zip;
+
+use std::sync::Arc;
+
+pub use self::cancelled::Cancelled;
+use self::meter::Meter;
+pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, Fetched};
+use self::staging::Staging;
+use crate::model::artifact::ArtifactOrigin;
+pub use crate::telemetry::artifacts::ArtifactOutcome;
+
+/// Fetches one.
+///
+/// Errors: nothing of it is at its destination, unless it is the installation that failed.
+pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<Fetched, ArtifactError> {
+    let staging = Staging::new(&ground.alloc_dir, &ground.task, &ground.cancelled).map_err(|e| {
+        ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
+    })?;
+    let meter = Meter::new(&ground.config, Arc::clone(&ground.cancelled), staging.directory());
+    let tree = tree::Tree::new(&staging, ground.owner, &meter).map_err(|e| {
+        ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
+    })?;
+    let (bytes, result) = match &order.source.from {
+        ArtifactOrigin::Http(url) => {
+            let file = fetch::to_file(url, order, ground, (&staging, &meter))?;
+            let bytes = file.bytes;
+            (bytes, unpack::place(file, order, &tree, &meter)?)
+        }
+        ArtifactOrigin::Git(source) => {
+            let bytes = git::clone(source, order, ground, (&staging, &meter))?;
+            (bytes, unpack::Placed::Directory)
+        }
+    };
+    if ground.cancelled.is() {
+        return Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled"));
+    }
+    install::install(&staging, result, order, ground, &meter)?;
+    Ok(Fetched { bytes })
+}
+
+#[cfg(test)]
+mod tests;

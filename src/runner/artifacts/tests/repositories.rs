@@ -1,0 +1,110 @@
+use std::os::unix::fs::PermissionsExt;
+
+use super::*;
+
+/// A program that stands for git: it writes down what it gets, then does this.
+fn stub(bench: &mut Bench, script: &str) -> PathBuf {
+    let bin = bench.dir.path().join("bin");
+    std::fs::create_dir_all(&bin).unwrap();
+    let log = bench.dir.path().join("log");
+    let git = bin.join("git");
+    let text = format!("#!/bin/sh\n{{ echo \"args: $*\"; env; }} >> {}\n{script}\n", log.display());
+    std::fs::write(&git, text).unwrap();
+    std::fs::set_permissions(&git, PermissionsExt::from_mode(0o755)).unwrap();
+    bench.ground.path = format!("{}:/usr/bin:/bin", bin.display());
+    log
+}
+
+/// A process that another test forks may hold the script open for writing for a moment.
+fn fetched(bench: &Bench, source: &str) -> Result<Fetched, ArtifactError> {
+    loop {
+        match bench.fetch(source, ArtifactMode::Any, "local/repo") {
+            Err(error) if error.message.contains("Text file busy") => std::thread::yield_now(),
+            done => return done,
+        }
+    }
+}
+
+#[test]
+fn git_runs_without_prompts_hooks_and_other_protocols_and_shows_no_secret() {
+    let mut bench = Bench::new();
+    let log = stub(&mut bench, "case \"$*\" in *clone*) mkdir -p tree/.git; echo hi > tree/README; exit 0;; esac");
+    let source = "git::https://user:SECRET@h.lan/o/r.git//.?ref=v1&sshkey=a2V5";
+    fetched(&bench, source).unwrap();
+    assert_eq!(listed(&bench.task().join("local")), ["repo/", "repo/.git/", "repo/README"]);
+    let text = std::fs::read_to_string(&log).unwrap();
+    for expected in [
+        "clone --quiet --template= -- https://h.lan/o/r.git tree",
+        "-C tree checkout --quiet v1 --",
+        "core.hooksPath=/dev/null",
+        "protocol.allow=never",
+        "GIT_TERMINAL_PROMPT=0",
+        "GIT_ALLOW_PROTOCOL=https:http:ssh",
+        "GIT_CONFIG_GLOBAL=/dev/null",
+        "GIT_CONFIG_KEY_0=url.https://user:SECRET@h.lan/.insteadOf",
+        "BatchMode=yes -o IdentitiesOnly=yes -i '",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+    assert!(text.lines().filter(|line| line.starts_with("args:")).all(|line| !line.contains("SECRET")), "{text}");
+    assert!(!text.contains("CARGO"), "{text}");
+
+    std::fs::remove_file(&log).unwrap();
+    fetched(&bench, "git::ssh://git@h/r?ref=main&depth=1").unwrap();
+    let text = std::fs::read_to_string(&log).unwrap();
+    assert!(text.contains("clone --quiet --template= --depth=1 --branch=main -- ssh://git@h/r tree"), "{text}");
+
+    let mut bench = Bench::new();
+    stub(&mut bench, "echo fatal: cannot read https://user:SECRET@h.lan >&2; exit 128");
+    let error = fetched(&bench, source).unwrap_err();
+    assert_eq!(error.outcome, ArtifactOutcome::Git);
+    assert!(error.message.contains("fatal: cannot read https://***@h.lan"), "{error:?}");
+}
+
+#[test]
+fn a_hostile_repository_leaves_nothing() {
+    for (script, words) in [
+        ("mkdir -p tree; ln -s /etc tree/out", "out of the tree"),
+        ("mkdir -p tree/a; ln -s ../../x tree/a/out", "out of the tree"),
+        ("mkdir -p tree; mkfifo tree/pipe", "and no file, directory or link"),
+    ] {
+        let mut bench = Bench::new();
+        stub(&mut bench, script);
+        let error = fetched(&bench, "git::https://h/r").unwrap_err();
+        assert!(error.outcome == ArtifactOutcome::Archive && error.message.contains(words), "{script}: {error:?}");
+        assert_eq!(listed(&bench.task()), ["local/"]);
+    }
+}
+
+#[test]
+fn git_that_hangs_is_killed_with_what_it_started_and_one_that_is_absent_is_said_so() {
+    let mut bench = Bench::new().config(|config| config.git_timeout = Duration::from_millis(300));
+    let log = stub(&mut bench, "sleep 600 & echo pid: $! >> ../../log; wait");
+    let error = fetched(&bench, "git::https://h/r").unwrap_err();
+    assert!(error.message.contains("artifact.git_timeout"), "{error:?}");
+    let text = std::fs::read_to_string(&log).unwrap();
+    let child: u32 = text.lines().find_map(|line| line.strip_prefix("pid: ")).unwrap().parse().unwrap();
+    let began = Instant::now();
+    let is_gone = || std::fs::read_to_string(format!("/proc/{child}/stat")).map_or(true, |stat| stat.contains(") Z "));
+    while !is_gone() {
+        assert!(began.elapsed() < LONG, "what git started runs still");
+        std::thread::yield_now();
+    }
+
+    let mut bench = Bench::new();
+    let log = stub(&mut bench, "exec sleep 600");
+    let cancelled = Arc::clone(&bench.ground.cancelled);
+    std::thread::spawn(move || {
+        while !log.exists() && began.elapsed() < LONG {
+            std::thread::yield_now();
+        }
+        cancelled.set();
+    });
+    let error = fetched(&bench, "git::https://h/r").unwrap_err();
+    assert_eq!(error.outcome, ArtifactOutcome::Cancelled, "{error:?}");
+
+    let mut bench = Bench::new();
+    bench.ground.path = "/nonexistent".to_owned();
+    let error = bench.fetch("git::https://h/r", ArtifactMode::Any, "local").unwrap_err();
+    assert!(error.outcome == ArtifactOutcome::Git && error.message.contains("git is not installed"), "{error:?}");
+}

@@ -1,0 +1,134 @@
+//! What becomes of a file that was downloaded, by the mode of its artifact: go-getter's rules.
+//!
+//! ```text
+//!                   mode any                    mode file                      mode dir
+//! archive           unpacked into destination   its only file is destination   unpacked into destination
+//! compressed file   below its name              is destination                 refused
+//! any other file    below its name              is destination                 refused
+//! repository        into destination            into destination               into destination
+//! ```
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+
+use liblzma::stream::{CONCATENATED, Stream};
+
+use super::meter::{Meter, Unpacked, fault};
+use super::order::{ArtifactError, ArtifactOrder};
+use super::tree::{EntryPath, EntryRights, Tree, files, hostile};
+use super::{tar, zip};
+use crate::model::archive::{ArchiveCompression, ArchiveFormat};
+use crate::model::artifact::ArtifactMode;
+use crate::telemetry::artifacts::ArtifactOutcome;
+
+/// What a decompressor of xz may take. Source: xz(1): 9 MiB for its usual preset, 65 MiB for its highest.
+const XZ_MEMORY: u64 = 256 << 20;
+/// The window of zstd that is accepted, as a power of 2. Source: zstd(1), `--ultra` without `--long`.
+const ZSTD_WINDOW: u32 = 27;
+/// Anything that was downloaded may be a program, and Nomad makes the task's command executable.
+const FILE_MODE: u32 = 0o755;
+/// The name of a file that is the destination itself.
+const ONLY: &str = "artifact";
+
+/// A file that came over the network.
+pub(super) struct Downloaded {
+    pub file: File,
+    pub bytes: u64,
+}
+
+/// What is in the tree of the staging.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Placed {
+    /// The content of the destination, a directory.
+    Directory,
+    /// The destination is this file.
+    File(Vec<String>),
+}
+
+pub(super) fn place(
+    downloaded: Downloaded,
+    order: &ArtifactOrder,
+    tree: &Tree<'_>,
+    meter: &Meter<'_>,
+) -> Result<Placed, ArtifactError> {
+    let refused = |message: &str| Err(ArtifactError::new(ArtifactOutcome::Archive, message));
+    let mut file = downloaded.file;
+    let failed = |e: io::Error| fault(&e, ArtifactOutcome::Archive, "cannot unpack it");
+    file.seek(SeekFrom::Start(0)).map_err(failed)?;
+    let archive = order.source.archive;
+    if order.source.subdirectory.is_some() && archive.is_none_or(ArchiveFormat::is_single_file) {
+        return refused("its source names a subdirectory, and it is no archive");
+    }
+    let name = || {
+        let name = order.source.name();
+        name.ok_or_else(|| {
+            ArtifactError::new(ArtifactOutcome::Archive, "its address names no file: use mode = \"file\"")
+        })
+    };
+    let single = |name: String, from: &mut dyn Read| {
+        let path = EntryPath(vec![name]);
+        tree.file(&path, EntryRights { mode: FILE_MODE, mtime: None }, from).map(|()| path)
+    };
+    match (archive, order.mode) {
+        (None, ArtifactMode::Dir) => refused("mode is \"dir\", and its source is neither an archive nor a repository"),
+        (Some(format), ArtifactMode::Dir) if format.is_single_file() => {
+            refused("mode is \"dir\", and its source is one compressed file")
+        }
+        (None, ArtifactMode::Any) => single(name()?, &mut file).map(|_| Placed::Directory).map_err(failed),
+        (None, ArtifactMode::File) => {
+            single(ONLY.to_owned(), &mut file).map(|path| Placed::File(path.0)).map_err(failed)
+        }
+        (Some(format), mode) if format.is_single_file() => {
+            let name = if mode == ArtifactMode::File { ONLY.to_owned() } else { name_without(&name()?, format) };
+            let unpacked =
+                decompressor(format.compression(), file).and_then(|from| single(name, &mut Unpacked { from, meter }));
+            let path = unpacked.map_err(failed)?;
+            Ok(if mode == ArtifactMode::File { Placed::File(path.0) } else { Placed::Directory })
+        }
+        (Some(format), mode) => {
+            whole(format, file, tree, meter).map_err(failed)?;
+            if mode != ArtifactMode::File {
+                return Ok(Placed::Directory);
+            }
+            let files = files(tree.top(), 2).map_err(failed)?;
+            match <[Vec<String>; 1]>::try_from(files) {
+                Ok([only]) => Ok(Placed::File(only)),
+                Err(_) => refused("mode is \"file\", and the archive has not exactly one file"),
+            }
+        }
+    }
+}
+
+fn name_without(name: &str, format: ArchiveFormat) -> String {
+    let end = format!(".{}", format.as_str());
+    name.strip_suffix(&end).filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
+}
+
+fn whole(format: ArchiveFormat, file: File, tree: &Tree<'_>, meter: &Meter<'_>) -> io::Result<()> {
+    if format == ArchiveFormat::Zip {
+        return zip::unpack(&file, tree, meter);
+    }
+    let from = decompressor(format.compression(), file)?;
+    // Small reads of headers come from a buffer.
+    let mut from = BufReader::with_capacity(128 << 10, Unpacked { from, meter });
+    tar::unpack(&mut from, tree, meter)
+}
+
+/// Members that follow one another are one file, as for the programs of each format.
+fn decompressor(compression: ArchiveCompression, file: File) -> io::Result<Box<dyn Read>> {
+    let packed = BufReader::with_capacity(128 << 10, file);
+    Ok(match compression {
+        ArchiveCompression::None => Box::new(packed),
+        ArchiveCompression::Gzip => Box::new(flate2::bufread::MultiGzDecoder::new(packed)),
+        ArchiveCompression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
+        ArchiveCompression::Xz => {
+            let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED).map_err(|e| hostile(e.to_string()))?;
+            Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream))
+        }
+        ArchiveCompression::Zstd => {
+            let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
+            decoder.window_log_max(ZSTD_WINDOW)?;
+            Box::new(decoder)
+        }
+    })
+}

@@ -1,0 +1,246 @@
+//! The pause container of an alloc whose group has a network namespace of its own. An engine joins a container to the
+//! network of another container only, never to a namespace by its path. So one container of ours enters the alloc's
+//! namespace, and those of its tasks join that one.
+//!
+//! ```text
+//! first task of the alloc ── image imported ── pause container created, started ── in the namespace? ── its ID
+//! each further start      ── found; started again where its engine ended it ─────── in the namespace? ── its ID
+//! end of the alloc        ── removed; where the agent or the engine was gone: by a sweep
+//! ```
+//! The namespace is the agent's and outlives engine and container: what CNI plugins connected stays connected, and tasks
+//! of other drivers in the same group stay as they are.
+
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use serde_json::json;
+use tokio::time::Instant;
+
+use super::engine::{Container, EngineError, Info, label};
+use super::images;
+use super::pause_image::{NAMESPACE, PROGRAM, REPOSITORY, TAG, archive};
+use super::place::ParentCgroup;
+use super::shared::{Shared, failed};
+use crate::host::netns;
+use crate::model::id::{AllocId, TaskName};
+use crate::runner::drivers::{DriverError, StartRequest};
+use crate::telemetry::chain;
+
+/// Its cgroup beside those of tasks, whose names cannot begin so.
+const CGROUP: &str = ".network";
+/// How long it may take to enter the namespace. It does so with its first instructions.
+const ENTER_PATIENCE: Duration = Duration::from_secs(10);
+const ENTER_PAUSE: Duration = Duration::from_millis(2);
+/// Other tasks of the alloc may create or remove it at the same time.
+const HOLD_PATIENCE: Duration = Duration::from_secs(60);
+const HOLD_PAUSE: Duration = Duration::from_millis(50);
+
+fn name_of(alloc: &AllocId) -> String {
+    format!("allostat-network-{alloc}")
+}
+
+fn start_error(message: String, recoverable: bool) -> DriverError {
+    DriverError::Start { message, recoverable }
+}
+
+/// What became of a pause container that was started.
+enum Entered {
+    /// Its ID.
+    Yes(String),
+    /// It runs in another namespace.
+    Elsewhere,
+    /// It is not there.
+    Gone,
+}
+
+/// Makes sure that the pause container of the alloc runs in its namespace. Gives its ID.
+pub async fn hold(
+    shared: &Arc<Shared>,
+    request: &StartRequest,
+    namespace: &Path,
+    info: &Info,
+) -> Result<String, DriverError> {
+    let name = name_of(&request.alloc_id);
+    let until = Instant::now() + HOLD_PATIENCE;
+    loop {
+        let id = match shared.engine.inspect(&name).await {
+            Ok(found) => found.id,
+            Err(error) if error.is_not_found() => create(shared, request, namespace, info).await?,
+            Err(error) => return Err(shared.noted(error).of_start("look for the pause container of its network")),
+        };
+        let entered = match shared.engine.start(&id).await {
+            Ok(()) => entered(shared, &id, namespace).await?,
+            // It is being created or removed.
+            Err(error) if error.is_not_found() || error.is_conflict() => Entered::Gone,
+            Err(error) => return Err(shared.noted(error).of_start("start the pause container of its network")),
+        };
+        match entered {
+            Entered::Yes(id) => return Ok(id),
+            Entered::Elsewhere => {
+                let removed = shared.engine.remove(&id, true).await;
+                removed.map_err(|e| shared.noted(e).of_start("remove the pause container of an earlier network"))?;
+            }
+            Entered::Gone => {}
+        }
+        if Instant::now() > until {
+            let namespace = namespace.display();
+            return Err(start_error(
+                format!("its pause container does not stay in the network namespace {namespace}"),
+                true,
+            ));
+        }
+        tokio::time::sleep(HOLD_PAUSE).await;
+    }
+}
+
+/// Gives its ID, by whichever task of the alloc it was created.
+async fn create(
+    shared: &Arc<Shared>,
+    request: &StartRequest,
+    namespace: &Path,
+    info: &Info,
+) -> Result<String, DriverError> {
+    let image = format!("{REPOSITORY}:{TAG}");
+    match shared.engine.image(&image).await {
+        Ok(_) => {}
+        Err(error) if error.is_not_found() => {
+            let archive = archive()
+                .ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
+            images::import(&shared.engine, REPOSITORY, TAG, archive).await?;
+        }
+        Err(error) => return Err(shared.noted(error).of_start("look for the image of pause containers")),
+    }
+    let parent = parent_of(shared, request, info);
+    if let Some(parent) = parent.clone() {
+        let of = Arc::clone(shared);
+        let made = shared.places.block(move || of.parents.make_missing(&of.sampling.layout, &parent)).await;
+        made.map_err(failed)?.map_err(|e| start_error(chain(&e), e.is_passing()))?;
+    }
+    let body = json!({
+        "Image": image,
+        "Entrypoint": [PROGRAM],
+        "Hostname": request.network.hostname,
+        "Labels": { label::NETWORK_OF: request.alloc_id.as_str(), label::NETWORK_NAMESPACE: namespace },
+        "HostConfig": {
+            // Of its own until the program has entered the alloc's, which takes that one capability.
+            "NetworkMode": "none",
+            "CapDrop": ["ALL"],
+            "CapAdd": ["SYS_ADMIN"],
+            "ReadonlyRootfs": true,
+            "Mounts": [{ "Type": "bind", "Source": namespace, "Target": NAMESPACE, "ReadOnly": true }],
+            "CgroupParent": parent.as_ref().and_then(ParentCgroup::as_parent).unwrap_or_default(),
+            "RestartPolicy": { "Name": "no" },
+            "LogConfig": { "Type": "none" },
+        },
+    });
+    let name = name_of(&request.alloc_id);
+    match shared.engine.create(&name, &body).await {
+        Ok((id, _)) => Ok(id),
+        // Another task of the alloc was faster.
+        Err(error) if error.is_conflict() => Ok(name),
+        Err(error) => Err(shared.noted(error).of_start("create the pause container of its network")),
+    }
+}
+
+fn parent_of(shared: &Shared, request: &StartRequest, info: &Info) -> Option<ParentCgroup> {
+    let alloc = request.alloc_cgroup.as_ref().filter(|_| shared.no_cgroups.is_none())?;
+    let name = TaskName::from(CGROUP);
+    Some(if info.has_systemd() {
+        ParentCgroup::slice(&request.alloc_id, &name)
+    } else {
+        ParentCgroup::below(alloc, &name)
+    })
+}
+
+/// Waits until its process is in the namespace. Errors: it has ended, and why.
+async fn entered(shared: &Arc<Shared>, id: &str, namespace: &Path) -> Result<Entered, DriverError> {
+    let until = Instant::now() + ENTER_PATIENCE;
+    loop {
+        let container = match shared.engine.inspect(id).await {
+            Ok(container) => container,
+            Err(error) if error.is_not_found() => return Ok(Entered::Gone),
+            Err(error) => return Err(shared.noted(error).of_start("look at the pause container of its network")),
+        };
+        let pid = u32::try_from(container.state.pid).ok().filter(|pid| *pid > 0);
+        match pid.filter(|_| container.state.running) {
+            Some(pid) if is_in(&shared.sampling.roots.proc, pid, namespace) => return Ok(Entered::Yes(container.id)),
+            Some(_) if Instant::now() > until => return Ok(Entered::Elsewhere),
+            Some(_) => tokio::time::sleep(ENTER_PAUSE).await,
+            None => return Err(not_entered(&container, namespace)),
+        }
+    }
+}
+
+fn not_entered(container: &Container, namespace: &Path) -> DriverError {
+    // The program ends with the number of the error.
+    let code = i32::try_from(container.state.exit_code).ok().filter(|code| (1..128).contains(code));
+    let why = match code {
+        Some(code) => io::Error::from_raw_os_error(code).to_string(),
+        None => format!("it has ended with code {}", container.state.exit_code),
+    };
+    let message = format!("its pause container cannot enter the network namespace {}: {why}", namespace.display());
+    start_error(message, true)
+}
+
+/// Two links into the file system of namespaces lead to the same one.
+fn is_in(proc: &Path, pid: u32, namespace: &Path) -> bool {
+    let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
+    let own = identity(&proc.join(pid.to_string()).join("ns/net"));
+    own.is_some() && own == identity(namespace)
+}
+
+/// Removes the pause container of an alloc. Repeating it does no harm.
+pub async fn leave(shared: &Arc<Shared>, alloc: &AllocId) -> Result<(), DriverError> {
+    if !shared.is_known() {
+        return Ok(());
+    }
+    let found = match shared.engine.inspect(&name_of(alloc)).await {
+        Ok(found) => found,
+        Err(error) if error.is_not_found() => return Ok(()),
+        Err(error) => return Err(failed(shared.noted(error).to_string())),
+    };
+    if found.label(label::NETWORK_OF) != Some(alloc.as_str()) {
+        return Ok(());
+    }
+    remove(shared, &found).await.map_err(|e| failed(format!("cannot remove the pause container: {e}")))
+}
+
+async fn remove(shared: &Arc<Shared>, container: &Container) -> Result<(), String> {
+    shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).to_string())?;
+    let parent = container.host_config.cgroup_parent.as_deref().and_then(ParentCgroup::of_parent);
+    let alloc = container.label(label::NETWORK_OF).unwrap_or_default();
+    // What an engine says of it is removed only where it bears the alloc's ID.
+    let is_own = |parent: &ParentCgroup| {
+        let path = parent.path.as_str();
+        AllocId::parse(alloc).is_some() && (path.contains(alloc) || path.contains(&alloc.replace('-', "")))
+    };
+    let Some(parent) = parent.filter(is_own).filter(|_| shared.no_cgroups.is_none()) else { return Ok(()) };
+    let of = Arc::clone(shared);
+    shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await?
+}
+
+/// Removes those whose namespace is gone: their alloc has ended while the agent or the engine was not there.
+pub async fn sweep(shared: &Arc<Shared>) {
+    let all = match shared.engine.labelled(label::NETWORK_NAMESPACE).await {
+        Ok(all) => all,
+        Err(error) => return drop(shared.noted(error)),
+    };
+    for listed in all {
+        let namespace = listed.labels.as_ref().and_then(|labels| labels.get(label::NETWORK_NAMESPACE));
+        if namespace.is_none_or(|namespace| netns::exists(&PathBuf::from(namespace))) {
+            continue;
+        }
+        let removed = match shared.engine.inspect(&listed.id).await {
+            Ok(container) => remove(shared, &container).await,
+            Err(EngineError::Refused { status: 404, .. }) => continue,
+            Err(error) => Err(error.to_string()),
+        };
+        match removed {
+            Ok(()) => tracing::info!(container = listed.id, "leftover pause container removed"),
+            Err(error) => tracing::warn!(container = listed.id, error, "leftover pause container not removed"),
+        }
+    }
+}

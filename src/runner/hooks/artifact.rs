@@ -1,0 +1,168 @@
+//! The `artifact` stanzas of a task: fetched before its first start, once; a failed fetch is the restart policy's.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde_json::json;
+
+use super::env::{context_of, inherited};
+use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::subject::OfTask;
+use super::template::Places;
+use crate::jobspec::interpolate::Resolver;
+use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
+use crate::model::event::EventKind;
+use crate::runner::artifacts::{
+    ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancelled, Fetched, fetch,
+};
+use crate::runner::drivers::BoxFuture;
+
+/// Each download, each clone and each silence has its own bound: this is for what none of them covers.
+const ARTIFACTS_DEADLINE: Duration = Duration::from_secs(24 * 3600);
+
+pub struct Artifacts;
+
+impl Hook<OfTask> for Artifacts {
+    fn name(&self) -> &'static str {
+        "artifact"
+    }
+    fn after(&self) -> &'static [&'static str] {
+        &["validate", "task_dir", "devices"]
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prestart]
+    }
+    fn deadline(&self, _: Phase) -> Duration {
+        ARTIFACTS_DEADLINE
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfTask) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+        Box::pin(async move {
+            if subject.task().artifacts.is_empty() {
+                return Ok(HookOutcome::Again);
+            }
+            let metrics = Arc::clone(&subject.ctx.metrics);
+            let orders = orders(subject)?;
+            let count = orders.len();
+            let noun = if count == 1 { "artifact" } else { "artifacts" };
+            let names: Vec<String> = orders.iter().map(|order| order.source.shown()).collect();
+            let message = format!("downloading {count} {noun}: {}", names.join(", "));
+            (subject.say)(EventKind::DownloadingArtifacts, message, &[]);
+            let began = Instant::now();
+            let mut bytes = 0_u64;
+            let data = subject.ctx.data_dir.alloc(&subject.alloc_id);
+            for order in orders {
+                // Dropped with this hook, and it ends the download.
+                let cancel = CancelOnDrop(Arc::default());
+                let ground = ground(subject, Arc::clone(&cancel.0));
+                let metrics = Arc::clone(&metrics);
+                let work = move || counted(&order, &ground, &metrics);
+                let done = subject.ctx.artifacts.block(work).await.map_err(HookError::setup)?;
+                bytes = bytes.saturating_add(done.map_err(failed)?.bytes);
+            }
+            // It is never fetched again: so it must be there after a loss of power.
+            let synced = move || {
+                rustix::fs::open(&data, rustix::fs::OFlags::RDONLY, rustix::fs::Mode::empty())
+                    .and_then(rustix::fs::syncfs)
+            };
+            let synced = subject.ctx.artifacts.block(synced).await.map_err(HookError::setup)?;
+            synced.map_err(|e| failed_because(format!("cannot write them to disk: {e}")))?;
+            let seconds = began.elapsed().as_secs_f64();
+            let rate = format!("{:.1} MiB in {seconds:.1} s", bytes as f64 / f64::from(1 << 20));
+            let details = [("bytes", bytes.to_string()), ("seconds", format!("{seconds:.3}"))];
+            (subject.say)(EventKind::DownloadingArtifacts, format!("downloaded {count} {noun}: {rate}"), &details);
+            Ok(HookOutcome::Done(json!({ "bytes": bytes })))
+        })
+    }
+}
+
+struct CancelOnDrop(Arc<Cancelled>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+fn counted(
+    order: &ArtifactOrder,
+    ground: &ArtifactGround,
+    metrics: &crate::telemetry::Metrics,
+) -> Result<Fetched, HookFault> {
+    let began = Instant::now();
+    let done = fetch(order, ground);
+    let outcome = done.as_ref().err().map_or(ArtifactOutcome::Success, |error| error.outcome);
+    metrics.artifacts.fetched(outcome, done.as_ref().map_or(0, |fetched| fetched.bytes), began.elapsed());
+    done.map_err(|error| HookFault { source: order.source.shown(), error })
+}
+
+struct HookFault {
+    source: String,
+    error: ArtifactError,
+}
+
+fn failed(HookFault { source, error }: HookFault) -> HookError {
+    failed_because(format!("artifact {source}: {}", error.message))
+}
+
+fn failed_because(message: String) -> HookError {
+    HookError { kind: EventKind::ArtifactFailed, message, recoverable: true }
+}
+
+/// Trying again changes nothing.
+fn invalid(message: String) -> HookError {
+    HookError { recoverable: false, ..failed_because(message) }
+}
+
+fn ground(subject: &OfTask, cancelled: Arc<Cancelled>) -> ArtifactGround {
+    let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
+    let inherited = |name: &str| subject.ctx.inherited.get(name).cloned();
+    let home = subject.account.as_ref().map(|account| account.home.clone()).or_else(|| inherited("HOME"));
+    ArtifactGround {
+        config: subject.ctx.config.artifact.clone(),
+        alloc_dir: subject.ctx.data_dir.alloc(&subject.alloc_id),
+        task: subject.task().name.to_string(),
+        owner: owner.map(|account| (account.uid, account.gid)),
+        home: home.unwrap_or_else(|| "/".to_owned()),
+        path: inherited("PATH").unwrap_or_else(|| "/usr/local/bin:/usr/bin:/bin".to_owned()),
+        cancelled,
+    }
+}
+
+fn orders(subject: &OfTask) -> Result<Vec<ArtifactOrder>, HookError> {
+    let Some(dirs) = subject.dirs.clone() else {
+        return Err(HookError::setup("its directories are not there yet"));
+    };
+    let Some(driver) = subject.ctx.drivers.get(subject.task().driver.as_str()) else {
+        return Err(HookError::setup("its driver is not there"));
+    };
+    let seen = driver.seen(&dirs);
+    let inherited = inherited(subject, driver.as_ref());
+    let resolver = context_of(subject, &seen, &inherited, Resolver::new);
+    let places = Places { dirs, seen };
+    let of = |at: usize, artifact: &TaskArtifact| {
+        order(artifact, &places, &resolver)
+            .map_err(|why| invalid(format!("artifact[{at}] {}: {why}", redacted(&artifact.source))))
+    };
+    subject.task().artifacts.iter().enumerate().map(|(at, artifact)| of(at, artifact)).collect()
+}
+
+fn order(artifact: &TaskArtifact, places: &Places, resolver: &Resolver) -> Result<ArtifactOrder, String> {
+    let text = |field: &str, template: &str| resolver.resolve(field, template).map_err(|e| e.to_string());
+    let all = |stanza: &str, of: &std::collections::BTreeMap<String, String>| {
+        let one = |(key, value): (&String, &String)| Ok((key.clone(), text(&format!("{stanza}.{key}"), value)?));
+        of.iter().map(one).collect::<Result<Vec<_>, String>>()
+    };
+    let options = all("options", &artifact.options)?.into_iter().collect();
+    let source = ArtifactSource::parse(&text("source", &artifact.source)?, &options)?;
+    let destination = text("destination", &artifact.destination)?;
+    let found = places.locate(&destination);
+    let (root, components) = found.map_err(|why| format!("destination {destination}: {why}"))?;
+    Ok(ArtifactOrder {
+        source,
+        mode: artifact.mode,
+        headers: all("headers", &artifact.headers)?,
+        insecure: artifact.insecure,
+        root,
+        components,
+    })
+}

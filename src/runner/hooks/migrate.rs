@@ -1,0 +1,141 @@
+//! A replacement takes over the data of the alloc before it: what the tasks share in `alloc/data` and each task's `local`, where its
+//! group's `ephemeral_disk` is sticky. It runs when that one has ended, and before anything of the new one is there.
+//!
+//! Each directory is moved whole or not at all (`host::transfer`), so an agent that dies in between goes on where it was. A directory that
+//! cannot be moved stays where it is, and the replacement begins with an empty one, as with Nomad; an event and a counter report that.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::subject::OfAlloc;
+use crate::host::process::account;
+use crate::host::transfer::{Below, Moved, move_dir};
+use crate::model::event::EventKind;
+use crate::model::id::{AllocId, TaskName};
+use crate::runner::drivers::BoxFuture;
+use crate::runner::kept::datadir::DataDir;
+use crate::telemetry::migrations::MigrationOutcome;
+
+/// Where it has to be copied, a large one takes its time.
+const MOVED_WITHIN: Duration = Duration::from_secs(3600);
+
+pub struct Migrate;
+
+impl Hook<OfAlloc> for Migrate {
+    fn name(&self) -> &'static str {
+        "migrate"
+    }
+    fn after(&self) -> &'static [&'static str] {
+        &["alloc_dir"]
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prerun]
+    }
+    fn deadline(&self, _: Phase) -> Duration {
+        MOVED_WITHIN
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+        Box::pin(async move {
+            if let (false, Some(asks)) = (subject.data_from.is_empty(), &subject.asks) {
+                let tasks: Vec<_> = asks.group().tasks.iter().map(|t| (t.name.clone(), t.user.clone())).collect();
+                let outcome = match take_over(subject, tasks).await {
+                    Ok(0) => MigrationOutcome::Nothing,
+                    Ok(moved) => {
+                        let from = subject.data_from[0].short();
+                        let message = format!("took over the data of alloc {from}: {}", directories(moved));
+                        (asks.say)(EventKind::Migration, message);
+                        MigrationOutcome::Moved
+                    }
+                    Err(why) => {
+                        let message = format!("migration failed: {why}; what was not moved begins empty");
+                        (asks.say)(EventKind::Migration, message);
+                        MigrationOutcome::Failed
+                    }
+                };
+                subject.ctx.metrics.migrations.ended(outcome);
+            }
+            subject.data_from.clear();
+            Ok(HookOutcome::Again)
+        })
+    }
+}
+
+fn directories(count: usize) -> String {
+    if count == 1 { "1 directory".to_owned() } else { format!("{count} directories") }
+}
+
+/// Set when the hook is dropped.
+struct CalledOff(Arc<AtomicBool>);
+
+impl Drop for CalledOff {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// How many directories were moved. Errors: a sentence on the first that was not.
+async fn take_over(subject: &OfAlloc, tasks: Vec<(TaskName, Option<String>)>) -> Result<usize, String> {
+    let may_run = |id: &&AllocId| {
+        let known = subject.ctx.board.get(id);
+        known.is_some_and(|known| known.status.as_ref().is_some_and(|status| !status.may_run.is_empty()))
+    };
+    if let Some(id) = subject.data_from.iter().find(may_run) {
+        return Err(format!("a task of alloc {} was abandoned and may still write to it", id.short()));
+    }
+    let called_off = Arc::new(AtomicBool::new(false));
+    let _called_off = CalledOff(Arc::clone(&called_off));
+    let (data_dir, new, from) = (Arc::clone(&subject.ctx.data_dir), subject.id.clone(), subject.data_from.clone());
+    let moving = move || move_all(&data_dir, &from, &new, &tasks, &called_off);
+    // Of whole trees, as removals are: what only takes microseconds does not wait behind it.
+    subject.ctx.removals.block(moving).await?
+}
+
+/// Each directory from the newest alloc that has it.
+fn move_all(
+    data_dir: &DataDir,
+    from: &[AllocId],
+    new: &AllocId,
+    tasks: &[(TaskName, Option<String>)],
+    called_off: &AtomicBool,
+) -> Result<usize, String> {
+    let names: Vec<TaskName> = tasks.iter().map(|(name, _)| name.clone()).collect();
+    data_dir.build_to_take_over(new, &names).map_err(|e| format!("cannot make its directories: {e}"))?;
+    let shared = std::iter::once((["alloc", "data"], None));
+    let own = tasks.iter().map(|(name, user)| ([name.as_str(), "local"], user.as_deref()));
+    let (mut moved, mut failed) = (0, None);
+    for (names, user) in shared.chain(own) {
+        let to = data_dir.alloc(new);
+        let one = |old: &AllocId| {
+            let from = data_dir.alloc(old);
+            let done = move_dir(Below { root: &from, names: &names }, Below { root: &to, names: &names }, called_off);
+            done.map_err(|e| format!("{} of alloc {}: {e}", names.join("/"), old.short()))
+        };
+        if called_off.load(Ordering::Relaxed) {
+            return Err("it was called off".to_owned());
+        }
+        let mut outcomes = from.iter().map(one);
+        // One that was moved before is absent, and no older one takes its place.
+        match outcomes.find(|outcome| *outcome != Ok(Moved::Absent)) {
+            Some(Ok(Moved::Renamed | Moved::Copied)) => {
+                moved += 1;
+                give(data_dir, new, &names, user);
+            }
+            Some(Ok(Moved::Taken | Moved::Absent)) | None => {}
+            Some(Err(why)) => drop(failed.get_or_insert(why)),
+        }
+    }
+    failed.map_or(Ok(moved), Err)
+}
+
+/// A task's own directory belongs to its user, who may be another one now. What is in it keeps its owner.
+fn give(data_dir: &DataDir, new: &AllocId, names: &[&str], user: Option<&str>) {
+    if names == ["alloc", "data"] || !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let Some(user) = user.and_then(|user| account(user).ok()) else { return };
+    if let Err(error) = data_dir.give_local(new, names, user.uid, user.gid) {
+        tracing::warn!(alloc_id = %new, %error, "failed to give a migrated directory to the user of its task");
+    }
+}

@@ -1,0 +1,227 @@
+//! Children of jobs that launch others: by the clock, or by a request.
+//!
+//! ```text
+//! parent, clock ── decide::periodic ──► launch: child, allocs and the parent's `decided` in one batch ──► they run
+//! ```
+//! An agent that dies before the batch is durable has launched nothing, and the next one decides again; one that dies after it finds
+//! the allocs like any others. So no due time is launched twice.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::ledger::Ledger;
+use super::registry::ParentJob;
+use super::{Handle, Manager, RunnerError};
+use crate::model::id::{AllocId, JobId};
+use crate::model::job::Job;
+use crate::model::launching::DispatchParameters;
+use crate::runner::decide::periodic::{DueLaunch, PeriodicStep, periodic};
+use crate::runner::kept::record::{self, ParentRecord};
+use crate::store::Batch;
+use crate::telemetry::launches::LaunchOutcome;
+
+/// However far away the next launch is: the wall clock may be set, and the host suspended.
+const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// After a launch that failed.
+const TRY_AGAIN: Duration = Duration::from_secs(5);
+
+/// A child that was launched, or that was there already.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaunchedChild {
+    pub id: JobId,
+    pub allocs: Vec<AllocId>,
+    /// An earlier request had launched it.
+    pub existed: bool,
+}
+
+impl Handle {
+    /// Launches a periodic job now, whatever its schedule says and whatever of it runs.
+    ///
+    /// Errors: there is no such job; it is not periodic, or not enabled; the state database refuses writes.
+    pub async fn force(&self, id: &str) -> Result<LaunchedChild, RunnerError> {
+        self.0.force(id).await
+    }
+
+    /// Launches a parameterized job. With the idempotency token of a child that has not ended, gives that child.
+    ///
+    /// Errors: there is no such job; the parameters are not those that it asks for; the state database refuses writes.
+    pub async fn dispatch(&self, id: &str, given: DispatchParameters) -> Result<LaunchedChild, RunnerError> {
+        self.0.dispatch(id, given).await
+    }
+}
+
+impl Manager {
+    /// Launches what is due, for as long as the agent runs.
+    pub async fn follow_the_clock(self: Arc<Self>) {
+        while !self.closed.load(Ordering::SeqCst) {
+            let wait = self.launch_due().await;
+            tokio::select! {
+                () = self.parents.changed.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// How long until the next launch, at most [`LOOK_AGAIN`].
+    async fn launch_due(self: &Arc<Self>) -> Duration {
+        let mut ledger = self.ledger().await;
+        let mut wait = LOOK_AGAIN;
+        for parent in self.parents.all() {
+            let Some(schedule) = &parent.schedule else { continue };
+            let (job, metrics) = (&parent.record.job, &self.ctx.metrics.launches);
+            let overlaps = || self.allocs.all().iter().any(|a| a.job.parent() == Some(&job.id) && !a.is_terminal());
+            let prohibited = job.clock().is_some_and(|clock| clock.prohibit_overlap) && overlaps();
+            let next = |after| schedule.next_after(after);
+            let decided = match periodic(parent.record.decided, self.seconds(), prohibited, next) {
+                PeriodicStep::Wait(next) => {
+                    metrics.next(job.workload(), next);
+                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                    continue;
+                }
+                PeriodicStep::Launch(due) => {
+                    count_missed(self, job, due);
+                    let launched = self.launch(&mut ledger, &parent, due.at).await.map(|_| LaunchOutcome::Launched);
+                    launched.map(|outcome| (outcome, due.at))
+                }
+                PeriodicStep::Skip(due) => {
+                    count_missed(self, job, due);
+                    tracing::info!(job = %job.id, "a periodic launch is skipped: a child runs, and prohibit_overlap is set");
+                    self.skip(&parent, due).await.map(|()| (LaunchOutcome::Skipped, due.at))
+                }
+            };
+            match decided {
+                Ok((outcome, at)) => {
+                    metrics.decided(job.workload(), outcome, at);
+                    let next = schedule.next_after(at);
+                    metrics.next(job.workload(), next);
+                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                }
+                Err(error) => {
+                    tracing::error!(job = %job.id, %error, "a periodic launch failed; retrying");
+                    metrics.decided(job.workload(), LaunchOutcome::Failed, 0);
+                    wait = wait.min(TRY_AGAIN);
+                }
+            }
+        }
+        wait
+    }
+
+    fn until(&self, second: u64) -> Duration {
+        let at = Duration::from_secs(second);
+        at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(LOOK_AGAIN)
+    }
+
+    async fn skip(&self, parent: &ParentJob, due: DueLaunch) -> Result<(), RunnerError> {
+        let record = ParentRecord { decided: due.at, ..ParentRecord::clone(&parent.record) };
+        self.save_parent(&parent.record, record).await
+    }
+
+    async fn save_parent(&self, before: &ParentRecord, record: ParentRecord) -> Result<(), RunnerError> {
+        let id = record.job.id.clone();
+        let mut batch = Batch::default();
+        record::put(&mut batch, record::parent_key(&id), &record);
+        if let Err(error) = self.ctx.journal.commit(batch).await {
+            self.take_back_parent(&id, Some(before));
+            return Err(RunnerError::StateDb(error));
+        }
+        self.parents.advance(&id, record);
+        Ok(())
+    }
+
+    /// The child of a second, once.
+    async fn launch(
+        self: &Arc<Self>,
+        ledger: &mut Ledger,
+        parent: &ParentJob,
+        at: u64,
+    ) -> Result<LaunchedChild, RunnerError> {
+        let before = &*parent.record;
+        let child = before.job.periodic_child(at);
+        let decided = before.decided.max(at);
+        let record = ParentRecord { decided, last_launch: Some(at), ..before.clone() };
+        let known: Vec<AllocId> =
+            self.allocs.all().iter().filter(|alloc| alloc.job.id == child.id).map(|alloc| alloc.id.clone()).collect();
+        if !known.is_empty() {
+            self.save_parent(before, record).await?;
+            return Ok(LaunchedChild { id: child.id, allocs: known, existed: true });
+        }
+        let mut batch = Batch::default();
+        record::put(&mut batch, record::parent_key(&before.job.id), &record);
+        let id = child.id.clone();
+        let reply = self.admit(ledger, child, batch).await.inspect_err(|_| {
+            self.take_back_parent(&before.job.id, Some(before));
+        })?;
+        self.parents.advance(&before.job.id, record);
+        tracing::info!(job = %before.job.id, child = %id, "periodic job launched");
+        Ok(LaunchedChild { id, allocs: reply.allocs, existed: false })
+    }
+
+    async fn force(self: &Arc<Self>, id: &str) -> Result<LaunchedChild, RunnerError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RunnerError::ShuttingDown);
+        }
+        let mut ledger = self.ledger().await;
+        let parent = self.parents.get(id).ok_or_else(|| self.unknown_job(id))?;
+        let job = &parent.record.job;
+        let refused = |problem| Err(RunnerError::JobKind { job: job.id.clone(), problem });
+        match &job.launching.periodic {
+            None => return refused("is not periodic: `allostat dispatch` launches it"),
+            Some(clock) if !clock.enabled => return refused("is periodic and not enabled: nothing launches it"),
+            Some(_) if job.launching.parameterized.is_some() => {
+                return refused("is parameterized: `allostat dispatch` launches it");
+            }
+            Some(_) => {}
+        }
+        let at = self.seconds();
+        let launched = self.launch(&mut ledger, &parent, at).await?;
+        self.ctx.metrics.launches.decided(job.workload(), LaunchOutcome::Forced, at);
+        self.parents.changed.notify_one();
+        Ok(launched)
+    }
+
+    async fn dispatch(self: &Arc<Self>, id: &str, given: DispatchParameters) -> Result<LaunchedChild, RunnerError> {
+        if self.closed.load(Ordering::SeqCst) {
+            return Err(RunnerError::ShuttingDown);
+        }
+        let mut ledger = self.ledger().await;
+        let parent = self.parents.get(id).ok_or_else(|| self.unknown_job(id))?;
+        let job = &parent.record.job;
+        let token = given.token.clone().filter(|token| !token.is_empty());
+        let unique = AllocId::random();
+        let given = DispatchParameters { token: token.clone(), ..given };
+        let child = job.dispatched_child(given, self.seconds(), unique.short());
+        let child = child.map_err(|refusal| RunnerError::Dispatch { job: job.id.clone(), refusal })?;
+        if let Some(known) = token.and_then(|token| self.dispatched_before(&job.id, &token)) {
+            return Ok(known);
+        }
+        let id = child.id.clone();
+        let reply = if child.is_parent() {
+            self.register(&ledger, child).await?
+        } else {
+            self.admit(&mut ledger, child, Batch::default()).await?
+        };
+        tracing::info!(job = %job.id, child = %id, "parameterized job dispatched");
+        Ok(LaunchedChild { id, allocs: reply.allocs, existed: false })
+    }
+
+    /// The child with that token that has not ended.
+    fn dispatched_before(&self, parent: &JobId, token: &str) -> Option<LaunchedChild> {
+        let is_it = |job: &Job| {
+            let of = job.launching.child.as_ref();
+            of.is_some_and(|child| child.parent == *parent && child.token.as_deref() == Some(token))
+        };
+        let registered = self.parents.all().into_iter().find(|one| is_it(&one.record.job));
+        let live = self.allocs.live(|alloc| is_it(&alloc.job));
+        let id = registered.map(|one| one.record.job.id.clone()).or_else(|| live.first().map(|a| a.job.id.clone()))?;
+        let allocs = live.iter().filter(|alloc| alloc.job.id == id).map(|alloc| alloc.id.clone()).collect();
+        Some(LaunchedChild { id, allocs, existed: true })
+    }
+}
+
+fn count_missed(manager: &Manager, job: &Job, due: DueLaunch) {
+    if due.missed {
+        tracing::warn!(job = %job.id, "periodic launches were missed; one is made now");
+        manager.ctx.metrics.launches.decided(job.workload(), LaunchOutcome::Missed, 0);
+    }
+}

@@ -1,0 +1,143 @@
+//! Failed allocs are replaced by new ones, as the `reschedule` of their group says.
+//!
+//! ```text
+//! failed, all of it cleared ─► its policy's delay ─► the new alloc and the old one's `next`: one batch ─► the new one runs
+//!                                    └─ a stop, a submission of its job, a restart: it is not replaced
+//! ```
+//! The moment follows from what is recorded of the failed alloc, so an agent that was started again waits for what is left of it. The
+//! batch is the only step: before it the alloc is to be replaced, after it it was.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::Manager;
+use super::owner::Created;
+use crate::model::event::EventKind;
+use crate::model::job::TaskGroup;
+use crate::model::units::Steady;
+use crate::runner::alloc::{Alloc, AwaitedReplacement, Restored};
+use crate::runner::kept::record;
+use crate::store::{Batch, StoreError};
+
+/// However far away the moment is: the host may be suspended meanwhile, and timers do not count that.
+const RECHECK: Duration = Duration::from_secs(30);
+/// Between tries to record a replacement.
+const RETRY_FIRST: Duration = Duration::from_secs(1);
+const RETRY_MOST: Duration = Duration::from_secs(30);
+
+impl Manager {
+    /// The newest of the allocs that had the place of a new one.
+    pub(super) fn in_place<'a>(before: &'a [Arc<Alloc>], group: &TaskGroup, index: u32) -> Option<&'a Arc<Alloc>> {
+        let had_it = |alloc: &&Arc<Alloc>| alloc.group().name == group.name && alloc.index() == index;
+        before.iter().filter(had_it).max_by_key(|alloc| alloc.serial)
+    }
+
+    /// Of an alloc that has ended: replaces it when that is due. Ends at once where it is not to be replaced.
+    pub async fn replace_when_due(self: &Arc<Self>, alloc: &Arc<Alloc>) {
+        let Some(awaited) = alloc.awaited_replacement() else {
+            if let Some(attempts) = alloc.exhausted() {
+                let message = format!("not rescheduled: its policy allows {attempts} in its interval");
+                report(alloc, EventKind::NotRescheduling, &message, &[]).await;
+            }
+            return;
+        };
+        let AwaitedReplacement { failed_at, delay, attempt } = awaited;
+        let message = format!("rescheduling in {:.1?} (attempt {attempt})", delay.as_duration());
+        let details = [("delay_ns", delay.0.to_string()), ("attempt", attempt.to_string())];
+        report(alloc, EventKind::Rescheduling, &message, &details).await;
+        let now = self.ctx.line.now();
+        // Never more than all of it: over a boot the wall clock may have gone back.
+        let due = now.plus(delay.saturating_sub(now.since(failed_at)));
+        let mut pause = RETRY_FIRST;
+        // After a restart of the whole alloc its next failure is its next owner's.
+        while alloc.awaited_replacement() == Some(awaited) {
+            let now = self.ctx.line.now();
+            // An abandoned task may still run: a second one beside it would be one too many.
+            let is_gone = alloc.one_that_may_run().is_none();
+            if due > now || !is_gone {
+                wait(alloc, due, now).await;
+                continue;
+            }
+            let Err(error) = self.replace(alloc).await else { return };
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the replacement of an alloc; retrying");
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY_MOST);
+        }
+    }
+
+    /// Failed allocs that are stopped before they were replaced are not replaced any more. Gives why that is not on record.
+    pub async fn cancel_replacements(&self, allocs: &[Arc<Alloc>]) -> Option<StoreError> {
+        if !allocs.iter().any(|alloc| alloc.awaits_replacement()) {
+            return None;
+        }
+        // None of them is replaced meanwhile.
+        let _ledger = self.ledger().await;
+        let awaiting: Vec<_> = allocs.iter().filter(|alloc| alloc.awaits_replacement()).collect();
+        let mut batch = Batch::default();
+        for alloc in &awaiting {
+            alloc.want_stop();
+            alloc.put(&mut batch);
+        }
+        let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
+        awaiting.iter().for_each(|alloc| alloc.tell_stop());
+        saved.err()
+    }
+
+    /// Errors: the disk refuses; nothing has happened.
+    async fn replace(self: &Arc<Self>, old: &Arc<Alloc>) -> Result<(), StoreError> {
+        let mut ledger = self.ledger().await;
+        if self.closed.load(Ordering::SeqCst) {
+            // Ends: with the owner, which the agent that leaves drops.
+            return std::future::pending().await;
+        }
+        let Some(awaited) = old.awaited_replacement() else { return Ok(()) };
+        let Some(tracker) = old.tracker_of_next(awaited) else { return Ok(()) };
+        let (group, waits_for) = (old.group(), vec![old.id.clone()]);
+        let serial = ledger.next_serial();
+        let mut record = self.new_record(&old.job, group, old.index(), old.version, serial, waits_for);
+        record.reschedule = Some(Box::new(tracker));
+        old.hand_over(&mut record, group);
+        let (id, key) = (record.id.clone(), record::alloc_key(&record.id));
+        let mut batch = Batch::default();
+        record::put(&mut batch, key, &record);
+        let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
+        let Some(new) = self.make(Arc::clone(&old.job), restored) else { return Ok(()) };
+        new.receive();
+        let numbers = new.put_new(&mut batch);
+        let created = Created::new(Arc::new(new));
+        let new_keys: Vec<String> = batch.writes.iter().map(|(key, _)| key.clone()).collect();
+        old.replaced_by(id.clone(), &mut batch);
+        if let Err(error) = self.ctx.journal.commit(batch).await {
+            old.not_replaced();
+            self.take_back(new_keys, std::slice::from_ref(old));
+            created.discard();
+            return Err(error);
+        }
+        tracing::info!(alloc_id = %old.id, replacement = %id, attempt = awaited.attempt, "alloc rescheduled");
+        ledger.taken_on(&self.ctx, &old.job, 1, created.alloc().created_at());
+        self.ctx.board.publish([], |totals| totals.add_reschedules(old.job.workload(), 1));
+        old.appear();
+        created.alloc().show(&numbers);
+        self.enter(created);
+        Ok(())
+    }
+}
+
+async fn report(alloc: &Arc<Alloc>, kind: EventKind, message: &str, details: &[(&str, String)]) {
+    for save in alloc.report_rescheduling(kind, message, details) {
+        if let Err(error) = alloc.shown(save).await {
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist an event of an alloc");
+        }
+    }
+}
+
+async fn wait(alloc: &Alloc, due: Steady, now: Steady) {
+    let left = due.since(now).as_duration();
+    // What keeps it from being replaced beyond that moment reports its end, as a stop does.
+    let left = if left.is_zero() { RECHECK } else { left.min(RECHECK) };
+    tokio::select! {
+        () = alloc.changes() => {}
+        () = tokio::time::sleep(left) => {}
+    }
+}

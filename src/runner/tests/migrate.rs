@@ -1,0 +1,221 @@
+//! A replacement waits for the alloc before it and takes over its data, whole or not at all.
+
+use std::os::unix::fs::symlink;
+use std::path::PathBuf;
+
+use serde_json::json;
+
+use super::*;
+use crate::model::job::EphemeralDisk;
+use crate::runner::Wait;
+
+const STICKY: EphemeralDisk = EphemeralDisk { sticky: true, migrate: false };
+
+fn sticky(job: Job, disk: EphemeralDisk) -> Job {
+    let mut job = job;
+    job.groups[0].ephemeral_disk = disk;
+    job
+}
+/// The same job with something changed, so that it is another version.
+fn changed(job: &Job, n: usize) -> Job {
+    let mut job = job.clone();
+    job.meta.insert("n".to_owned(), n.to_string());
+    job
+}
+
+fn place(host: &Host, id: &AllocId, path: &str) -> PathBuf {
+    host.data_dir.alloc(id).join(path)
+}
+fn write(host: &Host, id: &AllocId, path: &str, text: &str) {
+    std::fs::write(place(host, id, path), text).unwrap();
+}
+fn read(host: &Host, id: &AllocId, path: &str) -> Option<String> {
+    std::fs::read_to_string(place(host, id, path)).ok()
+}
+fn migrations(agent: &Handle, outcome: &str) -> f64 {
+    let families = agent.0.ctx.metrics.gather();
+    let family = families.iter().find(|f| f.name() == "allostat_alloc_migrations_total").unwrap();
+    let of = family.get_metric().iter().find(|m| m.get_label()[0].value() == outcome).unwrap();
+    of.get_counter().get_value()
+}
+fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
+    let task = main_task(agent, id);
+    task.events.iter().filter(|e| e.kind.text() == "Migration").map(|e| e.message.clone()).collect()
+}
+
+#[tokio::test(start_paused = true)]
+async fn update_of_a_sticky_group_takes_over_shared_data_and_local() {
+    for (disk, expected) in [
+        (STICKY, Some("kept")),
+        (EphemeralDisk { sticky: false, migrate: true }, Some("kept")),
+        (EphemeralDisk::default(), None),
+    ] {
+        let host = Host::new();
+        let agent = host.start().await;
+        let tasks = [("main", json!({})), ("side", json!({}))];
+        let first = sticky(job("s", JobKind::Service, &tasks), disk);
+        let old = submit(&agent, first.clone()).await;
+        until("running", || host.world.living() == 2).await;
+        for path in ["alloc/data/file", "main/local/file", "side/local/file", "main/tmp/file"] {
+            write(&host, &old, path, "kept");
+        }
+        let new = submit(&agent, changed(&first, 1)).await;
+        until_state(&agent, &new, TaskState::Running).await;
+        for path in ["alloc/data/file", "main/local/file", "side/local/file"] {
+            assert_eq!(read(&host, &new, path).as_deref(), expected, "{disk:?} {path}");
+            assert_eq!(read(&host, &old, path).is_some(), expected.is_none(), "{disk:?} {path}");
+        }
+        assert_eq!(read(&host, &new, "main/tmp/file"), None, "only what is to be kept");
+        assert_eq!(status_of(&agent, &new).lineage.previous.as_ref(), Some(&old));
+        assert_eq!(migrations(&agent, "moved"), if expected.is_some() { 1.0 } else { 0.0 });
+        if expected.is_some() {
+            let all = format!("took over the data of alloc {}: 3 directories", old.short());
+            assert_eq!(said(&agent, &new), [all]);
+        }
+        // Once: a restart of the agent moves nothing again.
+        write(&host, &new, "main/local/file", "newer");
+        std::fs::create_dir_all(place(&host, &old, "main/local")).unwrap();
+        write(&host, &old, "main/local/file", "stale");
+        let agent = host.restart(agent).await;
+        until_state(&agent, &new, TaskState::Running).await;
+        assert_eq!(read(&host, &new, "main/local/file").as_deref(), Some("newer"));
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn rescheduled_alloc_takes_over_the_data_of_the_failed_one() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut fails = sticky(job("s", JobKind::Service, &[("main", json!({ "run_ms": 1_000, "exit_code": 1 }))]), STICKY);
+    fails.groups[0].tasks[0].restart.attempts = 0;
+    fails.groups[0].reschedule = Some(ReschedulePolicy { delay: Duration::from_secs(5), unlimited: true, ..NEVER });
+    let mut id = submit(&agent, fails).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    write(&host, &id, "main/local/file", "kept");
+    for _ in 0..3 {
+        until("replaced", || status_of(&agent, &id).lineage.next.is_some()).await;
+        id = status_of(&agent, &id).lineage.next.clone().unwrap();
+        until_state(&agent, &id, TaskState::Running).await;
+        assert_eq!(read(&host, &id, "main/local/file").as_deref(), Some("kept"));
+    }
+    assert_eq!(migrations(&agent, "moved"), 3.0);
+}
+
+/// Those between never began: nothing of them stands between the first and the last.
+#[tokio::test(start_paused = true)]
+async fn data_passes_allocs_that_were_replaced_before_they_began() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 3_000 }))]), STICKY);
+    let old = submit(&agent, first.clone()).await;
+    until_state(&agent, &old, TaskState::Running).await;
+    write(&host, &old, "alloc/data/file", "kept");
+    let mut last = old.clone();
+    for n in 1..4 {
+        last = submit(&agent, changed(&first, n)).await;
+    }
+    let agent = host.restart(agent).await;
+    until_state(&agent, &last, TaskState::Running).await;
+    assert_eq!(read(&host, &last, "alloc/data/file").as_deref(), Some("kept"));
+}
+
+/// P-14.2: while it waits nothing of it starts, over a restart of the agent too; a stop ends the wait at once.
+#[tokio::test(start_paused = true)]
+async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_off_at_once() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let first = sticky(job("s", JobKind::Service, &[("main", json!({ "stop_ms": 4_000 }))]), STICKY);
+    let old = submit(&agent, first.clone()).await;
+    until_state(&agent, &old, TaskState::Running).await;
+    write(&host, &old, "main/local/file", "kept");
+    let new = submit(&agent, changed(&first, 1)).await;
+    for _ in 0..2 {
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        assert_eq!(main_task(&agent, &new).state, TaskState::Pending);
+    }
+    let agent = host.restart(agent).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(main_task(&agent, &new).state, TaskState::Pending, "it is known for whom it waits");
+    let asked = tokio::time::Instant::now();
+    agent.stop(&new, Wait::UntilEnded).await.unwrap();
+    assert!(asked.elapsed() < Duration::from_millis(100), "{:?}", asked.elapsed());
+    assert!(!status_of(&agent, &old).is_terminal(), "it did not wait for that one");
+    assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "nor take anything of it");
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let first = sticky(service("s"), STICKY);
+    let old = submit(&agent, first.clone()).await;
+    until_state(&agent, &old, TaskState::Running).await;
+    write(&host, &old, "alloc/data/file", "kept");
+    let outside = tempfile::tempdir().unwrap();
+    std::fs::write(outside.path().join("secret"), "secret").unwrap();
+    std::fs::remove_dir(place(&host, &old, "main/local")).unwrap();
+    symlink(outside.path(), place(&host, &old, "main/local")).unwrap();
+    let new = submit(&agent, changed(&first, 1)).await;
+    until_state(&agent, &new, TaskState::Running).await;
+    assert_eq!(read(&host, &new, "alloc/data/file").as_deref(), Some("kept"), "the others are moved");
+    assert_eq!(read(&host, &new, "main/local/secret"), None);
+    assert!(place(&host, &new, "main/local").symlink_metadata().unwrap().is_dir());
+    assert_eq!(migrations(&agent, "failed"), 1.0);
+    let said = said(&agent, &new);
+    assert!(said.len() == 1 && said[0].starts_with("migration failed: main/local of alloc"), "{said:?}");
+    assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
+}
+
+/// Whichever commit the disk takes last, the data is whole in the old alloc or in the new one, and ends in the new one.
+#[tokio::test(start_paused = true)]
+async fn crash_after_any_write_of_an_update_loses_no_data() {
+    for writes in 0..16 {
+        let host = Host::new();
+        let agent = host.start().await;
+        let first = sticky(service("s"), STICKY);
+        let old = submit(&agent, first.clone()).await;
+        until_state(&agent, &old, TaskState::Running).await;
+        write(&host, &old, "main/local/file", "kept");
+        host.faults.fail_after(writes);
+        let submitted = agent.submit(changed(&first, 1)).await;
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        agent.shutdown();
+        drop(agent);
+        host.faults.fail_writes(false);
+        let agent = host.start().await;
+        let Ok(reply) = submitted else {
+            assert_eq!(read(&host, &old, "main/local/file").as_deref(), Some("kept"), "after {writes} writes");
+            continue;
+        };
+        let new = reply.allocs[0].clone();
+        until_state(&agent, &new, TaskState::Running).await;
+        assert_eq!(read(&host, &new, "main/local/file").as_deref(), Some("kept"), "after {writes} writes");
+        assert_eq!(read(&host, &old, "main/local/file"), None, "after {writes} writes");
+    }
+}
+
+/// Garbage collection does not remove the directory that a replacement is about to take over.
+#[tokio::test(start_paused = true)]
+async fn alloc_whose_data_is_awaited_is_not_collected() {
+    let mut host = Host::new();
+    host.config.gc.max_terminal = 0;
+    let agent = host.start().await;
+    let mut first = sticky(service("s"), STICKY);
+    first.groups[0].count = 2;
+    first.groups[0].tasks[0].config.insert("stop_ms".to_owned(), json!(1));
+    let old = agent.submit(first.clone()).await.unwrap().allocs;
+    for id in &old {
+        until_state(&agent, id, TaskState::Running).await;
+        write(&host, id, "main/local/file", id.as_str());
+    }
+    let new = agent.submit(changed(&first, 1)).await.unwrap().allocs;
+    agent.collectable(old.clone());
+    agent.collect(crate::runner::Collect::All).await.unwrap();
+    for (old, new) in old.iter().zip(&new) {
+        until_state(&agent, new, TaskState::Running).await;
+        assert_eq!(read(&host, new, "main/local/file").as_deref(), Some(old.as_str()), "each from its own place");
+    }
+    agent.collectable(old);
+    agent.collect(crate::runner::Collect::All).await.unwrap();
+    until("collected", || agent.0.allocs.count() == 2).await;
+}

@@ -1,0 +1,195 @@
+//! Pulls from a registry of the test's own: a server on loopback that speaks as much of the registry API as a pull needs.
+
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use serde_json::json;
+
+use super::{job, logs, long, over};
+use crate::common::{Agent, AgentOptions, Docker, is_root, make_rootfs, wait_for};
+
+const MANIFEST: &str = "application/vnd.docker.distribution.manifest.v2+json";
+const CONFIG: &str = "application/vnd.docker.container.image.v1+json";
+const LAYER: &str = "application/vnd.docker.image.rootfs.diff.tar.gzip";
+/// `user:sesame`
+const CREDENTIALS: &str = "dXNlcjpzZXNhbWU=";
+
+struct Registry {
+    address: SocketAddr,
+}
+
+/// By path: type, digest and content.
+type Contents = BTreeMap<String, (&'static str, String, Vec<u8>)>;
+
+impl Registry {
+    /// With the image `app:1` of busybox. `None`: there is none on this machine. `closed`: it wants a password.
+    fn start(dir: &Path, closed: bool) -> Option<Registry> {
+        let contents = Arc::new(contents(dir)?);
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port of loopback");
+        let address = listener.local_addr().expect("it is bound");
+        // Ends with the process of the tests.
+        std::thread::spawn(move || {
+            for stream in listener.incoming().flatten() {
+                let contents = Arc::clone(&contents);
+                // An engine that gives up is its own business.
+                std::thread::spawn(move || drop(answer(stream, &contents, closed)));
+            }
+        });
+        Some(Registry { address })
+    }
+    fn image(&self) -> String {
+        format!("{}/app:1", self.address)
+    }
+}
+
+fn contents(dir: &Path) -> Option<Contents> {
+    let (rootfs, tar) = (dir.join("rootfs"), dir.join("layer.tar"));
+    make_rootfs(&rootfs)?;
+    let made = Command::new("tar").arg("-C").arg(&rootfs).arg("-cf").arg(&tar).arg(".").status().expect("tar");
+    assert!(made.success());
+    let diff = digest(&std::fs::read(&tar).expect("our own file"), dir);
+    let packed = Command::new("gzip").arg("-c").arg(&tar).output().expect("gzip");
+    assert!(packed.status.success());
+    let architecture = match std::env::consts::ARCH {
+        "aarch64" => "arm64",
+        _ => "amd64",
+    };
+    let config = json!({"architecture": architecture, "os": "linux", "config": {}, "rootfs": {"type": "layers", "diff_ids": [diff]}});
+    let (config, layer) = (config.to_string().into_bytes(), packed.stdout);
+    let (of_config, of_layer) = (digest(&config, dir), digest(&layer, dir));
+    let manifest = json!({
+        "schemaVersion": 2, "mediaType": MANIFEST,
+        "config": {"mediaType": CONFIG, "size": config.len(), "digest": of_config},
+        "layers": [{"mediaType": LAYER, "size": layer.len(), "digest": of_layer}],
+    });
+    let manifest = manifest.to_string().into_bytes();
+    let of_manifest = digest(&manifest, dir);
+    let mut all = Contents::new();
+    for name in ["1", of_manifest.as_str()] {
+        all.insert(format!("/v2/app/manifests/{name}"), (MANIFEST, of_manifest.clone(), manifest.clone()));
+    }
+    all.insert(format!("/v2/app/blobs/{of_config}"), ("application/octet-stream", of_config, config));
+    all.insert(format!("/v2/app/blobs/{of_layer}"), ("application/octet-stream", of_layer, layer));
+    Some(all)
+}
+
+fn digest(bytes: &[u8], dir: &Path) -> String {
+    let file = dir.join("digested");
+    std::fs::write(&file, bytes).expect("our own directory");
+    let said = Command::new("sha256sum").arg(&file).output().expect("sha256sum").stdout;
+    format!("sha256:{}", String::from_utf8_lossy(&said).split_whitespace().next().expect("a digest"))
+}
+
+fn answer(mut stream: TcpStream, contents: &Contents, closed: bool) -> std::io::Result<()> {
+    let (mut head, mut byte) = (Vec::new(), [0]);
+    while !head.ends_with(b"\r\n\r\n") && head.len() < 16 << 10 {
+        if stream.read(&mut byte)? == 0 || (head.is_empty() && !byte[0].is_ascii_uppercase()) {
+            // An engine tries TLS first, and HTTP where the answer is HTTP.
+            return stream.write_all(b"HTTP/1.0 400 Bad Request\r\n\r\n");
+        }
+        head.extend(byte);
+    }
+    let head = String::from_utf8_lossy(&head).into_owned();
+    let mut words = head.split_whitespace();
+    let (verb, path) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    let may = !closed || head.to_lowercase().contains(&format!("authorization: basic {CREDENTIALS}").to_lowercase());
+    let (status, kind, digest, body) = match contents.get(path) {
+        _ if !may => (
+            "401 Unauthorized",
+            "application/json",
+            "",
+            &b"{\"errors\":[{\"code\":\"UNAUTHORIZED\",\"message\":\"authentication required\"}]}"[..],
+        ),
+        Some((kind, digest, body)) => ("200 OK", *kind, digest.as_str(), body.as_slice()),
+        None if path == "/v2/" => ("200 OK", "application/json", "", &b"{}"[..]),
+        None => (
+            "404 Not Found",
+            "application/json",
+            "",
+            &b"{\"errors\":[{\"code\":\"MANIFEST_UNKNOWN\",\"message\":\"manifest unknown\"}]}"[..],
+        ),
+    };
+    let login = if may { "" } else { "WWW-Authenticate: Basic realm=\"test\"\r\n" };
+    write!(
+        stream,
+        "HTTP/1.1 {status}\r\n{login}Docker-Distribution-Api-Version: registry/2.0\r\nDocker-Content-Digest: {digest}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    )?;
+    if verb == "HEAD" { Ok(()) } else { stream.write_all(body) }
+}
+
+fn of_image(name: &str, image: &str, more: &str) -> String {
+    job(name, "batch", "echo pulled", "").replace("\"bb:1\"", &format!("{image:?}\n{more}"))
+}
+
+#[test]
+fn an_image_is_pulled_with_events_and_removed_after_its_last_task() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let dir = crate::common::test_dir();
+    let Some(registry) = Registry::start(dir.path(), false) else { skip_test!("no-docker") };
+    let mut options = docker.driver();
+    options.env.push(("ALLOSTAT_DOCKER_GC_IMAGE_DELAY".to_owned(), "0s".to_owned()));
+    let agent = Agent::with(options);
+    let image = registry.image();
+    agent.run(&of_image("pulls", &image, ""));
+    let alloc = wait_for("its end", long(), || over(&agent, "pulls"));
+    assert_eq!((&alloc["status"], logs(&agent, &alloc).as_str()), (&"complete".into(), "pulled\n"), "{alloc}");
+    let events = alloc["tasks"]["main"]["events"].to_string();
+    let said = [format!("pulling the image {image}"), format!("pulled {image} (sha256:")];
+    assert!(said.iter().all(|said| events.contains(said.as_str())), "{events}");
+    let is_there = || docker.docker(&["image", "inspect", &image]).status.success();
+    wait_for("the image to go", long(), || (!is_there()).then_some(()));
+    // One that no registry has is the start's error.
+    agent.run(&of_image("absent", &image.replace("app:1", "app:2"), ""));
+    let alloc = wait_for("its end", long(), || over(&agent, "absent"));
+    assert!(alloc["tasks"]["main"]["events"].to_string().contains("manifest unknown"), "{alloc}");
+    agent.stop();
+}
+
+#[test]
+fn a_registry_with_a_password_gets_that_of_the_task_or_of_the_agents_file() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let dir = crate::common::test_dir();
+    let Some(registry) = Registry::start(dir.path(), true) else { skip_test!("no-docker") };
+    let with_file = |file: Option<&Path>| {
+        let mut options: AgentOptions = docker.driver();
+        let file = file.map(|file| ("ALLOSTAT_DOCKER_AUTH_CONFIG".to_owned(), file.display().to_string()));
+        options.env.extend(file);
+        options.env.push(("ALLOSTAT_DOCKER_GC_IMAGE_DELAY".to_owned(), "0s".to_owned()));
+        Agent::with(options)
+    };
+    let image = registry.image();
+    let is_there = || docker.docker(&["image", "inspect", &image]).status.success();
+    let agent = with_file(None);
+    agent.run(&of_image("closed", &image, ""));
+    let alloc = wait_for("its end", long(), || over(&agent, "closed"));
+    assert_eq!(alloc["status"], "failed", "{alloc}");
+    assert!(alloc["tasks"]["main"]["events"].to_string().contains("cannot pull"), "{alloc}");
+    agent.run(&of_image("own", &image, "auth {\n username = \"user\"\n password = \"sesame\"\n }"));
+    let alloc = wait_for("its end", long(), || over(&agent, "own"));
+    assert_eq!(alloc["status"], "complete", "{alloc}");
+    assert!(!agent.log().contains("sesame"), "a password is shown nowhere");
+    wait_for("the image to go", long(), || (!is_there()).then_some(()));
+    agent.stop();
+
+    let file = dir.path().join("config.json");
+    let address = registry.address.to_string();
+    let mut auths = serde_json::Map::new();
+    auths.insert(address, json!({ "auth": CREDENTIALS }));
+    crate::common::write_secret(&file, &json!({ "auths": auths }).to_string());
+    let agent = with_file(Some(&file));
+    agent.run(&of_image("filed", &image, ""));
+    let alloc = wait_for("its end", long(), || over(&agent, "filed"));
+    assert_eq!(alloc["status"], "complete", "{alloc}");
+    agent.stop();
+}
