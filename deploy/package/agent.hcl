@@ -23,6 +23,6 @@ telemetry {
 }
 
 drivers {
-  # Empty: this agent measures what others run, and starts nothing itself.
+  # Empty: this agent observes workloads and starts no tasks.
   # enabled = ["raw_exec", "exec", "docker"]
 }

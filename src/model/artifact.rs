@@ -252,7 +252,7 @@ fn split_subdirectory(source: &str) -> (String, Option<String>) {
     }
 }
 
-/// An address and its query, of which each pair can be taken.
+/// An address and the pairs of its query. A caller can remove a pair.
 struct Url {
     before: String,
     /// As they are written.

@@ -1,6 +1,6 @@
 //! Files of other servers, over HTTP and HTTPS: an address, and the redirects behind it, to the head of the answer that has the file.
 //!
-//! Concurrency: within the caller's runtime. Each step has a deadline; whoever reads the body sets the others.
+//! Concurrency: within the caller's runtime. Each step has a deadline; the reader of the body sets its own.
 
 use std::fmt;
 use std::future::Future;

@@ -1,10 +1,10 @@
-//! The wish to end a download, from the task to the thread that blocks for it.
+//! Cancels a download: from the task to the thread that blocks on it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// That nobody waits any more. Concurrency: set once, from any thread.
+/// Cancellation of a download. Concurrency: set once, from any thread.
 #[derive(Debug, Default)]
 pub struct Cancelled {
     is: AtomicBool,
@@ -23,7 +23,7 @@ impl Cancelled {
     /// Returns when it is set.
     pub async fn wait(&self) {
         while !self.is() {
-            // Ends: with `set`, which leaves a permit for who comes later.
+            // Ends: with `set`, which leaves a permit for a later caller.
             self.notify.notified().await;
         }
     }
