@@ -1,4 +1,5 @@
-//! The files of one cgroup: which exist, which stay open, and whether the cgroup is still the one that was meant.
+//! The files of one cgroup: which exist, which descriptors stay open, and whether the path still leads to the same
+//! cgroup.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -25,81 +26,82 @@ use crate::model::measure::When;
 /// The file that lists the processes of a cgroup.
 pub(super) const PROCS: &str = "cgroup.procs";
 
-/// The cgroup was removed, or another one stands at its path.
+/// The cgroup was removed, or another cgroup has its path now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gone;
 
-/// Shape: some 25 files; those kept open take one descriptor each from the budget.
+/// Shape: about 25 files. Each file that stays open takes one descriptor from the budget.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
     path: CgroupPath,
-    /// In each hierarchy where it exists, with its inode: a cgroup that is made again at the same path is another one.
+    /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
     homes: Vec<Place>,
-    /// The probes first.
+    /// Probe files first.
     slots: Vec<Slot>,
     probes: usize,
-    /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
+    /// Bit set of the hierarchies in which a file was opened by path since the last identity check.
     by_path: u64,
-    /// Of a slot that was read beside a row of the kernel pass: what that said, so that it need not be read again until another one does.
+    /// For files read although the kernel pass has a row: slot and fingerprint of the row at that time. The file is
+    /// read again when the fingerprint changes.
     marks: Vec<(usize, u64)>,
-    /// The list of its processes, if it is kept; and whether anybody asks for it.
+    /// The open `cgroup.procs`, if the budget allows it; and whether processes are listed at all.
     processes: Option<OwnedFd>,
     lists_processes: bool,
 }
 
-/// The directory in one hierarchy.
+/// The cgroup's directory in one hierarchy.
 #[derive(Debug)]
 struct Place {
-    /// By position in the layout.
+    /// Index in the layout.
     hierarchy: usize,
     inode: u64,
-    /// Where its row was last: nearly always it is there again.
+    /// Index of its row in the last kernel pass, tried first in the next one.
     row: usize,
 }
 
-/// Small: there are some twenty of them for each task, and as many for its alloc.
+/// Kept small: each task has about 20 slots, and each alloc as many.
 #[derive(Debug)]
 struct Slot {
     file: &'static File,
     hierarchy: u8,
-    /// How many cgroups above ours the file stands.
+    /// Number of levels above the cgroup at which the file lies; 0 for the cgroup's own.
     up: u8,
-    /// `None`: it is the root's, and read for all: it takes no descriptor.
+    /// `None`: a file of the hierarchy's root, read once for all cgroups, without a descriptor.
     rank: Option<Rank>,
     fd: Option<OwnedFd>,
-    /// This cgroup has no such file: remembered until settings are looked at.
+    /// The file is missing. Checked again with the settings.
     absent: bool,
 }
 
-/// What the kernel pass of this tick says of one cgroup, by the places of the hierarchies in the layout.
+/// The rows of one cgroup in the kernel pass of this tick, by hierarchy index in the layout.
 #[derive(Debug)]
 pub(super) struct CgroupRows<'a> {
     rows: [Option<Row<'a>>; CgroupRows::MOST],
-    /// They tell more than whether anything moved.
+    /// The pass read all values, not only the probes.
     are_all: bool,
     distrust: &'a Distrust,
-    /// The cgroup is somebody else's.
+    /// The cgroup is observed, not managed.
     are_of_others: bool,
 }
 
 impl<'a> CgroupRows<'a> {
-    /// What stands in a hierarchy beyond these is read from files.
+    /// Further hierarchies are read from files.
     const MOST: usize = 16;
 
-    /// What tells this file.
+    /// The row that replaces this file in this pass.
     fn of(&self, slot: &Slot) -> Option<Row<'a>> {
         let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
         row.filter(|_| self.are_all || slot.file.when == When::Tick)
     }
-    /// Puts into the raw reading what the file would say. `false`: it has to be read.
+    /// Fills `raw` from the row as the file would. `false`: the file must be read.
     fn tell(&self, told: Told, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
-        // Tasks of ours outlive an agent, and the next one must never show less of them.
+        // A managed task outlives the agent. The next agent must not show less CPU time than the file had printed.
         (self.are_of_others || !told.rests_on_what_was_shown()) && self.distrust.tells(file, raw, row)
     }
 }
 
-/// Which files to read.
+/// Which groups of files to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) asleep: bool,
@@ -123,8 +125,8 @@ impl Due {
 }
 
 impl CgroupFiles {
-    /// Opens nothing; remembers who the cgroup is. `only`: keys of the files to read, all if empty. `of_alloc`: read seldom,
-    /// and without what only tasks can tell.
+    /// Opens nothing; records the inode of the cgroup. `only`: keys of the files to read, all if empty. `of_alloc`:
+    /// reads files less often, and skips those whose values are summed over tasks.
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
@@ -159,7 +161,7 @@ impl CgroupFiles {
         CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
     }
 
-    /// Several tasks are in it.
+    /// The cgroup holds several tasks: drops the files that count only local events.
     pub(super) fn are_of_several(&mut self) {
         let budget = &self.sampling.budget;
         self.slots.retain(|slot| {
@@ -170,7 +172,7 @@ impl CgroupFiles {
         });
     }
 
-    /// Nobody after this agent shows less of it than was shown: rows may tell all that they can.
+    /// The cgroup is observed: no later agent continues its values, so rows may replace every file that they can.
     pub(super) fn are_of_others(&mut self) {
         if self.sampling.kernel_pass().is_none() {
             return;
@@ -187,8 +189,8 @@ impl CgroupFiles {
         &self.path
     }
 
-    /// A hierarchy in which the cgroup's processes can be listed, and the list, where it can be kept open: that of the unified tree, since
-    /// a kept descriptor of v1 shows an old list for as long as it is read often. Errors: `Gone`.
+    /// A hierarchy in which the cgroup's processes can be listed, and the open list where it can stay open. That is the
+    /// unified tree only: on v1 an open list returns stale content while it is read often. Errors: `Gone`.
     pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, Gone> {
         let sampling = Arc::clone(&self.sampling);
         let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
@@ -213,7 +215,7 @@ impl CgroupFiles {
         Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
 
-    /// What a kernel pass says of this cgroup.
+    /// The rows of this cgroup in a kernel pass.
     pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust, of_others: bool) -> CgroupRows<'a> {
         let mut rows = [None; CgroupRows::MOST];
         for place in &mut self.homes {
@@ -223,7 +225,7 @@ impl CgroupFiles {
         }
         CgroupRows { rows, are_all: all.are_all, distrust, are_of_others: of_others }
     }
-    /// Whether these rows show when somebody sets something.
+    /// Whether these rows reveal a change of a setting.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
         let is_shown = |slot: &Slot| {
             let mark = rows.of(slot).zip(slot.file.told).and_then(|(row, told)| told.mark(row));
@@ -231,24 +233,24 @@ impl CgroupFiles {
         };
         self.slots.iter().any(is_shown)
     }
-    /// Which one it is in a hierarchy. `None`: it is in none there.
+    /// The cgroup's inode in a hierarchy. `None`: it does not exist there.
     pub(super) fn inode_in(&self, home: usize) -> Option<u64> {
         self.homes.iter().find(|place| place.hierarchy == home).map(|place| place.inode)
     }
 
-    /// It is read wherever its cgroup is, and that is the very one which was there when this began.
+    /// Whether the path still leads to the same cgroup in every hierarchy.
     pub(super) fn stand(&self) -> bool {
         let path = self.path.relative();
         let mut homes = self.sampling.layout.hierarchies().iter().enumerate();
         homes.all(|(at, home)| inode(home, &path) == self.inode_in(at))
     }
 
-    /// Whether a kernel pass asks for this very cgroup.
+    /// Whether the kernel pass requests a comparison of this cgroup with its files.
     pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
         self.homes.iter().any(|place| rows.wants(place.inode))
     }
 
-    /// Reads the probes, if no row tells them. Errors: `Gone`.
+    /// Reads the probe files that no row replaces. Errors: `Gone`.
     pub(super) fn probe(
         &mut self,
         scratch: &mut Scratch,
@@ -264,7 +266,7 @@ impl CgroupFiles {
         self.settle_identity()
     }
 
-    /// Reads what is due of the rest, if no row tells it. Errors: `Gone`, and then what was put into `raw` is worth nothing.
+    /// Reads the other due files that no row replaces. Errors: `Gone`; the contents of `raw` are invalid then.
     pub(super) fn read_due(
         &mut self,
         scratch: &mut Scratch,
@@ -275,7 +277,7 @@ impl CgroupFiles {
         if due.set {
             self.look_for_absent(scratch, raw)?;
         }
-        // What somebody sets is looked at in each row: it costs next to nothing there.
+        // Rows show changed settings at no cost, so settings are checked in every row.
         let told = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
             let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && told);
@@ -286,8 +288,8 @@ impl CgroupFiles {
         self.settle_identity()
     }
 
-    /// What was not there may be by now: on cgroup v2 whoever owns the one above may hand down a controller at any time, as systemd does to
-    /// all units of a slice when one of them needs it.
+    /// Checks whether missing files exist now. On cgroup v2 the parent may enable a controller at any time; systemd
+    /// enables it for all units of a slice as soon as one of them needs it.
     fn look_for_absent(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
         for index in 0..self.slots.len() {
             let is_due =
@@ -314,16 +316,16 @@ impl CgroupFiles {
         let row = rows.filter(|_| slot.up == 0).and_then(|rows| rows.of(slot));
         let mark = match (row, slot.file.told) {
             (Some(row), Some(told)) => {
-                // A limit above this cgroup stands in no row of it.
+                // The row does not contain limits of ancestor cgroups.
                 let above = due.set && matches!(told.how, How::Lines);
-                // A number that was 0 wherever it was compared may stand somewhere else.
+                // A value that was 0 in every comparison may be at another offset in the kernel's struct.
                 let unseen = due.set && rows.is_some_and(|rows| rows.distrust.has_unseen(slot.file));
                 if !above && !unseen && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
-                    // Whatever the file said when it was read last, it is not what was told now.
+                    // The recorded fingerprint belongs to an older content of the file.
                     self.marks.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
-                // One that contradicts its files may stand still while they move.
+                // A row that contradicts its file may stay the same while the file changes.
                 rows.filter(|rows| rows.distrust.trusts(slot.file)).and_then(|_| told.mark(row))
             }
             (None, _) | (_, None) => None,
@@ -390,12 +392,12 @@ impl CgroupFiles {
         };
         let error = match result {
             Ok(bytes) => file.apply(raw, Some(bytes)),
-            // The file is gone, and with it perhaps the cgroup.
+            // The file is gone, perhaps with its cgroup.
             Err(Errno::NODEV | Errno::NOENT | Errno::OPNOTSUPP | Errno::NOTDIR) => {
                 if slot.fd.take().is_some() {
                     sampling.budget.give_back(rank);
                     self.check_identity()?;
-                    // The same cgroup: its controller was turned off, and perhaps on again.
+                    // Same cgroup: the controller was disabled, and perhaps enabled again.
                     return self.read_slot(index, scratch, raw);
                 }
                 if !std::mem::replace(&mut slot.absent, true) {
@@ -438,7 +440,7 @@ impl CgroupFiles {
         self.sampling.errors.report(ErrorReason::Parse, || format!("{}: {error}", self.path));
     }
 
-    /// Files that were opened by their path may belong to a cgroup that took the place of ours meanwhile.
+    /// A file opened by path may belong to a new cgroup at the same path.
     fn settle_identity(&mut self) -> Result<(), Gone> {
         match std::mem::take(&mut self.by_path) {
             0 => Ok(()),
@@ -450,7 +452,7 @@ impl CgroupFiles {
         self.check_identity_in(u64::MAX)
     }
 
-    /// In these hierarchies only, one bit each: where nothing was opened by its path, a kept descriptor cannot mean another.
+    /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
     fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
         let same = |place: &Place| {
@@ -460,7 +462,7 @@ impl CgroupFiles {
         if asked.all(same) { Ok(()) } else { Err(Gone) }
     }
 
-    /// Closes everything.
+    /// Closes all descriptors and releases their budget.
     pub(super) fn close(&mut self) {
         if self.processes.take().is_some() {
             self.sampling.budget.give_back(Rank::Moving);
@@ -486,7 +488,7 @@ impl Drop for CgroupFiles {
     }
 }
 
-/// What stays open when there are not enough descriptors for all. Of ours: what rests on what was shown is read all the same.
+/// Priority of the file's descriptor. For managed tasks, files whose value depends on what was printed are always read.
 fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
     let is_told = |told: Told| told.is_whole() && !told.rests_on_what_was_shown();
     match file.when {
@@ -505,12 +507,12 @@ fn inode(hierarchy: &Hierarchy, path: &Path) -> Option<u64> {
     Some(stat.st_ino)
 }
 
-/// How many cgroups a path goes down.
+/// Number of levels of a path below the root.
 pub(super) fn depth(path: &CgroupPath) -> usize {
     path.as_str().split('/').filter(|part| !part.is_empty()).count()
 }
 
-/// The path without its last `up` parts.
+/// The path without its last `up` components.
 pub(super) fn above(path: &Path, up: usize) -> &Path {
     path.ancestors().nth(up).filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }

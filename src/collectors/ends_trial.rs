@@ -1,11 +1,13 @@
-//! Whether what tells of ends is right, tried when it is opened: no number is believed because a program could be loaded.
+//! Self-test of the tracepoint programs: a program that loads may still read wrong fields, so its results are compared
+//! with known facts.
 //!
 //! ```text
-//! children of ours end, each in a known way   what the twin of the one program saw, beside what wait says
-//! all cgroups are walked over, and flushed    what the twin of the other one added to a row, beside what the flush brought
+//! child processes end in known ways     the process-exit program must report what wait(2) reports
+//! all cgroups are walked and flushed    pending CPU time in a row must match what the flush added
 //! ```
-//! It writes to no cgroup, and takes some milliseconds. Of the OOM killer's choice only that it is none can be tried: whom it chose is told
-//! where the cgroup's own counter says so too. CPU time that was not handed on is believed if nothing moves, as all that is 0 everywhere is.
+//! The test writes to no cgroup and takes some milliseconds. OOM kills cannot be provoked, so the test checks only that
+//! none is reported; a reported OOM kill counts only if the cgroup's own counter confirms it. If no CPU time is pending
+//! anywhere during the test, the value is trusted.
 
 use std::collections::HashMap;
 use std::ffi::CString;
@@ -28,18 +30,18 @@ use crate::kernel::bpf::ends::EndPlan;
 use crate::kernel::bpf::exits::{self, ExitPlan, ProcessEnd, SeenExit};
 use crate::kernel::bpf::walk::RowValue;
 
-/// Each child works so long: what its processor has counted of it is not handed on yet when rows are tried.
+/// CPU time of each child. It must still be pending (not flushed) when the rows are tested.
 const BUSY: Duration = Duration::from_micros(700);
-/// So many processes end at most while one child does.
+/// Maximum number of processes on the host that end while one child does.
 const AT_ONCE: u32 = 4_096;
-/// So much must have moved before that nothing of it was seen says something.
+/// Minimum CPU time that must have been flushed before its absence from the rows counts as a contradiction.
 const MOVED_NS: u64 = 1_000_000;
 const FIRST: &str = "which process is the first one of a container";
-/// So often is looked, if the first look contradicts.
+/// Attempts before a contradiction is final.
 const LOOKS: usize = 8;
 const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
 
-/// Where a hierarchy stands.
+/// One hierarchy of the self-test.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct TriedHome<'a> {
     pub(super) id: u64,
@@ -47,13 +49,14 @@ pub(super) struct TriedHome<'a> {
     pub(super) version: Version,
 }
 
-/// Gives it as far as it is right: who was the first of a namespace cannot be tried by whoever may not make one. `wanted`: the inodes of our own
-/// cgroups, as it should see them.
+/// Returns the plan as far as the test confirms it: without permission to create a PID namespace, the exit of a
+/// container's first process cannot be tested and is left out. `wanted`: the inodes of the agent's own cgroups, which
+/// the program must report.
 pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
     let trial = ExitTrial { seen, wanted };
-    // Of two threads the first one ends with 1.
+    // The first of two threads ends with status 1.
     let level = trial.one(KnownEnd::Code(67))?;
     for how in [KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
         trial.one(how)?;
@@ -62,7 +65,7 @@ pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, 
         Ok(below) if below == level + 1 => Ok(plan),
         Ok(_) => Err(KernelPassError::Wrong { what: FIRST }),
         Err(KernelPassError::Untried { source }) => {
-            tracing::debug!(error = %source, "how the first process of a container ended is not told: it cannot be tried");
+            tracing::debug!(error = %source, "exit of container init processes unavailable: self-test not permitted");
             Ok(plan.without_births())
         }
         Err(error) => Err(error),
@@ -75,7 +78,7 @@ struct ExitTrial<'a> {
 }
 
 impl ExitTrial<'_> {
-    /// Gives the level of its namespace.
+    /// Returns the level of the child's PID namespace.
     fn one(&self, how: KnownEnd) -> Result<u64, KernelPassError> {
         let name = RandomState::new().build_hasher().finish() & 0xffff_ffff;
         let names = [1, 2].map(|thread| format!("ends-{name:08x}-{thread}"));
@@ -87,13 +90,13 @@ impl ExitTrial<'_> {
         let of = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| SeenExit::of(&bytes));
         let (first, second) = (of(first?), of(second?));
         let told = match how {
-            // Of two threads that end at the same moment each may be the last one.
+            // If two threads end at the same moment, either may be the last one.
             KnownEnd::Threads(_) if first.as_ref().is_none_or(|first| first.end == end(status)) => second,
             KnownEnd::Threads(_) => None,
             KnownEnd::Code(_) | KnownEnd::Alone(_) | KnownEnd::Killed | KnownEnd::First(_) => first,
         };
         let wrong = |what| {
-            tracing::debug!(?how, ?status, ?told, took, wanted = ?self.wanted, "what ends is not told as it is");
+            tracing::debug!(?how, ?status, ?told, took, wanted = ?self.wanted, "process-exit self-test failed");
             Err(KernelPassError::Wrong { what })
         };
         let Some(seen) = told.as_ref() else { return wrong("how processes end") };
@@ -112,13 +115,13 @@ impl ExitTrial<'_> {
     }
 }
 
-/// What is to be told of it.
+/// The exit that the program must report.
 fn end(status: ExitStatus) -> Option<ProcessEnd> {
     u16::try_from(status.into_raw()).ok().map(|status| ProcessEnd { status, oom_victim: false })
 }
 
-/// The inodes of our own cgroups: in the unified tree, then in the hierarchies of these controllers of v1. `None`: they cannot be found, in a
-/// namespace of cgroups or without a unified tree that is mounted.
+/// Inodes of the agent's own cgroups: the unified tree first, then the v1 hierarchies of these controllers. `None`:
+/// they cannot be determined, for example in a cgroup namespace or without a mounted unified tree.
 pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) -> Option<Vec<u64>> {
     let inode = |controller: Option<&str>| {
         let home = controller.map_or_else(|| layout.unified(), |name| layout.controller(name))?;
@@ -129,7 +132,7 @@ pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) 
     Some([vec![unified], others?].concat())
 }
 
-/// Compares what rows say of the hierarchy that a cgroup is in, and of CPU time that was not handed on.
+/// Tests the hierarchy ID and the pending CPU time in the rows.
 pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Result<(), KernelPassError> {
     for home in homes {
         let mut plain = match Walked::open(plan, iterator, home, false) {
@@ -145,18 +148,18 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
             continue;
         }
         let mut all = Walked::open(plan, iterator, home, true)?;
-        // The first one makes room.
+        // The first walk allocates room for all rows.
         all.take()?;
         for look in 0..LOOKS {
             let (before, added) = (plain.take()?, all.take()?);
             if !added.iter().any(|row| row.is_whole) {
-                // Nor is it in any record.
+                // Records of ended cgroups do not contain pending CPU time either.
                 break;
             }
             flush_below(home.mount);
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
-                // Nothing moves here: nothing can be tried.
+                // No CPU time is pending, so there is nothing to compare.
                 Look::Nothing if look == 0 => break,
                 Look::Agrees => break,
                 Look::Contradicts | Look::Nothing if look + 1 == LOOKS => {
@@ -169,8 +172,8 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
     Ok(())
 }
 
-/// What one look at what was not handed on says. The kernel hands on at any moment, so one that contradicts may be chance; where nothing ever
-/// agrees it is none.
+/// Result of one comparison of pending CPU time. The kernel may flush at any moment, so a single contradiction may be a
+/// coincidence; contradictions in every attempt are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Look {
     Nothing,
@@ -178,7 +181,7 @@ enum Look {
     Contradicts,
 }
 
-/// What only rises must do so from one to the next; and where much was handed on, some of it must have been seen before.
+/// CPU time must rise from one walk to the next. If much was flushed, some of it must have been pending before.
 fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> Look {
     let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
     let (all_added, all_flushed) = (of(added), of(flushed));
@@ -187,7 +190,7 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
         let (Some(added), Some(flushed)) = (all_added.get(&row.id), all_flushed.get(&row.id)) else { continue };
         for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
             if !(before <= added && added <= flushed) {
-                tracing::debug!(id = row.id, before, added, flushed, "what is not handed on contradicts what was");
+                tracing::debug!(id = row.id, before, added, flushed, "pending CPU time contradicts flushed CPU time");
                 return Look::Contradicts;
             }
         }
@@ -205,12 +208,12 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
 struct WalkedRow {
     hierarchy: u64,
     id: u64,
-    /// What was not handed on is in it.
+    /// `cpu` includes pending CPU time.
     is_whole: bool,
     cpu: [u64; 3],
 }
 
-/// One walk, with what was not handed on or without.
+/// One cgroup walk, with or without pending CPU time.
 struct Walked<'a> {
     plan: &'a EndPlan,
     iterator: u32,
@@ -278,7 +281,7 @@ mod tests {
         assert_eq!(look([5, 9], [5, 9], [5, 9]), Look::Nothing);
         assert_eq!(look([5, 9], [5, 9], [5, 9 + ms / 2]), Look::Nothing, "it may have come in between");
         assert_eq!(look([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), Look::Agrees);
-        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms]), Look::Contradicts, "nothing was seen of much");
+        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms]), Look::Contradicts, "much was flushed and none was pending");
         assert_eq!(look([5, 9], [5, 8], [5, 9]), Look::Contradicts);
         assert_eq!(look([5, 9], [5, 12], [5, 11]), Look::Contradicts);
         assert_eq!(compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])), Look::Nothing, "one is gone");

@@ -1,5 +1,5 @@
-//! Whom the OOM killer chose below a task's own cgroup: on v1 the kernel counts each in the very cgroup where it was, and in none above. v2 hands
-//! them up. Source: `memory.oom_control` (4.13).
+//! OOM kills in cgroups below a task's own cgroup. On v1 the kernel counts each kill only in the cgroup where it
+//! happened; v2 propagates the count to the ancestors. Source: `memory.oom_control` (4.13).
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,19 +15,19 @@ use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
 
 pub(super) const HOME: Home = Home::V1("memory");
-/// So many are looked at; who makes more has no whole sum.
+/// Maximum of cgroups per task. Beyond that the sum is incomplete.
 const MOST: usize = 1_000;
-/// Of so many that went it is known what they had counted: they are told of within some ticks.
+/// Removed cgroups whose last count is remembered: the tracepoint and the walk may both report one within a few ticks.
 const REMEMBERED: usize = 256;
-/// More are looked at with the processes alone, and not whenever memory moves.
+/// Above this number the cgroups are read only when processes are listed, not at each memory change.
 const FEW: usize = 16;
 
-/// What is known of cgroups below one, those that are gone included.
+/// Kill counts of the cgroups below one, including removed ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InnerKills {
-    /// By inode.
+    /// Inode and count of each existing cgroup.
     there: Vec<(u64, u64)>,
-    /// Those that went last, whose numbers are in `gone`: a look and the kernel both tell of them.
+    /// Recently removed cgroups. Their counts are part of `gone`; a second report of the same cgroup adds nothing.
     went: VecDeque<(u64, u64)>,
     gone: u64,
 }
@@ -39,7 +39,7 @@ impl InnerKills {
     pub(super) fn are_few(&self) -> bool {
         self.there.len() <= FEW
     }
-    /// One was removed, and had counted so many. What is told of it once more counts nothing.
+    /// A cgroup was removed with this count. A repeated report counts once.
     pub(super) fn ended(&mut self, inode: u64, kills: u64) {
         self.there.retain(|(known, _)| *known != inode);
         if kills == 0 {
@@ -58,7 +58,7 @@ impl InnerKills {
             self.went.pop_front();
         }
     }
-    /// `all`: what is not among these has gone.
+    /// `all`: the list is complete, so cgroups that are missing from it were removed.
     fn look(&mut self, there: Vec<(u64, u64)>, all: bool) {
         let before = std::mem::replace(&mut self.there, there);
         for (inode, kills) in before {
@@ -74,7 +74,7 @@ impl InnerKills {
     }
 }
 
-/// Looks at what is below a task's cgroup, where something is or was.
+/// Reads the kill counts below a task's cgroup.
 pub(super) fn look(layout: &Layout, path: &CgroupPath, scratch: &mut Scratch, known: &mut Option<Box<InnerKills>>) {
     let Some(home) = HOME.find(layout) else { return };
     let mut there = Vec::new();
@@ -85,7 +85,7 @@ pub(super) fn look(layout: &Layout, path: &CgroupPath, scratch: &mut Scratch, kn
     }
 }
 
-/// Errors: it is not known what is there.
+/// Errors: the list is incomplete.
 fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Vec<(u64, u64)>) -> Result<(), Errno> {
     for (child, inode) in or_gone(scratch::below(root, path))?.unwrap_or_default() {
         if found.len() == MOST {
@@ -99,7 +99,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Ve
     Ok(())
 }
 
-/// It may come and go as the task pleases.
+/// A task may create and remove such cgroups at any time.
 fn or_gone<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
         Err(Errno::NOENT | Errno::NODEV) => Ok(None),

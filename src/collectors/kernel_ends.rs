@@ -1,13 +1,13 @@
-//! What cgroups used that are gone: programs at trace points of the kernel tell of each that is removed, with its last numbers and how its
-//! last process ended.
+//! Last usage of removed cgroups: BPF programs at kernel tracepoints report each removed cgroup, with its final
+//! counters and the exit status of its last process.
 //!
 //! ```text
-//! a process ends ──► noted for its cgroups ──► a cgroup is removed ──► a record in the ring ──► taken by who looks on
+//! a process exits ──► status recorded per cgroup ──► the cgroup is removed ──► record in the ring ──► taken by the observer
 //! ```
-//! Only beside a kernel pass whose numbers agree with the kernel's files: both read the same fields in the same way, and a file that the
-//! pass is not believed about is not believed here. Left out is what the kernel sums up later, when somebody reads it: `memory.stat`,
-//! `io.stat`, pressure. CPU time that the unified tree has not summed up yet is added here. What the pass does not read is tried first
-//! (`ends_trial`).
+//! It needs a kernel pass whose values agree with the kernel's files: both read the same fields in the same way, and a
+//! file that is not trusted there is not trusted here. Values that the kernel aggregates only on read are missing:
+//! `memory.stat`, `io.stat`, pressure. CPU time that is pending in the unified tree is added here. Fields that the
+//! kernel pass does not read are checked by a self-test first (`ends_trial`).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -29,31 +29,31 @@ use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::proc::cgroup;
 use crate::telemetry::chain;
 
-/// Records of some thousand cgroups: whoever takes them is woken at once.
+/// Room for records of some thousand cgroups; the reader is woken at once.
 const RING: u32 = 1 << 20;
-/// What ends in users' cgroups may fill half of it: the rest is for root's.
+/// Cgroups of unprivileged users may fill half of the ring. The rest is reserved for root's cgroups.
 const SHARE: i32 = 1 << 19;
-/// Of so many cgroups it is noted how their processes ended; of those in which nothing ended for longest it is forgotten.
+/// Cgroups whose last exit is remembered; beyond that the least recently used one is forgotten.
 const NOTED: u32 = 16_384;
-/// The controllers of v1 in whose hierarchies a cgroup of somebody's is looked for, as the kernel numbers them.
+/// v1 controllers in whose hierarchies an exit is recorded, with the kernel's names of their IDs.
 const NOTED_IN: [(&str, &str); 3] =
     [("memory", "memory_cgrp_id"), ("pids", "pids_cgrp_id"), ("cpuacct", "cpuacct_cgrp_id")];
 
-/// The controllers of v1 whose hierarchies have something to tell.
+/// v1 controllers whose hierarchies have values to report.
 const TOLD_BY: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
 
 /// A cgroup that was removed from one hierarchy.
 #[derive(Debug, Clone)]
 pub struct EndedCgroup {
-    /// The hierarchy's place in the layout.
+    /// Index of the hierarchy in the layout.
     pub home: usize,
     pub inode: u64,
-    /// From the root of its hierarchy. Empty: nobody knows.
+    /// Path from the root of its hierarchy. Empty: unknown.
     pub path: String,
     /// Nanoseconds since boot.
     pub at: u64,
     pub notes: EndNotes,
-    /// Its CPU time is all that was used in it.
+    /// `false`: CPU time was pending that the record lacks.
     pub is_whole: bool,
     words: Vec<u64>,
     plan: Arc<EndPlan>,
@@ -65,14 +65,14 @@ impl EndedCgroup {
     }
 }
 
-/// Programs that tell of what ends, as long as this is.
+/// The loaded tracepoint programs. Dropping this unloads them.
 #[derive(Debug)]
 pub struct KernelEnds {
     plan: Arc<EndPlan>,
-    /// By the kernel's numbers of hierarchies: their places in the layout.
+    /// Kernel hierarchy ID, and index in the layout.
     homes: Vec<(u64, usize)>,
     ring: RecordRing,
-    /// Where records are made; first stands how many found no room.
+    /// Buffer in which the program builds records; its first word counts records that found no room in the ring.
     place: KernelRows,
     told_lost: u64,
     _notes: LatestByKey,
@@ -80,8 +80,9 @@ pub struct KernelEnds {
 }
 
 impl KernelEnds {
-    /// From now on all that ends is told of. Errors: no right, no description, another kernel than this was written for, hierarchies that
-    /// are mounted from below their roots: the paths that the kernel tells are no paths here then. Blocks for some milliseconds.
+    /// Reports all cgroups removed from now on. Errors: missing permission, no BTF, an unsupported kernel, or
+    /// hierarchies that are not mounted from their roots (kernel paths would not match paths here). Blocks for some
+    /// milliseconds.
     pub fn open(roots: &Roots, layout: &Layout, pass: &KernelPass) -> Result<KernelEnds, KernelPassError> {
         let path = roots.sys.join(DESCRIPTION);
         let description = std::fs::read(&path)
@@ -89,7 +90,7 @@ impl KernelEnds {
         KernelEnds::described(&description, roots, layout, pass)
     }
 
-    /// With a description of the kernel that comes from elsewhere: for tests of what a wrong one does.
+    /// Like [`KernelEnds::open`], with a given BTF description: tests pass wrong ones.
     pub fn described(
         description: &[u8],
         roots: &Roots,
@@ -102,7 +103,7 @@ impl KernelEnds {
             files().filter_map(says).flat_map(|told| told.values).copied().chain([RowValue::Dying]).collect();
         let (plan, refused) = EndPlan::of(&btf, &wanted, pass.processors())?;
         for (value, why) in refused {
-            tracing::debug!(?value, error = %why, "what ends does not tell this");
+            tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
         let noted_in =
             NOTED_IN.iter().filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
@@ -126,7 +127,7 @@ impl KernelEnds {
         Ok(KernelEnds { plan, homes, ring, place, told_lost: 0, _notes: notes, _programs: programs })
     }
 
-    /// What was removed since, in its order.
+    /// The cgroups removed since the last call, in order.
     pub fn take(&mut self) -> Vec<EndedCgroup> {
         let (plan, homes, mut taken) = (&self.plan, &self.homes, Vec::new());
         self.ring.take(|bytes| {
@@ -141,31 +142,31 @@ impl KernelEnds {
         taken
     }
 
-    /// How many found no room in the ring since this was asked last.
+    /// Number of records that found no room in the ring since the last call.
     pub fn lost(&mut self) -> u64 {
         let all = self.place.first_word();
         all.saturating_sub(std::mem::replace(&mut self.told_lost, all))
     }
 }
 
-/// Readable when something has ended.
+/// Readable when a cgroup was removed.
 impl AsFd for KernelEnds {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 }
 
-/// What a file would say at the end, where a row says that of a cgroup that is gone.
+/// The row source of a file whose last value a record contains.
 pub(super) fn says(file: &'static table::File) -> Option<&'static Told> {
     let told = file.told.as_ref().filter(|_| file.is_read_at_end())?;
     let is_summed_later = told.values.contains(&RowValue::PressureEnabled);
     (matches!(told.how, How::Says(_)) && !is_summed_later).then_some(told)
 }
 
-/// The hierarchies that are looked at, by the kernel's numbers of them.
+/// Hierarchies to report, by kernel hierarchy ID.
 fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPassError> {
     let text = roots.read_proc("self/cgroup").map_err(|error| {
-        tracing::debug!(error = %chain(&error), "the hierarchies have no numbers");
+        tracing::debug!(error = %chain(&error), "cannot read cgroup hierarchy IDs");
         KernelPassError::Nothing
     })?;
     let mut found = Vec::new();
@@ -181,7 +182,7 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
         if home.version == Version::V1 && !TOLD_BY.iter().any(|name| home.has(name)) {
             continue;
         }
-        // The root of each hierarchy is its first directory.
+        // The root directory of each hierarchy has inode 1.
         let root = File::open(&home.mount).and_then(|root| root.metadata()).map(|root| root.ino());
         if root.as_ref().ok() != Some(&1) {
             return Err(KernelPassError::BelowRoot { mount: home.mount.display().to_string() });

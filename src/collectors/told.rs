@@ -1,8 +1,8 @@
-//! Which kernel files of a cgroup its row of the kernel pass tells, so that they need not be read; and of which it at least tells that they
-//! cannot say anything else than before.
+//! Which kernel files a row of the kernel pass replaces, and for which other files a row shows that they did not
+//! change.
 //!
-//! Units are those of the files: where they print microseconds, what is finer is cut off here too, so that a value is the same from
-//! wherever it comes.
+//! Units are those of the files: where a file prints microseconds, nanoseconds of the row are truncated, so both
+//! sources give the same value.
 
 use super::home::Home;
 use super::raw::Raw;
@@ -10,7 +10,7 @@ use crate::kernel::bpf::walk::{RowPlan, RowValue};
 use crate::kernel::cgroup::cpu_stat::{self, CpuStat};
 use crate::model::usage::Field;
 
-/// What the pass says of one cgroup of one hierarchy.
+/// Values of one cgroup in one hierarchy.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Row<'a> {
     pub(super) plan: &'a RowPlan,
@@ -21,12 +21,12 @@ impl Row<'_> {
     pub(super) fn get(&self, value: RowValue) -> Option<u64> {
         self.plan.read(self.words, value)
     }
-    /// Of a number that a file prints.
+    /// Only for numbers that a file prints.
     pub(super) fn has_more_than_0(&self, value: RowValue) -> bool {
         value.is_printed() && self.get(value).is_some_and(|number| number > 0)
     }
     fn bytes(&self, value: RowValue) -> Option<u64> {
-        // Linux counts in the pages of the processor.
+        // The kernel counts in pages of the CPU.
         let page = u64::try_from(rustix::param::page_size()).unwrap_or_default();
         self.get(value)?.checked_mul(page)
     }
@@ -35,12 +35,12 @@ impl Row<'_> {
     }
 }
 
-/// As a number of nanoseconds.
+/// Truncates nanoseconds to whole microseconds.
 fn whole_micros(ns: u64) -> u64 {
     ns / 1_000 * 1_000
 }
 
-/// How a file is told. `values`: what a row must have for that.
+/// How a row replaces a file. `values`: what the row must contain.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Told {
     pub(super) values: &'static [RowValue],
@@ -49,28 +49,30 @@ pub(super) struct Told {
 
 #[derive(Debug, Clone, Copy)]
 pub(super) enum How {
-    /// Puts into the raw reading what the file would; `None`: this row cannot, and the file is read.
+    /// Sets the same fields as the file. `None`: this row cannot; read the file.
     Says(fn(&mut Raw, Row<'_>) -> Option<()>),
-    /// The lines of `memory.stat`, as far as it is known where they are ([`StatLines`](super::stat_lines::StatLines)); else by a mark.
+    /// The lines of `memory.stat`, where their positions are known ([`StatLines`](super::stat_lines::StatLines));
+    /// otherwise a fingerprint.
     Lines,
-    /// A mark, of all numbers that this kernel has of the values: as long as it is the same, so is the file.
+    /// A fingerprint of the values that this kernel has: while it stays the same, so does the file.
     Marks,
-    /// The same of what somebody sets: without any of the values the file may be another one.
+    /// A fingerprint of settings. If any value is missing, the file may have changed.
     Set,
-    /// A mark of its own making. `None`: the file may be another one.
+    /// A fingerprint computed by this function. `None`: the file may have changed.
     MarksAs(fn(Row<'_>) -> Option<u64>),
 }
 
 impl Told {
-    /// While there are rows the file itself is hardly ever read.
+    /// With rows the file itself is hardly ever read.
     pub(super) fn is_whole(&self) -> bool {
         matches!(self.how, How::Says(_) | How::Lines | How::Set)
     }
-    /// The kernel never shows less of it than its file has shown before, and remembers that; what a row has told only we remember.
+    /// The kernel never prints less than the file has printed before, and remembers the printed value. For values taken
+    /// from rows only this agent remembers them.
     pub(super) fn rests_on_what_was_shown(&self) -> bool {
         self.values.contains(&RowValue::ShownUser)
     }
-    /// What says whether the file is as it was. `None`: nothing does.
+    /// Fingerprint of the file's content. `None`: the content may have changed.
     pub(super) fn mark(&self, row: Row<'_>) -> Option<u64> {
         match self.how {
             How::Says(_) if self.rests_on_what_was_shown() => mark(row, self.values),
@@ -106,7 +108,7 @@ const CPU_STAT: &[RowValue] = &[
     RowValue::CfsBurstTime,
 ];
 
-/// `None`: the file is read whenever it is due.
+/// `None`: the file is always read when it is due.
 pub(super) fn told(home: Home, name: &str) -> Option<Told> {
     use How::{Lines, Marks, MarksAs, Says, Set};
     let (values, how): (&'static [RowValue], How) = match (home, name) {
@@ -191,7 +193,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
             Says(|raw, row| {
                 let usage = row.micros(RowValue::CpuUsage)?;
                 let (user, system) = modes(raw, row)?;
-                // Without the cpu controller the file does not tell of throttling either.
+                // Without the cpu controller the file has no throttling lines either.
                 let throttling = throttling(row, whole_micros).unwrap_or_default();
                 raw.usage.set(Field::cpu_usage_ns, Some(usage));
                 raw.cpu_stat =
@@ -208,7 +210,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
         (_, "pids.peak") => {
             (&[RowValue::PidsPeak], Says(|raw, row| put(raw, Field::pids_peak, row.get(RowValue::PidsPeak))))
         }
-        // Which of them it prints depends on how the hierarchy is mounted.
+        // Which of them the file prints depends on the mount options of the hierarchy.
         (_, "pids.events") => (PIDS_EVENTS, Marks),
         (_, "cpu.pressure") => (
             &[RowValue::PressureEnabled, RowValue::CpuSome, RowValue::CpuFull],
@@ -235,7 +237,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
             &[RowValue::PressureEnabled, RowValue::IrqFull],
             Says(|raw, row| put_stall(raw, row, Field::pressure_irq_full_ns, RowValue::IrqFull)),
         ),
-        // One that has done no I/O on any device has nothing to tell. What one that has done some did since stands elsewhere.
+        // A cgroup without any I/O has no lines. After that, I/O is counted outside of the row.
         (_, "io.stat" | "blkio.throttle.io_service_bytes_recursive" | "blkio.throttle.io_serviced_recursive") => {
             (&[RowValue::BlockGroups], MarksAs(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
         }
@@ -250,7 +252,7 @@ fn put(raw: &mut Raw, field: Field, value: Option<u64>) -> Option<()> {
 }
 
 fn put_stall(raw: &mut Raw, row: Row<'_>, field: Field, value: RowValue) -> Option<()> {
-    // Where it is off its files are gone.
+    // If PSI is disabled, the files do not exist.
     row.get(RowValue::PressureEnabled).filter(|enabled| *enabled == 1)?;
     put(raw, field, row.micros(value))
 }
@@ -266,11 +268,11 @@ fn throttling(row: Row<'_>, unit: fn(u64) -> u64) -> Option<CpuStat> {
     })
 }
 
-/// User and system time, as the kernel's file divides what the scheduler counted.
+/// User and system time, split as the kernel splits CPU time in its file.
 fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
     let counted = (row.get(RowValue::CpuUser)?, row.get(RowValue::CpuSystem)?);
     let file = (row.get(RowValue::ShownUser)?, row.get(RowValue::ShownSystem)?);
-    // Whichever was shown later.
+    // The higher of the two was shown last.
     let shown =
         if file.0.saturating_add(file.1) > raw.modes_shown.0 + raw.modes_shown.1 { file } else { raw.modes_shown };
     let (user, system) = cpu_stat::divide(row.get(RowValue::CpuUsage)?, counted, shown);
@@ -278,18 +280,18 @@ fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
     Some((whole_micros(user), whole_micros(system)))
 }
 
-/// Of all numbers of these values that this kernel has; 0 of all is a mark like any other.
+/// Hash of all values that this kernel has; all 0 is a valid fingerprint.
 fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
     let mut mark = 0_u64;
     let mut any = false;
-    // What was shown changes as it is shown.
+    // Printed values change whenever they are printed.
     let own = values.iter().filter(|value| !matches!(value, RowValue::ShownUser | RowValue::ShownSystem));
     for value in own {
         let narrow = row.get(*value);
         let words = row.plan.words(row.words, *value).or(narrow.as_ref().map(std::slice::from_ref));
         for word in words.into_iter().flatten() {
             any = true;
-            // Each word changes all that come after it.
+            // Each word influences the result of all later ones.
             mark = (mark.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     }
@@ -309,7 +311,7 @@ mod tests {
                 if cfg!(target_endian = "little") { throttled << 32 | periods } else { periods << 32 | throttled };
             mark(Row { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
         };
-        // The period timer still counts after the last task of a cgroup has run.
+        // The period timer still counts after the last task of a cgroup ran.
         assert_ne!(of(55, 9, 4_000), of(57, 9, 4_000));
         assert_ne!(of(55, 9, 4_000), of(55, 8, 4_000));
         assert_ne!(of(55, 9, 4_000), of(55, 9, 4_001));

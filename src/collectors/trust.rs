@@ -1,9 +1,10 @@
-//! Whether rows of the kernel pass and files say the same: asked once at start of cgroups that are there, and of one cgroup after the other
-//! from then on.
+//! Compares rows of the kernel pass with the files: at start for existing cgroups, later for one cgroup after the
+//! other.
 //!
-//! A file is read between two passes. What only rises must lie between what the two say; what moves both ways must be the same if the row
-//! did not move at all. What is 0 everywhere proves nothing, and contradicts nothing: it is asked again for as long as the agent runs. A number
-//! that nobody has yet seen agree is not told by a row once it is more than 0: its file is read, and each minute where it is 0.
+//! A file is read between two passes. A counter must lie between the two rows; a gauge must match if the row did not
+//! change at all. A value that is 0 everywhere neither confirms nor contradicts, so comparisons continue as long as the
+//! agent runs. Until a value above 0 was confirmed, its row is used only while it is 0: the file is read when the row
+//! shows more than 0, and each minute otherwise.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -25,23 +26,24 @@ use crate::model::measure::When;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
-/// So many cgroups of a hierarchy are asked at start.
+/// Maximum number of cgroups per hierarchy to compare at start.
 const AT_START: usize = 48;
-/// So often more what differs there is looked at.
+/// Additional comparisons of a contradiction at start.
 const AGAIN: usize = 3;
-/// So many contradictions without an agreement between them are one too many: a value that goes up and down again between two passes
-/// looks like one.
+/// Contradictions without an agreement in between after which a file is no longer trusted. Fewer may be a coincidence:
+/// a value that rises and falls again between two passes.
 const STRIKES: u8 = 3;
-/// Modes are divided by clock ticks, and what was shown before counts: so far apart they may be, or this part of what the file says.
+/// Allowed difference of user and system time, as ns or as part of the value: the kernel splits CPU time by clock ticks
+/// and by what it printed before.
 const MODES_NS: u64 = 100_000_000;
 const MODES_PART: u64 = 50;
 
-/// By the file's place among all.
+/// Trust in rows, by index of the file.
 #[derive(Debug)]
 pub(super) struct Distrust {
-    /// Contradictions in a row.
+    /// Consecutive contradictions.
     strikes: Vec<AtomicU8>,
-    /// Of the values that tell it: more than 0 was seen, and the file said the same; one bit each.
+    /// Bit set of the values that were confirmed above 0.
     seen: Vec<AtomicU32>,
     lines: StatLines,
 }
@@ -60,13 +62,13 @@ impl Distrust {
     pub(super) fn is_clear(&self) -> bool {
         self.strikes.iter().all(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
-    /// Puts into the raw reading what the file would say. `false`: it has to be read.
+    /// Sets the fields from the row as the file would. `false`: read the file.
     pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
         let unseen = self.unseen(file);
         let is_seen = unseen == 0 || unseen & more_than_0(file, row) == 0;
         self.trusts(file) && is_seen && self.says(file, raw, row).is_some()
     }
-    /// Some of what tells it has been 0 wherever it was compared.
+    /// Whether some of the values were 0 in every comparison.
     pub(super) fn has_unseen(&self, file: &File) -> bool {
         self.unseen(file) != 0
     }
@@ -88,11 +90,11 @@ impl Distrust {
                 memory::stat(raw, file.home.version(), &self.lines.tell(row)?);
                 Some(())
             }
-            // They are only ever compared with themselves.
+            // Fingerprints are compared only with each other.
             How::Marks | How::Set | How::MarksAs(_) => None,
         }
     }
-    /// What the rows around a file that was read show beside whether they agree.
+    /// Learns the line positions of `memory.stat` from a comparison.
     fn learn(&self, sight: &Sight, before: &PassRows, after: &PassRows) {
         if let Some(text) = sight.lines.as_deref().filter(|_| sight.is_still(before, after))
             && let Some(row) = after.row(sight.home, sight.inode, sight.file.when)
@@ -119,60 +121,61 @@ impl Distrust {
                 file = file.name,
                 ?told,
                 ?read,
-                "the kernel pass and a file contradict each other: the file is read"
+                "kernel pass contradicts a file; falling back to the file"
             );
         }
     }
 }
 
-/// What a file of a cgroup said.
+/// Content of one file of a cgroup.
 #[derive(Debug)]
 struct Sight {
     file: &'static File,
     home: usize,
     inode: u64,
     read: Usage,
-    /// The file itself, where its lines are looked for.
+    /// Raw text, if its line positions are to be learned.
     lines: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
-    /// All is 0, or moves.
+    /// All values are 0, or changed during the comparison.
     SaysNothing,
     Agrees,
-    /// What moves both ways was another one in between, although the row is the same before and afterwards.
+    /// A gauge differs although the row is the same before and after.
     Differs,
-    /// What only rises was lower than before, or higher than afterwards; or one of the two says nothing.
+    /// A counter is lower than before or higher than after, or only one side has a value.
     Impossible,
 }
 
-/// What came of it.
+/// Result of one comparison.
 #[derive(Debug)]
 struct Finding {
     file: &'static File,
-    /// The hierarchy's place, and its inode there.
+    /// Hierarchy index and inode.
     cgroup: (usize, u64),
     verdict: Verdict,
     told: Usage,
     read: Usage,
-    /// Of the values that tell it: those of which there was more than 0 before.
+    /// Bit set of the values that were above 0 before.
     seen: u32,
 }
 
-/// Of the values that tell a file: those of which this row has more than 0, one bit each. What says whether there is such a file at all is told
-/// by whether there is.
+/// Bit set of the values of a file that are above 0 in this row. Values that only show whether the file exists are left
+/// out.
 fn more_than_0(file: &File, row: Row<'_>) -> u32 {
     let values = file.told.map_or(&[][..], |told| told.values).iter().take(32).enumerate();
     let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
     values.map(of).fold(0, |all, one| all | one)
 }
 
-/// What is compared of a reading: throttling is shown only beside a quota, and the second kind of refused charges beside the first.
+/// Base for comparisons: throttling is shown only with a quota, and the counter of memory plus swap only with that of
+/// memory.
 fn bare(file: &File) -> Raw {
     let mut raw = Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() };
     if file.told.is_some_and(|told| matches!(told.how, How::Lines)) {
-        // Of what is inactive only the rest of it is shown.
+        // Inactive memory is visible only as the difference to usage.
         raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
     }
     raw
@@ -185,7 +188,7 @@ fn told(distrust: &Distrust, file: &File, row: Row<'_>) -> Option<Usage> {
 }
 
 impl Sight {
-    /// What the files say that rows tell as well. `home`: the hierarchy's place; a file that is not there says nothing.
+    /// Reads all files that rows replace. `home`: hierarchy index; missing files are left out.
     fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<Sight> {
         let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
@@ -207,7 +210,7 @@ impl Sight {
         files().filter(here).filter_map(read).collect()
     }
 
-    /// Nothing of its cgroup moved between the two.
+    /// The row did not change between the passes.
     fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
         [When::Tick, When::Asleep].into_iter().all(|when| {
             let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
@@ -215,7 +218,7 @@ impl Sight {
         })
     }
 
-    /// `None`: there is nothing to compare it with.
+    /// `None`: a row is missing, so there is nothing to compare.
     fn judge(self, distrust: &Distrust, before: &PassRows, after: &PassRows) -> Option<Finding> {
         let still = self.is_still(before, after);
         let of = |rows: &PassRows| told(distrust, self.file, rows.row(self.home, self.inode, self.file.when)?);
@@ -249,7 +252,7 @@ impl Sight {
 }
 
 impl Finding {
-    /// Both contradict the same row with the same number.
+    /// Both contradict the same row with the same value.
     fn differs_like(&self, other: &Finding) -> bool {
         let differs = self.verdict == Verdict::Differs && other.verdict == Verdict::Differs;
         let same_place = self.file.place == other.file.place && self.cgroup == other.cgroup;
@@ -257,14 +260,14 @@ impl Finding {
     }
 }
 
-/// Compares cgroups that are there. `false`: not one file says what its rows say, but some say something else.
+/// Compares existing cgroups. `false`: no file confirms its row and at least one contradicts it.
 pub(super) fn at_start(
     roots: &Roots,
     layout: &Layout,
     distrust: &Distrust,
     mut walk: impl FnMut() -> PassRows,
 ) -> bool {
-    // The first one makes room.
+    // The first walk allocates room for all rows.
     walk();
     let homes = layout.hierarchies().iter().enumerate();
     let all: Vec<_> =
@@ -276,8 +279,8 @@ pub(super) fn at_start(
         sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
         (before, sights, after)
     };
-    // What one comparison contradicts another one has to contradict, too. Of what the kernel never shows less of than before the second one finds
-    // what the first one has made it show: there the first one counts.
+    // A second comparison must confirm the first. Exception: reading user and system time changes what the kernel
+    // prints next, so there the first comparison counts.
     let rests = |sight: &Sight| sight.file.told.is_some_and(|told| told.rests_on_what_was_shown());
     let (mut findings, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
@@ -288,8 +291,8 @@ pub(super) fn at_start(
             into.extend(sight.judge(distrust, &before, &after));
         }
     }
-    // What somebody begins and ends between two passes looks like a contradiction: a process that forks, memory that is given back. It does not
-    // look so each time, with the same numbers. How many others agree says nothing: in many a cgroup two numbers are the same.
+    // A process that forks or memory that is freed between two passes looks like a contradiction, but not repeatedly
+    // with the same numbers. Agreement in other cgroups proves nothing, because in many cgroups two values are equal.
     let ours = line_of_ours(layout, roots);
     let mut is_sure = |finding: &Finding| {
         let (home, _) = finding.cgroup;
@@ -305,7 +308,7 @@ pub(super) fn at_start(
         };
         (0..AGAIN).all(|_| again())
     };
-    tracing::debug!(lines = ?distrust.lines, "what is known of memory.stat");
+    tracing::debug!(lines = ?distrust.lines, "memory.stat line positions");
     for file in files() {
         let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
         let wrong = of_it().find(|finding| match finding.verdict {
@@ -321,8 +324,8 @@ pub(super) fn at_start(
     findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))
 }
 
-/// Of each hierarchy the cgroup that this process is in and those above it: what we do here is charged to them, and given back before the second
-/// pass. Empty: nobody says where that is.
+/// The cgroup of this process and its ancestors, per hierarchy. The agent's own memory is charged to them and freed
+/// before the second pass. Empty: the agent's cgroup is unknown.
 fn line_of_ours(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
     let line = |(home, hierarchy): (usize, &Hierarchy)| {
         let own = own_directory(roots, hierarchy).unwrap_or_default();
@@ -336,7 +339,7 @@ fn cgroup_at(home: usize, directory: &Path) -> Option<(usize, u64)> {
     std::fs::metadata(directory).ok().map(|found| (home, found.ino()))
 }
 
-/// Some of the cgroups of a hierarchy, without its root, of which the kernel tells less.
+/// Some cgroups of a hierarchy, without the root: the kernel has fewer values for it.
 fn below(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut next = vec![root.to_path_buf()];
@@ -353,11 +356,11 @@ fn below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// One cgroup that is being compared.
+/// A comparison of one cgroup in progress.
 #[derive(Debug)]
 pub(super) struct Trial {
     path: CgroupPath,
-    /// What its files said, and the rows before that.
+    /// Content of its files, and the rows before.
     read: Option<(Vec<Sight>, PassRows)>,
 }
 
@@ -366,7 +369,7 @@ impl Trial {
         Trial { path: path.clone(), read: None }
     }
 
-    /// After a pass: reads the files the first time, and judges the second. `None`: it is over.
+    /// Called after each pass: reads the files at the first call and compares them at the second. `None`: finished.
     pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &PassRows) -> Option<Trial> {
         match self.read {
             None => {

@@ -37,12 +37,13 @@ struct Space {
     available: u64,
 }
 
-/// What the agent keeps in a directory, and its file system: the path is told to nobody who only reads metrics.
+/// Name of each directory of the agent, and the probe of its file system. The path itself is not exposed as a metric
+/// label.
 #[derive(Debug)]
 pub(super) struct Filesystem(Vec<(&'static str, Slow<Space>)>);
 
 impl Filesystem {
-    /// A directory for which no thread can be had is not shown.
+    /// A directory is left out if its thread cannot be created.
     pub(super) fn new(directories: Vec<AskedDirectory>) -> Filesystem {
         let asked = |(name, path): AskedDirectory| {
             let whom = format!("the file system of {}", path.display());
@@ -63,7 +64,7 @@ impl Filesystem {
                 Err(error) => result = Err(error),
             }
         }
-        // Families together.
+        // The exposition needs the samples of a family together.
         out.0.sort_by_key(|s| std::ptr::eq(s.desc, &AVAILABLE));
         result
     }
@@ -113,7 +114,7 @@ mod tests {
     use crate::collectors::ErrorReason;
     use crate::model::metric::Value;
 
-    /// Asks until so many samples or an error are there: the threads need a moment.
+    /// Repeats until the given number of samples or an error arrives: the threads need a moment.
     fn answered(filesystem: &mut Filesystem, samples: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();

@@ -115,7 +115,7 @@ const fn part(name: &'static str, help: &'static str, source: &'static str) -> M
         .from_profile(Profile::Full)
 }
 
-/// Where a value stands. `None`: it is not there.
+/// How to read a value. `None`: absent.
 type Stands = fn(&Meminfo) -> Option<u64>;
 
 static PARTS: [(&MetricDesc, Stands); 15] = [

@@ -1,4 +1,4 @@
-//! What the host itself does and has: what everybody charts of it. The rest is node_exporter's.
+//! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
 mod cpu;
 mod disk;
@@ -12,7 +12,7 @@ mod slow;
 
 use super::{AskedDirectory, Collector};
 
-/// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
+/// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
 pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
     vec![
         Box::<cpu::Cpu>::default(),
@@ -34,7 +34,7 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::model::metric::Samples;
 
-    /// A host of these files below `/proc` and `/sys`.
+    /// A host with these files below `/proc` and `/sys`.
     pub(super) fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {

@@ -1,13 +1,14 @@
-//! Every file system that keeps data: how large it is and what is left. Source: mountinfo; statvfs(3), which may hang.
+//! Size and free space of every file system that stores data. Source: mountinfo; statvfs(3), which may hang.
 //!
 //! ```text
-//! mountinfo ── poll(2): it changed ──► one mount of each superblock ──► its thread asks each 10 s ──► what came, at each tick
+//! mountinfo ── poll(2): changed ──► one mount per superblock ──► its thread calls statvfs each 10 s ──► last result, at each tick
 //! ```
-//! Shape: six values of each, at most [`MOST`]; each mount of the host is counted once, shown or why not. A host of containers has
-//! thousands, nearly all layers, memory, or the same one again.
+//! Shape: six values per file system, at most [`MOST`]. `allostat_host_mounts` counts every mount, shown or not, by
+//! reason. A host with containers has thousands of mounts; nearly all are layers, memory, or the same file system
+//! again.
 //!
-//! Whose: those that the first process sees, where the agent may look through its eyes, else its own. An agent in a container, or one
-//! to which systemd shows `/usr` as read-only, sees others than the host has.
+//! Mount namespace: that of PID 1 if the agent may read it, else the agent's own. An agent in a container, or with
+//! `ProtectSystem=` of systemd, sees other mounts than the host.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -30,17 +31,17 @@ use crate::model::profile::Profile;
 use crate::model::text::label_path;
 use crate::model::units::Unit;
 
-/// File systems, and threads that ask them, those among them that the kernel still holds for one that is gone.
+/// Maximum of file systems and their threads, including threads that hang in the kernel for an unmounted file system.
 const MOST: usize = 64;
-/// What is left does not change much faster, and each question to a network file system may be one to its server.
+/// Free space hardly changes faster, and for a network file system each call may be a request to its server.
 const EVERY: Duration = Duration::from_secs(10);
-/// Where the kernel does not tell that mounts changed (gVisor), or this is no kernel's file.
+/// Re-read interval where the kernel does not signal mount changes (gVisor), or the file is not the kernel's.
 const UNTOLD: Duration = Duration::from_secs(60);
 
-/// A larger table of mounts is not read: 100,000 mounts, the kernel's own limit, have 20 MB of rows.
+/// Larger tables are not read. 100,000 mounts, the kernel's own limit, take 20 MB.
 const LARGEST_TABLE: usize = 32 << 20;
 
-/// Where a value stands. `None`: it is not there.
+/// How to read a value. `None`: absent.
 type Stands = fn(&Space) -> Option<u64>;
 
 static FAMILIES: [(MetricDesc, Stands); 6] = [
@@ -128,7 +129,7 @@ struct Space {
     size: u64,
     available: u64,
     free: u64,
-    /// In all, and free.
+    /// Total and free.
     inodes: Option<(u64, u64)>,
     readonly: bool,
 }
@@ -136,23 +137,23 @@ struct Space {
 #[derive(Debug)]
 struct Followed {
     of: Filesystem,
-    /// `None`: no thread could be had, yet.
+    /// `None`: the thread could not be created yet.
     asked: Option<Slow<Space>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     table: Option<Table>,
-    /// As the table has it, but for what is shown.
+    /// The mounts of the table that are not shown.
     left_out: Filesystems,
     over_limit: usize,
     followed: Vec<Followed>,
-    /// They are mounted no more, and the kernel has not answered yet.
+    /// Unmounted file systems whose statvfs call has not returned.
     held: Vec<Slow<Space>>,
     asked_at: Option<Instant>,
 }
 
-/// A table of mounts, open, and below what its paths are to be found.
+/// An open mountinfo file, and the directory below which its mount points are reachable.
 #[derive(Debug)]
 struct Table {
     file: File,
@@ -168,7 +169,7 @@ impl Table {
             let file = File::open(&path).map_err(|e| ReadError::new(&path, e))?;
             Ok(Table { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
         };
-        // What it may read and not walk is of no use.
+        // A readable table is useless without permission to traverse its root.
         let first = of("1").ok().filter(|table| std::fs::metadata(table.root.join("")).is_ok());
         first.map_or_else(|| of("self"), Ok)
     }
@@ -193,7 +194,7 @@ impl Mounts {
     fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
         if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
-            // What is asked is what stands in the table at this moment: the path of one that is gone leads to another.
+            // The table must be current: the path of an unmounted file system leads to another one.
             if let Some(bad) = self.look(roots, now)? {
                 result = Err(bad.into());
             }
@@ -219,7 +220,7 @@ impl Mounts {
         for (desc, value) in &FAMILIES {
             for (of, space) in &rows {
                 if let Some(value) = value(space) {
-                    // A user who mounts with FUSE chooses all three.
+                    // A user who mounts with FUSE chooses all three labels.
                     let mount_point = of.mount_point.to_string_lossy();
                     let labels = [&*mount_point, of.device.as_str(), of.fs_type.as_str()];
                     let labels = labels.map(|text| Cow::Owned(label_path(text).into_owned()));
@@ -242,7 +243,7 @@ impl Mounts {
         result
     }
 
-    /// Reads the table if it changed, and follows what stands there.
+    /// Reads the table if it changed, and updates the probed mounts.
     fn look(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
         let table = match &mut self.table {
             Some(table) => table,
@@ -270,7 +271,7 @@ impl Mounts {
         let mut shown = Vec::new();
         let mut new = Vec::new();
         for of in found {
-            // One for which no thread could be had is begun again.
+            // A mount whose thread could not be created is tried again.
             match before.iter().position(|followed| followed.of == of && followed.asked.is_some()) {
                 Some(at) => shown.push(before.swap_remove(at)),
                 None => new.push(of),
@@ -292,7 +293,7 @@ impl Mounts {
     }
 }
 
-/// One of several is told: the first that counts.
+/// Only one error is reported: the first that is not `Absent`.
 fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), CollectError> {
     match before {
         Err(before) if before.reason().is_some() => Err(before),
@@ -302,8 +303,8 @@ fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), Co
 
 fn ask(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
-        // What a user has mounted by FUSE may be closed to root.
-        Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{} is closed to others", mount_point.display())),
+        // A FUSE mount of a user may be closed to root.
+        Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{}: permission denied", mount_point.display())),
         other => ReadError::new(mount_point, other.into()).into(),
     })?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
     use crate::collectors::ErrorReason;
 
-    /// Both files systems of a host whose paths lie below a directory of ours.
+    /// Two file systems of a host whose mount points lie below a test directory.
     const TABLE: &str = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n28 27 0:70 / /data rw - nfs4 s:/data rw\n\
         29 27 0:5 / /proc rw - proc proc rw\n30 27 8:1 /srv /srv rw - ext4 /dev/sda1 rw\n";
 
@@ -355,7 +356,7 @@ mod tests {
         out.0.iter().filter(|s| s.desc == &FAMILIES[0].0).map(|s| &*s.labels[0]).collect()
     }
 
-    /// Asks until so many file systems are shown, or there is an error: the threads need a moment.
+    /// Repeats until the given number of file systems is shown or an error occurs: the threads need a moment.
     fn answered(mounts: &mut Mounts, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
@@ -368,7 +369,7 @@ mod tests {
         panic!("the file system of a temporary directory must answer");
     }
 
-    /// What the agent itself sees as its root.
+    /// The root directory that the agent itself sees.
     const OWN_ROOT: &str = "proc/self/root";
 
     fn machine(table: &str) -> (tempfile::TempDir, Roots) {
@@ -438,7 +439,7 @@ mod tests {
         let _ = mounts.collect_at(&roots, asked_at, &mut out);
         let late = asked_at + DEADLINE + Duration::from_secs(1);
         assert!(!mounts.stuck_at(asked_at + DEADLINE) && mounts.stuck_at(late));
-        // The other one has answered by then, however busy the machine is.
+        // The other file system has answered by then, however busy the machine is.
         while mounts.followed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_asked()).count() > 1 {
             std::thread::sleep(Duration::from_millis(1));
             let _ = mounts.collect_at(&roots, asked_at, &mut Samples::default());
@@ -450,7 +451,7 @@ mod tests {
         assert_eq!((states(&out)["shown"], states(&out)["unanswered"]), (1, 1));
     }
 
-    /// A server that is away for long, and somebody who mounts and unmounts it all the time.
+    /// A server that does not answer for a long time, while a user mounts and unmounts it repeatedly.
     #[test]
     fn threads_that_the_kernel_holds_for_what_is_gone_are_not_without_number() {
         let mut mounts = Mounts::default();
