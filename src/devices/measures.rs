@@ -1,4 +1,4 @@
-//! What is measured of devices, of their instances, and of tasks on them: each declared once. Units of NVML become base units here.
+//! Measures of devices, of their instances, and of tasks on devices. NVML units are converted to base units.
 
 use crate::model::device::{
     ClockDomain, DeviceUsage, EccCounter, EccKind, Engine, GpuUnit, LinkError, LinkState, Sensor, TaskDeviceUsage,
@@ -24,7 +24,7 @@ macro_rules! single {
     };
 }
 
-/// One cell for each word of a list.
+/// One cell per word of a list.
 macro_rules! each {
     ($nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? }, |$usage:ident, $at:ident| $get:expr) => {
         &[$(Cell {
@@ -98,7 +98,7 @@ const UNSUPPORTED: &str = "the device or its driver does not report it";
 
 const NO_LINK: &str = "no NVLink link of the device is active, or the driver does not count it";
 
-/// Of whole devices.
+/// Measures of whole devices.
 pub static DEVICE: &[Measure<DeviceUsage>] = &[
     told(
         Measure::new(
@@ -353,7 +353,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     .otlp("allostat.device.processes", "{process}"),
 ];
 
-/// Of instances of a divided device, whose whole has families of its own: a sum over either counts nothing twice.
+/// Measures of instances of a partitioned device. Whole devices have other families, so neither sum counts twice.
 pub static INSTANCE: &[Measure<DeviceUsage>] = &[
     told(
         Measure::new(
@@ -423,7 +423,7 @@ const fn of_task(
     measure.sources(source, source).absent_when(absent)
 }
 
-/// Of a task on a device.
+/// Measures of tasks on a device.
 pub static ON_TASK: &[Measure<TaskDeviceUsage>] = &[
     of_task(
         Measure::new(

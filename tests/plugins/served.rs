@@ -43,13 +43,13 @@ fn check(mut heard: Value) {
     let stats = heard["stats"].take();
     let expected = json!({
         "health": {"status": 1},
-        "other health": ["NOT_FOUND", "there is no service x"],
+        "other health": ["NOT_FOUND", "unknown service x"],
         "info": {
             "type": 3, "plugin_api_versions": ["v0.1.0"], "plugin_version": env!("CARGO_PKG_VERSION"), "name": "scripted",
         },
         "schema": {"spec": {"object": {}}},
         "config": {},
-        "other config": ["INVALID_ARGUMENT", "version v9 is not known"],
+        "other config": ["INVALID_ARGUMENT", "unknown API version v9"],
         "groups": null,
         "stats": null,
         "reserve": {"container_res": {

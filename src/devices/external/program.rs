@@ -1,4 +1,5 @@
-//! The program of a plugin: started with what go-plugin wants in its environment, heard, ended.
+//! The process of a plugin: started with the environment that go-plugin expects; its output is logged; stopped at the
+//! end.
 
 use std::fs::Permissions;
 use std::io;
@@ -17,7 +18,7 @@ use crate::host::process::{HeldProgram, spawn_held, without_ours};
 use crate::host::tree;
 use crate::telemetry::chain;
 
-/// A program that runs. Its end is for whoever has it: [`Program::end`].
+/// A running plugin process. The caller must stop it: [`Program::end`].
 #[derive(Debug)]
 pub(super) struct Program {
     held: HeldProgram,
@@ -25,7 +26,7 @@ pub(super) struct Program {
     place: Place,
 }
 
-/// Where a plugin makes its socket: nobody else can look into it, and what a plugin that was killed has left there goes with it.
+/// Private directory for the plugin's socket, removed with everything that a killed plugin leaves there.
 #[derive(Debug)]
 struct Place(PathBuf);
 
@@ -46,9 +47,10 @@ impl Drop for Place {
 }
 
 impl Program {
-    /// `certificate`: ours, PEM. Within a runtime, which hears what it prints; it dies with the calling thread.
+    /// Starts the process inside a runtime, which reads its output. The process dies with the calling thread.
+    /// `certificate`: the agent's, PEM.
     ///
-    /// Errors: nothing runs.
+    /// Errors: no process runs.
     pub(super) fn start(path: &Path, certificate: &str, voice: &Voice) -> io::Result<Program> {
         let place = Place::make()?;
         let mut command = Command::new(path);
@@ -67,12 +69,12 @@ impl Program {
             }
         };
         let voice = voice.clone();
-        // Ends: with the runtime, or with the program and all that have its standard error.
+        // The task ends with the runtime, or when all writers of standard error are gone.
         tokio::spawn(async move { voice.hear(Said::Error, stderr, Lines::default()).await });
         Ok(Program { held, stdout: Some(stdout), place })
     }
 
-    /// Its first line, by which it says where it listens; all others go to the log. `None`: it ended without one.
+    /// The handshake line, its first line of output. Later lines go to the log. `None`: the process ended without one.
     pub(super) async fn first_line(&mut self, voice: &Voice) -> Option<String> {
         let mut stdout = self.stdout.take()?;
         let (mut lines, mut buffer) = (Lines::default(), [0; 4096]);
@@ -86,12 +88,12 @@ impl Program {
             }
         };
         let voice = voice.clone();
-        // Ends: likewise.
+        // Ends as the task for standard error.
         tokio::spawn(async move { voice.hear(Said::Output, stdout, lines).await });
         Some(first)
     }
 
-    /// Waits so long for its end, then kills its process group: [`HeldProgram::end`].
+    /// Waits for the process to end, up to `grace`, then kills its process group: [`HeldProgram::end`].
     pub(super) fn end(self, grace: Duration) -> String {
         self.held.end(grace, self.place)
     }

@@ -1,4 +1,4 @@
-//! What a plugin prints becomes lines of our log: those of HashiCorp's logger with their level, others at `debug`.
+//! Writes a plugin's output to the agent's log: lines of HashiCorp's logger with their level, other lines at `debug`.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -13,13 +13,13 @@ use crate::model::text::log_text;
 use crate::telemetry::limit::Limiter;
 use crate::telemetry::lock;
 
-/// What is longer is cut into several.
+/// Longer lines are split.
 const MOST_LINE_BYTES: usize = 64 << 10;
-/// A plugin that says more than so many lines in so long is not heard.
+/// Rate limit: at most this many lines per window.
 const BURST: u32 = 100;
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// Bytes as they come, lines as they are whole. Pure.
+/// Splits bytes into complete lines. Pure.
 #[derive(Debug, Default)]
 pub(super) struct Lines {
     bytes: Vec<u8>,
@@ -29,7 +29,7 @@ impl Lines {
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
-    /// Without its end; `None`: more must come first.
+    /// The next line without its newline. `None`: incomplete.
     pub(super) fn next(&mut self) -> Option<String> {
         let end = self.bytes.iter().take(MOST_LINE_BYTES).position(|byte| *byte == b'\n');
         let (length, taken) = match end {
@@ -41,7 +41,7 @@ impl Lines {
         self.bytes.drain(..taken);
         Some(line)
     }
-    /// What has no end, and will not get one.
+    /// The rest, which has no newline.
     pub(super) fn rest(&mut self) -> Option<String> {
         let rest = String::from_utf8_lossy(&std::mem::take(&mut self.bytes)).into_owned();
         (!rest.is_empty()).then_some(rest)
@@ -60,10 +60,10 @@ struct Told {
 }
 
 impl Told {
-    /// `None`: it is from somebody else.
+    /// `None`: another format.
     fn parse(line: &str) -> Option<Told> {
         let mut told: Told = serde_json::from_str(line).ok()?;
-        // Our log has a time of its own, and says whose line it is.
+        // The agent's log has its own timestamp and names the plugin.
         told.fields.retain(|name, _| !name.starts_with('@'));
         Some(told)
     }
@@ -76,16 +76,16 @@ impl Told {
     }
 }
 
-/// The voice of one plugin. Its copies share what they may say.
+/// The output of one plugin. Clones share the rate limit.
 #[derive(Debug, Clone)]
 pub(super) struct Voice {
     plugin: String,
     limiter: Arc<Mutex<Limiter<()>>>,
-    /// On standard error.
+    /// The last line on standard error.
     last: Arc<Mutex<Option<String>>>,
 }
 
-/// Where it was said.
+/// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Said {
     Output,
@@ -110,7 +110,7 @@ impl Voice {
             *lock(&self.last) = Some(text);
         }
     }
-    /// Its last words on standard error: why it ended, as a rule.
+    /// The last line on standard error: usually why the plugin ended.
     pub(super) fn last(&self) -> Option<String> {
         lock(&self.last).clone()
     }
@@ -118,21 +118,21 @@ impl Voice {
     fn may(&self) -> bool {
         let (mut limiter, now) = (lock(&self.limiter), Instant::now());
         for suppressed in limiter.drain(now) {
-            warn!(plugin = %self.plugin, lines = suppressed.lines, "a device plugin says too much");
+            warn!(plugin = %self.plugin, lines = suppressed.lines, "device plugin output suppressed");
         }
         limiter.pass(&(), now)
     }
     fn log(&self, level: &str, line: &str) {
         let plugin = &self.plugin;
         match level {
-            "error" => error!(%plugin, line, "a device plugin says"),
-            "warn" => warn!(%plugin, line, "a device plugin says"),
-            "info" => info!(%plugin, line, "a device plugin says"),
-            _ => debug!(%plugin, line, "a device plugin says"),
+            "error" => error!(%plugin, line, "device plugin output"),
+            "warn" => warn!(%plugin, line, "device plugin output"),
+            "info" => info!(%plugin, line, "device plugin output"),
+            _ => debug!(%plugin, line, "device plugin output"),
         }
     }
 
-    /// Until there is nothing more to hear.
+    /// Logs the output until the stream ends.
     pub(super) async fn hear(&self, on: Said, mut from: impl AsyncRead + Unpin, mut lines: Lines) {
         let mut buffer = [0; 4096];
         loop {

@@ -1,4 +1,4 @@
-//! What is said between us and a plugin that runs.
+//! The conversation with a running plugin.
 
 use std::collections::BTreeSet;
 use std::time::{Duration, SystemTime};
@@ -27,13 +27,13 @@ use crate::model::id::DeviceId;
 use crate::model::units::Timestamp;
 use crate::telemetry::{chain, lock};
 
-/// That wait at the same time.
+/// Maximum of concurrent reservation calls.
 const CALLS: usize = 64;
-/// The ports that a Nomad client leaves to its plugins.
+/// The port range that a Nomad client reserves for plugins.
 const PORTS: ClientDriverConfig = ClientDriverConfig { max_port: 14_512, min_port: 14_000 };
-/// After a stream of readings that ended, at most.
+/// Maximum pause after a stream of readings ended.
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// For what a plugin that has ended had printed.
+/// Time to read the remaining output of a plugin that ended.
 const LAST_WORDS: Duration = Duration::from_millis(100);
 
 impl From<Invalid> for PluginError {
@@ -54,7 +54,7 @@ pub(super) struct Talk<'a> {
 }
 
 impl Talk<'_> {
-    /// Until it cannot go on, or nobody listens any more. Then it is asked to end, where it can be.
+    /// Runs until the plugin fails or the agent stops. Then asks the plugin to shut down, where possible.
     pub(super) async fn run(&self, program: &mut Program) -> PluginError {
         let client = tokio::select! {
             biased;
@@ -70,7 +70,7 @@ impl Talk<'_> {
             error = self.go_on(&client) => error,
         };
         if !matches!(error.fault, PluginFault::Died | PluginFault::Timeout) {
-            // Whether it answers or not: what follows is a signal.
+            // The result does not matter: a signal follows.
             let _ = timeout(self.external.patience.grace, client.call::<Empty>(SHUTDOWN, &Empty {})).await;
         }
         error
@@ -84,17 +84,17 @@ impl Talk<'_> {
         let patience = &self.external.patience;
         let line = timeout(patience.start, program.first_line(self.voice)).await.map_err(|_| {
             let within = patience.start.as_secs_f64();
-            PluginError::new(PluginFault::Timeout, format!("it has not said where it listens within {within} s"))
+            PluginError::new(PluginFault::Timeout, format!("no handshake line within {within} s"))
         })?;
         let line =
-            line.ok_or_else(|| PluginError::new(PluginFault::Died, "it ended before it said where it listens"))?;
+            line.ok_or_else(|| PluginError::new(PluginFault::Died, "the process ended before its handshake line"))?;
         let handshake = Handshake::parse(&line).map_err(|e| protocol(e.to_string()))?;
         let tls = handshake.certificate.map(|theirs| self.identity.client(theirs)).transpose();
         let tls = tls.map_err(|e| protocol(chain(&e)))?;
         Ok(Client::connect(&handshake.listens, tls, patience.call).await?)
     }
 
-    /// Everything at once, until one of them cannot go on.
+    /// Runs all tasks of the connection until one of them fails.
     async fn go_on(&self, client: &Client) -> PluginError {
         if let Err(error) = self.introduce(client).await {
             return error;
@@ -115,11 +115,11 @@ impl Talk<'_> {
     async fn introduce(&self, client: &Client) -> Result<(), PluginError> {
         let info: PluginInfo = client.call(INFO, &Empty {}).await?;
         if info.kind != KIND_DEVICE {
-            return Err(protocol(format!("it is a plugin of kind {}, and none of devices ({KIND_DEVICE})", info.kind)));
+            return Err(protocol(format!("plugin type {} is not a device plugin ({KIND_DEVICE})", info.kind)));
         }
         if !info.api_versions.iter().any(|version| version == API_VERSION) {
             return Err(protocol(format!(
-                "it knows versions {:?} of device plugins, not {API_VERSION}",
+                "plugin supports API versions {:?}, not {API_VERSION}",
                 info.api_versions
             )));
         }
@@ -130,11 +130,11 @@ impl Talk<'_> {
         let config = SetConfig { msgpack, client: client_config, api_version: API_VERSION.to_owned() };
         client.call::<Empty>(CONFIG, &config).await?;
         let name = &info.name;
-        tracing::info!(plugin = self.external.name, %name, version = info.version, "a device plugin runs");
+        tracing::info!(plugin = self.external.name, %name, version = info.version, "device plugin started");
         Ok(())
     }
 
-    /// What it has, again with each change. Its end is the plugin's: it has nothing to say any more.
+    /// Reads the stream of device lists. A stream that ends is a failure of the plugin.
     async fn fingerprints(&self, client: &Client, known: &watch::Sender<Option<BTreeSet<DeviceId>>>) -> PluginError {
         let ended = async {
             let first = self.external.patience.report;
@@ -154,25 +154,25 @@ impl Talk<'_> {
                     return Err(PluginError::stopped());
                 }
                 known.send_replace(Some(ids));
-                // It speaks again when something changes.
+                // Later lists arrive only with changes.
                 limit = Duration::MAX;
             }
         };
         match ended.await {
             Err(error) => error,
-            Ok(()) => PluginError::new(PluginFault::Failed, "it ended its stream of devices"),
+            Ok(()) => PluginError::new(PluginFault::Failed, "the plugin closed its device stream"),
         }
     }
 
-    /// Readings, for as long as there are any; a stream that ends is opened again. Without readings its devices are still there.
+    /// Reads the stream of readings, and opens it again when it ends. Without readings the devices stay listed.
     async fn stats(&self, client: &Client, mut known: watch::Receiver<Option<BTreeSet<DeviceId>>>) -> PluginError {
-        // Fails with its sender only, which ends with us.
+        // Fails only if the sender is dropped, which ends with this task.
         let _ = known.wait_for(Option::is_some).await;
         let mut pause = self.reports.tick;
         loop {
             let began = Instant::now();
             let why = match self.readings(client, &known).await {
-                Ok(()) => PluginError::new(PluginFault::Failed, "it ended its stream of readings"),
+                Ok(()) => PluginError::new(PluginFault::Failed, "the plugin closed its stream of readings"),
                 Err(Ended::Run(error)) => return error,
                 Err(Ended::Stream(error)) if error.is_unimplemented() => {
                     self.reports.fault(error.into());
@@ -208,11 +208,11 @@ impl Talk<'_> {
         Ok(())
     }
 
-    /// Those that came and went between two reports are among them.
+    /// These include devices that appeared and disappeared between two reports.
     fn tell_of(&self, unknown: &[DeviceId]) {
         if let Some(id) = unknown.first() {
             let what = format!(
-                "readings of {} devices that it has not reported, the first is {:?}",
+                "readings of {} unlisted devices, first {:?}",
                 unknown.len(),
                 id.as_str()
             );
@@ -220,7 +220,7 @@ impl Talk<'_> {
         }
     }
 
-    /// A plugin that was stopped, or whose library hangs, answers nothing.
+    /// A plugin that is stopped (SIGSTOP) or hangs in a library does not respond.
     async fn health(&self, client: &Client) -> PluginError {
         let question = HealthRequest { service: HEALTH_OF.to_owned() };
         loop {
@@ -230,7 +230,7 @@ impl Talk<'_> {
                 Ok(HealthAnswer { status }) => {
                     return PluginError::new(
                         PluginFault::Failed,
-                        format!("it says that it is not well (status {status})"),
+                        format!("the plugin reports that it is unhealthy (status {status})"),
                     );
                 }
                 Err(error) => return error.into(),
@@ -239,11 +239,11 @@ impl Talk<'_> {
     }
 }
 
-/// Why readings stop.
+/// Why the readings end.
 enum Ended {
-    /// The plugin cannot go on.
+    /// The plugin failed.
     Run(PluginError),
-    /// Another stream may do better.
+    /// The stream failed; another one may work.
     Stream(CallError),
 }
 
@@ -262,17 +262,17 @@ fn interval(tick: Duration) -> StatsRequest {
     StatsRequest { collection_interval: Some(Interval { seconds, nanos }) }
 }
 
-/// Each beside the others: one that hangs delays none.
+/// Runs the calls concurrently, so one that hangs delays no other.
 async fn reservations(client: &Client, mut waiting: mpsc::Receiver<Reserve>) -> PluginError {
     while let Some(Reserve { ids, answer }) = waiting.recv().await {
         let client = client.clone();
-        // Ends: by the deadline of the call.
+        // The task ends by the deadline of the call.
         tokio::spawn(async move {
-            // Who does not wait any more has given up.
+            // The caller may have timed out.
             let _ = answer.send(reserved(&client, ids).await);
         });
     }
-    // Its sender is held for as long as the plugin runs.
+    // The sender exists as long as the plugin runs.
     std::future::pending().await
 }
 
@@ -281,7 +281,8 @@ async fn reserved(client: &Client, device_ids: Vec<String>) -> Result<DeviceRese
     Ok(report::reservation(answer.container_res.unwrap_or_default())?)
 }
 
-/// What its libraries print while it runs: it would hang on a pipe that nobody reads. A plugin that has no such service prints itself.
+/// Reads the output that go-plugin captures: a full pipe would block the plugin. Plugins without this service write to
+/// standard output directly.
 async fn hear(client: Client, voice: Voice) {
     let Ok(mut answers) = client.open::<StdioData>(STDIO, &Empty {}).await else { return };
     let mut lines = Lines::default();

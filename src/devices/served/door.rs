@@ -1,4 +1,4 @@
-//! The services, over HTTP/2.
+//! The gRPC services over HTTP/2.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
@@ -35,15 +35,15 @@ use crate::devices::protocol::methods::{
 };
 use crate::model::id::DeviceId;
 
-/// For a handshake of TLS, for a question to be whole, for a plugin to reserve.
+/// Timeout of a TLS handshake, of receiving a request, and of a reservation.
 const LIMIT: Duration = Duration::from_secs(10);
-/// Between two answers with readings, where the client does not say, or says less than is of use.
+/// Interval of readings if the client sends none or one that is too short.
 const INTERVAL: Duration = Duration::from_secs(1);
 const SHORTEST: Duration = Duration::from_millis(100);
-/// Messages that wait to be sent.
+/// Queue length of outgoing messages.
 const WAITING: usize = 4;
 
-/// A status of gRPC that is no success.
+/// A gRPC status other than OK.
 #[derive(Debug)]
 struct Refusal {
     code: u8,
@@ -79,10 +79,10 @@ impl From<PluginError> for Refusal {
     }
 }
 
-/// Nobody reads any more.
+/// The client is gone.
 struct Gone;
 
-/// Where the answers of one call go.
+/// Sends the messages of one call.
 struct To(Sender<Bytes>);
 
 impl To {
@@ -100,7 +100,7 @@ impl To {
     }
 }
 
-/// As gRPC writes messages.
+/// Percent-encodes a status message as gRPC requires.
 fn escaped(text: &str) -> String {
     let mut out = String::new();
     for byte in text.bytes() {
@@ -113,27 +113,27 @@ fn escaped(text: &str) -> String {
     out
 }
 
-/// One connection, to its end.
+/// Serves one connection until it ends.
 pub(super) async fn connection(socket: UnixStream, door: Arc<Door>, tls: Option<Arc<ServerConfig>>) {
     let server = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).to_owned();
     let service = service_fn(move |request| {
         let door = Arc::clone(&door);
         async move { Ok::<_, Infallible>(door.open(request)) }
     });
-    // Who goes away amid an answer has seen enough.
+    // A client may disconnect during a response.
     match tls {
         None => _ = server.serve_connection(TokioIo::new(socket), service).await,
         Some(config) => match timeout(LIMIT, TlsAcceptor::from(config).accept(socket)).await {
             Ok(Ok(socket)) => _ = server.serve_connection(TokioIo::new(socket), service).await,
-            Ok(Err(error)) => tracing::warn!(%error, "a client of a device plugin is not believed"),
-            Err(_) => tracing::warn!("a client of a device plugin does not speak"),
+            Ok(Err(error)) => tracing::warn!(%error, "device plugin client rejected: TLS handshake failed"),
+            Err(_) => tracing::warn!("device plugin client timed out in the TLS handshake"),
         },
     }
 }
 
 pub(super) struct Door {
     feed: Feed,
-    /// Turns true when the end is asked for.
+    /// Becomes true when the shutdown is requested.
     end: watch::Sender<bool>,
 }
 
@@ -146,14 +146,14 @@ impl Door {
         Door { end, ..self }
     }
 
-    /// Answered in a task of its own, which ends with the call.
+    /// Answers in a task of its own, which ends with the call.
     fn open(self: Arc<Self>, request: Request<Incoming>) -> Response<Channel<Bytes>> {
         let (sender, body) = Channel::new(WAITING);
         let path = request.uri().path().to_owned();
         tokio::spawn(async move {
             let mut to = To(sender);
             let refusal = match timeout(LIMIT, question(request.into_body(), &path)).await {
-                Err(_) => Some(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the question is not whole")),
+                Err(_) => Some(Refusal::new(Refusal::DEADLINE_EXCEEDED, "incomplete request")),
                 Ok(Err(refusal)) => Some(refusal),
                 Ok(Ok(question)) => match self.answer(&path, question, &mut to).await {
                     Ok(()) => None,
@@ -185,9 +185,9 @@ impl Door {
                 to.send(&Empty {}).await?;
                 self.end.send_replace(true);
             }
-            // Nothing is printed, and nothing is brokered: both are open for as long as we run.
+            // Both streams stay open without messages: standard output is not captured, and nothing is brokered.
             STDIO | BROKER => _ = self.end.subscribe().wait_for(|end| *end).await,
-            other => return Err(Refusal::new(Refusal::UNIMPLEMENTED, format!("there is no {other}")).into()),
+            other => return Err(Refusal::new(Refusal::UNIMPLEMENTED, format!("unknown method {other}")).into()),
         }
         Ok(())
     }
@@ -201,7 +201,7 @@ impl Door {
         }
     }
 
-    /// Until the client goes.
+    /// Runs until the client disconnects.
     async fn fingerprint(&self, to: &mut To) -> Result<(), Left> {
         let mut groups = self.feed.groups();
         loop {
@@ -241,18 +241,18 @@ impl Door {
         let reserved = match timeout(LIMIT, tokio::task::spawn_blocking(move || feed.reserve(&ids))).await {
             Ok(Ok(reserved)) => reserved.map_err(Refusal::from)?,
             Ok(Err(_)) => return Err(Refusal::new(Refusal::INTERNAL, "the plugin failed").into()),
-            Err(_) => return Err(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the plugin does not answer").into()),
+            Err(_) => return Err(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the plugin does not respond").into()),
         };
         Ok(to.send(&answer::reservation(reserved)).await?)
     }
 
     async fn ended(&self) {
-        // Fails with its sender only, which is ours.
+        // Fails only if the sender is dropped; `self` owns it.
         let _ = self.end.subscribe().wait_for(|end| *end).await;
     }
 }
 
-/// Why a call ends before its time.
+/// Why a call ends early.
 enum Left {
     Refused(Refusal),
     Gone,
@@ -270,7 +270,7 @@ impl From<Gone> for Left {
     }
 }
 
-/// The first message; of what is a stream of questions, none is awaited.
+/// The first message. The broker sends a stream; its messages are not read.
 async fn question(body: Incoming, path: &str) -> Result<Bytes, Refusal> {
     let wrong = |message: String| Refusal::new(Refusal::INVALID_ARGUMENT, message);
     if path == BROKER {
@@ -279,7 +279,7 @@ async fn question(body: Incoming, path: &str) -> Result<Bytes, Refusal> {
     let body = Limited::new(body, MOST_BYTES + 5).collect().await.map_err(|e| wrong(e.to_string()))?;
     let mut frames = Frames::default();
     frames.push(&body.to_bytes());
-    frames.next().map_err(|e| wrong(e.to_string()))?.ok_or_else(|| wrong("no message came".to_owned()))
+    frames.next().map_err(|e| wrong(e.to_string()))?.ok_or_else(|| wrong("no message received".to_owned()))
 }
 
 fn read<M: Message + Default>(bytes: Bytes) -> Result<M, Refusal> {
@@ -289,11 +289,11 @@ fn read<M: Message + Default>(bytes: Bytes) -> Result<M, Refusal> {
 fn health(request: &HealthRequest) -> Result<HealthAnswer, Refusal> {
     match request.service.as_str() {
         "" | HEALTH_OF => Ok(HealthAnswer { status: SERVING }),
-        other => Err(Refusal::new(Refusal::NOT_FOUND, format!("there is no service {other}"))),
+        other => Err(Refusal::new(Refusal::NOT_FOUND, format!("unknown service {other}"))),
     }
 }
 
-/// There is nothing to set.
+/// The plugin has no settings.
 fn schema() -> ConfigSchema {
     ConfigSchema { spec: Some(Spec { kind: Some(SpecKind::Object(SpecObject::default())) }) }
 }
@@ -301,7 +301,7 @@ fn schema() -> ConfigSchema {
 fn configured(config: &SetConfig) -> Result<(), Refusal> {
     match config.api_version.as_str() {
         "" | API_VERSION => Ok(()),
-        other => Err(Refusal::new(Refusal::INVALID_ARGUMENT, format!("version {other} is not known"))),
+        other => Err(Refusal::new(Refusal::INVALID_ARGUMENT, format!("unknown API version {other}"))),
     }
 }
 

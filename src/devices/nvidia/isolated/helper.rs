@@ -1,4 +1,4 @@
-//! The helper: this binary once more, with the plugin and its library, and nothing of an agent.
+//! The helper process: this binary with the NVIDIA plugin and its library, without an agent.
 
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::devices::plugin::{DevicePlugin as _, Ends, PluginError, PluginReport,
 use crate::host::clock::SystemClock;
 use crate::telemetry::chain;
 
-/// Reports that the plugin may be ahead by.
+/// Queue length of reports.
 const AHEAD: usize = 256;
 
-/// What a helper is told, once.
+/// The configuration of a helper, sent once.
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct Orders {
     pub(super) gpus: NvidiaConfig,
@@ -25,25 +25,25 @@ pub(super) struct Orders {
     pub(super) glances: bool,
 }
 
-/// What it says.
+/// A message from the helper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Said {
     Report(PluginReport),
-    /// The last of it.
+    /// The last message.
     Ended(PluginError),
 }
 
-/// Ends with its plugin, with its standard input, and with whoever reads its standard output.
+/// Runs until the plugin ends, standard input closes, or standard output has no reader.
 ///
-/// Errors: nobody told it what to do, or nobody listens.
+/// Errors: no configuration arrived, or no agent reads the reports.
 pub fn serve_agent() -> Result<(), String> {
-    let orders = orders().map_err(|e| format!("this is run by an agent, for itself: {}", chain(&e)))?;
+    let orders = orders().map_err(|e| format!("only an agent may start this command: {}", chain(&e)))?;
     let (to, reports) = sync_channel::<PluginReport>(AHEAD);
     let mut out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
     out.glances = orders.glances;
     let plugin = Nvidia::uncounted(orders.gpus, Arc::new(SystemClock));
-    thread("told", move || {
+    thread("report", move || {
         for report in reports {
             if say(&Said::Report(report)).is_err() {
                 std::process::exit(1);
@@ -51,8 +51,8 @@ pub fn serve_agent() -> Result<(), String> {
         }
     })
     .map_err(|e| e.to_string())?;
-    thread("asked", || {
-        // Nothing more comes but the end: of the agent, or of its patience.
+    thread("stdin", || {
+        // Standard input closes when the agent ends or stops the helper.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(0);
     })
