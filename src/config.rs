@@ -487,7 +487,7 @@ mod tests {
         let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
         let told: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();
         assert_eq!(told, [(2, 29, "observe.exclude[1]"), (4, 5, "observe.workloads[1]")], "{all:?}");
-        assert!(all[0].message.contains("says no value") && all[1].message.contains("names no image"), "{all:?}");
+        assert!(all[0].message.contains("has no value") && all[1].message.contains("names no image"), "{all:?}");
     }
 
     #[test]

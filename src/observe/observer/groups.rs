@@ -1,4 +1,4 @@
-//! Processes in no cgroup of their own, where they are wanted.
+//! Processes without a cgroup of their own, if enabled.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::observe::processes::{GroupNews, GroupWish};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
 impl Work {
-    /// Those that are in none of the cgroups that are tasks.
+    /// Samples the processes that are in no task's cgroup.
     pub(super) fn look_at_processes(&mut self) {
         let Some(mut processes) = self.processes.take() else { return };
         let view = self.parts.board.view();
