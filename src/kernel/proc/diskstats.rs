@@ -1,22 +1,23 @@
-//! `/proc/diskstats`: what each block device has done, partitions and all. Units: operations, sectors of 512 bytes, milliseconds.
+//! `/proc/diskstats`: I/O of each block device, including partitions. Units: operations, sectors of 512 bytes,
+//! milliseconds.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk<'a> {
-    /// As `/dev` has it, with what `/` there is in it.
+    /// Name below `/dev`, including any `/`.
     pub name: &'a str,
     pub read: Done,
     pub written: Done,
     /// Since 4.18.
     pub discarded: Option<Done>,
     pub flushed: Option<Flushed>,
-    /// Absent when: the kernel has counted it down below 0, as some drivers make it.
+    /// Absent when: the kernel decremented the count below 0, which some drivers cause.
     pub in_flight: Option<u64>,
-    /// In which anything was under way.
+    /// Time with at least one operation in progress.
     pub busy_ms: u64,
-    /// Of all operations together: of two at a time each second counts twice.
+    /// Sum of the time of all operations: two concurrent operations count twice.
     pub queue_ms: u64,
 }
 
@@ -34,15 +35,16 @@ pub struct Flushed {
     pub ms: u64,
 }
 
-/// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11 numbers, 15 since
-/// 4.18, 17 since 5.5, and what a newer kernel may add. Before 2.6.25 a partition had 4: such a line is none.
+/// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11
+/// numbers, 15 since 4.18, 17 since 5.5, possibly more in newer kernels. Before 2.6.25 partitions had 4 numbers; such
+/// lines are ignored.
 pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
     let mut disks = Vec::new();
     let mut error = None;
     for (number, line) in lines(bytes) {
         match disk(line) {
             Some(disk) => disks.push(disk),
-            // Without a device number in front it is no row of a disk.
+            // A line without a device number is no disk.
             None if words(line).next().and_then(digits).is_none() => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("diskstats", number, "a disk and its numbers", trim(line)));
@@ -57,7 +59,7 @@ fn disk(line: &[u8]) -> Option<Disk<'_>> {
     let (_major, _minor) = (digits(words.next()?)?, digits(words.next()?)?);
     let name = std::str::from_utf8(words.next()?).ok()?;
     let mut next = || words.next().map(digits);
-    // What was merged into others is no operation of the device.
+    // Merged requests are no operations of the device.
     let mut done = || {
         let [operations, _merged, sectors, ms] = [next()?, next()?, next()?, next()?];
         Some(Done { operations: operations?, sectors: sectors?, ms: ms? })
