@@ -1,5 +1,5 @@
-//! Floor 1: the doors to the machine. A trait each where a fake is needed, one real and one fake. Nothing here parses
-//! kernel text (that is `kernel/`), nothing here knows a task.
+//! Layer 1: access to the machine. A trait where tests need a fake, with a real and a fake implementation. Nothing here
+//! parses kernel text (see `kernel/`) or knows a task.
 
 pub mod access;
 pub mod beneath;

@@ -1,8 +1,9 @@
-//! Children that were given to us: whoever loses its parent becomes a child of the first process of its pid namespace, or of the
-//! nearest subreaper above it. In a container that may be the agent, and nobody else will reap them.
+//! Adopted children. An orphan becomes a child of the nearest subreaper, or of the first process of its pid namespace.
+//! In a container that may be the agent, and no other process reaps them.
 //!
-//! How one of our own children ended is for whoever waits for it, and for nobody else: a [`super::Child`] says which those are, and
-//! of any other (the standard library's) the end is awaited at once. So what is still there at a second look is given.
+//! The exit status of the agent's own children belongs to their owner: a [`super::Child`] registers its pid, and other
+//! children (of the standard library) are waited for at once. So a zombie that is still present at a second scan is an
+//! adopted one.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -13,7 +14,7 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, child_subreaper, waitid};
 use crate::kernel::proc::pid_stat;
 use crate::model::id::ProcessId;
 
-/// Pids of children that somebody waits for.
+/// Pids of children with an owner that will wait for them.
 static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
@@ -27,20 +28,20 @@ pub(super) fn is_awaited_no_more(pid: u32) {
     awaited().remove(&pid);
 }
 
-/// Whether processes that are none of ours can become our children.
+/// Whether foreign processes can become children of this one.
 pub fn are_given() -> bool {
     std::process::id() == 1 || child_subreaper().is_ok_and(|subreaper| subreaper.is_some())
 }
 
-/// What was there at the last look.
+/// The zombies of the last scan.
 #[derive(Debug, Default)]
 pub struct Given {
     seen: Vec<ProcessId>,
 }
 
 impl Given {
-    /// One look, some seconds after the last one. Reaps who was there then too; gives how many that were.
-    /// Source: `waitid`, and only if somebody has ended `/proc/PID/stat` of every process.
+    /// Scans for zombies, some seconds after the last scan. Reaps those that were present then too; returns their
+    /// number. Source: `waitid`, and `/proc/PID/stat` of every process if a child has ended.
     pub fn reap(&mut self) -> io::Result<usize> {
         let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let ended = match waitid(WaitId::All, look) {
@@ -66,7 +67,7 @@ impl Given {
     }
 }
 
-/// `false`: somebody else has done so.
+/// `false`: it was reaped already.
 fn reap_one(pid: Pid) -> io::Result<bool> {
     match waitid(WaitId::Pid(pid), WaitIdOptions::EXITED | WaitIdOptions::NOHANG) {
         Ok(ended) => Ok(ended.is_some()),
@@ -75,12 +76,12 @@ fn reap_one(pid: Pid) -> io::Result<bool> {
     }
 }
 
-/// Our children that have ended and were not reaped.
+/// Children that have ended and were not reaped.
 fn zombies() -> io::Result<Vec<ProcessId>> {
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
         let Some(pid) = entry?.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-        // Who cannot be read has just gone.
+        // A process that cannot be read has just ended.
         let Ok(stat) = std::fs::read(format!("/proc/{pid}/stat")) else { continue };
         if let Ok(stat) = pid_stat::parse(&stat)
             && (stat.state, stat.parent) == (b'Z', std::process::id())
@@ -99,7 +100,7 @@ mod tests {
     use super::super::Child;
     use super::*;
 
-    /// In a process of its own: the other tests of this one have children.
+    /// Runs in a separate process: other tests of this one have children.
     #[test]
     fn who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never() {
         const ALONE: &str = "ALLOSTAT_TEST_GIVEN";
@@ -115,7 +116,7 @@ mod tests {
         super::super::become_subreaper().unwrap();
         assert!(are_given());
         let mut awaited = Child::from(Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap());
-        // Its parent goes first.
+        // The parent ends first.
         Command::new("sh").args(["-c", "sleep 0.1 & exit 0"]).status().unwrap();
         let until = Instant::now() + Duration::from_secs(20);
         while zombies().unwrap().len() < 2 {
@@ -128,7 +129,7 @@ mod tests {
         assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 1));
         assert_eq!(awaited.wait().unwrap().code(), Some(7));
         assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 0));
-        // Nobody will ask for this one any more.
+        // Nothing waits for this one any more.
         let forgotten = Child::from(Command::new("true").spawn().unwrap());
         while zombies().unwrap().is_empty() {
             assert!(Instant::now() < until);
