@@ -229,7 +229,7 @@ impl Daemon {
         chores.extend(memory_limit.map(|limit| tokio::spawn(memory::keep_below(limit, roots, shedders))));
         let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
         chores.extend(exporters::ALL.iter().filter_map(|exporter| (exporter.run)(&parts)));
-        if process::are_given() {
+        if process::can_adopt_children() {
             chores.push(tokio::spawn(reap_given()));
         }
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
@@ -439,7 +439,7 @@ fn follow_devices(
         clock: Arc::clone(clock),
         roots: roots.clone(),
         kept: Some(data_dir.device_uses()),
-        tell: Box::new(tell),
+        on_change: Box::new(tell),
     })
 }
 
@@ -507,7 +507,7 @@ async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
 
 /// In a container the agent may be the first process: whoever loses its supervisor becomes its child, and nobody else reaps it.
 async fn reap_given() {
-    let mut given = process::Given::default();
+    let mut given = process::AdoptedChildren::default();
     let mut pause = tokio::time::interval(REAPED);
     loop {
         // Ends: with the agent.

@@ -99,8 +99,8 @@ pub struct NoAgent {
 
 impl NoAgent {
     /// Nothing listens wherever an agent might: not one that cannot be asked.
-    pub fn nobody_there(&self) -> bool {
-        self.failures.iter().all(HttpError::nobody_there)
+    pub fn is_unreachable(&self) -> bool {
+        self.failures.iter().all(HttpError::is_unreachable)
     }
     /// Of each place, why not.
     pub fn why(&self) -> String {
@@ -120,14 +120,14 @@ impl From<NoAgent> for CliError {
             let message = "there is no home directory in which to look for the agent's socket";
             return CliError::new(Exit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
-        let denied = none.failures.iter().any(HttpError::not_permitted);
+        let denied = none.failures.iter().any(HttpError::is_permission_denied);
         let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
         let error = CliError::new(exit, format!("no agent answers: {}{unused}", none.why()));
-        let stranger = none.failures.iter().any(HttpError::not_believed);
+        let stranger = none.failures.iter().any(HttpError::is_untrusted);
         match (denied, none.named, none.purpose) {
             (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
             // Who answered is there, and what is wrong is said.
-            _ if none.failures.iter().any(HttpError::not_secured) => error,
+            _ if none.failures.iter().any(HttpError::is_tls_failure) => error,
             (_, true, _) if stranger => error.hint(
                 "no token was sent: over http:// one goes to root's processes and your own alone; use https://, or the Unix socket",
             ),
@@ -368,7 +368,7 @@ fn is_restoring(answer: &Response) -> bool {
 
 fn lost(error: &HttpError) -> CliError {
     let text = chain(error);
-    if error.nobody_there() || error.not_permitted() {
+    if error.is_unreachable() || error.is_permission_denied() {
         return CliError::new(Exit::NoAgent, text).hint("is the agent still running?");
     }
     CliError::new(Exit::NoAgent, text)

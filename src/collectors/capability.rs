@@ -54,7 +54,7 @@ pub const WINDOW_PEAK: &str = "memory_window_peak";
 pub const KERNEL_PASS: &str = "kernel_pass";
 
 /// Capabilities that concern managed tasks only; the agent never changes an observed cgroup.
-pub const OF_OURS: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
+pub const MANAGED_ONLY: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
 
 /// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
 /// [`KernelEnds::open`](super::KernelEnds::open) tries it.
@@ -69,10 +69,10 @@ struct Probe<'a> {
 
 /// Result of the search for a cgroup file.
 #[derive(Debug)]
-enum Looked {
-    There(PathBuf),
+enum FileLookup {
+    Found(PathBuf),
     /// A cgroup with the right controller exists and lacks the file.
-    Lacking,
+    Missing,
     /// No cgroup could be checked, with the reason.
     Unknown(String),
 }
@@ -190,10 +190,10 @@ impl<'a> Probe<'a> {
         file: &str,
         lacking: impl FnOnce() -> String,
     ) -> Capability {
-        match self.look(home, controller, file) {
-            Looked::There(_) => Capability::yes(name),
-            Looked::Lacking => Capability::no(name, lacking()),
-            Looked::Unknown(why) => Capability::unknown(name, why),
+        match self.find_file(home, controller, file) {
+            FileLookup::Found(_) => Capability::yes(name),
+            FileLookup::Missing => Capability::no(name, lacking()),
+            FileLookup::Unknown(why) => Capability::unknown(name, why),
         }
     }
 
@@ -203,33 +203,33 @@ impl<'a> Probe<'a> {
     }
 
     /// `controller`: the controller that provides the file; `None` for core files, which every cgroup has.
-    fn look(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> Looked {
+    fn find_file(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> FileLookup {
         let parent = home.mount.join(self.parent.relative());
         let is_root = self.parent.as_str().trim_matches('/').is_empty();
         let mut refused = None;
         if !is_root && parent.is_dir() {
-            match seen(&parent.join(file)) {
-                Ok(true) => return Looked::There(parent.join(file)),
-                Ok(false) if is_handed(home, controller, &parent) => return Looked::Lacking,
+            match file_exists(&parent.join(file)) {
+                Ok(true) => return FileLookup::Found(parent.join(file)),
+                Ok(false) if has_controller(home, controller, &parent) => return FileLookup::Missing,
                 Ok(false) => {}
                 Err(why) => refused = Some((parent, why)),
             }
         }
         // Every cgroup has the files of the root, but the root lacks some files of other cgroups.
-        if seen(&home.mount.join(file)).is_ok_and(|there| there) {
-            return Looked::There(home.mount.join(file));
+        if file_exists(&home.mount.join(file)).is_ok_and(|there| there) {
+            return FileLookup::Found(home.mount.join(file));
         }
         // Falls back to the other cgroups below the root.
         let mut lacking = false;
         match std::fs::read_dir(&home.mount) {
             Ok(others) => {
                 for other in others.flatten().map(|entry| entry.path()) {
-                    match seen(&other.join(file)) {
-                        Ok(true) => return Looked::There(other.join(file)),
+                    match file_exists(&other.join(file)) {
+                        Ok(true) => return FileLookup::Found(other.join(file)),
                         // If `cgroup.procs` is missing too, the cgroup was removed in between and proves nothing.
                         Ok(false) => {
-                            lacking |= is_handed(home, controller, &other)
-                                && seen(&other.join("cgroup.procs")).is_ok_and(|there| there);
+                            lacking |= has_controller(home, controller, &other)
+                                && file_exists(&other.join("cgroup.procs")).is_ok_and(|there| there);
                         }
                         Err(why) => drop(refused.get_or_insert((other, why))),
                     }
@@ -238,12 +238,12 @@ impl<'a> Probe<'a> {
             Err(why) => drop(refused.get_or_insert((home.mount.clone(), why))),
         }
         match refused {
-            _ if lacking => Looked::Lacking,
-            Some((shut, why)) => Looked::Unknown(format!(
+            _ if lacking => FileLookup::Missing,
+            Some((shut, why)) => FileLookup::Unknown(format!(
                 "unknown: cannot read {} ({why}), and there is no other cgroup to check; run as root",
                 shut.display()
             )),
-            None => Looked::Unknown(self.no_cgroup(home)),
+            None => FileLookup::Unknown(self.no_cgroup(home)),
         }
     }
 
@@ -256,8 +256,8 @@ impl<'a> Probe<'a> {
         match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
             Some(text) if !blkio::names_a_device(&text) => Capability::no(
                 NAME,
-                "on cgroup v1 this kernel counts I/O only on disks with a throttle rule, and none had one at agent start: \
-                 set one in any cgroup (blkio.throttle.read_bps_device), or boot with cgroup v2",
+                "on cgroup v1 this kernel counts I/O only on disks with a throttle rule, and none had one at agent \
+                 start: set one in any cgroup (blkio.throttle.read_bps_device), or boot with cgroup v2",
             ),
             _ => found,
         }
@@ -269,8 +269,8 @@ impl<'a> Probe<'a> {
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
         if home.version == Version::V1 {
             if !peak_window_v1 {
-                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if no \
-                           other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
+                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
+                           no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
                 return Capability::no(NAME, why);
             }
             return match can_keep(self.layout, self.parent) {
@@ -285,14 +285,14 @@ impl<'a> Probe<'a> {
                 }
             };
         }
-        match self.look(home, Some("memory"), "memory.peak") {
-            Looked::There(file) => match std::fs::metadata(&file) {
+        match self.find_file(home, Some("memory"), "memory.peak") {
+            FileLookup::Found(file) => match std::fs::metadata(&file) {
                 Ok(found) if found.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
                 Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
                 Err(why) => Capability::unknown(NAME, format!("unknown: {}: {why}", file.display())),
             },
-            Looked::Lacking => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
-            Looked::Unknown(why) => Capability::unknown(NAME, why),
+            FileLookup::Missing => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
+            FileLookup::Unknown(why) => Capability::unknown(NAME, why),
         }
     }
 
@@ -309,8 +309,8 @@ impl<'a> Probe<'a> {
         const NAME: &str = "cpuset";
         let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
         let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
-        let handed_down = std::fs::read_to_string(control).unwrap_or_default();
-        if home.version == Version::V2 && handed_down.split_whitespace().any(|c| c == "cpuset") {
+        let enabled = std::fs::read_to_string(control).unwrap_or_default();
+        if home.version == Version::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
         Capability::no(NAME, "only tasks with `cores` get a cpuset of their own; the others may run on all CPUs")
@@ -342,7 +342,9 @@ impl<'a> Probe<'a> {
     fn cgroup_kill(self) -> Capability {
         const NAME: &str = "cgroup_kill";
         match self.layout.unified() {
-            None => Capability::no(NAME, "no unified tree: the agent freezes a task and kills its processes one by one"),
+            None => {
+                Capability::no(NAME, "no unified tree: the agent freezes a task and kills its processes one by one")
+            }
             Some(home) => self.by_file(NAME, home, None, "cgroup.kill", || {
                 "this kernel has no cgroup.kill: it needs kernel 5.14".to_owned()
             }),
@@ -351,7 +353,7 @@ impl<'a> Probe<'a> {
 }
 
 /// Whether the file exists. Errors: unknown, for example for lack of permission.
-fn seen(file: &Path) -> io::Result<bool> {
+fn file_exists(file: &Path) -> io::Result<bool> {
     match std::fs::metadata(file) {
         Ok(_) => Ok(true),
         Err(why) if is_absent(&why) => Ok(false),
@@ -365,9 +367,9 @@ fn is_absent(why: &io::Error) -> bool {
 
 /// Whether the controller is enabled for the cgroup. On v2 the parent cgroup decides (`cgroup.subtree_control`); on v1
 /// always.
-fn is_handed(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
+fn has_controller(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
     let (Version::V2, Some(controller)) = (home.version, controller) else { return true };
-    // Without `cgroup.controllers` whoever created the cgroup enabled what it needs.
+    // Without `cgroup.controllers` the creator of the cgroup enabled what it needs.
     let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
     handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))
 }
@@ -437,9 +439,9 @@ mod tests {
     #[test]
     fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
         let tree = Tree::v1(&["pids", "memory"]);
-        let nobody_looked = tree.of("pids_peak");
-        assert!(nobody_looked.unknown && !nobody_looked.available, "{nobody_looked:?}");
-        assert!(!nobody_looked.reason.contains("kernel"), "{nobody_looked:?}");
+        let unchecked = tree.of("pids_peak");
+        assert!(unchecked.unknown && !unchecked.available, "{unchecked:?}");
+        assert!(!unchecked.reason.contains("kernel"), "{unchecked:?}");
         tree.cgroup("pids/other", &[]);
         let lacking = tree.of("pids_peak");
         assert!(!lacking.unknown && lacking.reason.contains("this kernel has no pids.peak"), "{lacking:?}");
@@ -472,7 +474,7 @@ mod tests {
         let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");
         std::os::unix::fs::symlink(&file, &file).unwrap();
         let unknown = tree.of("pids_peak");
-        assert!(unknown.unknown && unknown.reason.contains("may not be looked into"), "{unknown:?}");
+        assert!(unknown.unknown && unknown.reason.contains("cannot read"), "{unknown:?}");
         tree.cgroup("pids/other", &[("pids.peak", "1\n")]);
         assert!(tree.of("pids_peak").available, "the other cgroup has the file");
     }

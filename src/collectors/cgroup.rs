@@ -12,12 +12,12 @@ use rustix::io::Errno;
 use super::memory::ANCESTOR_LIMIT;
 use super::pass_rows::PassRows;
 use super::raw::{Ancestors, Raw};
+use super::row_source::{Row, RowSource, RowUse};
 use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::{Above, File};
-use super::told::{How, Row, Told};
-use super::trust::Distrust;
+use super::trust::RowTrust;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
@@ -36,7 +36,7 @@ pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
     path: CgroupPath,
     /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
-    homes: Vec<Place>,
+    homes: Vec<CgroupDirectory>,
     /// Probe files first.
     slots: Vec<Slot>,
     probes: usize,
@@ -44,7 +44,7 @@ pub(super) struct CgroupFiles {
     by_path: u64,
     /// For files read although the kernel pass has a row: slot and fingerprint of the row at that time. The file is
     /// read again when the fingerprint changes.
-    marks: Vec<(usize, u64)>,
+    fingerprints: Vec<(usize, u64)>,
     /// The open `cgroup.procs`, if the budget allows it; and whether processes are listed at all.
     processes: Option<OwnedFd>,
     lists_processes: bool,
@@ -52,7 +52,7 @@ pub(super) struct CgroupFiles {
 
 /// The cgroup's directory in one hierarchy.
 #[derive(Debug)]
-struct Place {
+struct CgroupDirectory {
     /// Index in the layout.
     hierarchy: usize,
     inode: u64,
@@ -80,9 +80,9 @@ pub(super) struct CgroupRows<'a> {
     rows: [Option<Row<'a>>; CgroupRows::MOST],
     /// The pass read all values, not only the probes.
     are_all: bool,
-    distrust: &'a Distrust,
+    row_trust: &'a RowTrust,
     /// The cgroup is observed, not managed.
-    are_of_others: bool,
+    is_observed: bool,
 }
 
 impl<'a> CgroupRows<'a> {
@@ -95,9 +95,9 @@ impl<'a> CgroupRows<'a> {
         row.filter(|_| self.are_all || slot.file.when == When::Tick)
     }
     /// Fills `raw` from the row as the file would. `false`: the file must be read.
-    fn tell(&self, told: Told, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+    fn replace(&self, row_source: RowSource, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
         // A managed task outlives the agent. The next agent must not show less CPU time than the file had printed.
-        (self.are_of_others || !told.rests_on_what_was_shown()) && self.distrust.tells(file, raw, row)
+        (self.is_observed || !row_source.depends_on_printed()) && self.row_trust.replaces(file, raw, row)
     }
 }
 
@@ -130,7 +130,8 @@ impl CgroupFiles {
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
-        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
+        let place =
+            |(hierarchy, home)| Some(CgroupDirectory { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
         let homes: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &File| {
             let home = file.home.find(&sampling.layout)?;
@@ -156,32 +157,44 @@ impl CgroupFiles {
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
         slots.iter().filter_map(|slot| slot.rank).for_each(|rank| sampling.budget.need(rank));
-        sampling.budget.tell_if_short();
+        sampling.budget.warn_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
-        CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
+        CgroupFiles {
+            sampling,
+            path,
+            homes,
+            slots,
+            probes,
+            by_path: 0,
+            fingerprints: Vec::new(),
+            processes,
+            lists_processes,
+        }
     }
 
     /// The cgroup holds several tasks: drops the files that count only local events.
-    pub(super) fn are_of_several(&mut self) {
+    pub(super) fn drop_local_files(&mut self) {
         let budget = &self.sampling.budget;
         self.slots.retain(|slot| {
             if slot.file.is_local() {
-                slot.rank.into_iter().for_each(|rank| budget.need_no_more(rank));
+                slot.rank.into_iter().for_each(|rank| budget.release_need(rank));
             }
             !slot.file.is_local()
         });
     }
 
     /// The cgroup is observed: no later agent continues its values, so rows may replace every file that they can.
-    pub(super) fn are_of_others(&mut self) {
+    pub(super) fn set_observed(&mut self) {
         if self.sampling.kernel_pass().is_none() {
             return;
         }
         let budget = &self.sampling.budget;
-        for slot in self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.told.is_some_and(|t| t.is_whole())) {
-            let Some(rank) = slot.rank.replace(Rank::Told) else { continue };
-            budget.need_no_more(rank);
-            budget.need(Rank::Told);
+        for slot in
+            self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.row_source.is_some_and(|t| t.replaces_file()))
+        {
+            let Some(rank) = slot.rank.replace(Rank::Replaced) else { continue };
+            budget.release_need(rank);
+            budget.need(Rank::Replaced);
         }
     }
 
@@ -206,30 +219,31 @@ impl CgroupFiles {
             self.processes = scratch::open(unified.root(), &path, OFlags::empty()).ok();
             match self.processes {
                 Some(_) => self.check_identity()?,
-                None => sampling.budget.give_back(Rank::Moving),
+                None => sampling.budget.release(Rank::Moving),
             }
         } else if self.processes.is_some() && sampling.budget.is_over(Rank::Moving) {
             self.processes = None;
-            sampling.budget.give_back(Rank::Moving);
+            sampling.budget.release(Rank::Moving);
         }
         Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
 
     /// The rows of this cgroup in a kernel pass.
-    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust, of_others: bool) -> CgroupRows<'a> {
+    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, row_trust: &'a RowTrust, is_observed: bool) -> CgroupRows<'a> {
         let mut rows = [None; CgroupRows::MOST];
         for place in &mut self.homes {
             if let Some(row) = rows.get_mut(place.hierarchy) {
                 *row = all.row_near(&mut place.row, place.hierarchy, place.inode);
             }
         }
-        CgroupRows { rows, are_all: all.are_all, distrust, are_of_others: of_others }
+        CgroupRows { rows, are_all: all.are_all, row_trust, is_observed }
     }
     /// Whether these rows reveal a change of a setting.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
         let is_shown = |slot: &Slot| {
-            let mark = rows.of(slot).zip(slot.file.told).and_then(|(row, told)| told.mark(row));
-            slot.file.when == When::Set && mark.is_some()
+            let fingerprint =
+                rows.of(slot).zip(slot.file.row_source).and_then(|(row, row_source)| row_source.fingerprint(row));
+            slot.file.when == When::Set && fingerprint.is_some()
         };
         self.slots.iter().any(is_shown)
     }
@@ -239,7 +253,7 @@ impl CgroupFiles {
     }
 
     /// Whether the path still leads to the same cgroup in every hierarchy.
-    pub(super) fn stand(&self) -> bool {
+    pub(super) fn is_same_cgroup(&self) -> bool {
         let path = self.path.relative();
         let mut homes = self.sampling.layout.hierarchies().iter().enumerate();
         homes.all(|(at, home)| inode(home, &path) == self.inode_in(at))
@@ -263,7 +277,7 @@ impl CgroupFiles {
         for index in 0..self.probes {
             self.read_wanted(index, scratch, raw, rows, Due::default())?;
         }
-        self.settle_identity()
+        self.check_opened_by_path()
     }
 
     /// Reads the other due files that no row replaces. Errors: `Gone`; the contents of `raw` are invalid then.
@@ -275,22 +289,22 @@ impl CgroupFiles {
         due: Due,
     ) -> Result<(), Gone> {
         if due.set {
-            self.look_for_absent(scratch, raw)?;
+            self.recheck_missing(scratch, raw)?;
         }
         // Rows show changed settings at no cost, so settings are checked in every row.
-        let told = rows.is_some_and(|rows| rows.are_all);
+        let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && told);
+            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && all_rows);
             if self.slots.get(index).is_some_and(wanted) {
                 self.read_wanted(index, scratch, raw, rows, due)?;
             }
         }
-        self.settle_identity()
+        self.check_opened_by_path()
     }
 
     /// Checks whether missing files exist now. On cgroup v2 the parent may enable a controller at any time; systemd
     /// enables it for all units of a slice as soon as one of them needs it.
-    fn look_for_absent(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
         for index in 0..self.slots.len() {
             let is_due =
                 |slot: &Slot| slot.absent && slot.file.home.version() == Version::V2 && (slot.file.needed)(raw);
@@ -314,34 +328,36 @@ impl CgroupFiles {
             return Ok(());
         }
         let row = rows.filter(|_| slot.up == 0).and_then(|rows| rows.of(slot));
-        let mark = match (row, slot.file.told) {
-            (Some(row), Some(told)) => {
+        let fingerprint = match (row, slot.file.row_source) {
+            (Some(row), Some(row_source)) => {
                 // The row does not contain limits of ancestor cgroups.
-                let above = due.set && matches!(told.how, How::Lines);
+                let above = due.set && matches!(row_source.how, RowUse::StatLines);
                 // A value that was 0 in every comparison may be at another offset in the kernel's struct.
-                let unseen = due.set && rows.is_some_and(|rows| rows.distrust.has_unseen(slot.file));
-                if !above && !unseen && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
+                let unconfirmed = due.set && rows.is_some_and(|rows| rows.row_trust.has_unconfirmed(slot.file));
+                if !above && !unconfirmed && rows.is_some_and(|rows| rows.replace(row_source, slot.file, raw, row)) {
                     // The recorded fingerprint belongs to an older content of the file.
-                    self.marks.retain(|(slot, _)| *slot != index);
+                    self.fingerprints.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
                 // A row that contradicts its file may stay the same while the file changes.
-                rows.filter(|rows| rows.distrust.trusts(slot.file)).and_then(|_| told.mark(row))
+                rows.filter(|rows| rows.row_trust.trusts(slot.file)).and_then(|_| row_source.fingerprint(row))
             }
             (None, _) | (_, None) => None,
         };
         let is_set = slot.file.when == When::Set;
-        if mark.is_some_and(|mark| (is_set || !due.set) && self.marks.contains(&(index, mark))) {
+        if fingerprint
+            .is_some_and(|fingerprint| (is_set || !due.set) && self.fingerprints.contains(&(index, fingerprint)))
+        {
             return Ok(());
         }
-        if is_set && mark.is_none() && !due.set {
+        if is_set && fingerprint.is_none() && !due.set {
             return Ok(());
         }
         if slot.up == 1 && std::ptr::eq(slot.file, &ANCESTOR_LIMIT) {
             raw.ancestors = Ancestors::default();
         }
-        self.marks.retain(|(slot, _)| *slot != index);
-        self.marks.extend(mark.map(|mark| (index, mark)));
+        self.fingerprints.retain(|(slot, _)| *slot != index);
+        self.fingerprints.extend(fingerprint.map(|fingerprint| (index, fingerprint)));
         self.read_slot(index, scratch, raw)
     }
 
@@ -372,7 +388,7 @@ impl CgroupFiles {
                 let result = scratch.read(fd);
                 if result.is_ok() && sampling.budget.is_over(rank) {
                     slot.fd = None;
-                    sampling.budget.give_back(rank);
+                    sampling.budget.release(rank);
                 }
                 result
             }
@@ -395,13 +411,13 @@ impl CgroupFiles {
             // The file is gone, perhaps with its cgroup.
             Err(Errno::NODEV | Errno::NOENT | Errno::OPNOTSUPP | Errno::NOTDIR) => {
                 if slot.fd.take().is_some() {
-                    sampling.budget.give_back(rank);
+                    sampling.budget.release(rank);
                     self.check_identity()?;
                     // Same cgroup: the controller was disabled, and perhaps enabled again.
                     return self.read_slot(index, scratch, raw);
                 }
                 if !std::mem::replace(&mut slot.absent, true) {
-                    sampling.budget.need_no_more(rank);
+                    sampling.budget.release_need(rank);
                 }
                 let error = file.apply(raw, None);
                 self.check_identity()?;
@@ -441,7 +457,7 @@ impl CgroupFiles {
     }
 
     /// A file opened by path may belong to a new cgroup at the same path.
-    fn settle_identity(&mut self) -> Result<(), Gone> {
+    fn check_opened_by_path(&mut self) -> Result<(), Gone> {
         match std::mem::take(&mut self.by_path) {
             0 => Ok(()),
             hierarchies => self.check_identity_in(hierarchies),
@@ -455,7 +471,7 @@ impl CgroupFiles {
     /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
     fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
-        let same = |place: &Place| {
+        let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
         let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
@@ -465,18 +481,18 @@ impl CgroupFiles {
     /// Closes all descriptors and releases their budget.
     pub(super) fn close(&mut self) {
         if self.processes.take().is_some() {
-            self.sampling.budget.give_back(Rank::Moving);
+            self.sampling.budget.release(Rank::Moving);
         }
         if std::mem::take(&mut self.lists_processes) {
-            self.sampling.budget.need_no_more(Rank::Moving);
+            self.sampling.budget.release_need(Rank::Moving);
         }
         for slot in self.slots.drain(..) {
             let Some(rank) = slot.rank else { continue };
             if slot.fd.is_some() {
-                self.sampling.budget.give_back(rank);
+                self.sampling.budget.release(rank);
             }
             if !slot.absent {
-                self.sampling.budget.need_no_more(rank);
+                self.sampling.budget.release_need(rank);
             }
         }
     }
@@ -490,9 +506,9 @@ impl Drop for CgroupFiles {
 
 /// Priority of the file's descriptor. For managed tasks, files whose value depends on what was printed are always read.
 fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
-    let is_told = |told: Told| told.is_whole() && !told.rests_on_what_was_shown();
+    let is_replaced = |row_source: RowSource| row_source.replaces_file() && !row_source.depends_on_printed();
     match file.when {
-        _ if passed && file.told.is_some_and(is_told) => Rank::Told,
+        _ if passed && file.row_source.is_some_and(is_replaced) => Rank::Replaced,
         When::Tick if of_alloc => Rank::Regular,
         When::Tick => Rank::Probe,
         When::Asleep if of_alloc => Rank::Moving,
@@ -524,7 +540,7 @@ mod tests {
     #[test]
     fn what_is_read_of_our_own_whenever_they_run_is_not_the_last_to_stay_open() {
         let read: Vec<&File> =
-            files().filter(|file| file.told.is_some_and(|told| told.rests_on_what_was_shown())).collect();
+            files().filter(|file| file.row_source.is_some_and(|row_source| row_source.depends_on_printed())).collect();
         assert!(!read.is_empty());
         for file in read {
             assert_eq!(rank(file, false, true), rank(file, false, false), "{}", file.name);

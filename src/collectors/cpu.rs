@@ -127,7 +127,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .in_profiles(Lean, Full, Lean)
         .called("cpu_usage_seconds_total")
         .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
-        .on_v2(ValueSource::Told("cpu.stat usage_usec"))
+        .on_v2(ValueSource::Described("cpu.stat usage_usec"))
         .absent_when("no cgroup accounts CPU time")
         .otlp("container.cpu.time", "s"),
     Measure::new(

@@ -59,7 +59,7 @@ impl InnerKills {
         }
     }
     /// `all`: the list is complete, so cgroups that are missing from it were removed.
-    fn look(&mut self, there: Vec<(u64, u64)>, all: bool) {
+    fn update(&mut self, there: Vec<(u64, u64)>, all: bool) {
         let before = std::mem::replace(&mut self.there, there);
         for (inode, kills) in before {
             if self.there.iter().any(|(now, _)| *now == inode) {
@@ -75,13 +75,18 @@ impl InnerKills {
 }
 
 /// Reads the kill counts below a task's cgroup.
-pub(super) fn look(layout: &Layout, path: &CgroupPath, scratch: &mut Scratch, known: &mut Option<Box<InnerKills>>) {
+pub(super) fn read_below(
+    layout: &Layout,
+    path: &CgroupPath,
+    scratch: &mut Scratch,
+    known: &mut Option<Box<InnerKills>>,
+) {
     let Some(home) = HOME.find(layout) else { return };
     let mut there = Vec::new();
     let is_known = walk(home.root(), &path.relative(), scratch, &mut there).is_ok();
     if !there.is_empty() || known.is_some() {
         let all = is_known && there.len() < MOST;
-        known.get_or_insert_default().look(there, all);
+        known.get_or_insert_default().update(there, all);
     }
 }
 
@@ -114,28 +119,28 @@ mod tests {
     #[test]
     fn what_went_counts_on_and_one_that_was_made_anew_counts_beside_it() {
         let mut kills = InnerKills::default();
-        kills.look(vec![(1, 0), (2, 1)], true);
-        kills.look(vec![(1, 2), (2, 1)], true);
+        kills.update(vec![(1, 0), (2, 1)], true);
+        kills.update(vec![(1, 2), (2, 1)], true);
         assert_eq!(kills.total(), 3);
         kills.ended(2, 2);
         assert_eq!(kills.total(), 4, "one more than was seen");
-        kills.look(vec![(3, 1)], true);
+        kills.update(vec![(3, 1)], true);
         assert_eq!(kills.total(), 5);
     }
 
     #[test]
     fn what_a_look_and_the_kernel_both_tell_counts_once_in_either_order_and_a_look_that_failed_forgets_nothing() {
         let mut kills = InnerKills::default();
-        kills.look(vec![(1, 1)], true);
-        kills.look(vec![], true);
+        kills.update(vec![(1, 1)], true);
+        kills.update(vec![], true);
         kills.ended(1, 1);
         assert_eq!(kills.total(), 1);
         kills.ended(1, 2);
         kills.ended(1, 1);
         assert_eq!(kills.total(), 2, "one more before it went");
-        kills.look(vec![(4, 3)], true);
-        kills.look(vec![], false);
-        kills.look(vec![(4, 3)], true);
+        kills.update(vec![(4, 3)], true);
+        kills.update(vec![], false);
+        kills.update(vec![(4, 3)], true);
         assert_eq!(kills.total(), 5);
     }
 }

@@ -2,23 +2,23 @@
 //! counters and the exit status of its last process.
 //!
 //! ```text
-//! a process exits ──► status recorded per cgroup ──► the cgroup is removed ──► record in the ring ──► taken by the observer
+//! a process exits ──► status recorded per cgroup ──► cgroup removed ──► record in the ring ──► taken by the observer
 //! ```
 //! It needs a kernel pass whose values agree with the kernel's files: both read the same fields in the same way, and a
 //! file that is not trusted there is not trusted here. Values that the kernel aggregates only on read are missing:
 //! `memory.stat`, `io.stat`, pressure. CPU time that is pending in the unified tree is added here. Fields that the
-//! kernel pass does not read are checked by a self-test first (`ends_trial`).
+//! kernel pass does not read are checked by a self-test first (`ends_self_test`).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::ends_trial::{self, TriedHome};
+use super::ends_self_test::{self, TestedHierarchy};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
+use super::row_source::{Row, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
-use super::told::{How, Row, Told};
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 use crate::host::roots::Roots;
@@ -34,13 +34,13 @@ const RING: u32 = 1 << 20;
 /// Cgroups of unprivileged users may fill half of the ring. The rest is reserved for root's cgroups.
 const SHARE: i32 = 1 << 19;
 /// Cgroups whose last exit is remembered; beyond that the least recently used one is forgotten.
-const NOTED: u32 = 16_384;
+const MAX_EXITS: u32 = 16_384;
 /// v1 controllers in whose hierarchies an exit is recorded, with the kernel's names of their IDs.
-const NOTED_IN: [(&str, &str); 3] =
+const EXIT_CONTROLLERS: [(&str, &str); 3] =
     [("memory", "memory_cgrp_id"), ("pids", "pids_cgrp_id"), ("cpuacct", "cpuacct_cgrp_id")];
 
 /// v1 controllers whose hierarchies have values to report.
-const TOLD_BY: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
+const REPORTED_CONTROLLERS: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
 
 /// A cgroup that was removed from one hierarchy.
 #[derive(Debug, Clone)]
@@ -74,7 +74,7 @@ pub struct KernelEnds {
     ring: RecordRing,
     /// Buffer in which the program builds records; its first word counts records that found no room in the ring.
     place: KernelRows,
-    told_lost: u64,
+    reported_lost: u64,
     _notes: LatestByKey,
     _programs: [OwnedFd; 2],
 }
@@ -99,32 +99,37 @@ impl KernelEnds {
     ) -> Result<KernelEnds, KernelPassError> {
         let btf = Btf::parse(description)?;
         let homes = homes(roots, layout)?;
-        let wanted: Vec<RowValue> =
-            files().filter_map(says).flat_map(|told| told.values).copied().chain([RowValue::Dying]).collect();
+        let wanted: Vec<RowValue> = files()
+            .filter_map(source_at_end)
+            .flat_map(|row_source| row_source.values)
+            .copied()
+            .chain([RowValue::Dying])
+            .collect();
         let (plan, refused) = EndPlan::of(&btf, &wanted, pass.processors())?;
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
-        let noted_in =
-            NOTED_IN.iter().filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
-        let (controllers, ids): (Vec<&str>, Vec<&str>) = noted_in.copied().unzip();
-        let own = ends_trial::own_cgroups(roots, layout, &controllers);
-        let exits = ends_trial::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
+        let exit_controllers = EXIT_CONTROLLERS
+            .iter()
+            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
+        let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
+        let own = ends_self_test::own_cgroups(roots, layout, &controllers);
+        let exits = ends_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
         let tried = homes.iter().filter_map(|(id, at)| {
             let home = layout.hierarchies().get(*at)?;
-            Some(TriedHome { id: *id, mount: &home.mount, version: home.version })
+            Some(TestedHierarchy { id: *id, mount: &home.mount, version: home.version })
         });
-        ends_trial::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
+        ends_self_test::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
 
         let ring = RecordRing::create(RING)?;
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
-        let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, NOTED)?;
+        let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, MAX_EXITS)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
         let removed = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
         let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
         let plan = Arc::new(plan);
-        Ok(KernelEnds { plan, homes, ring, place, told_lost: 0, _notes: notes, _programs: programs })
+        Ok(KernelEnds { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
     }
 
     /// The cgroups removed since the last call, in order.
@@ -145,7 +150,7 @@ impl KernelEnds {
     /// Number of records that found no room in the ring since the last call.
     pub fn lost(&mut self) -> u64 {
         let all = self.place.first_word();
-        all.saturating_sub(std::mem::replace(&mut self.told_lost, all))
+        all.saturating_sub(std::mem::replace(&mut self.reported_lost, all))
     }
 }
 
@@ -157,17 +162,17 @@ impl AsFd for KernelEnds {
 }
 
 /// The row source of a file whose last value a record contains.
-pub(super) fn says(file: &'static table::File) -> Option<&'static Told> {
-    let told = file.told.as_ref().filter(|_| file.is_read_at_end())?;
-    let is_summed_later = told.values.contains(&RowValue::PressureEnabled);
-    (matches!(told.how, How::Says(_)) && !is_summed_later).then_some(told)
+pub(super) fn source_at_end(file: &'static table::File) -> Option<&'static RowSource> {
+    let row_source = file.row_source.as_ref().filter(|_| file.is_read_at_end())?;
+    let is_summed_later = row_source.values.contains(&RowValue::PressureEnabled);
+    (matches!(row_source.how, RowUse::Values(_)) && !is_summed_later).then_some(row_source)
 }
 
 /// Hierarchies to report, by kernel hierarchy ID.
 fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPassError> {
     let text = roots.read_proc("self/cgroup").map_err(|error| {
         tracing::debug!(error = %chain(&error), "cannot read cgroup hierarchy IDs");
-        KernelPassError::Nothing
+        KernelPassError::NoValues
     })?;
     let mut found = Vec::new();
     for (id, controllers) in cgroup::hierarchies(&text) {
@@ -179,7 +184,7 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
             }
         };
         let Some((at, home)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
-        if home.version == Version::V1 && !TOLD_BY.iter().any(|name| home.has(name)) {
+        if home.version == Version::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
             continue;
         }
         // The root directory of each hierarchy has inode 1.
@@ -189,5 +194,5 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
         }
         found.push((id, at));
     }
-    if found.is_empty() { Err(KernelPassError::Nothing) } else { Ok(found) }
+    if found.is_empty() { Err(KernelPassError::NoValues) } else { Ok(found) }
 }

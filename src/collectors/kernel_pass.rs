@@ -1,5 +1,5 @@
 //! The kernel pass: at each tick a BPF program walks each hierarchy and writes one row per cgroup below the agent's
-//! parent cgroup. Files whose values are in the row (`told`) are not read; all other files are.
+//! parent cgroup. Files with all values in the row (`row_source`) are not read; all other files are.
 //!
 //! ```text
 //! tick ── flush: the parent's memory.stat and cpu.stat ── walk: probe values only ── rows, valid for this tick
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::pass_rows::{HomeRows, Index, PassRows, Words};
+use super::pass_rows::{HierarchyRows, Index, PassRows, Words};
 use super::subjects::files;
-use super::trust::{self, Distrust, Trial};
+use super::trust::{self, RowCheck, RowTrust};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 use crate::host::roots::Roots;
@@ -41,9 +41,9 @@ pub(super) const ITERATOR: &str = "bpf_iter_cgroup";
 /// Initial number of rows; the buffer grows with the number of cgroups.
 const ROOM: u32 = 64;
 /// Maximum interval of full walks. With a tick each second, no reader is due to read files by itself before that.
-const WHOLE_EACH: Duration = Duration::from_millis(7_500);
+const FULL_WALK_INTERVAL: Duration = Duration::from_millis(7_500);
 /// Reading the files of one changed cgroup costs as much as walking this many.
-const WORTH: usize = 16;
+const ROWS_PER_CHANGE: usize = 16;
 
 /// Why there is no kernel pass on this host.
 #[derive(Debug, thiserror::Error)]
@@ -61,11 +61,11 @@ pub enum KernelPassError {
     Contradicted,
     /// A self-test of the tracepoint programs failed.
     #[error("self-test failed: {what}")]
-    Wrong { what: &'static str },
+    SelfTestFailed { what: &'static str },
     #[error("self-test impossible: cannot start a child process")]
-    Untried { source: io::Error },
+    SelfTestImpossible { source: io::Error },
     #[error("no cgroup hierarchy has values to report")]
-    Nothing,
+    NoValues,
     /// Tracepoint programs only.
     #[error("{mount} is not the root of its hierarchy")]
     BelowRoot { mount: String },
@@ -87,13 +87,13 @@ impl KernelPassError {
     }
     /// As [`KernelPassError::reason`]. `instead`: the fallback.
     pub fn reason_with(&self, instead: &str) -> String {
-        let mend = match self {
+        let fix = match self {
             KernelPassError::Description { .. } => "it needs a kernel with CONFIG_DEBUG_INFO_BTF; ",
             KernelPassError::Bpf(error) if error.is_refused_right() => "it needs CAP_BPF and CAP_PERFMON, or root; ",
             KernelPassError::BelowRoot { .. } => "it needs the whole tree, as outside of containers; ",
             _ => "",
         };
-        format!("{}: {mend}{instead}", chain(self))
+        format!("{}: {fix}{instead}", chain(self))
     }
 }
 
@@ -102,7 +102,7 @@ impl KernelPassError {
 pub struct KernelPass {
     state: Mutex<State>,
     rows: RwLock<Option<Arc<PassRows>>>,
-    pub(super) distrust: Distrust,
+    pub(super) row_trust: RowTrust,
     /// Number of managed and observed readers that saw a change since the last pass.
     moved: [AtomicUsize; 2],
     /// Open files; reading one flushes the kernel's statistics for everything below the parent cgroup.
@@ -120,8 +120,8 @@ pub struct KernelPass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     All,
-    Ours,
-    Others,
+    Managed,
+    Observed,
 }
 
 impl Readers {
@@ -129,8 +129,8 @@ impl Readers {
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
             Readers::All => counts,
-            Readers::Ours => &counts[..1],
-            Readers::Others => &counts[1..],
+            Readers::Managed => &counts[..1],
+            Readers::Observed => &counts[1..],
         }
     }
 }
@@ -138,19 +138,19 @@ impl Readers {
 #[derive(Debug)]
 struct State {
     /// Walks by hierarchy index in the layout: probe values only, and all values.
-    probes: Vec<Option<Hill>>,
-    whole: Vec<Option<Hill>>,
+    probes: Vec<Option<HierarchyWalk>>,
+    whole: Vec<Option<HierarchyWalk>>,
     next_whole: Option<Instant>,
     /// Number of cgroups in the last pass.
     count: usize,
-    trial: Option<Trial>,
+    check: Option<RowCheck>,
     /// Rotates through the cgroups: selects the next one to compare with its files.
     turn: usize,
 }
 
 /// The BPF walk of one hierarchy.
 #[derive(Debug)]
-struct Hill {
+struct HierarchyWalk {
     plan: Arc<RowPlan>,
     iterator: u32,
     directory: PathBuf,
@@ -186,7 +186,7 @@ impl KernelPass {
     ) -> Result<KernelPass, KernelPassError> {
         let btf = Btf::parse(description)?;
         let iterator = btf.function(ITERATOR)?;
-        let first = layout.hierarchies().first().ok_or(KernelPassError::Nothing)?;
+        let first = layout.hierarchies().first().ok_or(KernelPassError::NoValues)?;
         let processors = match processors(&btf, iterator, roots, first) {
             Ok(processors) => processors,
             Err(error @ KernelPassError::Bpf(_)) => return Err(error),
@@ -195,29 +195,30 @@ impl KernelPass {
                 Vec::new()
             }
         };
-        let hills = |probes: bool| -> Result<Vec<Option<Hill>>, KernelPassError> {
+        let walks = |probes: bool| -> Result<Vec<Option<HierarchyWalk>>, KernelPassError> {
             let each = layout.hierarchies().iter();
-            each.map(|home| Hill::of(&btf, iterator, &wanted(layout, home, probes), &processors, home)).collect()
+            each.map(|home| HierarchyWalk::of(&btf, iterator, &wanted(layout, home, probes), &processors, home))
+                .collect()
         };
-        let (probes, whole) = (hills(true)?, hills(false)?);
+        let (probes, whole) = (walks(true)?, walks(false)?);
         if whole.iter().all(Option::is_none) {
-            return Err(KernelPassError::Nothing);
+            return Err(KernelPassError::NoValues);
         }
-        let mut state = State { probes, whole, next_whole: None, count: 0, trial: None, turn: 0 };
-        let distrust = Distrust::default();
+        let mut state = State { probes, whole, next_whole: None, count: 0, check: None, turn: 0 };
+        let row_trust = RowTrust::default();
         let walk = || {
             // Without a flush, changes since the last read of a file are visible only in the file.
             layout.unified().into_iter().for_each(|unified| flush_below(&unified.mount));
             state.walk(Instant::now(), true)
         };
-        if !trust::at_start(roots, layout, &distrust, walk) {
+        if !trust::at_start(roots, layout, &row_trust, walk) {
             return Err(KernelPassError::Contradicted);
         }
-        for hills in [&mut state.probes, &mut state.whole] {
-            for (hill, hierarchy) in hills.iter_mut().zip(layout.hierarchies()) {
-                let Some(hill) = hill else { continue };
-                hill.directory = hierarchy.mount.join(parent.relative());
-                hill.begin()?;
+        for walks in [&mut state.probes, &mut state.whole] {
+            for (walk, hierarchy) in walks.iter_mut().zip(layout.hierarchies()) {
+                let Some(walk) = walk else { continue };
+                walk.directory = hierarchy.mount.join(parent.relative());
+                walk.begin()?;
             }
         }
         let flushes = layout.hierarchies().iter().flat_map(|hierarchy| {
@@ -228,13 +229,13 @@ impl KernelPass {
         let is_of_all = parent.as_str() == "/";
         let whole = layout.unified().filter(|_| is_of_all).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), Default::default());
-        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, is_of_all, processors })
+        Ok(KernelPass { state: Mutex::new(state), rows, row_trust, moved, flushes, whole, is_of_all, processors })
     }
 
     /// Walks all hierarchies, for readings of these readers at `now`. Blocks for about a microsecond per cgroup. A
     /// hierarchy that cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, whose: Readers) {
-        self.take_or_all(layout, now, whose, false);
+    pub fn take(&self, layout: &Layout, now: Instant, readers: Readers) {
+        self.take_or_all(layout, now, readers, false);
     }
     /// Like [`KernelPass::take`], always with all values: for benchmarks.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
@@ -244,7 +245,7 @@ impl KernelPass {
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, whose: Readers, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, readers: Readers, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
@@ -254,21 +255,21 @@ impl KernelPass {
         self.whole.iter().for_each(|mount| flush_below(mount));
         // Release the old rows: the kernel writes into the same buffer.
         drop(self.rows.write().unwrap_or_else(PoisonError::into_inner).take());
-        let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
-        let all = all || moved * WORTH > state.count || state.is_due(now);
+        let moved: usize = readers.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
+        let all = all || moved * ROWS_PER_CHANGE > state.count || state.is_due(now);
         // Readers that are left out of this pass read their files when they are due.
-        if all && whose == Readers::All {
-            state.next_whole = Some(now + WHOLE_EACH);
+        if all && readers == Readers::All {
+            state.next_whole = Some(now + FULL_WALK_INTERVAL);
         }
         let mut rows = state.walk(now, all);
         state.count = rows.count();
-        if state.trial.is_none() {
+        if state.check.is_none() {
             state.turn = state.turn.wrapping_add(1);
             rows.wanted = rows.nth(state.turn);
         }
         let rows = Arc::new(rows);
         if all {
-            state.trial = state.trial.take().and_then(|trial| trial.step(layout, &self.distrust, &rows));
+            state.check = state.check.take().and_then(|check| check.step(layout, &self.row_trust, &rows));
         }
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(rows);
     }
@@ -293,8 +294,8 @@ impl KernelPass {
     }
 
     /// A reader of this kind saw a change.
-    pub(super) fn note_moved(&self, whose: Readers) {
-        for count in whose.counts(&self.moved) {
+    pub(super) fn note_moved(&self, readers: Readers) {
+        for count in readers.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -302,15 +303,15 @@ impl KernelPass {
     /// The reader of the cgroup that was selected for comparison passes its path. The next pass compares it with its
     /// files.
     pub(super) fn offer(&self, path: &CgroupPath) {
-        lock(&self.state).trial = Some(Trial::of(path));
+        lock(&self.state).check = Some(RowCheck::of(path));
     }
 
-    pub fn distrusts_nothing(&self) -> bool {
-        self.distrust.is_clear()
+    pub fn trusts_all_files(&self) -> bool {
+        self.row_trust.is_clear()
     }
     /// Keys of the files that are read although rows provide their values, because the two contradicted each other.
-    pub fn distrusted(&self) -> Vec<String> {
-        files().filter(|file| !self.distrust.trusts(file)).map(super::table::File::key).collect()
+    pub fn distrusted_files(&self) -> Vec<String> {
+        files().filter(|file| !self.row_trust.trusts(file)).map(super::table::File::key).collect()
     }
 }
 
@@ -319,13 +320,13 @@ impl State {
         self.next_whole.is_none_or(|at| at <= now)
     }
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
-        let hills = if all { &mut self.whole } else { &mut self.probes };
-        let homes = hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
+        let walks = if all { &mut self.whole } else { &mut self.probes };
+        let homes = walks.iter_mut().map(|walk| walk.as_mut().and_then(HierarchyWalk::walk)).collect();
         PassRows { taken, homes, are_all: all, wanted: None }
     }
 }
 
-impl Hill {
+impl HierarchyWalk {
     /// `None`: no values to read in this hierarchy, or it cannot be walked.
     fn of(
         btf: &Btf<'_>,
@@ -333,7 +334,7 @@ impl Hill {
         wanted: &[RowValue],
         processors: &[u64],
         hierarchy: &Hierarchy,
-    ) -> Result<Option<Hill>, KernelPassError> {
+    ) -> Result<Option<HierarchyWalk>, KernelPassError> {
         if wanted.is_empty() {
             return Ok(None);
         }
@@ -341,23 +342,28 @@ impl Hill {
         for (value, why) in refused {
             tracing::debug!(?value, error = %why, "value unavailable in the kernel pass; falling back to files");
         }
-        match Hill::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
-            Ok(hill) => Ok(Some(hill)),
+        match HierarchyWalk::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
+            Ok(walk) => Ok(Some(walk)),
             // Before 6.2 only the unified tree can be walked.
             Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
-                tracing::debug!(mount = %hierarchy.mount.display(), %error, "kernel cannot walk this hierarchy; falling back to files");
+                tracing::debug!(mount = %hierarchy.mount.display(), %error, "no BPF iterator; falling back to files");
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn open(plan: Arc<RowPlan>, iterator: u32, directory: PathBuf, room: u32) -> Result<Hill, KernelPassError> {
+    fn open(
+        plan: Arc<RowPlan>,
+        iterator: u32,
+        directory: PathBuf,
+        room: u32,
+    ) -> Result<HierarchyWalk, KernelPassError> {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
         let program = program(&plan, &rows, iterator)?;
         let walk = over(&program, &directory)?;
         let (rows, index, changes) = (Arc::new(rows), Arc::default(), Some(0));
-        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes })
+        Ok(HierarchyWalk { plan, iterator, directory, room, rows, program, walk, index, changes })
     }
 
     /// Restarts the walk at the cgroup that is at the directory now.
@@ -366,17 +372,17 @@ impl Hill {
         Ok(())
     }
 
-    fn walk(&mut self) -> Option<HomeRows> {
+    fn walk(&mut self) -> Option<HierarchyRows> {
         let mut there = self.fill()?;
         let changes = self.changes.unwrap_or_default();
         if there > self.room as usize {
             // Leaves room for cgroups that are created before the next pass.
             let room = u32::try_from(there + there / 4).ok()?.checked_add(ROOM)?;
             let (plan, directory) = (Arc::clone(&self.plan), self.directory.clone());
-            match Hill::open(plan, self.iterator, directory, room) {
+            match HierarchyWalk::open(plan, self.iterator, directory, room) {
                 Ok(larger) => *self = larger,
                 Err(error) => {
-                    tracing::debug!(error = %chain(&error), room, "cannot enlarge the row buffer; falling back to files for the rest");
+                    tracing::debug!(error = %chain(&error), room, "cannot enlarge the row map; falling back to files");
                 }
             }
             there = self.fill()?;
@@ -394,7 +400,7 @@ impl Hill {
             self.changes = self.changes.map(|changes| changes + 1);
         }
         let words = Words::Kernels(Arc::clone(&self.rows));
-        Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
+        Some(HierarchyRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }
 
     /// The number of cgroups, perhaps more than the buffer has rows. `None`: rows of an earlier walk are still in use.
@@ -418,12 +424,12 @@ pub(super) fn flush_below(mount: &Path) {
 
 /// Loads the program with the cheapest kind of memory access that the verifier accepts.
 fn program(plan: &RowPlan, rows: &KernelRows, iterator: u32) -> Result<OwnedFd, KernelPassError> {
-    let mut refused = KernelPassError::Nothing;
+    let mut refused = KernelPassError::NoValues;
     for access in plan.accesses() {
         match bpf::load(&plan.program(rows.descriptor(), access)?, iterator) {
             Ok(program) => return Ok(program),
             Err(error) => {
-                tracing::debug!(?access, error = %chain(&error), "BPF verifier rejected the program; trying the next variant");
+                tracing::debug!(?access, error = %chain(&error), "BPF program rejected; trying the next variant");
                 refused = error.into();
             }
         }
@@ -439,7 +445,12 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
 /// Values that replace files of a hierarchy: those of the probe files, or of all files.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
     let here = |file: &&super::table::File| (!probes || file.when == When::Tick) && file.home.is(layout, hierarchy);
-    files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
+    files()
+        .filter(here)
+        .filter_map(|file| file.row_source.as_ref())
+        .flat_map(|row_source| row_source.values)
+        .copied()
+        .collect()
 }
 
 /// Per-CPU offsets of the kernel. Empty: unknown.
@@ -456,7 +467,7 @@ fn processors(btf: &Btf<'_>, iterator: u32, roots: &Roots, first: &Hierarchy) ->
     let program = processors_program(btf, own.as_raw_fd(), rows.descriptor(), last + 1)?;
     let walk = over(&bpf::load(&program, iterator)?, &first.mount)?;
     let found = rows.first(&walk)?;
-    let (common, each) = found.split_first().ok_or(KernelPassError::Nothing)?;
+    let (common, each) = found.split_first().ok_or(KernelPassError::NoValues)?;
     let known = *common != 0 && each.iter().all(|address| *address != 0);
     Ok(if known { each.iter().map(|address| address.wrapping_sub(*common)).collect() } else { Vec::new() })
 }

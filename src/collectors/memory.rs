@@ -225,7 +225,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.dirty", "By"),
     Measure::of(Field::memory_swap_bytes, "Swap used, without memory.")
-        .on_v1(ValueSource::Told("memory.stat total_swap"))
+        .on_v1(ValueSource::Described("memory.stat total_swap"))
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
@@ -235,7 +235,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.memory.zswap", "By"),
     Measure::of(Field::memory_kernel_bytes, "Kernel memory charged to the cgroup.")
         .on_v1(number_of("memory.kmem.usage_in_bytes", When::Stirred))
-        .on_v2(ValueSource::Told("memory.stat kernel (5.18)"))
+        .on_v2(ValueSource::Described("memory.stat kernel (5.18)"))
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.kernel", "By"),
     Measure::of(

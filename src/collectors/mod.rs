@@ -7,7 +7,7 @@
 pub mod capability;
 mod cgroup;
 mod cpu;
-mod ends_trial;
+mod ends_self_test;
 mod home;
 mod host;
 mod inner;
@@ -26,12 +26,12 @@ mod process;
 mod raw;
 pub mod reader;
 mod root_files;
+mod row_source;
 pub mod sampling;
 mod scratch;
 mod stat_lines;
 mod subjects;
 mod table;
-mod told;
 mod traffic;
 mod trust;
 mod window;
@@ -47,7 +47,7 @@ pub use kernel_ends::{EndedCgroup, KernelEnds};
 pub use kernel_pass::{KernelPass, KernelPassError, Readers};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
-pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
+pub use reader::{Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures, shared_measures};
 pub use window::kept_peak;
@@ -113,9 +113,9 @@ pub trait Collector: Send {
 }
 
 /// Label and path of one of the agent's directories.
-pub type AskedDirectory = (&'static str, PathBuf);
+pub type AgentDirectory = (&'static str, PathBuf);
 
 /// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
-pub fn host(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
+pub fn host(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
     host::all(directories)
 }

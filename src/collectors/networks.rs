@@ -11,28 +11,28 @@ use crate::telemetry::lock;
 #[derive(Debug, Default)]
 struct Namespace {
     /// Process and ID of the task that reports its traffic. `None`: no task does.
-    teller: Option<(u32, u64)>,
+    owner: Option<(u32, u64)>,
     /// Counters at the last report.
-    told: Option<Counts>,
+    last_counts: Option<Counts>,
 }
 
 /// Concurrency: any thread; a short lock at each reading of a task with its own network namespace.
 #[derive(Debug, Default)]
-pub(super) struct Networks {
+pub(super) struct NamespaceOwners {
     /// By inode. Inode numbers are reused, so it holds at most as many entries as namespaces existed at a time.
     known: Mutex<HashMap<u64, Namespace>>,
     next: AtomicU64,
 }
 
-impl Networks {
+impl NamespaceOwners {
     /// An ID for one more task with its own network namespace.
-    pub(super) fn one_more(&self) -> u64 {
+    pub(super) fn new_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
     /// Whether the task reports this namespace: it already does, no other task does, or the other task is in another
     /// namespace by now (inode numbers are reused).
-    pub(super) fn is_of(
+    pub(super) fn claim(
         &self,
         namespace: u64,
         (pid, id): (u32, u64),
@@ -40,28 +40,27 @@ impl Networks {
     ) -> bool {
         let mut known = lock(&self.known);
         let known = known.entry(namespace).or_default();
-        let taken = known.teller.filter(|(_, whose)| *whose != id);
+        let taken = known.owner.filter(|(_, whose)| *whose != id);
         if taken.is_some_and(|(by, _)| network(by) == Some(namespace)) {
             return false;
         }
-        known.teller = Some((pid, id));
+        known.owner = Some((pid, id));
         true
     }
 
     /// Records the task's counters. Returns those recorded before, by any task.
-    pub(super) fn told(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
+    pub(super) fn record(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
         let mut known = lock(&self.known);
-        let known = known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))?;
-        known.told.replace(counts)
+        let known = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))?;
+        known.last_counts.replace(counts)
     }
 
     /// The task no longer reports the namespace.
     pub(super) fn close(&self, namespace: u64, id: u64) {
         let mut known = lock(&self.known);
-        if let Some(known) =
-            known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))
+        if let Some(known) = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))
         {
-            known.teller = None;
+            known.owner = None;
         }
     }
 }
@@ -72,16 +71,16 @@ mod tests {
 
     #[test]
     fn one_of_two_that_share_a_namespace_tells_and_then_the_other() {
-        let networks = Networks::default();
+        let networks = NamespaceOwners::default();
         let lives = |_| Some(7);
-        assert!(networks.is_of(7, (100, 1), lives));
-        assert!(!networks.is_of(7, (200, 2), lives) && networks.is_of(7, (100, 1), lives));
+        assert!(networks.claim(7, (100, 1), lives));
+        assert!(!networks.claim(7, (200, 2), lives) && networks.claim(7, (100, 1), lives));
         networks.close(7, 2);
-        assert!(!networks.is_of(7, (200, 2), lives), "it was not the other's");
+        assert!(!networks.claim(7, (200, 2), lives), "it was not the other's");
         networks.close(7, 1);
-        assert!(networks.is_of(7, (200, 2), lives));
+        assert!(networks.claim(7, (200, 2), lives));
         // The kernel reuses the inode number of a removed namespace.
-        assert!(networks.is_of(7, (300, 3), |_| Some(9)), "the owner moved to another namespace");
-        assert!(networks.is_of(7, (400, 4), |_| None), "the owner is gone");
+        assert!(networks.claim(7, (300, 3), |_| Some(9)), "the owner moved to another namespace");
+        assert!(networks.claim(7, (400, 4), |_| None), "the owner is gone");
     }
 }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::told::Row;
+use super::row_source::Row;
 use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
 use crate::model::measure::When;
@@ -33,7 +33,7 @@ pub(super) struct PassRows {
     /// `now` of the tick.
     pub(super) taken: Instant,
     /// By hierarchy index in the layout.
-    pub(super) homes: Vec<Option<HomeRows>>,
+    pub(super) homes: Vec<Option<HierarchyRows>>,
     /// The pass read all values, not only the probes.
     pub(super) are_all: bool,
     /// Inode of the cgroup whose reader should call [`KernelPass::offer`](super::KernelPass::offer).
@@ -42,7 +42,7 @@ pub(super) struct PassRows {
 
 /// The rows of one hierarchy.
 #[derive(Debug)]
-pub(super) struct HomeRows {
+pub(super) struct HierarchyRows {
     pub(super) plan: Arc<RowPlan>,
     pub(super) words: Words,
     pub(super) index: Arc<Index>,
@@ -90,7 +90,7 @@ impl PassRows {
     }
     /// Copies the rows of some cgroups, each given by hierarchy index and inode, to keep them beyond this pass.
     pub(super) fn only(&self, wanted: &[(usize, u64)]) -> PassRows {
-        let of = |(place, home): (usize, &Option<HomeRows>)| {
+        let of = |(place, home): (usize, &Option<HierarchyRows>)| {
             let home = home.as_ref()?;
             let width = home.plan.row_bytes() as usize / 8;
             let (mut ids, mut words) = (Vec::new(), Vec::new());
@@ -100,7 +100,7 @@ impl PassRows {
                 ids.push(*id);
             }
             let (plan, words) = (Arc::clone(&home.plan), Words::Copied(words));
-            Some(HomeRows { plan, words, index: Arc::new(Index::of(ids)) })
+            Some(HierarchyRows { plan, words, index: Arc::new(Index::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
         PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }

@@ -8,10 +8,10 @@ use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! both {
-    ($($name:literal, $field:ident, $tell:expr;)*) => {
+    ($($name:literal, $field:ident, $parse:expr;)*) => {
         &[$(
-            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $tell),
-            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $tell),
+            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $parse),
+            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $parse),
         )*]
     };
 }

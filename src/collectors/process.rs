@@ -63,7 +63,7 @@ fn list(
     depth: usize,
 ) -> Result<(), Errno> {
     let bytes = match kept {
-        Some(kept) => scratch.read_list_anew(kept)?,
+        Some(kept) => scratch.reread_list(kept)?,
         None => scratch.read_list(scratch::open(root, path.join(PROCS), OFlags::empty())?)?,
     };
     let ((), error) = procs::pids(PROCS, bytes, pids);

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! tick ── probes: memory usage, CPU time
-//!           ├─ neither changed, now and at the last tick ── 9 s since the last full reading? ── no ── done: two system calls
+//!           ├─ neither changed, now and at the last tick ── 9 s since the last full reading? ── no ── done
 //!           │                                                └─ yes ── files that can change while all processes sleep
 //!           └─ changed ── every file that can have changed with it; settings each 9 s
 //! ```
@@ -16,15 +16,15 @@ use super::cgroup::{CgroupFiles, Due, Gone};
 use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::Readers;
-use super::networks::Networks;
+use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
+use super::row_source::{RowSource, RowUse};
 use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
-use super::told::{How, Told};
-use super::traffic::Network;
+use super::traffic::TaskTraffic;
 use super::window::{Window, kept_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::{CgroupPath, ProcessId};
@@ -34,13 +34,13 @@ use crate::telemetry::lock;
 
 /// Keeps every sample younger than 10 s even if nothing changes. With a tick each second a reading is due at each ninth
 /// tick, because the result is visible only when the pass is over.
-const LOOK_EACH: Duration = Duration::from_millis(8_500);
+const READ_INTERVAL: Duration = Duration::from_millis(8_500);
 /// Interval for the settings of an idle cgroup.
-const SETTINGS_EACH: Duration = Duration::from_secs(60);
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Interval for listing the processes of a busy task whose number of processes and threads stays the same. Listing
 /// costs as much as all other files together.
-const LIST_EACH: Duration = LOOK_EACH;
+const LIST_INTERVAL: Duration = READ_INTERVAL;
 /// Tasks with more processes are listed only at that interval, because each process adds to the cost.
 const MANY: u64 = 64;
 
@@ -64,7 +64,7 @@ impl Reading {
 
 /// Result of [`TaskReader::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
+pub enum ReadingChange {
     /// Nothing changed and no file was due: same reading as before.
     None,
     /// Same values, read at a later time.
@@ -92,7 +92,7 @@ pub struct TaskReader {
     /// Counters at the first reading, for a reader that starts at 0 there. Unset: counters are absolute.
     from: Option<Box<OnceLock<Usage>>>,
     /// Where readings are persisted, for a source that does not keep its counters.
-    keep: OnceLock<Box<dyn Keeps>>,
+    keep: OnceLock<Box<dyn ReadingStore>>,
 }
 
 #[derive(Debug, Default)]
@@ -103,7 +103,7 @@ struct Latest {
 }
 
 /// Receives each new reading before it becomes visible.
-pub trait Keeps: std::fmt::Debug + Send + Sync {
+pub trait ReadingStore: std::fmt::Debug + Send + Sync {
     fn keep(&self, reading: &Reading);
 }
 
@@ -120,7 +120,7 @@ struct Inner {
 struct Pace {
     /// Last probe values: memory in use, CPU time used.
     probed: (Option<u64>, Option<u64>),
-    next_look: Option<Instant>,
+    next_read: Option<Instant>,
     next_settings: Option<Instant>,
     /// A change was seen at the last tick.
     stirred: bool,
@@ -140,7 +140,7 @@ impl Pace {
         if !first && !everything && same && self.next_list.is_some_and(|at| at > now) {
             return false;
         }
-        (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_EACH }));
+        (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_INTERVAL }));
         true
     }
 }
@@ -149,11 +149,11 @@ impl Pace {
 enum Source {
     Cgroup {
         files: CgroupFiles,
-        network: Network,
+        network: TaskTraffic,
         /// Lists its processes. An alloc's are the sum of its tasks' instead.
         processes: bool,
         /// It is read when one of its tasks changed, not at every tick.
-        told: bool,
+        on_demand: bool,
         /// The cgroup existed before this agent started.
         found: bool,
         /// The cgroup is observed: nothing is reset in it.
@@ -162,14 +162,14 @@ enum Source {
     },
     Processes(ProcessId),
     /// A driver reports the usage. Holds the reading that was returned last.
-    Told(Option<Reading>),
+    Reported(Option<Reading>),
 }
 
 impl Source {
     /// A managed cgroup that this agent created.
-    fn cgroup(files: CgroupFiles, processes: bool, told: bool) -> Source {
-        let network = Network::default();
-        Source::Cgroup { files, network, processes, told, found: false, only_reads: false, window: None }
+    fn cgroup(files: CgroupFiles, processes: bool, on_demand: bool) -> Source {
+        let network = TaskTraffic::default();
+        Source::Cgroup { files, network, processes, on_demand, found: false, only_reads: false, window: None }
     }
 }
 
@@ -195,10 +195,10 @@ impl TaskReader {
     pub fn for_limited_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         TaskReader::of_several(sampling, path, true)
     }
-    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, told: bool) -> TaskReader {
+    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, on_demand: bool) -> TaskReader {
         let mut files = CgroupFiles::new(sampling, path, &[], false);
-        files.are_of_several();
-        TaskReader::new(sampling, Source::cgroup(files, false, told)).that_only_reads()
+        files.drop_local_files();
+        TaskReader::new(sampling, Source::cgroup(files, false, on_demand)).read_only()
     }
     /// Marks the cgroup as older than this agent: the window peak is absent for the first 60 s.
     pub fn found(self) -> TaskReader {
@@ -208,16 +208,16 @@ impl TaskReader {
         self
     }
     /// Marks the cgroup as observed: it is only read, so it has no window peak.
-    pub fn that_only_reads(self) -> TaskReader {
+    pub fn read_only(self) -> TaskReader {
         if let Source::Cgroup { files, only_reads, .. } = &mut lock(&self.inner).source {
             *only_reads = true;
-            files.are_of_others();
+            files.set_observed();
         }
         self
     }
     /// Counts from the first reading, for a cgroup whose counters include earlier usage. Peaks are absent, because
     /// their time is unknown.
-    pub fn that_counts_anew(self) -> TaskReader {
+    pub fn counting_from_now(self) -> TaskReader {
         TaskReader { from: Some(Box::default()), ..self }
     }
     /// Reads some files of a cgroup only, by their keys: for benchmarks.
@@ -231,13 +231,13 @@ impl TaskReader {
         TaskReader::new(sampling, Source::Processes(supervisor))
     }
 
-    /// A reader whose values the driver reports by [`TaskReader::tell`], at any time and without being waited for. When
-    /// the reports stop, the last one stays, with its time.
-    pub fn told(sampling: &Arc<Sampling>) -> TaskReader {
-        TaskReader::new(sampling, Source::Told(None))
+    /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When the
+    /// reports stop, the last one stays, with its time.
+    pub fn reported(sampling: &Arc<Sampling>) -> TaskReader {
+        TaskReader::new(sampling, Source::Reported(None))
     }
     /// Records a report. Counters never fall; an impossible value is replaced by the last possible one.
-    pub fn tell(&self, mut usage: Usage, at: Timestamp) {
+    pub fn report(&self, mut usage: Usage, at: Timestamp) {
         let impossible = usage.drop_impossible();
         let before = self.latest();
         match &before {
@@ -249,11 +249,11 @@ impl TaskReader {
     }
 
     /// Whether the source keeps its counters across a restart of the agent, as a cgroup does.
-    pub fn counts_by_itself(&self) -> bool {
+    pub fn survives_restart(&self) -> bool {
         matches!(lock(&self.inner).source, Source::Cgroup { .. })
     }
     /// Continues from the persisted reading of an earlier reader of the same attempt, and persists new readings.
-    pub fn keep_in(&self, earlier: Option<Reading>, keep: Box<dyn Keeps>) {
+    pub fn persist_in(&self, earlier: Option<Reading>, keep: Box<dyn ReadingStore>) {
         // A driver may return the same reader twice for one attempt; the store is already set then.
         if self.keep.set(keep).is_err() {
             return;
@@ -313,16 +313,16 @@ impl TaskReader {
     }
 
     /// Like [`TaskReader::read`], but returns only what changed.
-    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<News, ReadingError> {
+    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
         let mut inner = lock(&self.inner);
-        if let Source::Told(handed_on) = &mut inner.source {
+        if let Source::Reported(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
             let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
             let news = match handed_on {
-                Some(last) if *last == reading => News::None,
-                Some(last) if last.usage == reading.usage => News::Later,
-                Some(_) | None => News::Changed,
+                Some(last) if *last == reading => ReadingChange::None,
+                Some(last) if last.usage == reading.usage => ReadingChange::Later,
+                Some(_) | None => ReadingChange::Changed,
             };
             *handed_on = Some(reading);
             return Ok(news);
@@ -335,7 +335,7 @@ impl TaskReader {
             }
         };
         match read {
-            Ok(Read::Nothing) => Ok(News::None),
+            Ok(Read::Nothing) => Ok(ReadingChange::None),
             Ok(Read::Window) => {
                 let earlier = self.latest().map(|reading| reading.at);
                 Ok(self.keep(&inner.raw, earlier.unwrap_or(at)))
@@ -349,7 +349,7 @@ impl TaskReader {
     }
 
     /// Combines the values and publishes them as the latest reading.
-    fn keep(&self, raw: &Raw, at: Timestamp) -> News {
+    fn keep(&self, raw: &Raw, at: Timestamp) -> ReadingChange {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
         if let Some(from) = &self.from {
@@ -368,11 +368,11 @@ impl TaskReader {
                 if let Some(reading) = &mut lock(&self.latest).reading {
                     reading.at = at;
                 }
-                News::Later
+                ReadingChange::Later
             }
             _ => {
                 self.set_latest(Reading::of(Arc::new(usage), at));
-                News::Changed
+                ReadingChange::Changed
             }
         }
     }
@@ -381,7 +381,7 @@ impl TaskReader {
     pub fn is_of(&self, ended: &EndedCgroup) -> Option<bool> {
         match &lock(&self.inner).source {
             Source::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
-            Source::Processes(_) | Source::Told(_) => None,
+            Source::Processes(_) | Source::Reported(_) => None,
         }
     }
 
@@ -390,11 +390,11 @@ impl TaskReader {
         let mut inner = lock(&self.inner);
         let Some(home) = self.sampling.layout.hierarchies().get(ended.home) else { return };
         let pass = self.sampling.kernel_pass();
-        for file in files().filter(|file| pass.is_none_or(|pass| pass.distrust.trusts(file))) {
-            let Some(Told { how: How::Says(says), .. }) = kernel_ends::says(file) else { continue };
+        for file in files().filter(|file| pass.is_none_or(|pass| pass.row_trust.trusts(file))) {
+            let Some(RowSource { how: RowUse::Values(apply), .. }) = kernel_ends::source_at_end(file) else { continue };
             if file.home.is(&self.sampling.layout, home) {
                 // Fields that the record lacks keep their last value.
-                let _ = says(&mut inner.raw, ended.row());
+                let _ = apply(&mut inner.raw, ended.row());
             }
         }
         self.keep(&inner.raw, at);
@@ -412,7 +412,7 @@ impl TaskReader {
 
     /// Whether a reading is due even if nothing changes.
     pub fn is_due(&self, now: Instant) -> bool {
-        lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
+        lock(&self.inner).pace.next_read.is_none_or(|at| at <= now)
     }
 
     /// Whether this cgroup has a memory or CPU limit of its own, as of the last reading.
@@ -422,10 +422,10 @@ impl TaskReader {
     }
 
     /// Whether the path still leads to the same cgroup in every hierarchy.
-    pub fn stands(&self) -> bool {
+    pub fn is_same_cgroup(&self) -> bool {
         match &lock(&self.inner).source {
-            Source::Cgroup { files, .. } => files.stand(),
-            Source::Processes(_) | Source::Told(_) => true,
+            Source::Cgroup { files, .. } => files.is_same_cgroup(),
+            Source::Processes(_) | Source::Reported(_) => true,
         }
     }
 
@@ -458,10 +458,10 @@ impl Inner {
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
-        let (files, network, processes, told, found, only_reads, window) = match &mut self.source {
+        let (files, network, processes, on_demand, found, only_reads, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
-                self.pace.next_look = Some(now + LOOK_EACH);
+                self.pace.next_read = Some(now + READ_INTERVAL);
                 // The sums replace the cgroup's own counters; nothing is derived from them.
                 self.raw.user_ns = self.raw.usage.cpu_user_ns();
                 self.raw.system_ns = self.raw.usage.cpu_system_ns();
@@ -470,15 +470,15 @@ impl Inner {
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
-            Source::Cgroup { files, network, processes, told, found, only_reads, window } => {
-                (files, network, *processes, *told, *found, *only_reads, window)
+            Source::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
+                (files, network, *processes, *on_demand, *found, *only_reads, window)
             }
             // Returned by `look` already.
-            Source::Told(_) => return Ok(Read::Nothing),
+            Source::Reported(_) => return Ok(Read::Nothing),
         };
         let raw = &mut self.raw;
-        let first = self.pace.next_look.is_none();
-        let look_due = self.pace.next_look.is_none_or(|at| at <= now);
+        let first = self.pace.next_read.is_none();
+        let read_due = self.pace.next_read.is_none_or(|at| at <= now);
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
             if !only_reads {
@@ -488,18 +488,18 @@ impl Inner {
         // The first reading uses files only, to learn which ones are missing.
         let pass = sampling.kernel_pass().filter(|_| !first);
         // With rows of all values a reading costs almost nothing.
-        let told_all = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !told;
-        let look = look_due || told_all;
+        let all_rows = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !on_demand;
+        let look = read_due || all_rows;
         // The next full walk, within seconds, shows changed settings without opening files.
-        let waits = pass.is_some() && !told && rows.is_some_and(|rows| !rows.are_all);
+        let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_wanted(rows) {
                 pass.offer(files.path());
             }
-            files.rows(rows, &pass.distrust, only_reads)
+            files.rows(rows, &pass.row_trust, only_reads)
         });
         let rows = rows.as_ref();
-        if told && !everything && !look {
+        if on_demand && !everything && !look {
             return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
         }
         files.probe(scratch, raw, rows)?;
@@ -511,22 +511,23 @@ impl Inner {
         self.pace.probed = probed;
 
         // Rows reveal changed settings by themselves.
-        let seldom = look_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
+        let seldom = read_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
         let set = !waits && (seldom || self.pace.next_settings.is_none_or(|at| at <= now));
-        let due = if first || (everything && !told) {
+        let due = if first || (everything && !on_demand) {
             Due::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
-            Due { asleep: moved || (look && !told), stirred: moved, ran, set }
+            Due { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { Readers::Others } else { Readers::Ours });
+            pass.note_moved(if only_reads { Readers::Observed } else { Readers::Managed });
         }
-        if look_due || everything || (told_all && !moved) {
-            self.pace.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
+        if read_due || everything || (all_rows && !moved) {
+            self.pace.next_read = Some(now + if first { sampling.stagger(READ_INTERVAL) } else { READ_INTERVAL });
         }
         if due.set {
-            self.pace.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
+            self.pace.next_settings =
+                Some(now + if first { sampling.stagger(SETTINGS_INTERVAL) } else { SETTINGS_INTERVAL });
         }
         if let Some(window) = window {
             window.moved |= moved || unsettled || everything;
@@ -540,25 +541,25 @@ impl Inner {
             });
         }
         files.read_due(scratch, raw, rows, due)?;
-        let stagger = || sampling.stagger(LIST_EACH);
+        let stagger = || sampling.stagger(LIST_INTERVAL);
         let wanted = processes && (due.ran || self.pace.next_list.is_none());
         let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
         // The victim of an OOM kill had memory, so memory changed.
         if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            inner::look(&sampling.layout, files.path(), scratch, &mut raw.inner);
+            inner::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
-        let looks = processes && (due.ran || look_due);
+        let looks = processes && (due.ran || read_due);
         if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
             self.pace.next_list = None;
         }
         Ok(Read::All)
     }
 
-    fn close(&mut self, networks: &Networks) {
+    fn close(&mut self, networks: &NamespaceOwners) {
         self.gone = true;
         if let Source::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
@@ -584,7 +585,7 @@ mod tests {
     #[test]
     fn as_many_processes_as_before_are_listed_at_their_time_and_others_at_once() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_EACH);
+        let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_INTERVAL);
         let second = Duration::from_secs(1);
         assert!(lists(Some(3), Duration::ZERO, false), "the first time");
         assert!(!lists(Some(3), second, false));
@@ -592,9 +593,12 @@ mod tests {
         assert!(!lists(Some(4), 10 * second, false));
         assert!(lists(Some(4), 11 * second, false), "it is time");
         assert!(lists(Some(4), 12 * second, true), "all is read, as at the end");
-        assert!(lists(None, 13 * second, false) && lists(None, 14 * second, false), "the number of processes is unknown");
+        assert!(
+            lists(None, 13 * second, false) && lists(None, 14 * second, false),
+            "the number of processes is unknown"
+        );
         pace.many = true;
-        let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_EACH);
+        let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_INTERVAL);
         assert!(
             !lists(Some(200), 15 * second) && !lists(Some(300), 22 * second),
             "so many are listed at their time only"

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use super::kernel_pass::{KernelPass, Readers};
-use super::networks::Networks;
+use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::proc::Proc;
 use super::root_files::RootFiles;
@@ -25,7 +25,7 @@ pub struct Sampling {
     /// `None`: `/proc` cannot be opened, so process data is absent.
     pub(super) proc: Option<Proc>,
     pub(super) root_files: RootFiles,
-    pub(super) networks: Networks,
+    pub(super) networks: NamespaceOwners,
     /// Unset: all values are read from files.
     pass: OnceLock<KernelPass>,
     readers: AtomicU64,
@@ -39,7 +39,7 @@ impl Sampling {
     pub fn with_window_peaks(roots: Roots, layout: Layout, budget: FdBudget, windows: bool) -> Arc<Sampling> {
         let proc = Proc::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
-        let (root_files, networks) = (RootFiles::default(), Networks::default());
+        let (root_files, networks) = (RootFiles::default(), NamespaceOwners::default());
         Arc::new(Sampling { roots, layout, budget, errors, windows, proc, root_files, networks, pass, readers })
     }
 
@@ -55,9 +55,9 @@ impl Sampling {
         self.take_pass_for(now, Readers::All);
     }
     /// Like [`Sampling::take_pass`], for some of the readers.
-    pub fn take_pass_for(&self, now: Instant, whose: Readers) {
+    pub fn take_pass_for(&self, now: Instant, readers: Readers) {
         if let Some(pass) = self.pass.get() {
-            pass.take(&self.layout, now, whose);
+            pass.take(&self.layout, now, readers);
         }
     }
     pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
@@ -84,7 +84,7 @@ pub struct FdBudget {
     needed: [AtomicU64; Rank::COUNT],
     held: [AtomicU64; Rank::COUNT],
     reopened: AtomicU64,
-    told: AtomicBool,
+    warned: AtomicBool,
 }
 
 /// Priority of a descriptor: the first rank keeps its descriptors longest.
@@ -101,7 +101,7 @@ pub(super) enum Rank {
     /// Settings.
     Setting,
     /// Replaced by rows of the kernel pass: read only when the cgroup appears and ends.
-    Told,
+    Replaced,
 }
 
 impl Rank {
@@ -119,7 +119,7 @@ impl FdBudget {
     }
     pub fn of(limit: u64) -> FdBudget {
         let [needed, held] = [const { [const { AtomicU64::new(0) }; Rank::COUNT] }; 2];
-        FdBudget { limit, needed, held, reopened: AtomicU64::new(0), told: AtomicBool::new(false) }
+        FdBudget { limit, needed, held, reopened: AtomicU64::new(0), warned: AtomicBool::new(false) }
     }
     pub fn limit(&self) -> u64 {
         self.limit
@@ -141,9 +141,9 @@ impl FdBudget {
         self.needed[rank as usize].fetch_add(1, Ordering::Relaxed);
     }
     /// Logs once that the budget is too small.
-    pub(super) fn tell_if_short(&self) {
-        let (needed, limit) = (sum(&self.needed[..Rank::Told as usize]), self.limit);
-        if needed > limit && !self.told.swap(true, Ordering::Relaxed) {
+    pub(super) fn warn_if_short(&self) {
+        let (needed, limit) = (sum(&self.needed[..Rank::Replaced as usize]), self.limit);
+        if needed > limit && !self.warned.swap(true, Ordering::Relaxed) {
             tracing::warn!(
                 needed,
                 limit,
@@ -153,7 +153,7 @@ impl FdBudget {
         }
     }
     /// A reader drops a file of this rank, or the file does not exist.
-    pub(super) fn need_no_more(&self, rank: Rank) {
+    pub(super) fn release_need(&self, rank: Rank) {
         self.needed[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
 
@@ -177,7 +177,7 @@ impl FdBudget {
     pub(super) fn is_over(&self, rank: Rank) -> bool {
         self.held[rank as usize].load(Ordering::Relaxed) > self.share(rank)
     }
-    pub(super) fn give_back(&self, rank: Rank) {
+    pub(super) fn release(&self, rank: Rank) {
         self.held[rank as usize].fetch_sub(1, Ordering::Relaxed);
     }
     pub(super) fn count_reopened(&self) {
@@ -239,7 +239,7 @@ mod tests {
 
     fn needing(limit: u64, needs: [u64; Rank::COUNT]) -> FdBudget {
         let budget = FdBudget::of(limit);
-        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting, Rank::Told];
+        let ranks = [Rank::Probe, Rank::Window, Rank::Regular, Rank::Moving, Rank::Setting, Rank::Replaced];
         ranks.into_iter().zip(needs).for_each(|(rank, n)| (0..n).for_each(|_| budget.need(rank)));
         budget
     }
@@ -265,9 +265,9 @@ mod tests {
         assert!(!budget.is_over(Rank::Setting));
         budget.need(Rank::Probe);
         assert!(budget.is_over(Rank::Setting) && !budget.is_over(Rank::Moving));
-        budget.give_back(Rank::Setting);
+        budget.release(Rank::Setting);
         assert!(!budget.is_over(Rank::Setting));
-        budget.need_no_more(Rank::Probe);
+        budget.release_need(Rank::Probe);
         assert!(budget.take(Rank::Setting));
     }
 

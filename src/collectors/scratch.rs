@@ -59,7 +59,7 @@ impl Scratch {
 
     /// Reads a list from its start, with a descriptor that was read before. The kernel returns a page at a time; a
     /// piece that is shorter than its page is the last one.
-    pub(super) fn read_list_anew(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
+    pub(super) fn reread_list(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         /// A page minus the longest line.
         const PAGE: usize = 4096 - 64;
         let mut filled = 0;

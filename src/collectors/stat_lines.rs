@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! line ── every position is a candidate ── differs from the file twice ── position ruled out
-//!             └── do all remaining candidates have the same value in this cgroup? ── yes ── value known ── no ── read the file
+//!             └── do all candidates have the same value in this cgroup? ── yes ── value known ── no ── read the file
 //! ```
 //! A line does not need a single remaining candidate: on a host without swap all candidates for swap are 0. One
 //! contradiction is not enough, because a value may rise and fall again while the file is read.
@@ -12,13 +12,13 @@ use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::home::Home;
-use super::told::Row;
+use super::row_source::Row;
 use crate::host::hierarchy::Version;
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::cgroup::memory_stat::{self, MemoryStat};
 
 /// Contradictions that rule out a position.
-const AGAINST: u8 = 2;
+const MAX_CONTRADICTIONS: u8 = 2;
 /// Longer arrays are not supported; the file is read.
 const MOST: usize = 64;
 
@@ -71,16 +71,16 @@ struct Known {
     /// The kernel prints this line.
     is_there: AtomicBool,
     /// Bit set of the candidate positions.
-    may_be: AtomicU64,
-    against: [AtomicU8; MOST],
+    candidates: AtomicU64,
+    contradictions: [AtomicU8; MOST],
 }
 
 impl Default for StatLines {
     fn default() -> StatLines {
         let known = || Known {
             is_there: AtomicBool::new(false),
-            may_be: AtomicU64::new(u64::MAX),
-            against: [const { AtomicU8::new(0) }; MOST],
+            candidates: AtomicU64::new(u64::MAX),
+            contradictions: [const { AtomicU8::new(0) }; MOST],
         };
         StatLines { known: std::array::from_fn(|_| known()), seen: AtomicBool::new(false) }
     }
@@ -91,7 +91,7 @@ impl fmt::Debug for StatLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = self.known.iter().enumerate().filter(|(_, known)| known.is_there.load(Ordering::Relaxed));
         f.debug_map()
-            .entries(there.map(|(n, known)| (n, format!("{:#x}", known.may_be.load(Ordering::Relaxed)))))
+            .entries(there.map(|(n, known)| (n, format!("{:#x}", known.candidates.load(Ordering::Relaxed)))))
             .finish()
     }
 }
@@ -109,14 +109,14 @@ impl StatLines {
                 continue;
             };
             known.is_there.store(true, Ordering::Relaxed);
-            for (n, (word, against)) in words.iter().zip(&known.against).enumerate() {
-                let so_far = against.load(Ordering::Relaxed);
-                if line.printed(*word) == said || so_far >= AGAINST {
+            for (n, (word, contradictions)) in words.iter().zip(&known.contradictions).enumerate() {
+                let so_far = contradictions.load(Ordering::Relaxed);
+                if line.printed(*word) == said || so_far >= MAX_CONTRADICTIONS {
                     continue;
                 }
-                against.store(so_far + 1, Ordering::Relaxed);
-                if so_far + 1 == AGAINST {
-                    known.may_be.fetch_and(!(1 << n), Ordering::Relaxed);
+                contradictions.store(so_far + 1, Ordering::Relaxed);
+                if so_far + 1 == MAX_CONTRADICTIONS {
+                    known.candidates.fetch_and(!(1 << n), Ordering::Relaxed);
                 }
             }
         }
@@ -124,14 +124,14 @@ impl StatLines {
     }
 
     /// Values of `memory.stat` from the row. `None`: some lines are still ambiguous.
-    pub(super) fn tell(&self, row: Row<'_>) -> Option<MemoryStat> {
+    pub(super) fn read(&self, row: Row<'_>) -> Option<MemoryStat> {
         let mut stat = MemoryStat::default();
         for (line, known) in LINES.iter().zip(&self.known) {
             let words = row.plan.words(row.words, line.array).filter(|words| words.len() <= MOST)?;
             if !known.is_there.load(Ordering::Relaxed) {
                 continue;
             }
-            let mut left = known.may_be.load(Ordering::Relaxed) & (u64::MAX >> (MOST - words.len().max(1)));
+            let mut left = known.candidates.load(Ordering::Relaxed) & (u64::MAX >> (MOST - words.len().max(1)));
             let first = words.get(left.trailing_zeros() as usize)?;
             while left != 0 {
                 if words.get(left.trailing_zeros() as usize)? != first {
@@ -166,29 +166,29 @@ mod tests {
         let words = row(plan, numbers);
         lines.learn(V2, text.as_bytes(), Row { plan, words: &words });
     }
-    fn tell(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
+    fn read(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
         let words = row(plan, numbers);
-        lines.tell(Row { plan, words: &words })
+        lines.read(Row { plan, words: &words })
     }
 
     #[test]
     fn a_line_is_told_once_all_that_may_be_behind_it_say_the_same() {
         let (plan, lines) = (memory_plan(6, 3), StatLines::default());
-        assert_eq!(tell(&lines, &plan, [0; 9]), None, "nothing was compared yet");
+        assert_eq!(read(&lines, &plan, [0; 9]), None, "nothing was compared yet");
         let text = |anon: u64, faults: u64| format!("anon {}\nshmem 0\npgfault {faults}\n", anon * PAGE);
         learn(&lines, &plan, &text(5, 90), [5, 1, 5, 2, 0, 0, 90, 3, 90]);
-        assert_eq!(tell(&lines, &plan, [5, 1, 6, 2, 0, 0, 91, 3, 92]), None, "one comparison rules nothing out");
+        assert_eq!(read(&lines, &plan, [5, 1, 6, 2, 0, 0, 91, 3, 92]), None, "one comparison rules nothing out");
         learn(&lines, &plan, &text(6, 91), [6, 1, 8, 2, 0, 0, 91, 4, 97]);
         learn(&lines, &plan, &text(7, 93), [7, 1, 9, 2, 0, 0, 93, 5, 98]);
-        let told = tell(&lines, &plan, [10, 1, 11, 2, 0, 0, 99, 5, 100]).expect("all is known");
-        assert_eq!((told.anon, told.shmem, told.pgfault), (Some(10 * PAGE), Some(0), Some(99)));
-        assert_eq!((told.swap, told.file), (None, None), "what the kernel does not print is absent");
+        let stat = read(&lines, &plan, [10, 1, 11, 2, 0, 0, 99, 5, 100]).expect("all is known");
+        assert_eq!((stat.anon, stat.shmem, stat.pgfault), (Some(10 * PAGE), Some(0), Some(99)));
+        assert_eq!((stat.swap, stat.file), (None, None), "what the kernel does not print is absent");
         // Two candidates for shared memory remain, with different values here.
-        assert_eq!(tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]), None);
+        assert_eq!(read(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]), None);
         learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
         learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
-        let told = tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]).expect("the line is unambiguous now");
-        assert_eq!(told.shmem, Some(4 * PAGE));
+        let stat = read(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]).expect("the line is unambiguous now");
+        assert_eq!(stat.shmem, Some(4 * PAGE));
     }
 
     #[test]
@@ -200,16 +200,16 @@ mod tests {
             learn(&lines, &plan, &text, numbers);
         }
         learn(&lines, &plan, "anon 0\n", at(9).0);
-        assert_eq!(tell(&lines, &plan, at(20).0).and_then(|told| told.anon), Some(20 * PAGE));
+        assert_eq!(read(&lines, &plan, at(20).0).and_then(|stat| stat.anon), Some(20 * PAGE));
         learn(&lines, &plan, "anon 0\n", at(9).0);
-        assert_eq!(tell(&lines, &plan, at(20).0), None);
+        assert_eq!(read(&lines, &plan, at(20).0), None);
     }
 
     #[test]
     fn below_nothing_is_nothing_as_the_kernel_prints_it() {
         let (plan, lines) = (memory_plan(1, 1), StatLines::default());
         let words = |n: i64| vec![7, 1, n.cast_unsigned(), 3];
-        let row = |words: &[u64]| -> Option<u64> { lines.tell(Row { plan: &plan, words })?.anon };
+        let row = |words: &[u64]| -> Option<u64> { lines.read(Row { plan: &plan, words })?.anon };
         lines.learn(V2, b"anon 8192\npgfault 3\n", Row { plan: &plan, words: &words(2) });
         assert_eq!((row(&words(2)), row(&words(-1))), (Some(2 * PAGE), Some(0)));
     }

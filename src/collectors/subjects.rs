@@ -26,8 +26,8 @@ pub fn measures() -> impl Iterator<Item = &'static Measure<Usage>> {
 /// The measures that a cgroup counts for everything below it.
 pub fn shared_measures() -> impl Iterator<Item = &'static Measure<Usage>> {
     let shared = files().filter(|file| !file.is_local()).flat_map(|file| file.fields);
-    let told = shared.fold(Usage::default(), |told, field| told.with(*field, 1));
-    measures().filter(move |measure| measure.cells.iter().any(|cell| (cell.get)(&told).is_some()))
+    let usage = shared.fold(Usage::default(), |usage, field| usage.with(*field, 1));
+    measures().filter(move |measure| measure.cells.iter().any(|cell| (cell.get)(&usage).is_some()))
 }
 
 /// Every file of a cgroup, probe files first.

@@ -2,7 +2,7 @@
 
 use super::home::Home;
 use super::raw::Raw;
-use super::told::{Told, told};
+use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
 use crate::model::measure::{Measure, Nature, ValueSource, When};
@@ -28,11 +28,11 @@ pub(super) struct File {
     /// `false`: another file already provided the value.
     pub(super) needed: fn(&Raw) -> bool,
     /// How a row of the kernel pass replaces the file, and its index among all files: see [`File::at`].
-    pub(super) told: Option<Told>,
+    pub(super) row_source: Option<RowSource>,
     pub(super) place: usize,
     /// A file of ancestor cgroups that must be read as well.
     pub(super) above: Option<Above>,
-    tell: Tell,
+    parser: Parser,
 }
 
 /// Files of the same hierarchy outside of the cgroup itself.
@@ -60,7 +60,7 @@ impl Above {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Tell {
+enum Parser {
     /// Parses the text into fields; `None`: the file does not exist. Returns the first parse error.
     Text(fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>),
     /// One number, or `max` for a limit.
@@ -73,7 +73,7 @@ impl File {
         name: &'static str,
         when: When,
         fields: &'static [Field],
-        tell: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
+        parser: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
         File {
             home,
@@ -81,10 +81,10 @@ impl File {
             when,
             fields,
             needed: |_| true,
-            told: None,
+            row_source: None,
             place: usize::MAX,
             above: None,
-            tell: Tell::Text(tell),
+            parser: Parser::Text(parser),
         }
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
@@ -97,15 +97,25 @@ impl File {
     }
     /// Assigns the index among all files.
     pub(super) fn at(self, place: usize) -> File {
-        File { told: told(self.home, self.name), place, ..self }
+        File { row_source: row_source(self.home, self.name), place, ..self }
     }
     /// The files that contain only the number of this measure.
     pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = File> {
         let fields = measure.field.as_slice();
         let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
-                let (home, needed, tell) = (home(controller), |_: &Raw| true, Tell::Number(field));
-                Some(File { home, name: file, when, fields, needed, told: None, place: usize::MAX, above: None, tell })
+                let (home, needed, parser) = (home(controller), |_: &Raw| true, Parser::Number(field));
+                Some(File {
+                    home,
+                    name: file,
+                    when,
+                    fields,
+                    needed,
+                    row_source: None,
+                    place: usize::MAX,
+                    above: None,
+                    parser,
+                })
             }
             _ => None,
         };
@@ -115,9 +125,9 @@ impl File {
     /// Parses the content into the file's fields; `None`: the file does not exist, so they become absent. Returns the
     /// first parse error.
     pub(super) fn apply(&self, raw: &mut Raw, bytes: Option<&[u8]>) -> Option<ParseError> {
-        let field = match self.tell {
-            Tell::Text(tell) => return tell(raw, bytes),
-            Tell::Number(field) => field,
+        let field = match self.parser {
+            Parser::Text(parser) => return parser(raw, bytes),
+            Parser::Number(field) => field,
         };
         let (value, error) = match field.nature() {
             Nature::Limit => {
@@ -166,7 +176,7 @@ pub(super) fn value<T>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Result<T, 
     }
 }
 
-/// Parses a file with several values, each of which may be missing.
+/// Parses a file with several values; each may be missing.
 pub(super) fn values<T: Default>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<T> {
     bytes.map_or_else(|| (T::default(), None), parse)
 }

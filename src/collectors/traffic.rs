@@ -14,7 +14,7 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::network::{Counts, FIELDS};
-use super::networks::Networks;
+use super::networks::NamespaceOwners;
 use super::proc::Proc;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
@@ -27,19 +27,19 @@ const YOUNG: Duration = Duration::from_secs(10);
 
 /// State of one task. Kept small: most tasks of a host may use the host's network.
 #[derive(Debug, Default)]
-pub(super) struct Network {
+pub(super) struct TaskTraffic {
     /// The process that is read, and its namespace when processes were listed.
     process: Option<(u32, u64)>,
     /// End of the time with frequent checks.
     young: Option<Instant>,
     is_hosts: bool,
-    own: Option<Box<Own>>,
+    own: Option<Box<OwnNamespace>>,
 }
 
 /// State of a namespace that is not the host's.
 #[derive(Debug, Default)]
-struct Own {
-    /// ID for [`Networks`].
+struct OwnNamespace {
+    /// ID for [`NamespaceOwners`].
     id: u64,
     /// The namespace that the task reports.
     namespace: Option<u64>,
@@ -49,7 +49,7 @@ struct Own {
     now: Counts,
 }
 
-impl Network {
+impl TaskTraffic {
     /// Reads the counters of one of the processes that were listed last. `listed`: they were listed just now. Returns
     /// whether to list them again, because that process is gone.
     pub(super) fn read(
@@ -88,54 +88,56 @@ impl Network {
         if self.is_hosts {
             return false;
         }
-        let own = self.own.get_or_insert_with(|| Box::new(Own { id: sampling.networks.one_more(), ..Own::default() }));
+        let own = self.own.get_or_insert_with(|| {
+            Box::new(OwnNamespace { id: sampling.networks.new_id(), ..OwnNamespace::default() })
+        });
         if own.namespace.is_some_and(|before| before != namespace) {
-            own.leave(&sampling.networks);
+            own.release(&sampling.networks);
         }
-        if !sampling.networks.is_of(namespace, (pid, own.id), |pid| proc.network(scratch, pid).ok()) {
+        if !sampling.networks.claim(namespace, (pid, own.id), |pid| proc.network(scratch, pid).ok()) {
             own.namespace = None;
             return false;
         }
         let Ok(counts) = carried(sampling, proc, scratch, pid) else { return false };
-        own.take(namespace, counts, sampling.networks.told(namespace, own.id, counts));
-        for (field, n) in FIELDS.into_iter().zip(own.told()) {
+        own.take(namespace, counts, sampling.networks.record(namespace, own.id, counts));
+        for (field, n) in FIELDS.into_iter().zip(own.total()) {
             usage.set(field, Some(n));
         }
         false
     }
 
     /// The task ended.
-    pub(super) fn close(&mut self, networks: &Networks) {
+    pub(super) fn close(&mut self, networks: &NamespaceOwners) {
         if let Some(own) = &mut self.own {
-            own.leave(networks);
+            own.release(networks);
         }
     }
 }
 
-impl Own {
+impl OwnNamespace {
     /// `before`: counters that another task reported for this namespace.
     fn take(&mut self, namespace: u64, counts: Counts, before: Option<Counts>) {
         let is_new = self.namespace != Some(namespace);
         let fell = |from: &Counts| counts.iter().zip(from).any(|(n, before)| n < before);
         if is_new {
-            self.ended = self.told();
+            self.ended = self.total();
             // Inode numbers are reused: lower counters mean another namespace.
             self.from = before.filter(|before| !fell(before)).unwrap_or_default();
         } else if fell(&self.now) {
             // The counters of a removed interface are gone.
-            self.ended = self.told();
+            self.ended = self.total();
             self.from = counts;
         }
         (self.namespace, self.now) = (Some(namespace), counts);
     }
 
-    fn told(&self) -> Counts {
+    fn total(&self) -> Counts {
         std::array::from_fn(|at| self.ended[at].saturating_add(self.now[at].saturating_sub(self.from[at])))
     }
 
     /// Releases the namespace, so that another task may report it.
-    fn leave(&mut self, networks: &Networks) {
-        self.ended = self.told();
+    fn release(&mut self, networks: &NamespaceOwners) {
+        self.ended = self.total();
         (self.from, self.now) = (Counts::default(), Counts::default());
         if let Some(namespace) = self.namespace.take() {
             networks.close(namespace, self.id);
@@ -190,33 +192,33 @@ mod tests {
 
     #[test]
     fn what_it_carried_never_falls_over_interfaces_and_namespaces_that_go() {
-        let mut own = Own::default();
+        let mut own = OwnNamespace::default();
         own.take(7, counts(100), None);
-        assert_eq!(own.told(), counts(100), "from the beginning of the namespace");
+        assert_eq!(own.total(), counts(100), "from the beginning of the namespace");
         own.take(7, counts(160), Some(counts(100)));
         // One of two interfaces is gone; the traffic of the other one is part of the total already.
         own.take(7, counts(60), Some(counts(160)));
-        assert_eq!(own.told(), counts(160));
+        assert_eq!(own.total(), counts(160));
         own.take(7, counts(65), Some(counts(60)));
-        assert_eq!(own.told(), counts(165));
-        own.leave(&Networks::default());
+        assert_eq!(own.total(), counts(165));
+        own.release(&NamespaceOwners::default());
         own.take(8, counts(5), None);
-        assert_eq!(own.told(), counts(170), "a new namespace starts at 0");
+        assert_eq!(own.total(), counts(170), "a new namespace starts at 0");
     }
 
     #[test]
     fn who_goes_on_with_a_namespace_begins_where_another_one_left_it() {
-        let (mut first, mut second) = (Own::default(), Own::default());
+        let (mut first, mut second) = (OwnNamespace::default(), OwnNamespace::default());
         first.take(7, counts(500), None);
-        first.leave(&Networks::default());
+        first.release(&NamespaceOwners::default());
         second.take(7, counts(504), Some(counts(500)));
-        assert_eq!(second.told(), counts(4));
-        second.leave(&Networks::default());
+        assert_eq!(second.total(), counts(4));
+        second.release(&NamespaceOwners::default());
         first.take(7, counts(510), Some(counts(504)));
-        assert_eq!((first.told(), second.told()), (counts(506), counts(4)), "both add up to the traffic");
+        assert_eq!((first.total(), second.total()), (counts(506), counts(4)), "both add up to the traffic");
         // The kernel reuses the inode number of a removed namespace.
-        let mut third = Own::default();
+        let mut third = OwnNamespace::default();
         third.take(7, counts(3), Some(counts(510)));
-        assert_eq!(third.told(), counts(3));
+        assert_eq!(third.total(), counts(3));
     }
 }

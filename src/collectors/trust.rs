@@ -13,10 +13,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::Raw;
+use super::row_source::{Row, RowUse};
 use super::stat_lines::StatLines;
 use super::subjects::files;
 use super::table::File;
-use super::told::{How, Row};
 use crate::host::cgroup::own_directory;
 use crate::host::hierarchy::{Hierarchy, Layout};
 use crate::host::roots::Roots;
@@ -40,7 +40,7 @@ const MODES_PART: u64 = 50;
 
 /// Trust in rows, by index of the file.
 #[derive(Debug)]
-pub(super) struct Distrust {
+pub(super) struct RowTrust {
     /// Consecutive contradictions.
     strikes: Vec<AtomicU8>,
     /// Bit set of the values that were confirmed above 0.
@@ -48,14 +48,14 @@ pub(super) struct Distrust {
     lines: StatLines,
 }
 
-impl Default for Distrust {
-    fn default() -> Distrust {
+impl Default for RowTrust {
+    fn default() -> RowTrust {
         let strikes = files().map(|_| AtomicU8::new(0)).collect();
-        Distrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
+        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
     }
 }
 
-impl Distrust {
+impl RowTrust {
     pub(super) fn trusts(&self, file: &File) -> bool {
         self.strikes.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
@@ -63,63 +63,65 @@ impl Distrust {
         self.strikes.iter().all(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
     /// Sets the fields from the row as the file would. `false`: read the file.
-    pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
-        let unseen = self.unseen(file);
-        let is_seen = unseen == 0 || unseen & more_than_0(file, row) == 0;
-        self.trusts(file) && is_seen && self.says(file, raw, row).is_some()
+    pub(super) fn replaces(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+        let unconfirmed = self.unconfirmed(file);
+        let is_seen = unconfirmed == 0 || unconfirmed & more_than_0(file, row) == 0;
+        self.trusts(file) && is_seen && self.apply_row(file, raw, row).is_some()
     }
     /// Whether some of the values were 0 in every comparison.
-    pub(super) fn has_unseen(&self, file: &File) -> bool {
-        self.unseen(file) != 0
+    pub(super) fn has_unconfirmed(&self, file: &File) -> bool {
+        self.unconfirmed(file) != 0
     }
-    fn unseen(&self, file: &File) -> u32 {
-        let Some(told) = file.told.filter(|told| matches!(told.how, How::Says(_))) else { return 0 };
+    fn unconfirmed(&self, file: &File) -> u32 {
+        let Some(row_source) = file.row_source.filter(|row_source| matches!(row_source.how, RowUse::Values(_))) else {
+            return 0;
+        };
         let is_printed = |(n, value): (usize, &RowValue)| u32::from(value.is_printed()) << n;
-        let all = told.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
+        let all = row_source.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
         all & !self.seen.get(file.place).map_or(0, |seen| seen.load(Ordering::Relaxed))
     }
-    fn note_seen(&self, finding: &Finding) {
-        if let Some(seen) = self.seen.get(finding.file.place).filter(|_| finding.verdict == Verdict::Agrees) {
-            seen.fetch_or(finding.seen, Ordering::Relaxed);
+    fn record_confirmed(&self, comparison: &RowComparison) {
+        if let Some(seen) = self.seen.get(comparison.file.place).filter(|_| comparison.verdict == Verdict::Agrees) {
+            seen.fetch_or(comparison.seen, Ordering::Relaxed);
         }
     }
-    fn says(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
-        match file.told?.how {
-            How::Says(says) => says(raw, row),
-            How::Lines => {
-                memory::stat(raw, file.home.version(), &self.lines.tell(row)?);
+    fn apply_row(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
+        match file.row_source?.how {
+            RowUse::Values(apply) => apply(raw, row),
+            RowUse::StatLines => {
+                memory::stat(raw, file.home.version(), &self.lines.read(row)?);
                 Some(())
             }
             // Fingerprints are compared only with each other.
-            How::Marks | How::Set | How::MarksAs(_) => None,
+            RowUse::Fingerprint | RowUse::Setting | RowUse::FingerprintBy(_) => None,
         }
     }
     /// Learns the line positions of `memory.stat` from a comparison.
-    fn learn(&self, sight: &Sight, before: &PassRows, after: &PassRows) {
-        if let Some(text) = sight.lines.as_deref().filter(|_| sight.is_still(before, after))
-            && let Some(row) = after.row(sight.home, sight.inode, sight.file.when)
+    fn learn(&self, file_read: &FileReading, before: &PassRows, after: &PassRows) {
+        if let Some(text) = file_read.lines.as_deref().filter(|_| file_read.is_still(before, after))
+            && let Some(row) = after.row(file_read.home, file_read.inode, file_read.file.when)
         {
-            self.lines.learn(sight.file.home, text, row);
+            self.lines.learn(file_read.file.home, text, row);
         }
     }
-    fn note(&self, finding: &Finding, weight: u8) {
-        let Some(strikes) = self.strikes.get(finding.file.place) else { return };
+    fn record(&self, comparison: &RowComparison, weight: u8) {
+        let Some(strikes) = self.strikes.get(comparison.file.place) else { return };
         let so_far = strikes.load(Ordering::Relaxed);
         if so_far >= STRIKES {
             return;
         }
-        self.note_seen(finding);
-        let now = match finding.verdict {
+        self.record_confirmed(comparison);
+        let now = match comparison.verdict {
             Verdict::Impossible | Verdict::Differs => so_far.saturating_add(weight),
             Verdict::Agrees => 0,
-            Verdict::SaysNothing => so_far,
+            Verdict::Inconclusive => so_far,
         };
         strikes.store(now, Ordering::Relaxed);
         if now >= STRIKES {
-            let Finding { file, told, read, .. } = finding;
+            let RowComparison { file, from_row, read, .. } = comparison;
             tracing::warn!(
                 file = file.name,
-                ?told,
+                ?from_row,
                 ?read,
                 "kernel pass contradicts a file; falling back to the file"
             );
@@ -129,7 +131,7 @@ impl Distrust {
 
 /// Content of one file of a cgroup.
 #[derive(Debug)]
-struct Sight {
+struct FileReading {
     file: &'static File,
     home: usize,
     inode: u64,
@@ -141,7 +143,7 @@ struct Sight {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
     /// All values are 0, or changed during the comparison.
-    SaysNothing,
+    Inconclusive,
     Agrees,
     /// A gauge differs although the row is the same before and after.
     Differs,
@@ -151,12 +153,12 @@ enum Verdict {
 
 /// Result of one comparison.
 #[derive(Debug)]
-struct Finding {
+struct RowComparison {
     file: &'static File,
     /// Hierarchy index and inode.
     cgroup: (usize, u64),
     verdict: Verdict,
-    told: Usage,
+    from_row: Usage,
     read: Usage,
     /// Bit set of the values that were above 0 before.
     seen: u32,
@@ -165,7 +167,7 @@ struct Finding {
 /// Bit set of the values of a file that are above 0 in this row. Values that only show whether the file exists are left
 /// out.
 fn more_than_0(file: &File, row: Row<'_>) -> u32 {
-    let values = file.told.map_or(&[][..], |told| told.values).iter().take(32).enumerate();
+    let values = file.row_source.map_or(&[][..], |row_source| row_source.values).iter().take(32).enumerate();
     let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
     values.map(of).fold(0, |all, one| all | one)
 }
@@ -174,26 +176,26 @@ fn more_than_0(file: &File, row: Row<'_>) -> u32 {
 /// memory.
 fn bare(file: &File) -> Raw {
     let mut raw = Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() };
-    if file.told.is_some_and(|told| matches!(told.how, How::Lines)) {
+    if file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines)) {
         // Inactive memory is visible only as the difference to usage.
         raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
     }
     raw
 }
 
-fn told(distrust: &Distrust, file: &File, row: Row<'_>) -> Option<Usage> {
+fn usage_of_row(row_trust: &RowTrust, file: &File, row: Row<'_>) -> Option<Usage> {
     let mut raw = bare(file);
-    distrust.says(file, &mut raw, row)?;
+    row_trust.apply_row(file, &mut raw, row)?;
     Some(raw.finish())
 }
 
-impl Sight {
+impl FileReading {
     /// Reads all files that rows replace. `home`: hierarchy index; missing files are left out.
-    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<Sight> {
+    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<FileReading> {
         let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&File| {
-            file.told.is_some_and(|told| matches!(told.how, How::Says(_) | How::Lines))
+            file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::Values(_) | RowUse::StatLines))
                 && file.home.is(layout, hierarchy)
         };
         let read = |file: &'static File| {
@@ -201,8 +203,11 @@ impl Sight {
             let mut raw = bare(file);
             match file.apply(&mut raw, Some(&text)) {
                 None => {
-                    let lines = file.told.is_some_and(|told| matches!(told.how, How::Lines)).then_some(text);
-                    Some(Sight { file, home, inode, read: raw.finish(), lines })
+                    let lines = file
+                        .row_source
+                        .is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines))
+                        .then_some(text);
+                    Some(FileReading { file, home, inode, read: raw.finish(), lines })
                 }
                 Some(_) => None,
             }
@@ -219,14 +224,14 @@ impl Sight {
     }
 
     /// `None`: a row is missing, so there is nothing to compare.
-    fn judge(self, distrust: &Distrust, before: &PassRows, after: &PassRows) -> Option<Finding> {
+    fn judge(self, row_trust: &RowTrust, before: &PassRows, after: &PassRows) -> Option<RowComparison> {
         let still = self.is_still(before, after);
-        let of = |rows: &PassRows| told(distrust, self.file, rows.row(self.home, self.inode, self.file.when)?);
+        let of = |rows: &PassRows| usage_of_row(row_trust, self.file, rows.row(self.home, self.inode, self.file.when)?);
         let (first, last) = (of(before)?, of(after)?);
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
                 (Some(first), Some(read), Some(last)) => (first, read, last),
-                (None, None, None) => return Verdict::SaysNothing,
+                (None, None, None) => return Verdict::Inconclusive,
                 _ => return Verdict::Impossible,
             };
             let slack = match field {
@@ -237,26 +242,33 @@ impl Sight {
             let (least, most) = if rises { (first, last) } else { (first.min(last), first.max(last)) };
             let inside = least.saturating_sub(slack) <= read && read <= most.saturating_add(slack);
             match (inside, rises) {
-                (true, _) if read == 0 => Verdict::SaysNothing,
+                (true, _) if read == 0 => Verdict::Inconclusive,
                 (true, true) => Verdict::Agrees,
                 (false, true) => Verdict::Impossible,
                 (true, false) if still => Verdict::Agrees,
                 (false, false) if still => Verdict::Differs,
-                (_, false) => Verdict::SaysNothing,
+                (_, false) => Verdict::Inconclusive,
             }
         };
-        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::SaysNothing);
+        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::Inconclusive);
         let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
-        Some(Finding { file: self.file, cgroup: (self.home, self.inode), verdict, told: last, read: self.read, seen })
+        Some(RowComparison {
+            file: self.file,
+            cgroup: (self.home, self.inode),
+            verdict,
+            from_row: last,
+            read: self.read,
+            seen,
+        })
     }
 }
 
-impl Finding {
+impl RowComparison {
     /// Both contradict the same row with the same value.
-    fn differs_like(&self, other: &Finding) -> bool {
+    fn differs_like(&self, other: &RowComparison) -> bool {
         let differs = self.verdict == Verdict::Differs && other.verdict == Verdict::Differs;
         let same_place = self.file.place == other.file.place && self.cgroup == other.cgroup;
-        differs && same_place && self.told == other.told && self.read == other.read
+        differs && same_place && self.from_row == other.from_row && self.read == other.read
     }
 }
 
@@ -264,7 +276,7 @@ impl Finding {
 pub(super) fn at_start(
     roots: &Roots,
     layout: &Layout,
-    distrust: &Distrust,
+    row_trust: &RowTrust,
     mut walk: impl FnMut() -> PassRows,
 ) -> bool {
     // The first walk allocates room for all rows.
@@ -274,59 +286,61 @@ pub(super) fn at_start(
         homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d))).collect();
     let mut look = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
-        let sights: Vec<Sight> = directories.iter().flat_map(|(home, d)| Sight::all(layout, *home, d)).collect();
+        let files_read: Vec<FileReading> =
+            directories.iter().flat_map(|(home, d)| FileReading::all(layout, *home, d)).collect();
         let after = walk();
-        sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
-        (before, sights, after)
+        files_read.iter().for_each(|file_read| row_trust.learn(file_read, &before, &after));
+        (before, files_read, after)
     };
     // A second comparison must confirm the first. Exception: reading user and system time changes what the kernel
     // prints next, so there the first comparison counts.
-    let rests = |sight: &Sight| sight.file.told.is_some_and(|told| told.rests_on_what_was_shown());
-    let (mut findings, mut earlier) = (Vec::new(), Vec::new());
+    let rests =
+        |file_read: &FileReading| file_read.file.row_source.is_some_and(|row_source| row_source.depends_on_printed());
+    let (mut comparisons, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
-        let (before, sights, after) = look(&all);
-        for sight in sights {
-            let counts = !is_first || rests(&sight);
-            let into = if counts { &mut findings } else { &mut earlier };
-            into.extend(sight.judge(distrust, &before, &after));
+        let (before, files_read, after) = look(&all);
+        for file_read in files_read {
+            let counts = !is_first || rests(&file_read);
+            let into = if counts { &mut comparisons } else { &mut earlier };
+            into.extend(file_read.judge(row_trust, &before, &after));
         }
     }
     // A process that forks or memory that is freed between two passes looks like a contradiction, but not repeatedly
     // with the same numbers. Agreement in other cgroups proves nothing, because in many cgroups two values are equal.
-    let ours = line_of_ours(layout, roots);
-    let mut is_sure = |finding: &Finding| {
-        let (home, _) = finding.cgroup;
-        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&finding.cgroup));
-        if !is_others || !earlier.iter().any(|e| finding.differs_like(e)) {
+    let ours = own_cgroup_and_ancestors(layout, roots);
+    let mut is_sure = |comparison: &RowComparison| {
+        let (home, _) = comparison.cgroup;
+        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&comparison.cgroup));
+        if !is_others || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }
-        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(finding.cgroup));
+        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(comparison.cgroup));
         let mut again = || {
-            let (before, sights, after) = look(directory.map_or(&[], std::slice::from_ref));
-            let mut found = sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, &after));
-            found.any(|found| finding.differs_like(&found))
+            let (before, files_read, after) = look(directory.map_or(&[], std::slice::from_ref));
+            let mut found = files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, &after));
+            found.any(|found| comparison.differs_like(&found))
         };
         (0..AGAIN).all(|_| again())
     };
-    tracing::debug!(lines = ?distrust.lines, "memory.stat line positions");
+    tracing::debug!(lines = ?row_trust.lines, "memory.stat line positions");
     for file in files() {
-        let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
-        let wrong = of_it().find(|finding| match finding.verdict {
+        let of_it = || comparisons.iter().filter(|comparison| comparison.file.place == file.place);
+        let wrong = of_it().find(|comparison| match comparison.verdict {
             Verdict::Impossible => true,
-            Verdict::Differs => is_sure(finding),
-            Verdict::Agrees | Verdict::SaysNothing => false,
+            Verdict::Differs => is_sure(comparison),
+            Verdict::Agrees | Verdict::Inconclusive => false,
         });
         match wrong {
-            Some(wrong) => distrust.note(wrong, STRIKES),
-            None => of_it().for_each(|finding| distrust.note_seen(finding)),
+            Some(wrong) => row_trust.record(wrong, STRIKES),
+            None => of_it().for_each(|comparison| row_trust.record_confirmed(comparison)),
         }
     }
-    findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))
+    comparisons.is_empty() || comparisons.iter().any(|comparison| row_trust.trusts(comparison.file))
 }
 
 /// The cgroup of this process and its ancestors, per hierarchy. The agent's own memory is charged to them and freed
 /// before the second pass. Empty: the agent's cgroup is unknown.
-fn line_of_ours(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
+fn own_cgroup_and_ancestors(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
     let line = |(home, hierarchy): (usize, &Hierarchy)| {
         let own = own_directory(roots, hierarchy).unwrap_or_default();
         let line = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
@@ -358,33 +372,36 @@ fn below(root: &Path) -> Vec<PathBuf> {
 
 /// A comparison of one cgroup in progress.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct RowCheck {
     path: CgroupPath,
     /// Content of its files, and the rows before.
-    read: Option<(Vec<Sight>, PassRows)>,
+    read: Option<(Vec<FileReading>, PassRows)>,
 }
 
-impl Trial {
-    pub(super) fn of(path: &CgroupPath) -> Trial {
-        Trial { path: path.clone(), read: None }
+impl RowCheck {
+    pub(super) fn of(path: &CgroupPath) -> RowCheck {
+        RowCheck { path: path.clone(), read: None }
     }
 
     /// Called after each pass: reads the files at the first call and compares them at the second. `None`: finished.
-    pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &PassRows) -> Option<Trial> {
+    pub(super) fn step(self, layout: &Layout, row_trust: &RowTrust, rows: &PassRows) -> Option<RowCheck> {
         match self.read {
             None => {
                 let directories = layout.hierarchies().iter().map(|home| home.mount.join(self.path.relative()));
-                let sights = directories.enumerate().flat_map(|(home, directory)| Sight::all(layout, home, &directory));
-                let sights: Vec<Sight> = sights.collect();
-                let mut places: Vec<_> = sights.iter().map(|sight| (sight.home, sight.inode)).collect();
+                let files_read =
+                    directories.enumerate().flat_map(|(home, directory)| FileReading::all(layout, home, &directory));
+                let files_read: Vec<FileReading> = files_read.collect();
+                let mut places: Vec<_> = files_read.iter().map(|file_read| (file_read.home, file_read.inode)).collect();
                 places.dedup();
-                let read = Some((sights, rows.only(&places)));
-                Some(Trial { read, path: self.path })
+                let read = Some((files_read, rows.only(&places)));
+                Some(RowCheck { read, path: self.path })
             }
-            Some((sights, before)) => {
-                sights.iter().for_each(|sight| distrust.learn(sight, &before, rows));
-                for finding in sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, rows)) {
-                    distrust.note(&finding, 1);
+            Some((files_read, before)) => {
+                files_read.iter().for_each(|file_read| row_trust.learn(file_read, &before, rows));
+                for comparison in
+                    files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, rows))
+                {
+                    row_trust.record(&comparison, 1);
                 }
                 None
             }

@@ -114,7 +114,7 @@ impl Window {
         let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
         let peak = match usage.filter(|_| begun && !moved) {
             Some(usage) => Ok(usage),
-            None => self.turn(path, lifetime),
+            None => self.read_and_reset(path, lifetime),
         };
         match peak {
             Ok(peak) if begun => self.ring.push(peak),
@@ -130,13 +130,13 @@ impl Window {
     }
 
     /// Reads the peak since the last reset, and resets it.
-    fn turn(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
+    fn read_and_reset(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
         if self.version == Version::V1 {
-            return turn_v1(&mut File(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
+            return read_and_reset_v1(&mut PeakFd(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
         }
         let sampling = &self.sampling;
         if sampling.budget.is_over(Rank::Window) {
-            self.let_go();
+            self.close_file();
             return Err(Errno::MFILE);
         }
         if self.fd.is_none() {
@@ -144,26 +144,26 @@ impl Window {
                 return Err(Errno::MFILE);
             }
             let opened = open(&sampling.layout, path, V2, OFlags::RDWR);
-            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.give_back(Rank::Window))?;
+            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.release(Rank::Window))?;
         }
         let Some(file) = &self.fd else { return Err(Errno::BADF) };
-        let mut door = File(file);
-        let peak = door.peak().and_then(|peak| door.reset().map(|()| peak));
-        peak.inspect_err(|_| self.let_go())
+        let mut file = PeakFd(file);
+        let peak = file.peak().and_then(|peak| file.reset().map(|()| peak));
+        peak.inspect_err(|_| self.close_file())
     }
 
-    fn let_go(&mut self) {
+    fn close_file(&mut self) {
         if self.fd.take().is_some() {
-            self.sampling.budget.give_back(Rank::Window);
+            self.sampling.budget.release(Rank::Window);
         }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.let_go();
+        self.close_file();
         if self.version == Version::V2 {
-            self.sampling.budget.need_no_more(Rank::Window);
+            self.sampling.budget.release_need(Rank::Window);
         }
     }
 }
@@ -177,7 +177,7 @@ pub fn kept_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
 /// Tests whether the lifetime peak of a cgroup can be stored.
 pub(super) fn can_keep(layout: &Layout, path: &CgroupPath) -> Result<(), Errno> {
     let file = open(layout, path, V1, OFlags::RDWR)?;
-    File(&file).keep(kept(&file).unwrap_or_default())
+    PeakFd(&file).keep(kept(&file).unwrap_or_default())
 }
 
 fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
@@ -193,15 +193,15 @@ fn kept(file: &OwnedFd) -> Option<u64> {
 }
 
 /// A peak that can be reset, with a stored lifetime peak. The tests use one that fails before any call.
-trait Door {
+trait PeakFile {
     fn peak(&mut self) -> Result<u64, Errno>;
     fn keep(&mut self, peak: u64) -> Result<(), Errno>;
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
-struct File<'a>(&'a OwnedFd);
+struct PeakFd<'a>(&'a OwnedFd);
 
-impl Door for File<'_> {
+impl PeakFile for PeakFd<'_> {
     fn peak(&mut self) -> Result<u64, Errno> {
         let mut bytes = [0; 32];
         let length = rustix::io::pread(self.0.as_fd(), &mut bytes, 0)?;
@@ -217,17 +217,17 @@ impl Door for File<'_> {
 
 /// Reads, stores a higher lifetime peak, resets. If the peak keeps rising while it is stored, the next sub-window
 /// resets it.
-fn turn_v1(door: &mut impl Door, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
+fn read_and_reset_v1(file: &mut impl PeakFile, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
     const TRIES: usize = 4;
-    let mut peak = door.peak()?;
+    let mut peak = file.peak()?;
     for _ in 0..TRIES {
         if *lifetime >= Some(peak) {
-            door.reset()?;
+            file.reset()?;
             break;
         }
-        door.keep(peak)?;
+        file.keep(peak)?;
         *lifetime = Some(peak);
-        peak = door.peak()?;
+        peak = file.peak()?;
     }
     Ok(peak)
 }
@@ -295,7 +295,7 @@ mod tests {
         }
     }
 
-    impl Door for Kernel {
+    impl PeakFile for Kernel {
         fn peak(&mut self) -> Result<u64, Errno> {
             self.call().map(|()| self.peak)
         }
@@ -315,7 +315,7 @@ mod tests {
         for (highest, then) in [(100, 40), (60, 10), (10, 10)] {
             kernel.use_now(highest);
             kernel.use_now(then);
-            turns.push((turn_v1(&mut kernel, &mut lifetime), kernel.lifetime()));
+            turns.push((read_and_reset_v1(&mut kernel, &mut lifetime), kernel.lifetime()));
         }
         assert_eq!(turns, [(Ok(100), 100), (Ok(60), 100), (Ok(10), 100)]);
     }
@@ -332,7 +332,7 @@ mod tests {
                 kernel.use_now(highest);
                 kernel.use_now(then);
                 kernel.calls_left = dies_after;
-                if turn_v1(&mut kernel, &mut lifetime).is_err() {
+                if read_and_reset_v1(&mut kernel, &mut lifetime).is_err() {
                     lifetime = kernel.kept;
                 }
                 prop_assert_eq!(kernel.lifetime(), kernel.truth);

@@ -18,7 +18,7 @@ use crate::model::id::DeviceId;
 
 /// Why no devices were selected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ChooseError {
     #[error("this host has no {name}{}", listed("; it has ", known))]
     NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
     #[error("no {name} meets the constraints{}", listed(": ", unmet))]
@@ -26,7 +26,7 @@ pub enum Refused {
     #[error("requested {wanted} of {name}; no suitable group has more than {there}")]
     TooFew { name: DeviceName, wanted: u32, there: usize },
     #[error("requested {wanted} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
-    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<Ailing> },
+    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
     #[error("requested {wanted} of {name}; only {free} free{}", listed(": ", held))]
     Held { name: DeviceName, wanted: u32, free: usize, held: Vec<Held> },
     #[error("each request alone could be satisfied, but not all of them together")]
@@ -43,7 +43,7 @@ pub struct Unmet {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ailing {
+pub struct UnhealthyDevice {
     pub device: DeviceId,
     pub why: String,
 }
@@ -61,7 +61,7 @@ impl fmt::Display for Unmet {
     }
 }
 
-impl fmt::Display for Ailing {
+impl fmt::Display for UnhealthyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.device, self.why)
     }
@@ -87,7 +87,7 @@ fn listed(before: &str, items: &[impl fmt::Display]) -> String {
 }
 
 /// A group that can satisfy a request.
-struct Fit<'a> {
+struct GroupCandidate<'a> {
     kind: &'a DeviceKind,
     score: i64,
     /// Best first.
@@ -101,7 +101,7 @@ pub fn choose(
     groups: &[&DeviceGroup],
     requests: &[DeviceRequest],
     holder: impl Fn(&DeviceId) -> Option<DeviceHolder>,
-) -> Result<Vec<DeviceId>, Refused> {
+) -> Result<Vec<DeviceId>, ChooseError> {
     let offers = Offers::of(groups);
     let fits = requests.iter().map(|request| {
         let fits = offers.fits(request, &holder);
@@ -109,7 +109,7 @@ pub fn choose(
     });
     let fits = fits.collect::<Result<Vec<_>, _>>()?;
     let counts: Vec<usize> = requests.iter().map(wanted).collect();
-    let places = Places::default().filled(&fits, &counts).ok_or(Refused::Together)?;
+    let places = Slots::default().filled(&fits, &counts).ok_or(ChooseError::Together)?;
     Ok(places.taken().into_iter().cloned().collect())
 }
 
@@ -147,45 +147,58 @@ impl<'a> Offers<'a> {
         called.map(passed).filter(|(_, devices)| !devices.is_empty()).collect()
     }
 
-    fn fits(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Vec<Fit<'a>> {
+    fn fits(
+        &self,
+        request: &DeviceRequest,
+        holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>,
+    ) -> Vec<GroupCandidate<'a>> {
         let free = |group: &DeviceGroup, device: &Device| {
             device.unhealthy.is_none() && meets(request, group, device) && holder(&device.id).is_none()
         };
         let enough = self.pass(request, free).into_iter().filter(|(_, devices)| devices.len() >= wanted(request));
-        let mut fits: Vec<Fit<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
+        let mut fits: Vec<GroupCandidate<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
         fits.sort_by_key(|fit| (Reverse(fit.score), fit.kind));
         fits
     }
 
     /// The reason why no group fits: the first condition that fails.
-    fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Refused {
+    fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> ChooseError {
         let (name, wanted) = (request.name.clone(), request.count);
         let most = |of: &[(&DeviceGroup, Vec<&Device>)]| of.iter().map(|(_, devices)| devices.len()).max().unwrap_or(0);
         let enough = |there: usize| there >= self::wanted(request);
         let called = self.pass(request, |_, _| true);
         if called.is_empty() {
-            return Refused::NoSuchDevice { name, known: self.0.iter().map(|(group, _)| group.kind.clone()).collect() };
+            return ChooseError::NoSuchDevice {
+                name,
+                known: self.0.iter().map(|(group, _)| group.kind.clone()).collect(),
+            };
         }
         let good = self.pass(request, |group, device| meets(request, group, device));
         if good.is_empty() {
-            return Refused::Unmet {
+            return ChooseError::Unmet {
                 name,
                 unmet: called.iter().filter_map(|(g, devices)| unmet(request, g, devices)).collect(),
             };
         }
         if !enough(most(&good)) {
-            return Refused::TooFew { name, wanted, there: most(&good) };
+            return ChooseError::TooFew { name, wanted, there: most(&good) };
         }
         let well = most(&self.pass(request, |g, d| meets(request, g, d) && d.unhealthy.is_none()));
         let all = || good.iter().flat_map(|(_, devices)| devices);
         if !enough(well) {
-            let ailing = |d: &&Device| Some(Ailing { device: d.id.clone(), why: d.unhealthy.clone()? });
-            return Refused::Unhealthy { name, wanted, well, unhealthy: all().filter_map(ailing).collect() };
+            let unhealthy_device =
+                |d: &&Device| Some(UnhealthyDevice { device: d.id.clone(), why: d.unhealthy.clone()? });
+            return ChooseError::Unhealthy {
+                name,
+                wanted,
+                well,
+                unhealthy: all().filter_map(unhealthy_device).collect(),
+            };
         }
         let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
         let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
         let held = all().filter_map(|d| Some(Held { device: d.id.clone(), by: holder(&d.id)? })).collect();
-        Refused::Held { name, wanted, free, held }
+        ChooseError::Held { name, wanted, free, held }
     }
 }
 
@@ -207,24 +220,24 @@ fn unmet(request: &DeviceRequest, group: &DeviceGroup, devices: &[&Device]) -> O
     Some(Unmet { kind: group.kind.clone(), constraint: constraint.clone(), is })
 }
 
-fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> Fit<'a> {
+fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> GroupCandidate<'a> {
     let mut scored: Vec<_> = devices.into_iter().map(|device| (offer(group, device).score(request), device)).collect();
     let place = |device: &Device| device.facts.index.unwrap_or(u32::MAX);
     scored.sort_by_key(|(score, device)| (Reverse(*score), place(device), &device.id));
     let score = scored.iter().take(wanted(request)).map(|(score, _)| score).sum();
-    Fit { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
+    GroupCandidate { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
 }
 
 /// Slots to fill, each with one of its candidates, no device twice (bipartite matching).
 #[derive(Clone, Default)]
-struct Places<'f, 'a> {
+struct Slots<'f, 'a> {
     candidates: Vec<&'f [&'a DeviceId]>,
     taken_by: BTreeMap<&'a DeviceId, usize>,
 }
 
-impl<'f, 'a> Places<'f, 'a> {
+impl<'f, 'a> Slots<'f, 'a> {
     /// Assigns a group to each remaining request, preferring the best. `None`: no combination works.
-    fn filled(self, fits: &'f [Vec<Fit<'a>>], counts: &[usize]) -> Option<Places<'f, 'a>> {
+    fn filled(self, fits: &'f [Vec<GroupCandidate<'a>>], counts: &[usize]) -> Option<Slots<'f, 'a>> {
         let (Some((first, rest)), Some((count, counts))) = (fits.split_first(), counts.split_first()) else {
             return Some(self);
         };

@@ -113,27 +113,21 @@ fn what_is_missing_is_told() {
         chosen(&[&a100], &[odd], free).unwrap_err(),
         "no gpu meets the constraints: nvidia/gpu/A100: device.attr.x is_set (actual: unknown)"
     );
-    assert_eq!(
-        ask(&request("gpu", 3), &t4),
-        "requested 3 of gpu; no suitable group has more than 2"
-    );
+    assert_eq!(ask(&request("gpu", 3), &t4), "requested 3 of gpu; no suitable group has more than 2");
     assert_eq!(
         ask(&request("nvidia/gpu", 2), &t4),
         "requested 2 of nvidia/gpu; only 1 free: t-1 is held by 0b3c1f0a/train"
     );
     t4.devices[0].unhealthy = Some("XID 79".to_owned());
-    assert_eq!(
-        ask(&request("nvidia/gpu", 2), &t4),
-        "requested 2 of nvidia/gpu; only 1 healthy: t-2 (XID 79)"
-    );
+    assert_eq!(ask(&request("nvidia/gpu", 2), &t4), "requested 2 of nvidia/gpu; only 1 healthy: t-2 (XID 79)");
     assert_eq!(
         ask(&request("nvidia/gpu/T4", 1), &t4),
         "requested 1 of nvidia/gpu/T4; only 0 free: t-1 is held by 0b3c1f0a/train"
     );
     let ids: Vec<String> = (0..9).map(|n| format!("g-{n}")).collect();
     let many = group("T4", "1 GiB", &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    let told = chosen(&[&many], &[request("gpu", 1)], |_| Some(holder("x"))).unwrap_err();
-    assert!(told.ends_with("g-4 is held by 0b3c1f0a/x and 4 more"), "{told}");
+    let refused = chosen(&[&many], &[request("gpu", 1)], |_| Some(holder("x"))).unwrap_err();
+    assert!(refused.ends_with("g-4 is held by 0b3c1f0a/x and 4 more"), "{refused}");
 }
 
 #[test]

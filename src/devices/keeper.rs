@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::choose::Refused;
+use super::choose::ChooseError;
 use super::plugin::{DevicePlugin, PluginError, PluginFault};
 use super::reservations::{Conflict, Reservations};
 use crate::model::demand::DeviceRequest;
@@ -44,7 +44,7 @@ pub trait Inventory: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
     #[error(transparent)]
-    Refused(#[from] Refused),
+    ChooseError(#[from] ChooseError),
     /// The task holds it, but no plugin lists it.
     #[error("device {0} is gone")]
     Gone(DeviceId),
@@ -140,9 +140,7 @@ impl Keeper {
                 let _turn = turn;
                 plugin.reserve(&ids)
             });
-            asked
-                .await
-                .unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
+            asked.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
         };
         let late = || PluginError::new(PluginFault::Timeout, format!("no answer within {ANSWER:?}"));
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))

@@ -42,7 +42,7 @@ pub struct KeptUses {
 pub struct Last {
     uses: Vec<KeptUse>,
     /// The write failure was logged.
-    told: bool,
+    warned: bool,
 }
 
 impl KeptUses {
@@ -58,7 +58,7 @@ impl KeptUses {
             tracing::warn!(path, %error, "cannot read persisted device usage; falling back to task records");
             Vec::new()
         });
-        let last = Mutex::new(Last { uses: found.clone(), told: false });
+        let last = Mutex::new(Last { uses: found.clone(), warned: false });
         (KeptUses { path, last }, found)
     }
 
@@ -72,10 +72,10 @@ impl KeptUses {
         let Some(path) = self.path.as_ref().filter(|_| last.uses != uses) else { return };
         let written = serde_json::to_vec(&uses).map_err(io::Error::from).and_then(|bytes| replace(path, &bytes));
         match written {
-            Ok(()) => *last = Last { uses, told: false },
+            Ok(()) => *last = Last { uses, warned: false },
             Err(error) => {
-                if !std::mem::replace(&mut last.told, true) {
-                    tracing::warn!(path = %path.display(), %error, "failed to persist device usage; counters may fall after a crash");
+                if !std::mem::replace(&mut last.warned, true) {
+                    tracing::warn!(path = %path.display(), %error, "failed to persist device usage; counters may fall");
                 }
             }
         }

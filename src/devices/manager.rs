@@ -5,7 +5,7 @@
 //! | reports | the last report, as a whole | |
 //! | sends an invalid report | the report before | continues |
 //! | ends or panics | its devices are gone; their values expire | started again, with backoff |
-//! | finds no driver or library | none; if the host has the hardware, that it is not running | started again each [`Config::retry`] |
+//! | finds no driver or library | none, or "not running" if the hardware exists | started again each [`Config::retry`] |
 //!
 //! Concurrency: each plugin runs on its own thread, and another thread processes its reports; both end with it. A
 //! plugin that finds nothing to work with has no thread.
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::kept::KeptUses;
 use super::owners::{Owners, ProcessOwner};
-use super::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use super::state::{DeviceChange, DeviceState};
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::{Board, BoardView};
@@ -61,7 +61,7 @@ impl Default for Config {
 }
 
 /// Receives each change of a device.
-pub type Tell = Box<dyn Fn(&DeviceChange) + Send + Sync>;
+pub type OnDeviceChange = Box<dyn Fn(&DeviceChange) + Send + Sync>;
 
 /// Dependencies of a manager.
 pub struct Parts {
@@ -73,7 +73,7 @@ pub struct Parts {
     pub roots: Roots,
     /// The file for the usage of tasks, read by the next agent. `None`: not persisted.
     pub kept: Option<PathBuf>,
-    pub tell: Tell,
+    pub on_change: OnDeviceChange,
 }
 
 /// Concurrency: any thread.
@@ -82,7 +82,7 @@ pub struct DeviceManager {
     state: Mutex<DeviceState>,
     /// `None`: processes cannot be attributed here.
     owners: Option<Mutex<Owners>>,
-    ends: Arc<Ends>,
+    ends: Arc<StopSignal>,
     kept: KeptUses,
 }
 
@@ -97,17 +97,15 @@ impl DeviceManager {
         let (kept, found) = KeptUses::open(parts.kept.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
-        let tells = match parts.config.attribution {
+        let attributes = match parts.config.attribution {
             Attribution::Auto => process::sees_all(&parts.roots),
             Attribution::Always => true,
             Attribution::Never => false,
         };
-        if !tells && parts.config.attribution == Attribution::Auto {
-            tracing::debug!(
-                "device processes are not attributed to tasks: not all host processes are visible"
-            );
+        if !attributes && parts.config.attribution == Attribution::Auto {
+            tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
-        let owners = tells.then(|| Mutex::new(Owners::new(parts.roots.clone())));
+        let owners = attributes.then(|| Mutex::new(Owners::new(parts.roots.clone())));
         Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
     }
 
@@ -152,10 +150,10 @@ impl DeviceManager {
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Processes(device, processes) => {
-                let owners = self.owners(&device, &processes, Owners::at_a_glance);
+                let owners = self.owners(&device, &processes, Owners::between_readings);
                 let mut state = self.state();
                 state.follow(&self.parts.board.view());
-                state.glance(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
+                state.sample_processes(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
             }
             PluginReport::Stuck(device, is_stuck) => {
                 self.state().stuck(&device, is_stuck);
@@ -164,7 +162,7 @@ impl DeviceManager {
             PluginReport::Fault(error) => Err(error),
         };
         match changes {
-            Ok(changes) => changes.iter().for_each(|change| (self.parts.tell)(change)),
+            Ok(changes) => changes.iter().for_each(|change| (self.parts.on_change)(change)),
             Err(error) => {
                 let (name, reason) = (self.parts.plugins[plugin].name(), error.fault.as_str());
                 tracing::warn!(plugin = name, reason, %error, "device plugin report rejected");
@@ -187,7 +185,7 @@ impl DeviceManager {
 
     fn down(&self, plugin: usize, error: &PluginError) {
         let changes = self.state().down(plugin, error);
-        changes.iter().for_each(|change| (self.parts.tell)(change));
+        changes.iter().for_each(|change| (self.parts.on_change)(change));
     }
 }
 
@@ -206,7 +204,7 @@ impl DeviceSource for DeviceManager {
 async fn follow(manager: Arc<DeviceManager>, at: usize) {
     let name = manager.parts.plugins[at].name().to_owned();
     let mut pause = PAUSES.0;
-    let mut told = None;
+    let mut logged = None;
     loop {
         let began = tokio::time::Instant::now();
         let mut error = run_once(&manager, at).await;
@@ -218,8 +216,8 @@ async fn follow(manager: Arc<DeviceManager>, at: usize) {
             error = PluginError::new(PluginFault::Failed, "internal error: the report thread died");
         }
         // Each reason is logged once: a host without a driver has it permanently.
-        if told != Some(error.fault) {
-            told = Some(error.fault);
+        if logged != Some(error.fault) {
+            logged = Some(error.fault);
             let reason = error.fault.as_str();
             match error.fault {
                 PluginFault::Missing => {
@@ -230,7 +228,7 @@ async fn follow(manager: Arc<DeviceManager>, at: usize) {
         }
         manager.down(at, &error);
         if began.elapsed() > PAUSES.1 {
-            (pause, told) = (PAUSES.0, None);
+            (pause, logged) = (PAUSES.0, None);
         }
         let wait = if error.is_missing() { manager.parts.config.retry } else { pause.mul_f64(jitter(&manager)) };
         if tokio::time::timeout(wait, manager.ends.ended()).await.is_ok() {
@@ -248,10 +246,10 @@ fn jitter(manager: &DeviceManager) -> f64 {
 
 /// Runs the plugin until it ends, and returns why.
 async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
-    let (tell, told) = oneshot::channel();
+    let (done, finished) = oneshot::channel();
     let (to, reports) = sync_channel(AHEAD);
     let mut out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
-    out.glances = manager.owners.is_some();
+    out.samples_processes = manager.owners.is_some();
     let plugin = Arc::clone(&manager.parts.plugins[at]);
     let roots = manager.parts.roots.clone();
     let (taker, short) = (Arc::clone(manager), plugin.name().chars().take(10).collect::<String>());
@@ -265,11 +263,11 @@ async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
             };
             let ended = known(ended.unwrap_or_else(internal), plugin.as_ref(), &roots);
             // The receiver is gone if the agent stops.
-            let _ = tell.send(ended);
+            let _ = done.send(ended);
         })
     });
     match running {
-        Ok(()) => told.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
+        Ok(()) => finished.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
         Err(error) => PluginError::new(PluginFault::Failed, format!("cannot create a thread: {error}")),
     }
 }
@@ -343,7 +341,7 @@ mod tests {
             clock: Arc::new(SystemClock),
             roots: Roots::default(),
             kept: None,
-            tell: Box::new(|_| {}),
+            on_change: Box::new(|_| {}),
         })
     }
 
@@ -363,7 +361,7 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_plugin_that_ends_in_any_way_is_run_again_and_each_fault_is_counted() {
         let acts: Vec<Act> = vec![
-            |_| panic!("it was told to"),
+            |_| panic!("it was asked to"),
             |_| PluginError::new(PluginFault::Died, "gone"),
             |reports| {
                 reports.groups(group(""));

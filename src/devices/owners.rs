@@ -51,7 +51,7 @@ impl Owners {
 
     /// As [`Owners::of`], between two readings: forgets no process, because the next reading may still report one that
     /// ended.
-    pub fn at_a_glance(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
+    pub fn between_readings(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
         let (owners, before) = self.look(device, pids, board);
         let known = self.processes.entry(device.clone()).or_default();
         for (pid, process) in before {
@@ -253,7 +253,7 @@ mod tests {
         std::fs::remove_dir_all(dir.path().join("10")).unwrap();
         // Samples in between, with and without the process.
         for pids in [&[10][..], &[], &[10], &[]] {
-            let owners = owners.at_a_glance(&"gpu".into(), pids, &board);
+            let owners = owners.between_readings(&"gpu".into(), pids, &board);
             assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), vec!["b/db"; pids.len()]);
         }
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db", "it has just ended");

@@ -104,27 +104,27 @@ pub enum PluginReport {
 #[derive(Debug, Clone)]
 pub struct PluginReports {
     to: SyncSender<PluginReport>,
-    ends: Arc<Ends>,
+    ends: Arc<StopSignal>,
     /// Interval between two readings of a device.
     pub tick: Duration,
     /// Whether processes between two readings are needed.
-    pub glances: bool,
+    pub samples_processes: bool,
 }
 
 /// Stop signal; wakes all waiting threads and futures.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct StopSignal {
     ended: Mutex<bool>,
     changed: Condvar,
     /// Wakes waiting futures.
-    told: Notify,
+    notify: Notify,
 }
 
-impl Ends {
+impl StopSignal {
     pub fn end(&self) {
         *lock(&self.ended) = true;
         self.changed.notify_all();
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
     pub fn has_ended(&self) -> bool {
         *lock(&self.ended)
@@ -132,16 +132,16 @@ impl Ends {
     /// Returns when the stop is requested.
     pub async fn ended(&self) {
         // Created before the check, so that a stop after the check wakes it.
-        let told = self.told.notified();
+        let notified = self.notify.notified();
         if !*lock(&self.ended) {
-            told.await;
+            notified.await;
         }
     }
 }
 
 impl PluginReports {
-    pub fn new(to: SyncSender<PluginReport>, ends: Arc<Ends>, tick: Duration) -> PluginReports {
-        PluginReports { to, ends, tick, glances: false }
+    pub fn new(to: SyncSender<PluginReport>, ends: Arc<StopSignal>, tick: Duration) -> PluginReports {
+        PluginReports { to, ends, tick, samples_processes: false }
     }
     /// Blocks while the queue is full. `false`: the manager stopped.
     pub fn groups(&self, groups: Vec<DeviceGroup>) -> bool {

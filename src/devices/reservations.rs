@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::choose::{Refused, choose};
+use super::choose::{ChooseError, choose};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceGroup, DeviceHolder};
 use crate::model::id::DeviceId;
@@ -31,7 +31,7 @@ impl Reservations {
         holder: &DeviceHolder,
         requests: &[DeviceRequest],
         groups: &[&DeviceGroup],
-    ) -> Result<Vec<DeviceId>, Refused> {
+    ) -> Result<Vec<DeviceId>, ChooseError> {
         if let Some(held) = self.held.get(holder) {
             return Ok(held.clone());
         }

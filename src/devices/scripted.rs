@@ -133,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::devices::checks;
-    use crate::devices::plugin::{Ends, PluginReport};
+    use crate::devices::plugin::{PluginReport, StopSignal};
     use crate::host::clock::SystemClock;
 
     fn at(ms: u64) -> DeviceUsage {
@@ -156,8 +156,8 @@ mod tests {
 
     #[test]
     fn it_says_that_it_is_scripted_and_what_it_says_is_believed() {
-        let (to, told) = sync_channel(8);
-        let ends = Arc::<Ends>::default();
+        let (to, received) = sync_channel(8);
+        let ends = Arc::<StopSignal>::default();
         let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));
         let nowhere =
             NvidiaConfig { library: Some("/nonexistent/libnvidia-ml.so.1".into()), ..NvidiaConfig::default() };
@@ -166,15 +166,15 @@ mod tests {
             let plugin = Arc::clone(&plugin);
             move || plugin.run(&reports)
         });
-        let PluginReport::Groups(groups) = told.recv().unwrap() else { panic!("groups come first") };
+        let PluginReport::Groups(groups) = received.recv().unwrap() else { panic!("groups come first") };
         checks::groups(&groups).unwrap();
         assert_eq!(groups[0].kind.to_string(), "allostat/gpu/scripted (not real)");
         assert_eq!(groups[0].attributes["description"], Attribute::Text(ABOUT.to_owned()));
-        let PluginReport::Reading(reading) = told.recv().unwrap() else { panic!("then readings") };
+        let PluginReport::Reading(reading) = received.recv().unwrap() else { panic!("then readings") };
         checks::reading(&reading).unwrap();
         assert_eq!(reading.device, groups[0].devices[0].id);
         ends.end();
-        drop(told);
+        drop(received);
         assert_eq!(running.join().unwrap().fault, PluginFault::Stopped);
         assert_eq!(plugin.reserve(&[DeviceId::from(ID)]), Ok(DeviceReservation::default()));
         assert_eq!(plugin.reserve(&[DeviceId::from("GPU-0")]).unwrap_err().fault, PluginFault::Invalid);

@@ -123,7 +123,7 @@ impl DeviceState {
             return Err(PluginError::new(PluginFault::Invalid, message));
         }
         self.plugins[plugin].view.down = None;
-        self.uses.look_anew();
+        self.uses.invalidate();
         let mut changes = Vec::new();
         let mut listed = BTreeSet::new();
         for group in &groups {
@@ -164,7 +164,7 @@ impl DeviceState {
         }
         let name = Arc::clone(&self.plugins[plugin].view.name);
         let before = self.devices.get(&device.id);
-        let told = before.map(|known| (known.listed, known.device.unhealthy.clone()));
+        let reported = before.map(|known| (known.listed, known.device.unhealthy.clone()));
         if before.is_none_or(|known| *known.device != *device || known.kind != *kind) {
             let (reading, answered) =
                 before.map_or((None, None), |known| (known.reading.clone(), known.answered.clone()));
@@ -190,7 +190,7 @@ impl DeviceState {
             let error = device.unhealthy.clone();
             Some(DeviceChange { device: device.id.clone(), kind: Arc::clone(kind), now, message, error })
         };
-        match (told, &device.unhealthy) {
+        match (reported, &device.unhealthy) {
             (None, None) => change("up", format!("device {} ({kind}) is available", device.id)),
             (Some((true, None)), None) => None,
             (Some(_), None) => change("up", format!("device {} ({kind}) is healthy again", device.id)),
@@ -255,7 +255,7 @@ impl DeviceState {
                 reading.values.memory_used_bytes.zip(held).map(|(used, held)| used.saturating_sub(held))
             }
             _ => {
-                self.uses.nobody_known(&device.id);
+                self.uses.clear_attribution(&device.id);
                 None
             }
         };
@@ -274,7 +274,7 @@ impl DeviceState {
     /// [`DeviceState::read`].
     ///
     /// Errors: the sample is invalid and nothing changes.
-    pub fn glance(
+    pub fn sample_processes(
         &mut self,
         plugin: usize,
         device: &DeviceId,
@@ -285,7 +285,7 @@ impl DeviceState {
         let known = self.devices.get(device).filter(|known| known.plugin == plugin);
         let is_up = |known: &&Known| known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
         if let (Some(known), Some(owners)) = (known.filter(is_up), owners) {
-            self.uses.glance(&known.device, processes.iter().copied().zip(owners));
+            self.uses.sample_processes(&known.device, processes.iter().copied().zip(owners));
         }
         Ok(())
     }

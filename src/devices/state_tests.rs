@@ -171,7 +171,7 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
         assert_eq!(ids, [("0".to_owned(), true), ("1".to_owned(), true)]);
     }
     let error = world.state.list(1, vec![group("g", vec![device("1")])]).unwrap_err();
-    assert!(error.message.contains("another plugin's"), "{}", error.message);
+    assert!(error.message.contains("another plugin"), "{}", error.message);
     let share = DeviceUsage { utilization: [Some(f64::NAN), None, None, None], ..DeviceUsage::default() };
     assert!(world.state.read(0, reading("0", share), None, world.now).is_err());
     assert!(
@@ -254,7 +254,7 @@ fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_wha
     let mut world = World::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30)]);
-    let glance = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
+    let sample_processes = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
         let one = |(n, (_, bytes)): (usize, &(&Arc<AllocIdentity>, u64))| DeviceProcess {
             memory_bytes: Some(*bytes),
             ..DeviceProcess::of(u32::try_from(n).unwrap())
@@ -262,22 +262,22 @@ fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_wha
         let processes: Vec<_> = on.iter().enumerate().map(one).collect();
         let owners: Vec<_> =
             on.iter().map(|(alloc, _)| ProcessOwner::Task(Arc::clone(alloc), TaskName::from("t"))).collect();
-        world.state.glance(0, &"0".into(), &processes, Some(&owners)).unwrap();
+        world.state.sample_processes(0, &"0".into(), &processes, Some(&owners)).unwrap();
     };
-    glance(&mut world, &[(&a, 30), (&b, 10)]);
-    glance(&mut world, &[(&a, 30), (&b, 70)]);
+    sample_processes(&mut world, &[(&a, 30), (&b, 10)]);
+    sample_processes(&mut world, &[(&a, 30), (&b, 70)]);
     let of = world.of(&b, "0").unwrap();
     assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (None, Some(70), false));
     assert_eq!(world.of(&a, "0").unwrap().usage.memory_used_bytes, Some(30));
-    glance(&mut world, &[(&a, 20)]);
+    sample_processes(&mut world, &[(&a, 20)]);
     world.read("0", memory(100), &[(&a, "t", 20)]);
     let of = world.of(&b, "0").unwrap();
     assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (Some(0), Some(70), true));
     assert_eq!(world.of(&a, "0").unwrap().usage.memory_peak_bytes, Some(30));
     let broken = DeviceProcess { sm_ratio: Some(1.5), ..DeviceProcess::of(1) };
-    assert!(world.state.glance(0, &"0".into(), &[broken], Some(&[ProcessOwner::Other])).is_err());
+    assert!(world.state.sample_processes(0, &"0".into(), &[broken], Some(&[ProcessOwner::Other])).is_err());
     // Samples of unlisted devices, or of devices that do not respond, are ignored.
-    world.state.glance(0, &"9".into(), &[DeviceProcess::of(1)], Some(&[ProcessOwner::Other])).unwrap();
+    world.state.sample_processes(0, &"9".into(), &[DeviceProcess::of(1)], Some(&[ProcessOwner::Other])).unwrap();
 }
 
 fn draws(energy: u64) -> DeviceUsage {
@@ -331,8 +331,8 @@ fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_e
     // Only that record was persisted.
     world.state = empty(Vec::new());
     world.publish_with(&a, &[], TaskState::Dead, used);
-    let told = world.of(&a, "0").unwrap();
-    assert_eq!((told.ended, told.usage.memory_peak_bytes, told.usage.memory_used_bytes), (true, Some(5), None));
+    let used = world.of(&a, "0").unwrap();
+    assert_eq!((used.ended, used.usage.memory_peak_bytes, used.usage.memory_used_bytes), (true, Some(5), None));
     world.board.remove(std::slice::from_ref(&a.id), |_| {});
     world.look();
     assert_eq!(world.state.kept(), []);

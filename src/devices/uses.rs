@@ -73,7 +73,7 @@ impl DeviceUses {
         DeviceUses { found, ..DeviceUses::default() }
     }
     /// The list of devices changed.
-    pub(super) fn look_anew(&mut self) {
+    pub(super) fn invalidate(&mut self) {
         self.followed = None;
     }
 
@@ -221,7 +221,7 @@ impl DeviceUses {
 
     /// Between two readings only the peak is updated. Current usage belongs to the time of a reading, so that it stays
     /// consistent with the values of the whole device.
-    pub(super) fn glance<'o>(
+    pub(super) fn sample_processes<'o>(
         &mut self,
         device: &Device,
         processes: impl Iterator<Item = (DeviceProcess, &'o ProcessOwner)>,
@@ -242,7 +242,7 @@ impl DeviceUses {
     }
 
     /// Attribution is unavailable: drops the current usage.
-    pub(super) fn nobody_known(&mut self, device: &DeviceId) {
+    pub(super) fn clear_attribution(&mut self, device: &DeviceId) {
         for key in self.users.get(device).into_iter().flatten().filter(|key| key.2 == *device) {
             if let Some(of) = self.all.get_mut(key) {
                 of.seen = false;

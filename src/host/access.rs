@@ -81,7 +81,7 @@ pub fn keeps_acls(directory: &Path) -> io::Result<bool> {
 }
 
 /// The users, besides the owner, to whom the ACL grants traversal by uid.
-pub fn passers(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
+pub fn traversal_users(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
     let entries = entries(|bytes| rustix::fs::fgetxattr(directory, NAME, bytes))?.unwrap_or_default();
     let masked = entries.iter().any(|e| e.tag == MASK && e.permissions & PASS == 0);
     let passes = |e: &&Entry| e.tag == USER && e.permissions & PASS != 0 && !masked;
@@ -90,7 +90,7 @@ pub fn passers(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
 
 /// Restricts a directory of the agent to these users, who may traverse it but neither list nor change it. `false`: the
 /// file system does not support ACLs, and nothing was changed.
-pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> {
+pub fn grant_traversal(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> {
     let plain = |tag, permissions| Entry { tag, permissions, id: NO_ID };
     let named = users.iter().map(|id| Entry { tag: USER, permissions: PASS, id: *id });
     let all: Vec<Entry> = std::iter::once(plain(OWNER, ALL))
@@ -105,7 +105,7 @@ pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> 
 }
 
 /// The first directory on the path (including `directory`) that the user may not traverse, and its mode.
-pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(PathBuf, u32)>> {
+pub fn first_not_traversable(account: &Account, directory: &Path) -> io::Result<Option<(PathBuf, u32)>> {
     let mut way: Vec<&Path> = directory.ancestors().collect();
     way.reverse();
     for above in way {
@@ -154,7 +154,7 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
             Err(e) => return Err(e.into()),
         };
         let is_link = FileType::from_raw_mode(stat.st_mode).is_symlink();
-        if let Some(uid) = stranger(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
+        if let Some(uid) = other_user(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
             return Ok(Some(Exposed::Owned { path: next, uid }));
         }
         if is_link {
@@ -217,14 +217,14 @@ fn parts(path: &Path) -> Vec<PathBuf> {
 }
 
 /// The uid, unless it is root's or the agent's.
-fn stranger(uid: u32) -> Option<u32> {
-    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_of_nobody_here(uid);
+fn other_user(uid: u32) -> Option<u32> {
+    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_overflow_user(uid);
     (!is_ours).then_some(uid)
 }
 
 /// Whether `uid` is the overflow user of a user namespace. Files whose owner is not mapped into the namespace appear to
 /// belong to it, and no process in the namespace has that uid. Source: user_namespaces(7).
-fn is_of_nobody_here(uid: u32) -> bool {
+fn is_overflow_user(uid: u32) -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let whole = read("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
     !whole && read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(uid)
@@ -292,12 +292,12 @@ mod tests {
     fn an_acl_lets_its_users_pass_and_nobody_else() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_dir(dir.path()).unwrap();
-        if !keeps_acls(dir.path()).unwrap() || !let_pass(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
+        if !keeps_acls(dir.path()).unwrap() || !grant_traversal(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
             return;
         }
         let mode = dir.path().metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode, 0o710, "the mask stands where the group did");
-        assert_eq!(passers(&opened).unwrap(), BTreeSet::from([7, 4_000_000]));
+        assert_eq!(traversal_users(&opened).unwrap(), BTreeSet::from([7, 4_000_000]));
         let acl = entries(|bytes| rustix::fs::fgetxattr(&opened, NAME, bytes)).unwrap().unwrap();
         let stat = rustix::fs::fstat(&opened).unwrap();
         let who = (stat.st_uid, stat.st_gid, stat.st_mode);
@@ -306,7 +306,7 @@ mod tests {
         assert!(!passes(&account(8, &[1]), who, &acl));
         // After chmod, the mask decides.
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(passers(&opened).unwrap(), BTreeSet::new());
+        assert_eq!(traversal_users(&opened).unwrap(), BTreeSet::new());
     }
 
     #[test]

@@ -42,7 +42,7 @@ pub enum CgroupError {
 
 impl CgroupError {
     /// Whether a retry may succeed: EAGAIN, EBUSY, ENOMEM, ENOSPC.
-    pub fn is_passing(&self) -> bool {
+    pub fn is_transient(&self) -> bool {
         let source = match self {
             CgroupError::Create { source, .. }
             | CgroupError::Enable { source, .. }
@@ -248,7 +248,7 @@ impl CgroupDir {
             let missing = !directory.is_dir();
             // Existing parents may not have the cpuset controller enabled for their children yet.
             if missing || self.controllers.iter().any(|c| c == CPUSET) {
-                self.hand_down(&parent)?;
+                self.enable_controllers(&parent)?;
             }
             if missing {
                 match std::fs::create_dir(&directory) {
@@ -263,7 +263,7 @@ impl CgroupDir {
     }
 
     /// v2: enables the controllers of this cgroup for the children of `parent`. Writes only those that are missing.
-    fn hand_down(&self, parent: &Path) -> Result<(), CgroupError> {
+    fn enable_controllers(&self, parent: &Path) -> Result<(), CgroupError> {
         if !self.unified || self.controllers.is_empty() {
             return Ok(());
         }

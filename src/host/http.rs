@@ -109,20 +109,20 @@ pub enum HttpError {
 
 impl HttpError {
     /// No server listens: the socket does not exist, or the connection was refused.
-    pub fn nobody_there(&self) -> bool {
+    pub fn is_unreachable(&self) -> bool {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         matches!(self, HttpError::Connect { source, .. } if matches!(source.kind(), NotFound | ConnectionRefused))
     }
     /// A server listens but is not trusted.
-    pub fn not_believed(&self) -> bool {
+    pub fn is_untrusted(&self) -> bool {
         matches!(self, HttpError::Stranger { .. } | HttpError::Unknown { .. })
     }
     /// A server answers, but the TLS handshake failed on one side.
-    pub fn not_secured(&self) -> bool {
+    pub fn is_tls_failure(&self) -> bool {
         matches!(self, HttpError::Tls { .. })
     }
     /// This user may not connect to the socket.
-    pub fn not_permitted(&self) -> bool {
+    pub fn is_permission_denied(&self) -> bool {
         matches!(self, HttpError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
     }
 }
@@ -240,9 +240,8 @@ impl Client {
     pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, HttpError> {
         self.request(Method::Get, target, headers, Bytes::new())
     }
-    /// Sends one request and reads the complete response.
-    ///
-    /// Errors: a persistent connection that the server has closed is replaced once, before the request is sent.
+    /// Sends one request and reads the complete response. A persistent connection that the server has closed is
+    /// replaced once, before the request is sent.
     pub fn request(
         &mut self,
         method: Method,
@@ -351,7 +350,7 @@ fn whole(
 
 /// Between requests nothing drives the runtime. Yielding lets it process pending socket events, above all a close by
 /// the server, before the next request is sent.
-fn hear() -> impl Future<Output = ()> {
+fn process_pending_events() -> impl Future<Output = ()> {
     async {
         for _ in 0..4 {
             tokio::task::yield_now().await;
@@ -373,7 +372,7 @@ fn send<'a>(
     async move {
         let (address, _) = at;
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
-        hear().await;
+        process_pending_events().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(at).await?,
@@ -413,7 +412,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     async move {
-        let believe = |uid| match trust.covers(uid) {
+        let check_trust = |uid| match trust.covers(uid) {
             true => Ok(()),
             false => Err(HttpError::Stranger { address: address.clone(), uid }),
         };
@@ -425,12 +424,12 @@ where
                 if trust == Trust::Ours
                     && let Some(uid) = peer::exposed(path).map_err(failed)?
                 {
-                    believe(uid)?;
+                    check_trust(uid)?;
                 }
                 let socket = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
                 // The listening process may have changed since the file was checked.
-                believe(socket.peer_cred().map_err(unknown)?.uid())?;
+                check_trust(socket.peer_cred().map_err(unknown)?.uid())?;
                 greet(TokioIo::new(socket)).await
             }
             Address::Tcp(host) => {
@@ -439,7 +438,7 @@ where
                 socket.set_nodelay(true).map_err(failed)?;
                 if trust == Trust::Ours {
                     let who = tokio::time::timeout(CONNECT_TIMEOUT, accepted(&socket));
-                    believe(who.await.map_err(|_| late())?.map_err(unknown)?)?;
+                    check_trust(who.await.map_err(|_| late())?.map_err(unknown)?)?;
                 }
                 greet(TokioIo::new(socket)).await
             }
@@ -522,7 +521,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error =
             Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
-        assert!(error.nobody_there() && !error.not_permitted(), "{error}");
+        assert!(error.is_unreachable() && !error.is_permission_denied(), "{error}");
     }
 
     /// Serves one request per connection, closes it, and then sends to `closed`.

@@ -11,7 +11,7 @@ pub const NVIDIA: &str = "0x10de";
 /// Class prefix of display controllers: VGA (`0x0300`), XGA, 3D (`0x0302`) and others.
 const DISPLAY: &str = "0x03";
 /// Drivers that reserve a device for a virtual machine.
-const FOR_GUESTS: [&str; 2] = ["vfio-pci", "pci-stub"];
+const GUEST_DRIVERS: [&str; 2] = ["vfio-pci", "pci-stub"];
 
 /// A display or 3D controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -22,8 +22,8 @@ pub struct Display {
 
 impl Display {
     /// Whether the device is reserved for, or in use by, a virtual machine.
-    pub fn is_given_away(&self) -> bool {
-        self.driver.as_deref().is_some_and(|driver| FOR_GUESTS.contains(&driver))
+    pub fn is_reserved_for_guest(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| GUEST_DRIVERS.contains(&driver))
     }
 }
 

@@ -6,10 +6,10 @@
 
 #![allow(unsafe_code)]
 
+mod adopted;
 mod capability;
 mod child;
 mod fork;
-mod given;
 mod group;
 mod held;
 mod known;
@@ -32,9 +32,9 @@ use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat;
 use crate::model::id::{BootId, ProcessId};
 
+pub use adopted::{AdoptedChildren, can_adopt_children};
 pub use capability::Capabilities;
 pub use child::Child;
-pub use given::{Given, are_given};
 pub use group::{GroupError, group};
 pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
 pub use known::{KnownEnd, end_as};
@@ -105,7 +105,7 @@ pub fn give_back_heap() {
 
 /// Whether the error means a lack of resources (descriptors, memory, processes) and says nothing about the target. A
 /// retry may succeed.
-pub fn is_want(error: &io::Error) -> bool {
+pub fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 

@@ -219,7 +219,7 @@ fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
 
 struct Copying<'a> {
     called_off: &'a AtomicBool,
-    /// Other devices are mounts and are not copied.
+    /// The device of the tree. An entry on another device is a mount, which is an error.
     device: u64,
     /// Files with several links: the path of the first copy, below the top.
     linked: HashMap<u64, PathBuf>,

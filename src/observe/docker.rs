@@ -3,7 +3,7 @@
 //! ```text
 //! …/docker-<id>.scope      systemd cgroup driver
 //! …/docker/<id>            cgroupfs driver
-//! …/<id>                   cgroupfs driver with a custom parent (`--cgroup-parent`, Amazon ECS), if no other source matches
+//! …/<id>                   cgroupfs driver with a custom parent (`--cgroup-parent`, Amazon ECS) that no other source matches
 //! ```
 //! Names, labels and exit codes come from the Docker socket, or from the files below `/var/lib/docker` if the socket is
 //! unavailable. For a container below a custom parent, Docker also confirms that the container is its own.
@@ -185,7 +185,7 @@ impl Runtime for Engine {
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
         match self.inspect(id) {
-            Some(container) => told(&container["State"], ended_at),
+            Some(container) => exit_of_state(&container["State"], ended_at),
             None => {
                 let died = self.events(id).and_then(|events| died(&events, ended_at));
                 died.map_or(EndAnswer::Nothing, EndAnswer::Exit)
@@ -195,7 +195,7 @@ impl Runtime for Engine {
 }
 
 /// Interprets the state that the daemon reports for an ended life.
-fn told(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
+fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     let moment = |name: &str| state[name].as_str().and_then(facts::moment);
     // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
     // then.
@@ -372,15 +372,18 @@ mod tests {
     fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
-        let told = |state: &Value| told(state, None);
-        assert_eq!(told(&state(true, 0, false)), EndAnswer::NotYet);
+        let exit_of = |state: &Value| exit_of_state(state, None);
+        assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
         let exit =
             |code, oom| EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
-        assert_eq!(told(&state(false, 137, true)), exit(137, true));
+        assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(told(&never), EndAnswer::NotYet, "never started");
+        assert_eq!(exit_of(&never), EndAnswer::NotYet, "never started");
         // A child was OOM-killed and the container continued.
-        assert_eq!((told(&state(false, 0, true)), told(&state(false, 1, true))), (exit(0, false), exit(1, false)));
+        assert_eq!(
+            (exit_of(&state(false, 0, true)), exit_of(&state(false, 1, true))),
+            (exit(0, false), exit(1, false))
+        );
     }
 
     #[test]
@@ -391,11 +394,11 @@ mod tests {
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
         let ended = EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
-        assert_eq!(told(&state(1, true, true), second(2)), ended, "waiting for its restart");
-        assert_eq!(told(&state(1, true, false), second(2)), EndAnswer::NotYet);
-        assert_eq!(told(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
+        assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
+        assert_eq!(exit_of_state(&state(1, true, false), second(2)), EndAnswer::NotYet);
+        assert_eq!(exit_of_state(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
         for (running, restarting) in [(true, false), (true, true), (false, false)] {
-            assert_eq!(told(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
+            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
         }
     }
 

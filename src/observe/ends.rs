@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use super::identity::{EndBy, Recognised, is_number};
 use super::table::ExitFacts;
-use super::tree::WhoseLife;
+use super::tree::LifeOwner;
 use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
 use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
@@ -45,13 +45,13 @@ impl LifeNotes {
     pub(super) fn has(&self, home: usize) -> bool {
         self.homes & bit(home) != 0
     }
-    fn tell(&mut self, home: usize, notes: &EndNotes) {
+    fn record(&mut self, home: usize, notes: &EndNotes) {
         self.homes |= bit(home);
         self.count = self.count.max(notes.count);
-        self.tell_processes(notes);
+        self.record_processes(notes);
     }
     /// Records the removal of a cgroup below the task's.
-    fn tell_below(&mut self, ends_by: EndBy, path: &str, notes: &EndNotes) {
+    fn record_below(&mut self, ends_by: EndBy, path: &str, notes: &EndNotes) {
         let name = path.rsplit('/').next().unwrap_or_default();
         let is_ranks = matches!(ends_by, EndBy::Ranks(called) if name.strip_prefix(called).is_some_and(is_number));
         // Processes that a rank left behind are killed at the end of the step. Their exit is not that of the rank.
@@ -63,9 +63,9 @@ impl LifeNotes {
             let known = failed.map(|(at, end)| if at == notes.last_at { (at, end.beside(last)) } else { (at, end) });
             self.ranks = known.or(Some((notes.last_at, last)));
         }
-        self.tell_processes(notes);
+        self.record_processes(notes);
     }
-    fn tell_processes(&mut self, notes: &EndNotes) {
+    fn record_processes(&mut self, notes: &EndNotes) {
         if let Some(last) = notes.last
             && self.last.is_none_or(|(at, _)| at <= notes.last_at)
         {
@@ -105,7 +105,7 @@ impl LifeNotes {
         let end = match by {
             EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
             EndBy::LastProcess => last,
-            EndBy::Nobody => return None,
+            EndBy::Ignored => return None,
             EndBy::Ranks(_) => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
         };
         let status = match end.signal() {
@@ -128,9 +128,9 @@ pub(super) struct BriefLife<T> {
     /// `None`: a plain cgroup.
     pub(super) found: Option<Recognised>,
     pub(super) notes: LifeNotes,
-    pub(super) told: Vec<T>,
+    pub(super) records: Vec<T>,
     /// Records of cgroups below it.
-    pub(super) told_below: Vec<T>,
+    pub(super) records_below: Vec<T>,
     /// Waits until `settles` for further records, and until `until` at most.
     settles: Instant,
     until: Instant,
@@ -140,7 +140,7 @@ pub(super) struct BriefLife<T> {
 #[derive(Debug)]
 pub(super) struct Removed<'a> {
     pub(super) path: &'a str,
-    pub(super) whose: WhoseLife,
+    pub(super) whose: LifeOwner,
     pub(super) home: usize,
     pub(super) notes: &'a EndNotes,
     /// The record has the complete CPU time.
@@ -149,7 +149,7 @@ pub(super) struct Removed<'a> {
 
 /// Concurrency: single owner.
 #[derive(Debug)]
-pub(super) struct Ends<T> {
+pub(super) struct EndedLives<T> {
     /// Notes on observed tasks, and on tasks that will be observed.
     notes: HashMap<String, LifeNotes>,
     brief: HashMap<String, BriefLife<T>>,
@@ -158,23 +158,23 @@ pub(super) struct Ends<T> {
     above: HashMap<String, Instant>,
 }
 
-impl<T> Default for Ends<T> {
-    fn default() -> Ends<T> {
-        Ends { notes: HashMap::new(), brief: HashMap::new(), over: HashMap::new(), above: HashMap::new() }
+impl<T> Default for EndedLives<T> {
+    fn default() -> EndedLives<T> {
+        EndedLives { notes: HashMap::new(), brief: HashMap::new(), over: HashMap::new(), above: HashMap::new() }
     }
 }
 
-impl<T> Ends<T> {
+impl<T> EndedLives<T> {
     /// The cgroup of an observed task was removed from this hierarchy.
     pub(super) fn note(&mut self, path: &str, home: usize, notes: &EndNotes, is_whole: bool, now: Instant) {
         let of = self.notes.entry(path.to_owned()).or_default();
-        of.tell(home, notes);
+        of.record(home, notes);
         of.is_whole |= is_whole;
         self.stood_above(path, now);
     }
     /// A cgroup below an observed task was removed.
     pub(super) fn note_below(&mut self, task: &str, ends_by: EndBy, path: &str, notes: &EndNotes) {
-        self.notes.entry(task.to_owned()).or_default().tell_below(ends_by, path, notes);
+        self.notes.entry(task.to_owned()).or_default().record_below(ends_by, path, notes);
     }
     pub(super) fn noted(&self, path: &str) -> Option<&LifeNotes> {
         self.notes.get(path)
@@ -184,9 +184,9 @@ impl<T> Ends<T> {
     pub(super) fn gather(&mut self, removed: Removed<'_>, said: T, now: Wait) {
         let Removed { path, whose, home, notes, is_whole } = removed;
         let (task, found) = match whose {
-            WhoseLife::Nobody => return,
-            WhoseLife::Plain => (path.to_owned(), None),
-            WhoseLife::Task(task, found) => (task, Some(*found)),
+            LifeOwner::None => return,
+            LifeOwner::Plain => (path.to_owned(), None),
+            LifeOwner::Task(task, found) => (task, Some(*found)),
         };
         if self.over.get(&task).is_some_and(|(homes, _)| homes & bit(home) == 0) {
             if task == path {
@@ -201,20 +201,20 @@ impl<T> Ends<T> {
         let life = self.brief.entry(task.clone()).or_insert_with(|| BriefLife {
             found,
             notes: LifeNotes::default(),
-            told: Vec::new(),
-            told_below: Vec::new(),
+            records: Vec::new(),
+            records_below: Vec::new(),
             settles: now.now + now.settled,
             until: now.now + now.most,
         });
         life.settles = now.now + now.settled;
         if task == path {
-            life.notes.tell(home, notes);
+            life.notes.record(home, notes);
             life.notes.is_whole |= is_whole;
-            life.told.push(said);
+            life.records.push(said);
         } else {
             let ends_by = life.found.as_ref().map_or(EndBy::LastProcess, |found| found.ends_by);
-            life.notes.tell_below(ends_by, path, notes);
-            life.told_below.push(said);
+            life.notes.record_below(ends_by, path, notes);
+            life.records_below.push(said);
         }
     }
     /// Whether a life is being gathered whose removal from this hierarchy is already recorded: the new record belongs
@@ -225,11 +225,11 @@ impl<T> Ends<T> {
     /// Whether a life ended after the observed life at this path: one of its hierarchies had already reported the
     /// removal of the observed one. `home`: the hierarchy of a record.
     pub(super) fn is_after(&self, path: &str, life: &BriefLife<T>, home: impl Fn(&T) -> usize) -> bool {
-        self.noted(path).is_some_and(|shown| life.told.iter().any(|said| shown.has(home(said))))
+        self.noted(path).is_some_and(|shown| life.records.iter().any(|said| shown.has(home(said))))
     }
     /// Records of the life that is being gathered. `None`: none is.
-    pub(super) fn told_of(&self, path: &str) -> Option<impl Iterator<Item = &T>> {
-        self.brief.get(path).map(|life| life.told.iter())
+    pub(super) fn records_of(&self, path: &str) -> Option<impl Iterator<Item = &T>> {
+        self.brief.get(path).map(|life| life.records.iter())
     }
     /// Ends the gathering early.
     pub(super) fn finish(&mut self, path: &str) -> Option<BriefLife<T>> {
@@ -307,7 +307,7 @@ mod tests {
     fn wait(now: Instant) -> Wait {
         Wait { now, settled: Duration::from_millis(20), most: Duration::from_secs(2) }
     }
-    fn whose(path: &str) -> WhoseLife {
+    fn whose(path: &str) -> LifeOwner {
         CgroupTree::new("/allostat").whose(path)
     }
     fn of<'a>(path: &'a str, home: usize, notes: &'a EndNotes, is_whole: bool) -> Removed<'a> {
@@ -319,7 +319,7 @@ mod tests {
 
     #[test]
     fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
-        let (mut ends, now) = (Ends::default(), Instant::now());
+        let (mut ends, now) = (EndedLives::default(), Instant::now());
         for home in [3, 7, 9] {
             assert!(!ends.is_another("/a/b", home));
             ends.gather(of("/a/b", home, &ended(CODE_3, 50), home == 9), home, wait(now));
@@ -332,7 +332,7 @@ mod tests {
         let later = later + Duration::from_millis(20);
         let all = ends.settled(wait(later), |_| false);
         let [(path, life)] = &all[..] else { panic!("{all:?}") };
-        assert_eq!((path.as_str(), &life.told[..], life.notes.is_whole), ("/a/b", &[3, 7, 9][..], true));
+        assert_eq!((path.as_str(), &life.records[..], life.notes.is_whole), ("/a/b", &[3, 7, 9][..], true));
         assert!(life.notes.has_run_itself() && life.notes.first_start() == Some(45));
 
         // A late record is no life of its own; a second removal is.
@@ -348,7 +348,7 @@ mod tests {
 
     #[test]
     fn what_a_hierarchy_tells_of_after_it_told_of_what_is_shown_is_a_later_life() {
-        let (mut ends, now) = (Ends::default(), Instant::now());
+        let (mut ends, now) = (EndedLives::default(), Instant::now());
         ends.gather(of("/a", 3, &ended(CODE_3, 50), false), 3, wait(now));
         let life = ends.finish("/a").expect("it was gathered");
         let home = |said: &usize| *said;
@@ -365,15 +365,15 @@ mod tests {
     fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
         let mut notes = LifeNotes::default();
         let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
-        notes.tell_below(EndBy::FirstProcess, "/a/b", &init(2, KILLED));
-        notes.tell(3, &EndNotes { last_at: 60, ..init(1, CODE_3) });
-        notes.tell(7, &NONE);
+        notes.record_below(EndBy::FirstProcess, "/a/b", &init(2, KILLED));
+        notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) });
+        notes.record(7, &NONE);
         let facts = |by| notes.facts(by, Timestamp).unwrap();
         let expected = |status, oom| ExitFacts { status, oom, finished_at: Some(Timestamp(70)) };
         assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
         assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
         let mut killed = LifeNotes::default();
-        killed.tell(3, &init(1, KILLED));
+        killed.record(3, &init(1, KILLED));
         assert_eq!(
             killed.facts(EndBy::FirstProcess, Timestamp),
             Some(expected(ExitStatus::Code(137), true)),
@@ -388,36 +388,36 @@ mod tests {
         for order in [[chosen, killed], [killed, chosen]] {
             let mut notes = LifeNotes::default();
             order.iter().zip([3, 7]).for_each(|(end, home)| {
-                notes.tell(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) });
+                notes.record(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) });
             });
             assert!(
                 [EndBy::FirstProcess, EndBy::LastProcess].iter().all(|by| notes.facts(*by, Timestamp).unwrap().oom)
             );
             // Another time means another process.
-            notes.tell(9, &ended(killed, 90));
+            notes.record(9, &ended(killed, 90));
             assert!(!notes.facts(EndBy::LastProcess, Timestamp).unwrap().oom);
         }
     }
 
     #[test]
     fn what_ends_inside_of_a_container_is_the_containers() {
-        let (mut ends, now, task) = (Ends::default(), Instant::now(), container());
+        let (mut ends, now, task) = (EndedLives::default(), Instant::now(), container());
         ends.gather(of(&format!("{task}/inner"), 9, &ended(KILLED, 50), true), "inner", wait(now));
         ends.gather(of(&task, 9, &NONE, false), "task", wait(now));
         let life = ends.finish(&task).unwrap();
         assert!(life.notes.has_run() && !life.notes.has_run_itself() && life.found.is_some());
-        assert_eq!((&life.told[..], life.notes.is_whole), (&["task"][..], false), "only its own row counts");
+        assert_eq!((&life.records[..], life.notes.is_whole), (&["task"][..], false), "only its own row counts");
     }
 
     #[test]
     fn slices_and_helpers_are_nobodys_lives() {
-        assert_eq!(whose("/system.slice"), WhoseLife::Nobody);
-        assert_eq!(whose("/batch/1"), WhoseLife::Plain);
+        assert_eq!(whose("/system.slice"), LifeOwner::None);
+        assert_eq!(whose("/batch/1"), LifeOwner::Plain);
         let id = "0123456789abcdef".repeat(4);
-        assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), WhoseLife::Nobody);
-        let WhoseLife::Task(path, _) = whose(&format!("{}/a/b.service", container())) else { panic!("a container") };
+        assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
+        let LifeOwner::Task(path, _) = whose(&format!("{}/a/b.service", container())) else { panic!("a container") };
         assert_eq!(path, container());
-        let WhoseLife::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
+        let LifeOwner::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
         assert_eq!(path, "/system.slice/x.service");
     }
 }

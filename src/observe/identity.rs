@@ -84,7 +84,7 @@ pub enum EndBy {
     /// process ends last, with success in any case.
     Ranks(&'static str),
     /// No process: those in the cgroup only keep it alive and are killed at the end.
-    Nobody,
+    Ignored,
 }
 
 /// Which cgroup belongs to the alloc.

@@ -2,8 +2,8 @@
 //!
 //! ```text
 //! workload  its totals, written within a second after one of its tasks ended
-//! task      while it runs: its names and cgroup, and its usage under this name before; its usage in this cgroup each 5 minutes and
-//!           at agent shutdown, needed only if the cgroup is gone when the next agent starts
+//! task      while it runs: its names and cgroup, and its usage under this name before; its usage in this cgroup each
+//!           5 minutes and at agent shutdown, needed only if the cgroup is gone when the next agent starts
 //! ```
 //! Tasks without a cgroup are not persisted: the next agent could not identify them.
 
@@ -116,7 +116,7 @@ pub(super) struct Kept {
     running: HashMap<String, KeptTask>,
     changes: HashMap<u128, Option<Vec<u8>>>,
     /// The write failure was logged.
-    told: bool,
+    warned: bool,
 }
 
 impl Kept {
@@ -208,10 +208,10 @@ impl Kept {
         let Some((log, _)) = self.log.as_mut().filter(|_| !self.changes.is_empty()) else { return };
         let changes: Vec<_> = self.changes.drain().collect();
         match log.commit(&changes) {
-            Ok(()) => self.told = false,
+            Ok(()) => self.warned = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(%error, "failed to persist usage of observed workloads; totals may fall at the next agent start");
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!(%error, "failed to persist usage of observed workloads; totals may fall");
                 }
             }
         }

@@ -1,8 +1,8 @@
 //! Kubernetes: a pod is an alloc, each of its containers a task.
 //!
 //! ```text
-//! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope     systemd cgroup driver; also crio-<id>, docker-<id>
-//! …/kubepods/burstable/pod<uid>/<id>                                         cgroupfs driver; also crio-<id>
+//! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope   systemd driver; also crio-<id>, docker-<id>
+//! …/kubepods/burstable/pod<uid>/<id>                                       cgroupfs driver; also crio-<id>
 //! ```
 //! Names come from the container's bundle (containerd, CRI-O), from Docker's files, or from the names of kubelet log
 //! files. The API server is not used.

@@ -213,13 +213,13 @@ mod tests {
     }
 
     /// Alloc, task, workload, namespace.
-    fn told(naming: Option<Naming>) -> Option<[String; 4]> {
+    fn names(naming: Option<Naming>) -> Option<[String; 4]> {
         naming.map(|naming| [naming.native, naming.task, naming.workload.unwrap_or_default(), naming.namespace])
     }
 
     #[track_caller]
     fn is(naming: Option<Naming>, wanted: [&str; 4]) {
-        assert_eq!(told(naming), Some(wanted.map(str::to_owned)));
+        assert_eq!(names(naming), Some(wanted.map(str::to_owned)));
     }
 
     /// A daemon that considers every container running and lists the one with that ID.

@@ -26,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use self::parents::Parents;
 use self::shares::Shares;
-use super::ends::{BriefLife, Ends};
+use super::ends::{BriefLife, EndedLives};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
@@ -34,7 +34,7 @@ use super::nameless::Nameless;
 use super::naming::{About, EndedLife, Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::questions::END_IS_AWAITED;
-use super::scanner::{ScanNews, Scanner};
+use super::scanner::{ScanChanges, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
 use super::{Config, is_named_by_path, texts};
 use crate::board::Board;
@@ -153,7 +153,7 @@ struct Ending {
     number: u64,
     until: Instant,
     /// The kernel's facts, saved when another cgroup has the path: later records belong to that one.
-    told: Option<(Option<ExitFacts>, bool)>,
+    kernel_exit: Option<(Option<ExitFacts>, bool)>,
 }
 
 /// A task that is measured and not shown yet.
@@ -197,7 +197,7 @@ struct Work {
     nameless: Nameless,
     lives: Lives,
     /// Records of ended lives.
-    ends: Ends<EndedCgroup>,
+    ends: EndedLives<EndedCgroup>,
     /// `None`: processes without a cgroup are not observed.
     processes: Option<Processes>,
     /// Removed; their exit status is being asked for.
@@ -229,7 +229,7 @@ struct Work {
 const LIMIT: &str = "limit";
 const UNWANTED: &str = "unwanted";
 /// Excluded by what is known so far; its source may still report more.
-const UNTOLD: &str = "untold";
+const UNDECIDED: &str = "undecided";
 
 impl Work {
     fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
@@ -258,7 +258,7 @@ impl Work {
             called: HashMap::new(),
             nameless: Nameless::default(),
             lives: Lives::default(),
-            ends: Ends::default(),
+            ends: EndedLives::default(),
             processes,
             ending: HashMap::new(),
             asked: 0,
@@ -282,7 +282,7 @@ impl Work {
         self.scanner.scan();
         self.go_on();
         self.follow();
-        self.look_at_processes();
+        self.sample_processes();
         self.has_begun = true;
         self.show();
         self.waiting.store(self.unnamed.len(), Ordering::Relaxed);
@@ -291,10 +291,10 @@ impl Work {
 
     fn turn(&mut self) {
         self.wait();
-        let ScanNews { removed, made, told } = self.scanner.news();
+        let ScanChanges { removed, made, changed } = self.scanner.news();
         let now = self.parts.clock.instant();
         // Final usage must be applied before the removal.
-        self.hear_of_ends(now);
+        self.process_end_records(now);
         for path in &removed {
             self.lives.removed(path);
             self.leaving.insert(path.clone(), now);
@@ -312,7 +312,7 @@ impl Work {
             self.fresh.insert(path, now + SETTLED);
         }
         self.note_unseen(&removed);
-        for path in told {
+        for path in changed {
             self.read(&path);
             if self.empty.contains_key(&path) {
                 self.woken.insert(path);
@@ -338,18 +338,18 @@ impl Work {
         let mut is_all = false;
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
-            self.look_at_processes();
+            self.sample_processes();
             self.ask_again(now);
             self.count();
             self.kept.commit();
-            self.look_at_the_empty();
+            self.check_empty();
             is_all |= self.has_room(None) && self.aside.values().any(|why| *why == LIMIT);
         }
         if is_time(self.next_sweep) {
             self.next_sweep = now + SWEEP;
             self.scanner.sweep();
             is_all = true;
-            self.look_for_the_dead();
+            self.find_removed();
             self.lives.forget(|path| self.scanner.inode(path));
             self.forget_names(now);
             self.ends.forget(now, |path| self.unnamed.contains_key(path) || self.allocs.is_known(path));
@@ -410,9 +410,9 @@ impl Work {
             return;
         }
         let sampling = &self.parts.sampling;
-        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).that_only_reads();
+        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).read_only();
         if self.lives.begins(&path, self.scanner.inode(&path)) {
-            reader = reader.that_counts_anew();
+            reader = reader.counting_from_now();
         }
         let reader = Arc::new(reader);
         if reader.look(now, self.parts.clock.now(), true).is_err() {
@@ -441,7 +441,7 @@ impl Work {
         if !is_asked && !is_named {
             self.nameless.add(&path, now);
         }
-        self.keep_told_end(&path);
+        self.save_kernel_exit(&path);
         self.shares.begins(unnamed.found.user);
         self.unnamed.insert(path.clone(), unnamed);
         // Without it the total of its workload would drop until its name is known again. A name from the path is known
@@ -468,7 +468,7 @@ impl Work {
         let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
             return;
         };
-        let is_told = self.is_told(path, &found);
+        let is_complete = self.is_complete(path, &found);
         let naming = naming.or_else(|| self.called_before(path)).unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
         let is_wanted = config.wants(found.source, &naming);
@@ -476,7 +476,7 @@ impl Work {
             self.allocs.running() >= config.max_allocs || !texts::has_room(self.allocs.path_bytes(), config.max_allocs);
         if !is_wanted || is_full {
             self.shares.ends(found.user);
-            let why = if is_told { UNWANTED } else { UNTOLD };
+            let why = if is_complete { UNWANTED } else { UNDECIDED };
             self.set_aside(path, if is_wanted { LIMIT } else { why }, is_gone);
             return;
         }
@@ -528,10 +528,10 @@ impl Work {
             return;
         }
         self.asked += 1;
-        let over = EndedLife { number: self.asked, ended_at: self.told_at(path) };
+        let over = EndedLife { number: self.asked, ended_at: self.kernel_ended_at(path) };
         if found.container.is_some() && self.ask(path, &found, About::Exit(over)) {
             let until = self.parts.clock.instant() + ANSWER;
-            self.ending.insert(path.to_owned(), Ending { number: over.number, until, told: None });
+            self.ending.insert(path.to_owned(), Ending { number: over.number, until, kernel_exit: None });
         } else {
             self.ended(path, None);
         }
@@ -541,10 +541,10 @@ impl Work {
         let ending = self.ending.remove(path);
         // The cgroup of a pod exists until its last container ends.
         self.look_last(self.allocs.own_reader(path));
-        let (told, is_whole) = ending.and_then(|ending| ending.told).unwrap_or_else(|| self.told_end(path));
+        let (recorded, is_whole) = ending.and_then(|e| e.kernel_exit).unwrap_or_else(|| self.kernel_exit(path));
         // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
-        let victim = told.as_ref().is_some_and(|told| told.oom);
-        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(told);
+        let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
+        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
             // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));

@@ -191,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_pattern_goes_by_id_image_or_label_and_what_nobody_tells_fits_none() {
-        let told = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
-        let untold = container(None, &[]);
+        let labelled = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
+        let unlabelled = container(None, &[]);
         for (pattern, fits) in [
             ("docker:runner-*", [true, true]),
             ("docker:web", [false, false]),
@@ -206,7 +206,7 @@ mod tests {
             ("label:other=*", [false, false]),
         ] {
             let of = ObservedPattern::parse(pattern).unwrap();
-            assert_eq!([&told, &untold].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
+            assert_eq!([&labelled, &unlabelled].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
             assert_eq!(of.to_string(), pattern);
         }
     }

@@ -3,7 +3,7 @@
 //! ```text
 //! …/libpod-<id>.scope                    systemd cgroup driver; the processes may be in a child cgroup
 //! …/libpod_parent/libpod-<id>            cgroupfs driver; one conmon cgroup for all
-//! …/<unit>.service/libpod-payload-<id>   a unit with a split cgroup, as Quadlet creates; conmon is in `runtime` beside it
+//! …/<unit>.service/libpod-payload-<id>   a unit with a split cgroup, as Quadlet creates; conmon is in `runtime`
 //! ```
 //! Podman's socket, if there is one, provides the same as Docker's. Otherwise Podman's files provide names and exit
 //! codes of root's containers.

@@ -2,15 +2,14 @@
 //! command of its leader.
 //!
 //! ```text
-//! /proc/PID/stat     each second: group, command, usage               ┐ of processes in no task's cgroup,
-//! /proc/PID/cgroup   each ten seconds: does it have its own by now?   ┘ without the agent's ──► by group ──► one reader each
+//! /proc/PID/stat     each second: group, command, usage               ┐ of processes in no task's cgroup, without
+//! /proc/PID/cgroup   each ten seconds: does it have its own by now?   ┘ the agent's ──► by group ──► one reader each
 //! ```
 //! The usage of a group is that of its processes, plus the last known usage of ended ones. Usage in the last second of
 //! a process is missed, and so are processes that live for less. "Waited for" counters are ignored, because a shell
 //! waits for other groups.
 //!
 //! Source: proc(5). Units: CPU time in clock ticks of 10 ms. Shared pages count in each process.
-//! Source: proc(5). Units: CPU time comes in clock ticks of 10 ms. Shared pages count in each process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -73,7 +72,7 @@ impl Spent {
 }
 
 /// Selects the groups to show.
-pub struct GroupWish<'a> {
+pub struct GroupFilter<'a> {
     /// Whether a cgroup is or belongs to a task.
     pub own: &'a dyn Fn(&str) -> bool,
     /// PID of the agent, which is not shown, nor are its children.
@@ -88,7 +87,7 @@ pub struct GroupWish<'a> {
 
 /// A change since the last sample.
 #[derive(Debug)]
-pub enum GroupNews {
+pub enum GroupChange {
     Begun { key: String, naming: Box<Naming>, reader: Arc<TaskReader>, since: Timestamp },
     Ended { key: String },
 }
@@ -119,9 +118,9 @@ impl Processes {
         self.left_out
     }
 
-    pub fn look(&mut self, wish: &GroupWish<'_>) -> Vec<GroupNews> {
+    pub fn look(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
         let at = self.clock.now();
-        let seen = self.outsiders(wish);
+        let seen = self.outsiders(filter);
         let mut by_group: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
         for process in seen {
             by_group.entry(process.stat.group).or_default().push(process);
@@ -133,8 +132,8 @@ impl Processes {
             }
             group.ends(&[]);
             if let Some(reader) = &group.reader {
-                reader.tell(group.usage(&[]), at);
-                news.push(GroupNews::Ended { key: group.key.clone() });
+                reader.report(group.usage(&[]), at);
+                news.push(GroupChange::Ended { key: group.key.clone() });
             }
             false
         });
@@ -145,24 +144,24 @@ impl Processes {
             group.ends(&seen);
             if group.reader.is_none() && !is_new {
                 let native = called(number, &seen);
-                if !(wish.wants)(&native) {
+                if !(filter.wants)(&native) {
                     continue;
                 }
-                if self.running() >= wish.room {
+                if self.running() >= filter.room {
                     self.left_out += 1;
                     continue;
                 }
                 news.push(self.show(number, &seen, &native));
             }
             if let Some(Group { reader: Some(reader), .. }) = self.groups.get(&number) {
-                reader.tell(self.groups[&number].usage(&seen), at);
+                reader.report(self.groups[&number].usage(&seen), at);
             }
         }
         news
     }
 
-    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupNews {
-        let reader = Arc::new(TaskReader::told(&self.sampling));
+    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupChange {
+        let reader = Arc::new(TaskReader::reported(&self.sampling));
         let first = first(number, seen);
         let command = first.map_or("", |process| process.command.as_str());
         let started = first.map_or(0, |process| process.stat.start_ticks);
@@ -176,11 +175,11 @@ impl Processes {
         };
         let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
         group.reader = Some(Arc::clone(&reader));
-        GroupNews::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
+        GroupChange::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
     }
 
     /// All processes that are in no task's cgroup.
-    fn outsiders(&mut self, wish: &GroupWish<'_>) -> Vec<Seen> {
+    fn outsiders(&mut self, filter: &GroupFilter<'_>) -> Vec<Seen> {
         let roots = &self.sampling.roots;
         let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
@@ -196,8 +195,8 @@ impl Processes {
         let parents: HashMap<u32, u32> = all.iter().map(|process| (process.id.pid, process.stat.parent)).collect();
         // PID 1 adopts orphans, so it is no parent.
         let is_one = |pid: &u32| *pid > 1;
-        let held_by = wish.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
-        let known: BTreeSet<u32> = wish.tasks.iter().copied().chain(held_by).chain([wish.agent]).collect();
+        let held_by = filter.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
+        let known: BTreeSet<u32> = filter.tasks.iter().copied().chain(held_by).chain([filter.agent]).collect();
         let is_known = |pid: u32| {
             let line = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
                 parents.get(pid).copied().filter(is_one)
@@ -213,7 +212,7 @@ impl Processes {
             let known = before.get(&process.id).copied().filter(|_| !ask_all);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
-                Some(cgroup::places(&bytes).all(|place| !(wish.own)(&place)))
+                Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
             });
             self.outside.insert(process.id, is_outside.unwrap_or(false));
         }
@@ -303,12 +302,12 @@ mod tests {
         /// IDs that begin, keys that end.
         fn look(&mut self, room: usize) -> Vec<String> {
             let (own, wants) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let wish = GroupWish { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
-            let news = self.processes.look(&wish);
+            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
+            let news = self.processes.look(&filter);
             news.into_iter()
                 .map(|news| match news {
-                    GroupNews::Begun { naming, .. } => format!("+{}", naming.native),
-                    GroupNews::Ended { key } => format!("-{key}"),
+                    GroupChange::Begun { naming, .. } => format!("+{}", naming.native),
+                    GroupChange::Ended { key } => format!("-{key}"),
                 })
                 .collect()
         }

@@ -3,7 +3,7 @@
 //!
 //! ```text
 //! name ──► one question per container, with all its cgroups ──────┐
-//! exit ──► one per cgroup, about its latest life ─────────────────┴──► next(): names first, then the exits that are due
+//! exit ──► one per cgroup, about its latest life ─────────────────┴──► next(): names first, then exits that are due
 //!           ▲── not known yet: again in 25 ms, 20 times, without blocking the thread
 //! ```
 

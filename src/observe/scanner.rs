@@ -41,8 +41,8 @@ pub struct Scanner {
     directories: HashMap<i32, (usize, String)>,
     watches: HashMap<(usize, String), i32>,
     /// Tasks that report when they become empty (`cgroup.events`).
-    tellers: HashMap<i32, String>,
-    told_of: HashMap<String, i32>,
+    event_watches: HashMap<i32, String>,
+    event_watch_of: HashMap<String, i32>,
     /// Plain cgroups that are tasks; no longer watched.
     settled: HashSet<String>,
     /// Cgroups that could not be watched at the last attempt, by hierarchy and path; each path is logged once.
@@ -55,13 +55,13 @@ pub struct Scanner {
 
 /// Changes since the last call.
 #[derive(Debug, Default)]
-pub struct ScanNews {
+pub struct ScanChanges {
     /// Removed cgroups; new ones may exist at the same paths.
     pub removed: Vec<String>,
     /// Cgroups that were created, or appeared in a further hierarchy.
     pub made: Vec<String>,
     /// Tasks with a changed `cgroup.events`: their last process may have ended.
-    pub told: Vec<String>,
+    pub changed: Vec<String>,
 }
 
 impl Scanner {
@@ -86,8 +86,8 @@ impl Scanner {
             watch: watch.ok(),
             directories: HashMap::new(),
             watches: HashMap::new(),
-            tellers: HashMap::new(),
-            told_of: HashMap::new(),
+            event_watches: HashMap::new(),
+            event_watch_of: HashMap::new(),
             settled: HashSet::new(),
             unwatched: HashSet::new(),
         }
@@ -113,7 +113,7 @@ impl Scanner {
     }
 
     /// The changes since the last call.
-    pub fn news(&mut self) -> ScanNews {
+    pub fn news(&mut self) -> ScanChanges {
         let mut notices = Vec::new();
         if let Some(watch) = &self.watch
             && let Err(error) = watch.read(|notice| notices.push(notice))
@@ -121,14 +121,14 @@ impl Scanner {
             tracing::warn!(%error, "cannot read inotify events of cgroups");
             self.is_blind = true;
         }
-        let mut news = ScanNews::default();
+        let mut news = ScanChanges::default();
         for notice in notices {
-            self.hear(notice, &mut news);
+            self.apply(notice, &mut news);
         }
         news
     }
 
-    fn hear(&mut self, notice: Notice, news: &mut ScanNews) {
+    fn apply(&mut self, notice: Notice, news: &mut ScanChanges) {
         match notice {
             Notice::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
@@ -143,17 +143,17 @@ impl Scanner {
                 self.unwatched.remove(&gone);
                 news.removed.push(gone.1);
             }
-            Notice::Changed { watch } => news.told.extend(self.tellers.get(&watch).cloned()),
+            Notice::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
             Notice::Dropped { watch } => {
                 if let Some(place) = self.directories.remove(&watch)
                     && self.watches.get(&place) == Some(&watch)
                 {
                     self.watches.remove(&place);
                 }
-                if let Some(path) = self.tellers.remove(&watch)
-                    && self.told_of.get(&path) == Some(&watch)
+                if let Some(path) = self.event_watches.remove(&watch)
+                    && self.event_watch_of.get(&path) == Some(&watch)
                 {
-                    self.told_of.remove(&path);
+                    self.event_watch_of.remove(&path);
                 }
             }
             Notice::Overflow => self.is_blind = true,
@@ -206,8 +206,8 @@ impl Scanner {
         let Some(unified) = self.sampling.layout.unified() else { return };
         let file = unified.directory(path).join("cgroup.events");
         if let Some(watch) = self.watch.as_ref().and_then(|w| w.file(&file).ok()) {
-            self.tellers.insert(watch, path.to_owned());
-            self.told_of.insert(path.to_owned(), watch);
+            self.event_watches.insert(watch, path.to_owned());
+            self.event_watch_of.insert(path.to_owned(), watch);
         }
     }
 
@@ -229,10 +229,10 @@ impl Scanner {
     /// `is_own`: its CPU usage is its own and is checked in one of the rounds, because its processes may have ended
     /// again.
     pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
-        let tells = |place: &usize| {
-            self.told_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
+        let reports = |place: &usize| {
+            self.event_watch_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
         };
-        let silent: Vec<usize> = self.tree.places(path).filter(|place| !tells(place)).collect();
+        let silent: Vec<usize> = self.tree.places(path).filter(|place| !reports(place)).collect();
         match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
             Some(place) => self.has_processes_in(*place, path) == Some(true),
             None => !silent.is_empty() && self.has_run(path),
@@ -320,9 +320,9 @@ impl Scanner {
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
             Err(error) => {
                 self.is_blind = true;
-                let is_told = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
+                let is_logged = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
                 self.unwatched.insert(at);
-                if is_told {
+                if is_logged {
                     return;
                 }
                 // Without permission to watch a directory it cannot be scanned either.

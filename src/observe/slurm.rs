@@ -1,9 +1,9 @@
 //! Slurm: a job is an alloc, each step (`batch`, `extern`, `0`) a task with all its ranks.
 //!
 //! ```text
-//! /slurm/uid_<uid>/job_<job>/step_<step>/task_<rank>                                   v1; slurm_<node> with several daemons
-//! /system.slice/slurmstepd.scope/job_<job>/step_<step>/user/task_<rank>                v2; also <node>_slurmstepd.scope
-//! /system.slice/slurmstepd.scope/s<SLUID>/step_<step>/user/task_<rank>                 26.05 and later
+//! /slurm/uid_<uid>/job_<job>/step_<step>/task_<rank>                       v1; slurm_<node> with several daemons
+//! /system.slice/slurmstepd.scope/job_<job>/step_<step>/user/task_<rank>    v2; also <node>_slurmstepd.scope
+//! /system.slice/slurmstepd.scope/s<SLUID>/step_<step>/user/task_<rank>     26.05 and later
 //! ```
 //! A SLUID is `s` and 13 digits of Crockford's base 32; the environment of a step contains the job of a SLUID.
 //!
@@ -40,7 +40,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     };
     let naming = Naming { task: step.to_owned(), user: uid.map(str::to_owned), ..Naming::of(&job) };
     let source = AllocSource::Slurm;
-    let ends_by = if step == "extern" { EndBy::Nobody } else { EndBy::Ranks("task_") };
+    let ends_by = if step == "extern" { EndBy::Ignored } else { EndBy::Ranks("task_") };
     Some(
         Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming, user: None }
             .into(),
@@ -57,7 +57,7 @@ fn is_sluid(name: &str) -> bool {
 }
 
 /// The path does not contain the job ID, so the task is not shown before a process reports it.
-pub fn is_told_late(found: &Recognised) -> bool {
+pub fn is_named_late(found: &Recognised) -> bool {
     found.source == AllocSource::Slurm && is_sluid(&found.naming.native)
 }
 
@@ -75,7 +75,7 @@ impl Runtime for Environment {
         ];
         let known = &inquiry.found.naming;
         let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
-        let is_late = is_told_late(&inquiry.found);
+        let is_late = is_named_late(&inquiry.found);
         if is_late && !said.contains_key("SLURM_JOB_ID") {
             // Processes of `extern` do not have the variables; those of other steps do.
             let jobs: Vec<_> = inquiry.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();

@@ -1,8 +1,8 @@
 //! The observed allocs, running and ended, and what is published of them on the board. Reads nothing itself.
 //!
 //! ```text
-//! begin ──► a task of its alloc gets a reader ──► end: its last reading is added to base and totals ──► the last task ends
-//!             └── same name again: continues from the base                                               the alloc
+//! begin ──► a task of its alloc gets a reader ──► end: last reading added to base and totals ──► the last task ends
+//!             └── same name again: continues from the base                                         the alloc
 //! ```
 //! An alloc is identified by its name: a container that is restarted, or created again with the same name, is the same
 //! alloc, and its counters continue.
@@ -459,10 +459,10 @@ impl Held {
         let mut tasks = before.tasks.clone();
         tasks[at] = task;
         // A task known by its path only does not override what other tasks provided.
-        let is_told = naming.workload.is_some() || !naming.namespace.is_empty() || naming.name != naming.native;
+        let is_named = naming.workload.is_some() || !naming.namespace.is_empty() || naming.name != naming.native;
         let created_at = naming.created_at.or(before.created_at);
         let mut called = AllocIdentity { source, created_at, tasks, ..AllocIdentity::clone(&before) };
-        if is_told || before.name.is_empty() {
+        if is_named || before.name.is_empty() {
             if self.rule.is_none_or(|known| rule.is_some_and(|rule| rule <= known)) {
                 called.workload = naming.workload.as_deref().map(JobId::from);
                 self.rule = rule;
@@ -544,9 +544,9 @@ mod tests {
     fn reader(cpu: u64, peak: u64) -> Arc<TaskReader> {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        let reader = Arc::new(TaskReader::told(&Sampling::new(roots, layout, FdBudget::of(10))));
+        let reader = Arc::new(TaskReader::reported(&Sampling::new(roots, layout, FdBudget::of(10))));
         let used = [(Field::cpu_usage_ns, cpu), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, 1)];
-        reader.tell(Usage::from(used), Timestamp(5));
+        reader.report(Usage::from(used), Timestamp(5));
         reader
     }
 

@@ -3,8 +3,8 @@
 //!
 //! ```text
 //! each text   200 bytes, no terminal control characters       ── changed: counted
-//! each alloc  8 KiB of labels, 1,000 tasks                    ── dropped labels: counted; a further task becomes its own alloc
-//! all         cgroup paths: 400 bytes on average              ── further cgroups are not shown: allostat_observed_left_out
+//! each alloc  8 KiB of labels, 1,000 tasks                    ── dropped labels: counted; further tasks: own allocs
+//! all         cgroup paths: 400 bytes on average              ── further cgroups: counted by allostat_observed_left_out
 //! ```
 
 use super::identity::Naming;

@@ -72,12 +72,12 @@ pub enum TaskOf<'a> {
 
 /// What a cgroup is or was, by its path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WhoseLife {
+pub(super) enum LifeOwner {
     /// A task or part of one, with the path of the task.
     Task(String, Box<Recognised>),
     Plain,
     /// A group or a helper.
-    Nobody,
+    None,
 }
 
 impl CgroupTree {
@@ -209,27 +209,27 @@ impl CgroupTree {
     /// to no task.
     pub fn identify(&self, path: &str) -> Option<(String, Recognised)> {
         match self.whose(path) {
-            WhoseLife::Task(task, found) => Some((task, *found)),
-            WhoseLife::Plain | WhoseLife::Nobody => None,
+            LifeOwner::Task(task, found) => Some((task, *found)),
+            LifeOwner::Plain | LifeOwner::None => None,
         }
     }
 
     /// What a cgroup at this path is or was.
-    pub(super) fn whose(&self, path: &str) -> WhoseLife {
+    pub(super) fn whose(&self, path: &str) -> LifeOwner {
         let parts: Vec<&str> = parts(path).collect();
-        let (mut found, mut at, mut user) = (WhoseLife::Plain, String::new(), None);
+        let (mut found, mut at, mut user) = (LifeOwner::Plain, String::new(), None);
         for depth in 1..=parts.len() {
             at.push('/');
             at.push_str(parts[depth - 1]);
             match super::recognise(&CgroupParts::new(&parts[..depth]).chosen_by(user)) {
-                Some(CgroupVerdict::Task(task)) if task.is_closed => return WhoseLife::Task(at, task),
-                Some(CgroupVerdict::Task(task)) => found = WhoseLife::Task(at.clone(), task),
-                Some(CgroupVerdict::Helper) => return WhoseLife::Nobody,
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return LifeOwner::Task(at, task),
+                Some(CgroupVerdict::Task(task)) => found = LifeOwner::Task(at.clone(), task),
+                Some(CgroupVerdict::Helper) => return LifeOwner::None,
                 // A user may put processes into a cgroup that is named like a slice.
-                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = WhoseLife::Plain,
-                Some(CgroupVerdict::Group) => found = WhoseLife::Nobody,
+                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = LifeOwner::Plain,
+                Some(CgroupVerdict::Group) => found = LifeOwner::None,
                 // Beside the tasks of a group, or part of its parent.
-                None if found == WhoseLife::Nobody => found = WhoseLife::Plain,
+                None if found == LifeOwner::None => found = LifeOwner::Plain,
                 None => {}
             }
             user = user.or_else(|| self.handed_to(&at));

@@ -54,7 +54,7 @@ impl Walks {
     /// Whether others' cgroups may be left out at a tick that nobody looks at.
     fn can_spare_others(&self, now: Instant) -> bool {
         let pass = self.sampling.as_ref().and_then(|sampling| sampling.kernel_pass());
-        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now) && pass.distrusts_nothing())
+        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now) && pass.trusts_all_files())
     }
 }
 
@@ -62,7 +62,7 @@ impl Walks {
 /// runs that is not others'.
 fn asked(since: Option<Duration>, has_own: bool) -> Option<Readers> {
     match since {
-        Some(since) if since < OTHERS_EACH => has_own.then_some(Readers::Ours),
+        Some(since) if since < OTHERS_EACH => has_own.then_some(Readers::Managed),
         _ => Some(Readers::All),
     }
 }
@@ -265,7 +265,7 @@ impl Desk {
         work.others_wait = true;
         // Of processes without a cgroup no row tells.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.walks.take(now, Readers::Ours);
+            self.walks.take(now, Readers::Managed);
         }
         whose
     }
@@ -292,7 +292,7 @@ impl Desk {
             let (moment, board) = (self.moment(), self.board.view());
             let mut pass = Pass::over_new(moment).telling_all();
             if std::mem::take(&mut work.others_wait) && board.allocs.iter().any(|alloc| can_wait(alloc)) {
-                self.walks.take(moment.now, Readers::Others);
+                self.walks.take(moment.now, Readers::Observed);
                 work.others_read = Some(moment.now);
                 pass = pass.with_others().on(work.threads);
             }
@@ -355,7 +355,7 @@ mod tests {
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, ours) = (Some(Readers::All), Some(Readers::Ours));
+        let (all, ours) = (Some(Readers::All), Some(Readers::Managed));
         assert_eq!(at(1_000, 9), [all, None, ours, None, all, None, ours, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(asked(None, false), all, "somebody looks, or they were never read");

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use allostat::devices::external::{External, PluginPatience, find};
-use allostat::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use allostat::devices::external::{External, PluginTimeouts, find};
+use allostat::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use allostat::model::device::{DeviceGroup, DeviceReading};
 use allostat::model::id::DeviceId;
 use allostat::model::units::Timestamp;
@@ -21,8 +21,8 @@ use crate::common::{part, patience, test_dir, wait_for};
 const TICK: Duration = Duration::from_millis(50);
 
 /// So that a fault is told in a test's time; on a busy machine Python takes its time to begin.
-fn impatient() -> PluginPatience {
-    PluginPatience {
+fn impatient() -> PluginTimeouts {
+    PluginTimeouts {
         start: Duration::from_secs(20) * patience(),
         call: Duration::from_secs(5) * patience(),
         report: Duration::from_secs(20) * patience(),
@@ -56,10 +56,10 @@ impl Made {
     fn program(&self) -> PathBuf {
         self.dir.path().join("acme")
     }
-    fn plugin(&self, change: impl FnOnce(&mut PluginPatience)) -> External {
+    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> External {
         let mut patience = impatient();
         change(&mut patience);
-        External::new("acme", self.program(), Map::new()).with_patience(patience)
+        External::new("acme", self.program(), Map::new()).with_timeouts(patience)
     }
 }
 
@@ -79,21 +79,21 @@ pub fn certificate(dir: &Path, curve: &str, certificate: &str, key: &str) -> Opt
 }
 
 pub fn external(program: PathBuf) -> External {
-    External::new("acme", program, Map::new()).with_patience(impatient())
+    External::new("acme", program, Map::new()).with_timeouts(impatient())
 }
 
 /// A plugin that runs.
 pub struct Running {
     plugin: Arc<External>,
     reports: Receiver<PluginReport>,
-    ends: Arc<Ends>,
+    ends: Arc<StopSignal>,
     thread: JoinHandle<PluginError>,
 }
 
 impl Running {
     pub fn start(plugin: External) -> Running {
         let (to, reports) = sync_channel(1024);
-        let (ends, plugin) = (Arc::new(Ends::default()), Arc::new(plugin));
+        let (ends, plugin) = (Arc::new(StopSignal::default()), Arc::new(plugin));
         let (told, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
         // As small as the manager's.
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || own.run(&told)).expect("a thread");
@@ -153,7 +153,7 @@ impl Running {
 /// What ends a plugin with this fault, and what it reported before.
 fn end_of(fault: &str) -> Option<(PluginError, Vec<PluginReport>)> {
     // One that is busy with half a million attributes answers nothing else meanwhile.
-    let often = |p: &mut PluginPatience| p.health = Duration::from_millis(300);
+    let often = |p: &mut PluginTimeouts| p.health = Duration::from_millis(300);
     Some(
         Running::start(Made::new(fault, None)?.plugin(|p| {
             if fault == "ill" {
@@ -295,7 +295,8 @@ fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
         (
             "exits",
             PluginFault::Died,
-            "the process ended before its handshake line; it ended with exit status: 4, last output: cannot find a driver",
+            "the process ended before its handshake line; it ended with exit status: 4, last output: cannot find a \
+             driver",
         ),
         ("driver", PluginFault::Protocol, "plugin type 2 is not a device plugin (3)"),
         ("api version", PluginFault::Protocol, "plugin supports API versions [\"v9.0.0\"], not v0.1.0"),
@@ -371,15 +372,11 @@ fn a_plugin_that_ends_or_fails_says_how() {
 
 #[test]
 fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
-    type Change = fn(&mut PluginPatience);
+    type Change = fn(&mut PluginTimeouts);
     let cases: [(&str, Change, &str); 3] = [
         ("hangs", |p| p.start = Duration::from_secs(1), "no handshake line within 1 s"),
         ("silent", |p| p.report = Duration::from_secs(1), "Fingerprint within 1 s"),
-        (
-            "stopped",
-            |p| (p.call, p.health) = (Duration::from_secs(3), Duration::from_millis(300)),
-            " within 3 s",
-        ),
+        ("stopped", |p| (p.call, p.health) = (Duration::from_secs(3), Duration::from_millis(300)), " within 3 s"),
     ];
     for (fault, change, message) in cases {
         let made = made!(Made::new(fault, None));
@@ -393,7 +390,7 @@ fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
     let long = Duration::from_secs(3_600);
     let running = Running::start(made.plugin(|p| {
         *p =
-            PluginPatience { start: p.start, call: long, report: long, health: long, grace: Duration::from_millis(300) }
+            PluginTimeouts { start: p.start, call: long, report: long, health: long, grace: Duration::from_millis(300) }
     }));
     running.groups();
     assert_eq!(running.stop(), PluginError::stopped());
@@ -475,7 +472,7 @@ fn the_settings_beside_a_program_reach_it() {
     let run = || {
         let mut found = find(made.dir.path(), &[]);
         assert_eq!((found.plugins.len(), found.refused.len()), (1, 0));
-        Running::start(found.plugins.remove(0).with_patience(impatient()))
+        Running::start(found.plugins.remove(0).with_timeouts(impatient()))
     };
     // The plugin itself says which of the two it wants to see.
     write(serde_json::json!({"period": "5s", "ignored": ["f-7"]}));

@@ -75,7 +75,7 @@ impl Feed {
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
                 let config = Sources::default().with_environment().load().map_err(refused)?;
-                session.remark(&match none.nobody_there() {
+                session.remark(&match none.is_unreachable() {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });

@@ -20,9 +20,9 @@ const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
 /// How to read a value. `None`: absent.
-type Stands = fn(&Disk<'_>, &mut Times) -> Option<Value>;
+type ReadValue = fn(&Disk<'_>, &mut Times) -> Option<Value>;
 
-static FAMILIES: [(MetricDesc, Stands); 14] = [
+static FAMILIES: [(MetricDesc, ReadValue); 14] = [
     (
         counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read from the disk.")
             .from_profile(Profile::Standard)

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::slow::Slow;
-use crate::collectors::{AskedDirectory, CollectError, Collector};
+use super::slow::BlockingProbe;
+use crate::collectors::{AgentDirectory, CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::model::metric::{MetricDesc, Samples};
 use crate::model::units::Unit;
@@ -40,14 +40,14 @@ struct Space {
 /// Name of each directory of the agent, and the probe of its file system. The path itself is not exposed as a metric
 /// label.
 #[derive(Debug)]
-pub(super) struct Filesystem(Vec<(&'static str, Slow<Space>)>);
+pub(super) struct Filesystem(Vec<(&'static str, BlockingProbe<Space>)>);
 
 impl Filesystem {
     /// A directory is left out if its thread cannot be created.
-    pub(super) fn new(directories: Vec<AskedDirectory>) -> Filesystem {
-        let asked = |(name, path): AskedDirectory| {
-            let whom = format!("the file system of {}", path.display());
-            Some((name, Slow::new("statvfs", whom, move || ask(&path))?))
+    pub(super) fn new(directories: Vec<AgentDirectory>) -> Filesystem {
+        let asked = |(name, path): AgentDirectory| {
+            let target = format!("the file system of {}", path.display());
+            Some((name, BlockingProbe::new("statvfs", target, move || read_space(&path))?))
         };
         Filesystem(directories.into_iter().filter_map(asked).collect())
     }
@@ -78,7 +78,7 @@ impl Filesystem {
     }
 }
 
-fn ask(path: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| ReadError::new(path, errno.into()))?;
     Ok(Space {
         size: found.f_blocks.saturating_mul(found.f_frsize),
@@ -154,7 +154,7 @@ mod tests {
         let hang = || loop {
             std::thread::park();
         };
-        let mut asked = Slow::new("hangs", "what hangs".to_owned(), hang).unwrap();
+        let mut asked = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
         asked.last = Some((Space { size: 1, available: 1 }, Instant::now()));
         let mut filesystem = Filesystem(vec![("data", asked)]);
         let start = Instant::now();

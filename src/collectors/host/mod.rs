@@ -10,10 +10,10 @@ mod network;
 mod pressure;
 mod slow;
 
-use super::{AskedDirectory, Collector};
+use super::{AgentDirectory, Collector};
 
 /// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
-pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
+pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
     vec![
         Box::<cpu::Cpu>::default(),
         Box::new(memory::Memory),

@@ -1,7 +1,7 @@
 //! Size and free space of every file system that stores data. Source: mountinfo; statvfs(3), which may hang.
 //!
 //! ```text
-//! mountinfo ── poll(2): changed ──► one mount per superblock ──► its thread calls statvfs each 10 s ──► last result, at each tick
+//! mountinfo ── poll(2): changed ──► one mount per superblock ──► its thread calls statvfs each 10 s ──► last result
 //! ```
 //! Shape: six values per file system, at most [`MOST`]. `allostat_host_mounts` counts every mount, shown or not, by
 //! reason. A host with containers has thousands of mounts; nearly all are layers, memory, or the same file system
@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use super::slow::Slow;
+use super::slow::BlockingProbe;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::host::untrusted;
@@ -34,17 +34,17 @@ use crate::model::units::Unit;
 /// Maximum of file systems and their threads, including threads that hang in the kernel for an unmounted file system.
 const MOST: usize = 64;
 /// Free space hardly changes faster, and for a network file system each call may be a request to its server.
-const EVERY: Duration = Duration::from_secs(10);
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
 /// Re-read interval where the kernel does not signal mount changes (gVisor), or the file is not the kernel's.
-const UNTOLD: Duration = Duration::from_secs(60);
+const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Larger tables are not read. 100,000 mounts, the kernel's own limit, take 20 MB.
 const LARGEST_TABLE: usize = 32 << 20;
 
 /// How to read a value. `None`: absent.
-type Stands = fn(&Space) -> Option<u64>;
+type ReadValue = fn(&Space) -> Option<u64>;
 
-static FAMILIES: [(MetricDesc, Stands); 6] = [
+static FAMILIES: [(MetricDesc, ReadValue); 6] = [
     (
         gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the mounted file system.")
             .from_source("statvfs f_blocks")
@@ -135,10 +135,10 @@ struct Space {
 }
 
 #[derive(Debug)]
-struct Followed {
+struct ProbedMount {
     of: Filesystem,
     /// `None`: the thread could not be created yet.
-    asked: Option<Slow<Space>>,
+    asked: Option<BlockingProbe<Space>>,
 }
 
 #[derive(Debug, Default)]
@@ -147,9 +147,9 @@ pub(super) struct Mounts {
     /// The mounts of the table that are not shown.
     left_out: Filesystems,
     over_limit: usize,
-    followed: Vec<Followed>,
+    probed: Vec<ProbedMount>,
     /// Unmounted file systems whose statvfs call has not returned.
-    held: Vec<Slow<Space>>,
+    held: Vec<BlockingProbe<Space>>,
     asked_at: Option<Instant>,
 }
 
@@ -175,10 +175,10 @@ impl Table {
     }
 
     fn has_changed(&self, now: Instant) -> bool {
-        let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= UNTOLD);
+        let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= REREAD_INTERVAL);
         let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
-        let told = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
-        is_old || (told && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
+        let signalled = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
+        is_old || (signalled && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
     }
 
     fn read(&mut self, now: Instant) -> Result<Vec<u8>, ReadError> {
@@ -193,21 +193,21 @@ impl Table {
 impl Mounts {
     fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
-        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
+        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL) {
             // The table must be current: the path of an unmounted file system leads to another one.
             if let Some(bad) = self.look(roots, now)? {
                 result = Err(bad.into());
             }
             self.asked_at = Some(now);
-            for asked in self.followed.iter_mut().filter_map(|f| f.asked.as_mut()) {
+            for asked in self.probed.iter_mut().filter_map(|f| f.asked.as_mut()) {
                 if let Err(error) = asked.take(now) {
                     result = worse(result, error);
                 }
-                asked.ask(now);
+                asked.request(now);
             }
         }
-        let (mut rows, mut empty, followed) = (Vec::new(), 0, self.followed.len());
-        for Followed { of, asked } in &mut self.followed {
+        let (mut rows, mut empty, probed) = (Vec::new(), 0, self.probed.len());
+        for ProbedMount { of, asked } in &mut self.probed {
             let Some(asked) = asked else { continue };
             let taken = asked.take(now);
             match taken.and_then(|()| asked.known(now)) {
@@ -236,7 +236,7 @@ impl Mounts {
             ("hidden", left_out.hidden),
             ("on_demand", left_out.on_demand),
             ("over_limit", self.over_limit),
-            ("unanswered", followed - rows.len() - empty),
+            ("unanswered", probed - rows.len() - empty),
         ] {
             out.push_int(&MOUNTS, &[state], u64::try_from(count).unwrap_or(u64::MAX));
         }
@@ -249,7 +249,7 @@ impl Mounts {
             Some(table) => table,
             none => none.insert(Table::open(roots)?),
         };
-        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_asked());
+        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_pending());
         if !table.has_changed(now) {
             return Ok(None);
         }
@@ -259,37 +259,37 @@ impl Mounts {
         self.left_out = found;
         self.follow(shown, |of| {
             let path = of.mount_point.strip_prefix("/").map_or_else(|_| root.clone(), |below| root.join(below));
-            let whom = format!("the file system at {}", of.mount_point.display());
+            let target = format!("the file system at {}", of.mount_point.display());
             let mount_point = of.mount_point.clone();
-            Slow::new("statvfs", whom, move || ask(&path, &mount_point))
+            BlockingProbe::new("statvfs", target, move || read_space(&path, &mount_point))
         });
         Ok(bad)
     }
 
-    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<Slow<Space>>) {
-        let mut before = std::mem::take(&mut self.followed);
+    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<BlockingProbe<Space>>) {
+        let mut before = std::mem::take(&mut self.probed);
         let mut shown = Vec::new();
         let mut new = Vec::new();
         for of in found {
             // A mount whose thread could not be created is tried again.
-            match before.iter().position(|followed| followed.of == of && followed.asked.is_some()) {
+            match before.iter().position(|probed| probed.of == of && probed.asked.is_some()) {
                 Some(at) => shown.push(before.swap_remove(at)),
                 None => new.push(of),
             }
         }
-        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(Slow::is_asked));
+        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(BlockingProbe::is_pending));
         let room = MOST.saturating_sub(shown.len() + self.held.len());
         self.over_limit = new.len().saturating_sub(room);
-        shown.extend(new.into_iter().take(room).map(|of| Followed { asked: begin(&of), of }));
-        self.followed = shown;
+        shown.extend(new.into_iter().take(room).map(|of| ProbedMount { asked: begin(&of), of }));
+        self.probed = shown;
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let answers = self.followed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
+        let answers = self.probed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
         answers.min().map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {
-        self.followed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
+        self.probed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
     }
 }
 
@@ -301,7 +301,7 @@ fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), Co
     }
 }
 
-fn ask(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
         // A FUSE mount of a user may be closed to root.
         Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{}: permission denied", mount_point.display())),
@@ -420,11 +420,11 @@ mod tests {
         assert_eq!(states(&out)["unanswered"], 1);
     }
 
-    fn hanging() -> Option<Slow<Space>> {
+    fn hanging() -> Option<BlockingProbe<Space>> {
         let hang = || loop {
             std::thread::park();
         };
-        Slow::new("hangs", "what hangs".to_owned(), hang)
+        BlockingProbe::new("hangs", "what hangs".to_owned(), hang)
     }
 
     #[test]
@@ -432,15 +432,15 @@ mod tests {
         let (_dir, roots) = machine(TABLE);
         let mut mounts = Mounts::default();
         answered(&mut mounts, &roots, 2).1.unwrap();
-        let hung = mounts.followed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
+        let hung = mounts.probed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
         hung.asked = hanging();
-        let asked_at = Instant::now() + EVERY;
+        let asked_at = Instant::now() + PROBE_INTERVAL;
         let mut out = Samples::default();
         let _ = mounts.collect_at(&roots, asked_at, &mut out);
         let late = asked_at + DEADLINE + Duration::from_secs(1);
         assert!(!mounts.stuck_at(asked_at + DEADLINE) && mounts.stuck_at(late));
         // The other file system has answered by then, however busy the machine is.
-        while mounts.followed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_asked()).count() > 1 {
+        while mounts.probed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_pending()).count() > 1 {
             std::thread::sleep(Duration::from_millis(1));
             let _ = mounts.collect_at(&roots, asked_at, &mut Samples::default());
         }
@@ -463,9 +463,9 @@ mod tests {
         };
         for n in 0..MOST + 5 {
             mounts.follow(vec![of(n)], |_| hanging());
-            mounts.followed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.ask(Instant::now()));
+            mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(Instant::now()));
         }
-        assert_eq!((mounts.held.len() + mounts.followed.len(), mounts.over_limit), (MOST, 1));
+        assert_eq!((mounts.held.len() + mounts.probed.len(), mounts.over_limit), (MOST, 1));
     }
 
     #[test]

@@ -10,26 +10,26 @@ pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
 /// A blocking call that is repeated, and the thread that makes it.
 #[derive(Debug)]
-pub(super) struct Slow<T> {
+pub(super) struct BlockingProbe<T> {
     /// Name of the source, for error messages.
-    whom: String,
-    questions: SyncSender<()>,
-    answers: Receiver<Result<T, CollectError>>,
+    target: String,
+    requests: SyncSender<()>,
+    results: Receiver<Result<T, CollectError>>,
     /// Start of the call in progress.
     since: Option<Instant>,
     /// The last result, and the start of its call.
     pub(super) last: Option<(T, Instant)>,
 }
 
-impl<T: Send + 'static> Slow<T> {
+impl<T: Send + 'static> BlockingProbe<T> {
     /// `None` if the thread cannot be created.
     pub(super) fn new(
         thread: &str,
-        whom: String,
+        target: String,
         ask: impl Fn() -> Result<T, CollectError> + Send + 'static,
-    ) -> Option<Slow<T>> {
-        let (questions, asked) = sync_channel::<()>(1);
-        let (answer, answers) = sync_channel(1);
+    ) -> Option<BlockingProbe<T>> {
+        let (requests, asked) = sync_channel::<()>(1);
+        let (answer, results) = sync_channel(1);
         let work = move || {
             while asked.recv().is_ok() {
                 if answer.send(ask()).is_err() {
@@ -39,20 +39,20 @@ impl<T: Send + 'static> Slow<T> {
         };
         // Never joined: it may hang for ever. Otherwise it ends with the channel.
         std::thread::Builder::new().name(thread.to_owned()).stack_size(64 << 10).spawn(work).ok()?;
-        Some(Slow { whom, questions, answers, since: None, last: None })
+        Some(BlockingProbe { target, requests, results, since: None, last: None })
     }
 
     /// Returns the last result and starts the next call. `None`: the first call is still in progress.
     pub(super) fn latest(&mut self, now: Instant) -> Result<Option<&T>, CollectError> {
         let taken = self.take(now);
-        self.ask(now);
+        self.request(now);
         taken?;
         self.known(now)
     }
 
     /// Takes a finished result. An error is returned once and clears the last value.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), CollectError> {
-        match self.answers.try_recv() {
+        match self.results.try_recv() {
             Ok(Ok(answer)) => self.last = Some((answer, self.since.take().unwrap_or(now))),
             Ok(Err(error)) => {
                 (self.since, self.last) = (None, None);
@@ -64,9 +64,9 @@ impl<T: Send + 'static> Slow<T> {
     }
 
     /// Starts a call, unless one is in progress.
-    pub(super) fn ask(&mut self, now: Instant) {
+    pub(super) fn request(&mut self, now: Instant) {
         if self.since.is_none() {
-            match self.questions.try_send(()) {
+            match self.requests.try_send(()) {
                 Ok(()) => self.since = Some(now),
                 Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             }
@@ -78,13 +78,13 @@ impl<T: Send + 'static> Slow<T> {
         if self.is_stuck(now) {
             self.last = None;
             let waited = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)).as_secs();
-            return Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.whom)));
+            return Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.target)));
         }
         Ok(self.last.as_ref().map(|(answer, _)| answer))
     }
 
     /// Whether a call is in progress.
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_pending(&self) -> bool {
         self.since.is_some()
     }
     pub(super) fn asked_at(&self) -> Option<Instant> {

@@ -13,7 +13,7 @@ use crate::model::device::DeviceReservation;
 
 /// Timeouts of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PluginPatience {
+pub struct PluginTimeouts {
     /// Until the handshake line.
     pub start: Duration,
     /// For the response to a call.
@@ -26,9 +26,9 @@ pub struct PluginPatience {
     pub grace: Duration,
 }
 
-impl Default for PluginPatience {
-    fn default() -> PluginPatience {
-        PluginPatience {
+impl Default for PluginTimeouts {
+    fn default() -> PluginTimeouts {
+        PluginTimeouts {
             start: Duration::from_secs(60),
             call: Duration::from_secs(10),
             report: Duration::from_secs(60),
@@ -45,19 +45,19 @@ pub struct External {
     pub(super) program: PathBuf,
     /// Its configuration, as written by its owner.
     pub(super) settings: Map<String, Value>,
-    pub(super) patience: PluginPatience,
+    pub(super) timeouts: PluginTimeouts,
     /// Set while it runs.
     pub(super) calls: Mutex<Option<Sender<Reserve>>>,
 }
 
 impl External {
     pub fn new(name: impl Into<String>, program: PathBuf, settings: Map<String, Value>) -> External {
-        let patience = PluginPatience::default();
-        External { name: name.into(), program, settings, patience, calls: Mutex::new(None) }
+        let timeouts = PluginTimeouts::default();
+        External { name: name.into(), program, settings, timeouts, calls: Mutex::new(None) }
     }
     #[must_use]
-    pub fn with_patience(self, patience: PluginPatience) -> External {
-        External { patience, ..self }
+    pub fn with_timeouts(self, timeouts: PluginTimeouts) -> External {
+        External { timeouts, ..self }
     }
 }
 

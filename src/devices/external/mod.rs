@@ -2,12 +2,12 @@
 //!
 //! ```text
 //! External::run, on its own thread with its own runtime
-//!   Program ── handshake ──► Client ── PluginInfo, SetConfig ──► Talk
+//!   Program ── handshake ──► Client ── PluginInfo, SetConfig ──► PluginSession
 //!                                        fingerprints ── report ──► PluginReports::groups
 //!                                        stats ────────  report ──► PluginReports::reading
 //!                                        health         each call has a deadline; open streams have none
 //!   reserve, from other threads ── calls ─► Reserve
-//!   at the end: Shutdown, a grace period, SIGKILL of the process group; if the agent is killed, a guard process does it
+//!   at the end: Shutdown, a grace period, SIGKILL of the process group; if the agent is killed, by a guard process
 //! ```
 //! An invalid report ends the run with an error that names the field. The manager keeps the last valid report and
 //! starts the plugin again after a pause.
@@ -15,23 +15,23 @@
 mod client;
 mod directory;
 mod known;
+mod output;
 mod program;
 pub(in crate::devices) mod report;
-mod says;
+mod session;
 mod settings;
-mod talk;
 
 use std::panic::resume_unwind;
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
 
 pub use directory::{PluginsFound, RefusedPlugin, find};
-pub use known::{External, PluginPatience};
+pub use known::{External, PluginTimeouts};
 
 use self::known::Reserve;
+use self::output::PluginOutput;
 use self::program::Program;
-use self::says::Voice;
-use self::talk::Talk;
+use self::session::PluginSession;
 use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReports};
 use super::protocol::certificate::Identity;
 use crate::model::device::DeviceReservation;
@@ -50,26 +50,26 @@ impl External {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|e| failed("cannot create a runtime", &e))?;
         let identity = Identity::make().map_err(|e| failed("cannot create a certificate", &e))?;
-        let voice = Voice::new(&self.name);
+        let output = PluginOutput::new(&self.name);
         let started = {
             let _within = runtime.enter();
-            Program::start(&self.program, &identity.pem(), &voice)
+            Program::start(&self.program, &identity.pem(), &output)
         };
         let mut program = started.map_err(|e| failed(&format!("cannot run {}", self.program.display()), &e))?;
-        let talk = Talk { external: self, identity: &identity, voice: &voice, reports };
-        let error = runtime.block_on(talk.run(&mut program));
+        let session = PluginSession { external: self, identity: &identity, output: &output, reports };
+        let error = runtime.block_on(session.run(&mut program));
         *lock(&self.calls) = None;
         // A plugin that hung gets no grace period.
-        let grace = if error.fault == PluginFault::Timeout { Duration::ZERO } else { self.patience.grace };
+        let grace = if error.fault == PluginFault::Timeout { Duration::ZERO } else { self.timeouts.grace };
         let end = program.end(grace);
         // Its last output may still be in the pipe.
-        runtime.block_on(talk.hear_the_rest());
-        Ok(told(error, &end, voice.last()))
+        runtime.block_on(session.read_remaining_output());
+        Ok(with_exit(error, &end, output.last()))
     }
 }
 
 /// Adds the exit status and the last line of output to the error.
-fn told(error: PluginError, end: &str, last: Option<String>) -> PluginError {
+fn with_exit(error: PluginError, end: &str, last: Option<String>) -> PluginError {
     if error.fault != PluginFault::Died {
         return error;
     }
@@ -99,7 +99,7 @@ impl DevicePlugin for External {
         // The queue is full, so the plugin hangs.
         calls.try_send(Reserve { ids, answer }).map_err(|_| gone())?;
         // The call has its own deadline; this one covers a runtime that does not get to it.
-        match answered.recv_timeout(self.patience.call * 2) {
+        match answered.recv_timeout(self.timeouts.call * 2) {
             Ok(answer) => answer,
             Err(RecvTimeoutError::Disconnected) => Err(gone()),
             Err(RecvTimeoutError::Timeout) => {

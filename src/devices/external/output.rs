@@ -50,7 +50,7 @@ impl Lines {
 
 /// A line of HashiCorp's logger.
 #[derive(Debug, Deserialize)]
-struct Told {
+struct LogLine {
     #[serde(rename = "@level")]
     level: String,
     #[serde(rename = "@message")]
@@ -59,13 +59,13 @@ struct Told {
     fields: BTreeMap<String, Value>,
 }
 
-impl Told {
+impl LogLine {
     /// `None`: another format.
-    fn parse(line: &str) -> Option<Told> {
-        let mut told: Told = serde_json::from_str(line).ok()?;
+    fn parse(line: &str) -> Option<LogLine> {
+        let mut parsed: LogLine = serde_json::from_str(line).ok()?;
         // The agent's log has its own timestamp and names the plugin.
-        told.fields.retain(|name, _| !name.starts_with('@'));
-        Some(told)
+        parsed.fields.retain(|name, _| !name.starts_with('@'));
+        Some(parsed)
     }
     fn text(&self) -> String {
         let field = |(name, value): (&String, &Value)| match value {
@@ -78,7 +78,7 @@ impl Told {
 
 /// The output of one plugin. Clones share the rate limit.
 #[derive(Debug, Clone)]
-pub(super) struct Voice {
+pub(super) struct PluginOutput {
     plugin: String,
     limiter: Arc<Mutex<Limiter<()>>>,
     /// The last line on standard error.
@@ -87,26 +87,26 @@ pub(super) struct Voice {
 
 /// The stream of a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Said {
+pub(super) enum OutputStream {
     Output,
     Error,
 }
 
-impl Voice {
-    pub(super) fn new(plugin: &str) -> Voice {
+impl PluginOutput {
+    pub(super) fn new(plugin: &str) -> PluginOutput {
         let limiter = Arc::new(Mutex::new(Limiter::new(BURST, WINDOW)));
-        Voice { plugin: plugin.to_owned(), limiter, last: Arc::default() }
+        PluginOutput { plugin: plugin.to_owned(), limiter, last: Arc::default() }
     }
-    pub(super) fn say(&self, line: &str, on: Said) {
+    pub(super) fn log_line(&self, line: &str, on: OutputStream) {
         if line.trim().is_empty() {
             return;
         }
-        let told = Told::parse(line);
-        let text = log_text(&told.as_ref().map_or_else(|| line.to_owned(), Told::text));
+        let parsed = LogLine::parse(line);
+        let text = log_text(&parsed.as_ref().map_or_else(|| line.to_owned(), LogLine::text));
         if self.may() {
-            self.log(told.as_ref().map_or("debug", |told| told.level.as_str()), &text);
+            self.log(parsed.as_ref().map_or("debug", |parsed| parsed.level.as_str()), &text);
         }
-        if on == Said::Error {
+        if on == OutputStream::Error {
             *lock(&self.last) = Some(text);
         }
     }
@@ -133,18 +133,18 @@ impl Voice {
     }
 
     /// Logs the output until the stream ends.
-    pub(super) async fn hear(&self, on: Said, mut from: impl AsyncRead + Unpin, mut lines: Lines) {
+    pub(super) async fn read_all(&self, on: OutputStream, mut from: impl AsyncRead + Unpin, mut lines: Lines) {
         let mut buffer = [0; 4096];
         loop {
             while let Some(line) = lines.next() {
-                self.say(&line, on);
+                self.log_line(&line, on);
             }
             match from.read(&mut buffer).await {
                 Ok(read @ 1..) => lines.push(&buffer[..read]),
                 Ok(0) | Err(_) => break,
             }
         }
-        lines.rest().into_iter().for_each(|rest| self.say(&rest, on));
+        lines.rest().into_iter().for_each(|rest| self.log_line(&rest, on));
     }
 }
 
@@ -157,20 +157,20 @@ mod tests {
     #[test]
     fn a_line_of_their_logger_is_read_with_its_level_and_fields() {
         let line = r#"{"@level":"warn","@message":"no driver","@module":"x","@timestamp":"t","error":"e","n":3}"#;
-        let told = Told::parse(line).unwrap();
-        assert_eq!((told.level.as_str(), told.text().as_str()), ("warn", "no driver error=\"e\" n=3"));
-        assert!(Told::parse("{}").is_none() && Told::parse("panic: x").is_none());
+        let parsed = LogLine::parse(line).unwrap();
+        assert_eq!((parsed.level.as_str(), parsed.text().as_str()), ("warn", "no driver error=\"e\" n=3"));
+        assert!(LogLine::parse("{}").is_none() && LogLine::parse("panic: x").is_none());
     }
 
     #[test]
     fn the_last_words_are_kept_also_when_it_says_too_much() {
-        let voice = Voice::new("x");
-        (0..BURST + 5).for_each(|n| voice.say(&n.to_string(), Said::Error));
-        voice.say("", Said::Error);
-        voice.say("x", Said::Output);
-        assert_eq!(voice.last(), Some((BURST + 4).to_string()));
-        voice.say(&format!("\u{1b}[2J{}", "x".repeat(60_000)), Said::Error);
-        let last = voice.last().unwrap();
+        let output = PluginOutput::new("x");
+        (0..BURST + 5).for_each(|n| output.log_line(&n.to_string(), OutputStream::Error));
+        output.log_line("", OutputStream::Error);
+        output.log_line("x", OutputStream::Output);
+        assert_eq!(output.last(), Some((BURST + 4).to_string()));
+        output.log_line(&format!("\u{1b}[2J{}", "x".repeat(60_000)), OutputStream::Error);
+        let last = output.last().unwrap();
         assert!(last.len() < 1_100 && !last.contains('\u{1b}'), "{last}");
     }
 

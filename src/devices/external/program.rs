@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
-use super::says::{Lines, Said, Voice};
+use super::output::{Lines, OutputStream, PluginOutput};
 use crate::devices::protocol::handshake::{APP, CERTIFICATE, COOKIE, PORTS, VERSIONS};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
 use crate::host::tree;
@@ -23,22 +23,22 @@ use crate::telemetry::chain;
 pub(super) struct Program {
     held: HeldProgram,
     stdout: Option<Receiver>,
-    place: Place,
+    place: SocketDirectory,
 }
 
 /// Private directory for the plugin's socket, removed with everything that a killed plugin leaves there.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct SocketDirectory(PathBuf);
 
-impl Place {
-    fn make() -> io::Result<Place> {
+impl SocketDirectory {
+    fn make() -> io::Result<SocketDirectory> {
         let private = Permissions::from_mode(0o700);
         let made = tempfile::Builder::new().prefix("allostat-plugin-").permissions(private).tempdir()?;
-        Ok(Place(made.keep()))
+        Ok(SocketDirectory(made.keep()))
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketDirectory {
     fn drop(&mut self) {
         if let Err(error) = tree::remove(&self.0) {
             tracing::warn!(error = %chain(&error), "cannot remove the temporary directory of a device plugin");
@@ -51,8 +51,8 @@ impl Program {
     /// `certificate`: the agent's, PEM.
     ///
     /// Errors: no process runs.
-    pub(super) fn start(path: &Path, certificate: &str, voice: &Voice) -> io::Result<Program> {
-        let place = Place::make()?;
+    pub(super) fn start(path: &Path, certificate: &str, output: &PluginOutput) -> io::Result<Program> {
+        let place = SocketDirectory::make()?;
         let mut command = Command::new(path);
         without_ours(&mut command);
         command.envs([COOKIE, (VERSIONS, APP), (CERTIFICATE, certificate)]).envs(PORTS);
@@ -61,21 +61,21 @@ impl Program {
         let mut started = spawn_held(&mut command)?;
         let (stdout, stderr) = (started.stdout.take(), started.stderr.take());
         let held = HeldProgram::of(started)?.guarded()?;
-        let (stdout, stderr) = match heard(stdout).and_then(|stdout| Ok((stdout, heard(stderr)?))) {
+        let (stdout, stderr) = match pipe_receiver(stdout).and_then(|stdout| Ok((stdout, pipe_receiver(stderr)?))) {
             Ok(both) => both,
             Err(error) => {
                 held.end(Duration::ZERO, place);
                 return Err(error);
             }
         };
-        let voice = voice.clone();
+        let output = output.clone();
         // The task ends with the runtime, or when all writers of standard error are gone.
-        tokio::spawn(async move { voice.hear(Said::Error, stderr, Lines::default()).await });
+        tokio::spawn(async move { output.read_all(OutputStream::Error, stderr, Lines::default()).await });
         Ok(Program { held, stdout: Some(stdout), place })
     }
 
     /// The handshake line, its first line of output. Later lines go to the log. `None`: the process ended without one.
-    pub(super) async fn first_line(&mut self, voice: &Voice) -> Option<String> {
+    pub(super) async fn first_line(&mut self, output: &PluginOutput) -> Option<String> {
         let mut stdout = self.stdout.take()?;
         let (mut lines, mut buffer) = (Lines::default(), [0; 4096]);
         let first = loop {
@@ -87,9 +87,9 @@ impl Program {
                 break line;
             }
         };
-        let voice = voice.clone();
+        let output = output.clone();
         // Ends as the task for standard error.
-        tokio::spawn(async move { voice.hear(Said::Output, stdout, lines).await });
+        tokio::spawn(async move { output.read_all(OutputStream::Output, stdout, lines).await });
         Some(first)
     }
 
@@ -99,6 +99,6 @@ impl Program {
     }
 }
 
-fn heard(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Receiver> {
+fn pipe_receiver(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Receiver> {
     Receiver::from_owned_fd(pipe.ok_or(io::ErrorKind::NotFound)?.into())
 }

@@ -8,9 +8,9 @@ use tokio::time::{Instant, sleep, timeout};
 
 use super::client::{CallError, Client};
 use super::known::{External, Reserve};
+use super::output::{Lines, OutputStream, PluginOutput};
 use super::program::Program;
 use super::report::{self, Invalid};
-use super::says::{Lines, Said, Voice};
 use super::settings::settings;
 use crate::devices::plugin::{PluginError, PluginFault, PluginReports};
 use crate::devices::protocol::certificate::Identity;
@@ -46,14 +46,14 @@ fn protocol(what: impl Into<String>) -> PluginError {
     PluginError::new(PluginFault::Protocol, what)
 }
 
-pub(super) struct Talk<'a> {
+pub(super) struct PluginSession<'a> {
     pub(super) external: &'a External,
     pub(super) identity: &'a Identity,
-    pub(super) voice: &'a Voice,
+    pub(super) output: &'a PluginOutput,
     pub(super) reports: &'a PluginReports,
 }
 
-impl Talk<'_> {
+impl PluginSession<'_> {
     /// Runs until the plugin fails or the agent stops. Then asks the plugin to shut down, where possible.
     pub(super) async fn run(&self, program: &mut Program) -> PluginError {
         let client = tokio::select! {
@@ -71,19 +71,19 @@ impl Talk<'_> {
         };
         if !matches!(error.fault, PluginFault::Died | PluginFault::Timeout) {
             // The result does not matter: a signal follows.
-            let _ = timeout(self.external.patience.grace, client.call::<Empty>(SHUTDOWN, &Empty {})).await;
+            let _ = timeout(self.external.timeouts.grace, client.call::<Empty>(SHUTDOWN, &Empty {})).await;
         }
         error
     }
 
-    pub(super) async fn hear_the_rest(&self) {
+    pub(super) async fn read_remaining_output(&self) {
         sleep(LAST_WORDS).await;
     }
 
     async fn reach(&self, program: &mut Program) -> Result<Client, PluginError> {
-        let patience = &self.external.patience;
-        let line = timeout(patience.start, program.first_line(self.voice)).await.map_err(|_| {
-            let within = patience.start.as_secs_f64();
+        let timeouts = &self.external.timeouts;
+        let line = timeout(timeouts.start, program.first_line(self.output)).await.map_err(|_| {
+            let within = timeouts.start.as_secs_f64();
             PluginError::new(PluginFault::Timeout, format!("no handshake line within {within} s"))
         })?;
         let line =
@@ -91,7 +91,7 @@ impl Talk<'_> {
         let handshake = Handshake::parse(&line).map_err(|e| protocol(e.to_string()))?;
         let tls = handshake.certificate.map(|theirs| self.identity.client(theirs)).transpose();
         let tls = tls.map_err(|e| protocol(chain(&e)))?;
-        Ok(Client::connect(&handshake.listens, tls, patience.call).await?)
+        Ok(Client::connect(&handshake.listens, tls, timeouts.call).await?)
     }
 
     /// Runs all tasks of the connection until one of them fails.
@@ -99,7 +99,7 @@ impl Talk<'_> {
         if let Err(error) = self.introduce(client).await {
             return error;
         }
-        tokio::spawn(hear(client.clone(), self.voice.clone()));
+        tokio::spawn(read_output(client.clone(), self.output.clone()));
         let (known, devices) = watch::channel(None);
         let (calls, waiting) = mpsc::channel(CALLS);
         *lock(&self.external.calls) = Some(calls);
@@ -118,10 +118,7 @@ impl Talk<'_> {
             return Err(protocol(format!("plugin type {} is not a device plugin ({KIND_DEVICE})", info.kind)));
         }
         if !info.api_versions.iter().any(|version| version == API_VERSION) {
-            return Err(protocol(format!(
-                "plugin supports API versions {:?}, not {API_VERSION}",
-                info.api_versions
-            )));
+            return Err(protocol(format!("plugin supports API versions {:?}, not {API_VERSION}", info.api_versions)));
         }
         let schema: ConfigSchema = client.call(SCHEMA, &Empty {}).await?;
         let msgpack = settings(schema.spec.as_ref(), &self.external.settings);
@@ -137,7 +134,7 @@ impl Talk<'_> {
     /// Reads the stream of device lists. A stream that ends is a failure of the plugin.
     async fn fingerprints(&self, client: &Client, known: &watch::Sender<Option<BTreeSet<DeviceId>>>) -> PluginError {
         let ended = async {
-            let first = self.external.patience.report;
+            let first = self.external.timeouts.report;
             let mut answers = match timeout(first, client.open::<FingerprintAnswer>(FINGERPRINT, &Empty {})).await {
                 Ok(answers) => answers?,
                 Err(_) => return Err(CallError::Timeout { method: FINGERPRINT, after: first }.into()),
@@ -173,12 +170,12 @@ impl Talk<'_> {
             let began = Instant::now();
             let why = match self.readings(client, &known).await {
                 Ok(()) => PluginError::new(PluginFault::Failed, "the plugin closed its stream of readings"),
-                Err(Ended::Run(error)) => return error,
-                Err(Ended::Stream(error)) if error.is_unimplemented() => {
+                Err(StreamEnd::Run(error)) => return error,
+                Err(StreamEnd::Stream(error)) if error.is_unimplemented() => {
                     self.reports.fault(error.into());
                     return std::future::pending().await;
                 }
-                Err(Ended::Stream(error)) => error.into(),
+                Err(StreamEnd::Stream(error)) => error.into(),
             };
             self.reports.fault(why);
             pause = if began.elapsed() > LONGEST_PAUSE { self.reports.tick } else { (pause * 2).min(LONGEST_PAUSE) };
@@ -190,32 +187,28 @@ impl Talk<'_> {
         &self,
         client: &Client,
         known: &watch::Receiver<Option<BTreeSet<DeviceId>>>,
-    ) -> Result<(), Ended> {
+    ) -> Result<(), StreamEnd> {
         let mut answers = client.open::<StatsAnswer>(STATS, &interval(self.reports.tick)).await?;
-        let mut strangers = Vec::new();
+        let mut reported = Vec::new();
         while let Some(answer) = answers.next().await? {
             let now = Timestamp::from_system(SystemTime::now());
             let devices = known.borrow().clone().unwrap_or_default();
-            let (readings, unknown) = report::readings(answer, &devices, now).map_err(|e| Ended::Run(e.into()))?;
+            let (readings, unknown) = report::readings(answer, &devices, now).map_err(|e| StreamEnd::Run(e.into()))?;
             for reading in readings {
                 self.reports.reading(reading);
             }
-            if unknown != strangers {
-                self.tell_of(&unknown);
-                strangers = unknown;
+            if unknown != reported {
+                self.report_unlisted(&unknown);
+                reported = unknown;
             }
         }
         Ok(())
     }
 
     /// These include devices that appeared and disappeared between two reports.
-    fn tell_of(&self, unknown: &[DeviceId]) {
+    fn report_unlisted(&self, unknown: &[DeviceId]) {
         if let Some(id) = unknown.first() {
-            let what = format!(
-                "readings of {} unlisted devices, first {:?}",
-                unknown.len(),
-                id.as_str()
-            );
+            let what = format!("readings of {} unlisted devices, first {:?}", unknown.len(), id.as_str());
             self.reports.fault(PluginError::new(PluginFault::Invalid, what));
         }
     }
@@ -224,7 +217,7 @@ impl Talk<'_> {
     async fn health(&self, client: &Client) -> PluginError {
         let question = HealthRequest { service: HEALTH_OF.to_owned() };
         loop {
-            sleep(self.external.patience.health).await;
+            sleep(self.external.timeouts.health).await;
             match client.call::<HealthAnswer>(HEALTH, &question).await {
                 Ok(HealthAnswer { status: SERVING }) => {}
                 Ok(HealthAnswer { status }) => {
@@ -240,18 +233,18 @@ impl Talk<'_> {
 }
 
 /// Why the readings end.
-enum Ended {
+enum StreamEnd {
     /// The plugin failed.
     Run(PluginError),
     /// The stream failed; another one may work.
     Stream(CallError),
 }
 
-impl From<CallError> for Ended {
-    fn from(error: CallError) -> Ended {
+impl From<CallError> for StreamEnd {
+    fn from(error: CallError) -> StreamEnd {
         match error {
-            CallError::Status { .. } => Ended::Stream(error),
-            other => Ended::Run(other.into()),
+            CallError::Status { .. } => StreamEnd::Stream(error),
+            other => StreamEnd::Run(other.into()),
         }
     }
 }
@@ -283,11 +276,11 @@ async fn reserved(client: &Client, device_ids: Vec<String>) -> Result<DeviceRese
 
 /// Reads the output that go-plugin captures: a full pipe would block the plugin. Plugins without this service write to
 /// standard output directly.
-async fn hear(client: Client, voice: Voice) {
+async fn read_output(client: Client, output: PluginOutput) {
     let Ok(mut answers) = client.open::<StdioData>(STDIO, &Empty {}).await else { return };
     let mut lines = Lines::default();
     while let Ok(Some(StdioData { data, .. })) = answers.next().await {
         lines.push(&data);
-        std::iter::from_fn(|| lines.next()).for_each(|line| voice.say(&line, Said::Output));
+        std::iter::from_fn(|| lines.next()).for_each(|line| output.log_line(&line, OutputStream::Output));
     }
 }

@@ -82,11 +82,14 @@ mod tests {
     #[test]
     fn each_device_counts_by_itself() {
         let mut counters = Counters::default();
-        let mut told = |device: &str, energy| {
+        let mut follow = |device: &str, energy| {
             let mut values = DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() };
             counters.follow(&device.into(), &mut values);
             values.energy_millijoules
         };
-        assert_eq!((told("a", 10), told("b", 3), told("a", 1), told("b", 4)), (Some(10), Some(3), Some(11), Some(4)));
+        assert_eq!(
+            (follow("a", 10), follow("b", 3), follow("a", 1), follow("b", 4)),
+            (Some(10), Some(3), Some(11), Some(4))
+        );
     }
 }

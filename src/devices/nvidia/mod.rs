@@ -108,7 +108,7 @@ impl DevicePlugin for Nvidia {
 /// GPUs on the PCI bus, whatever driver they have, except those passed through to virtual machines.
 fn idle_hardware(roots: &Roots) -> Option<String> {
     let all = pci::displays(roots, pci::NVIDIA);
-    let ours: Vec<_> = all.iter().filter(|one| !one.is_given_away()).collect();
+    let ours: Vec<_> = all.iter().filter(|one| !one.is_reserved_for_guest()).collect();
     let others: BTreeSet<&str> = ours.iter().filter_map(|one| one.driver.as_deref()).collect();
     let what = match ours.len() {
         0 => return None,
@@ -175,7 +175,9 @@ impl Nvidia {
                     format!("the driver did not list its GPUs within {FIRST_LIST:?}"),
                 );
             }
-            Err(RecvTimeoutError::Disconnected) => return PluginError::new(PluginFault::Failed, "the lister thread ended"),
+            Err(RecvTimeoutError::Disconnected) => {
+                return PluginError::new(PluginFault::Failed, "the lister thread ended");
+            }
         }
         let (mut asked, mut waiting) = (Instant::now(), false);
         loop {
@@ -201,11 +203,11 @@ impl Nvidia {
 
     /// Lists once, and again on each request.
     fn list(&self, library: &Arc<Library>) -> Result<(Receiver<Listing>, Sender<()>), PluginError> {
-        let (tell, told) = channel();
+        let (results, listings) = channel();
         let (ask, asked) = channel();
         let library = Arc::clone(library);
-        thread("gpu-list", move || while tell.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
-        Ok((told, ask))
+        thread("gpu-list", move || while results.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
+        Ok((listings, ask))
     }
 
     /// Counts driver events of the GPUs that were sent last.
@@ -336,7 +338,7 @@ mod tests {
         assert!(one.starts_with("1 NVIDIA display or 3D controller is on the PCI bus (driven by nouveau)"), "{one}");
         plug(&roots, "0001:02:00.0", "0x10de", "0x030200", None);
         let two = idle_hardware(&roots).unwrap();
-        assert!(two.starts_with("2 display or 3D controllers of NVIDIA are"), "{two}");
-        assert!(two.contains("library of its driver is missing"), "{two}");
+        assert!(two.starts_with("2 NVIDIA display or 3D controllers are"), "{two}");
+        assert!(two.contains("driver library is missing"), "{two}");
     }
 }

@@ -16,10 +16,10 @@ use crate::model::units::Nanos;
 use crate::telemetry::lock;
 
 /// Retry interval for a lost GPU.
-const LOOKED_FOR: Duration = Duration::from_secs(2);
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
 /// Interval for sampling the processes of a GPU between two readings. A computing process stays longer: setting up and
 /// tearing down its context alone takes more time (docs/figures.md).
-const GLANCES: Duration = Duration::from_millis(50);
+const PROCESS_INTERVAL: Duration = Duration::from_millis(50);
 /// Timeout of one wait for events; bounds the delay until the thread sees that it should stop.
 const EVENT_WAIT: u32 = 1_000;
 
@@ -43,7 +43,7 @@ struct Reader {
     reports: PluginReports,
     watch: Arc<Watch>,
     /// Failures that were reported already.
-    told: std::collections::BTreeSet<String>,
+    reported: std::collections::BTreeSet<String>,
 }
 
 impl Watch {
@@ -69,18 +69,18 @@ impl Watch {
             clock: Arc::clone(clock),
             reports: reports.clone(),
             watch: Arc::clone(&watch),
-            told: Default::default(),
+            reported: Default::default(),
         };
-        let glancer = Glancer {
+        let sampler = ProcessSampler {
             id: id.clone(),
             library: Arc::clone(library),
             reports: reports.clone(),
             watch: Arc::clone(&watch),
         };
         thread("gpu-read", move || reader.read_all())?;
-        if reports.glances {
+        if reports.samples_processes {
             // Without the stop a second reader would later start beside the first.
-            thread("gpu-glance", move || glancer.look_on()).inspect_err(|_| watch.end())?;
+            thread("gpu-glance", move || sampler.sample_all()).inspect_err(|_| watch.end())?;
         }
         Ok(watch)
     }
@@ -97,9 +97,9 @@ impl Watch {
         let since = self.since.load(Ordering::Relaxed);
         let age = Nanos::from_duration(self.begun.elapsed()).0.saturating_sub(since.saturating_sub(1));
         let late = since > 0 && age > Nanos::from_duration(deadline).0;
-        let mut told = lock(&self.stuck);
-        let changed = *told != late;
-        *told = late;
+        let mut reported = lock(&self.stuck);
+        let changed = *reported != late;
+        *reported = late;
         changed.then_some(late)
     }
 
@@ -113,29 +113,29 @@ impl Watch {
 }
 
 /// Samples processes on a separate thread, because a reading may take longer than a process lives.
-struct Glancer {
+struct ProcessSampler {
     id: DeviceId,
     library: Arc<Library>,
     reports: PluginReports,
     watch: Arc<Watch>,
 }
 
-impl Glancer {
-    fn look_on(&self) {
+impl ProcessSampler {
+    fn sample_all(&self) {
         let goes_on = |pause| self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed);
         while goes_on(Duration::ZERO) {
             let Ok(mut gpu) = self.library.gpu(&self.id) else {
                 // The reader reports the loss.
-                self.reports.wait(LOOKED_FOR);
+                self.reports.wait(RETRY_INTERVAL);
                 continue;
             };
-            while goes_on(GLANCES) {
-                match gpu.glance() {
+            while goes_on(PROCESS_INTERVAL) {
+                match gpu.processes_if_changed() {
                     Ok(None) => {}
                     Ok(Some(processes)) => drop(self.reports.processes(self.id.clone(), processes)),
                     // The reader reports this as well.
                     Err(_) => {
-                        self.reports.wait(LOOKED_FOR);
+                        self.reports.wait(RETRY_INTERVAL);
                         break;
                     }
                 }
@@ -157,9 +157,9 @@ impl Reader {
             self.watch.lost.store(true, Ordering::Relaxed);
             if std::mem::replace(&mut was_up, false) {
                 tracing::debug!(device = %self.id, error = %why, "GPU lost");
-                self.tell(false, DeviceUsage::default(), None);
+                self.report(false, DeviceUsage::default(), None);
             }
-            if !self.goes_on(LOOKED_FOR.min(self.reports.tick * 2)) {
+            if !self.goes_on(RETRY_INTERVAL.min(self.reports.tick * 2)) {
                 return;
             }
         }
@@ -190,7 +190,7 @@ impl Reader {
     fn pass_on(&mut self, reading: GpuReading) {
         let GpuReading { mut values, processes, instances, failed } = reading;
         for error in failed {
-            if self.told.insert(error.to_string()) {
+            if self.reported.insert(error.to_string()) {
                 let error = PluginError::from(error);
                 let message = format!("{}: {}", self.id, error.message);
                 self.reports.fault(PluginError::new(error.fault, message));
@@ -200,7 +200,7 @@ impl Reader {
             lock(counters).follow(&self.id, &mut values);
         }
         values.xids = lock(&self.shared.xids).get(&self.id).cloned().unwrap_or_default();
-        self.tell(true, values, processes);
+        self.report(true, values, processes);
         for (id, values, processes) in instances {
             self.reports.reading(DeviceReading {
                 device: id,
@@ -213,7 +213,7 @@ impl Reader {
         }
     }
 
-    fn tell(&self, up: bool, values: DeviceUsage, processes: Option<Vec<crate::model::device::DeviceProcess>>) {
+    fn report(&self, up: bool, values: DeviceUsage, processes: Option<Vec<crate::model::device::DeviceProcess>>) {
         if self.watch.ended.load(Ordering::Relaxed) {
             return;
         }
@@ -243,7 +243,7 @@ pub(super) fn events(
     loop {
         match library.events(&ids) {
             Ok(events) => {
-                born(shared, &events.of);
+                expose_dangerous(shared, &events.of);
                 match count(&events, shared, clock, wanted) {
                     Some(now) => ids = now,
                     None => return,
@@ -255,7 +255,7 @@ pub(super) fn events(
                 Err(_) => return,
             },
             Err(_) => {
-                if !reports.wait(LOOKED_FOR) {
+                if !reports.wait(RETRY_INTERVAL) {
                     return;
                 }
             }
@@ -264,7 +264,7 @@ pub(super) fn events(
 }
 
 /// Exposes the errors that require an action from the start.
-fn born(shared: &Shared, ids: &[DeviceId]) {
+fn expose_dangerous(shared: &Shared, ids: &[DeviceId]) {
     let mut xids = lock(&shared.xids);
     for id in ids {
         let own: &mut BTreeMap<u64, Xid> = xids.entry(id.clone()).or_default();

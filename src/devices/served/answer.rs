@@ -70,12 +70,12 @@ pub(super) fn stats(groups: &[DeviceGroup], readings: &[DeviceReading]) -> Stats
 
 /// A plugin's own statistics are added to the standard ones.
 fn instance(reading: &DeviceReading) -> InstanceStats {
-    let mut told = stats_of(&reading.values);
-    told.attributes.extend(reading.stats.attributes.clone());
-    told.nested.extend(reading.stats.nested.clone());
+    let mut stats = stats_of(&reading.values);
+    stats.attributes.extend(reading.stats.attributes.clone());
+    stats.nested.extend(reading.stats.nested.clone());
     InstanceStats {
-        summary: summary_of(&told).map(stat),
-        stats: Some(object(&told)),
+        summary: summary_of(&stats).map(stat),
+        stats: Some(object(&stats)),
         timestamp: Some(moment(reading.at)),
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
@@ -27,11 +27,11 @@ const FRESH: Duration = Duration::from_secs(10);
 #[derive(Clone)]
 pub(super) struct Feed {
     plugin: Arc<dyn DevicePlugin>,
-    ends: Arc<Ends>,
-    said: Arc<Said>,
+    ends: Arc<StopSignal>,
+    said: Arc<FeedState>,
 }
 
-struct Said {
+struct FeedState {
     /// `None`: not reported yet.
     groups: watch::Sender<Option<Arc<Vec<DeviceGroup>>>>,
     readings: Mutex<BTreeMap<DeviceId, (Instant, DeviceReading)>>,
@@ -50,8 +50,11 @@ fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<Devi
 impl Feed {
     /// The threads end with [`Feed::end`], or with the process.
     pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> Feed {
-        let said =
-            Arc::new(Said { groups: watch::Sender::new(None), readings: Mutex::default(), stuck: Mutex::default() });
+        let said = Arc::new(FeedState {
+            groups: watch::Sender::new(None),
+            readings: Mutex::default(),
+            stuck: Mutex::default(),
+        });
         let feed = Feed { plugin, ends: Arc::default(), said };
         let (to, reports) = sync_channel(WAITING);
         let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
@@ -194,8 +197,8 @@ mod tests {
         feed.listen(&from);
         let said = feed.groups().borrow().clone().unwrap_or_default();
         let devices = feed.well(&said).into_iter().flat_map(|group| group.devices);
-        let told = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
-        (feed, told)
+        let received = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
+        (feed, received)
     }
 
     #[test]

@@ -3,13 +3,13 @@
 //! ```text
 //! Nomad client ── starts ──► allostat device-plugin nvidia
 //!   ◄── handshake line ────  Listener: a socket in a private directory, with TLS if the client sent a certificate
-//!   ── gRPC ──────────────►  Door ── feed ◄── the plugin, on its own thread
+//!   ── gRPC ──────────────►  PluginService ── feed ◄── the plugin, on its own thread
 //!   ── Shutdown ──────────►  the end
 //! ```
 
 mod answer;
-mod door;
 mod feed;
+mod service;
 
 use std::env;
 use std::fs::Permissions;
@@ -23,8 +23,8 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::door::Door;
 use self::feed::Feed;
+use self::service::PluginService;
 use super::plugin::DevicePlugin;
 use super::protocol::certificate::{Identity, TlsError};
 use super::protocol::handshake::{APP, CERTIFICATE, COOKIE, Handshake, Listens, VERSIONS};
@@ -35,7 +35,8 @@ const LAST_ANSWERS: Duration = Duration::from_millis(200);
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "only a Nomad client may start this command, as a device plugin: put it, or a script that runs it, into plugin_dir"
+        "only a Nomad client may start this command, as a device plugin: put it, or a script that runs it, into \
+         plugin_dir"
     )]
     NotAPlugin,
     #[error("the client supports plugin protocol versions {0:?}, not {APP}")]
@@ -75,7 +76,7 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     let handshake = Handshake { listens: Listens::Unix(path), certificate };
     say(&handshake.to_string()).map_err(ServeError::Say)?;
     let feed = Feed::start(plugin);
-    runtime.block_on(until_the_end(listener, Door::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
+    runtime.block_on(until_the_end(listener, PluginService::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
     feed.end();
     // A call that hangs in a library must not block the shutdown; it ends with the process.
     runtime.shutdown_background();
@@ -102,12 +103,16 @@ fn secured(theirs: Option<String>) -> Result<(Option<Identity>, Option<Arc<Serve
     Ok((Some(identity), Some(Arc::new(config))))
 }
 
-async fn until_the_end(listener: UnixListener, door: Door, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
+async fn until_the_end(
+    listener: UnixListener,
+    service: PluginService,
+    tls: Option<Arc<ServerConfig>>,
+) -> io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
     // A terminal sends SIGINT to the whole process group, but only the client decides when to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (ask, mut asked) = watch::channel(false);
-    let door = Arc::new(door.ending_by(ask));
+    let service = Arc::new(service.ending_by(ask));
     loop {
         tokio::select! {
             _ = asked.wait_for(|asked| *asked) => break,
@@ -116,7 +121,7 @@ async fn until_the_end(listener: UnixListener, door: Door, tls: Option<Arc<Serve
             accepted = listener.accept() => {
                 let (socket, _) = accepted?;
                 // The task ends with the connection or the process.
-                tokio::spawn(door::connection(socket, Arc::clone(&door), tls.clone()));
+                tokio::spawn(service::connection(socket, Arc::clone(&service), tls.clone()));
             }
         }
     }

@@ -45,12 +45,12 @@ const WAITING: usize = 4;
 
 /// A gRPC status other than OK.
 #[derive(Debug)]
-struct Refusal {
+struct GrpcError {
     code: u8,
     message: String,
 }
 
-impl Refusal {
+impl GrpcError {
     const INVALID_ARGUMENT: u8 = 3;
     const DEADLINE_EXCEEDED: u8 = 4;
     const NOT_FOUND: u8 = 5;
@@ -58,24 +58,24 @@ impl Refusal {
     const INTERNAL: u8 = 13;
     const UNAVAILABLE: u8 = 14;
 
-    fn new(code: u8, message: impl Into<String>) -> Refusal {
-        Refusal { code, message: message.into() }
+    fn new(code: u8, message: impl Into<String>) -> GrpcError {
+        GrpcError { code, message: message.into() }
     }
 }
 
-impl From<PluginError> for Refusal {
-    fn from(error: PluginError) -> Refusal {
+impl From<PluginError> for GrpcError {
+    fn from(error: PluginError) -> GrpcError {
         let code = match error.fault {
-            PluginFault::Invalid => Refusal::NOT_FOUND,
-            PluginFault::Timeout => Refusal::DEADLINE_EXCEEDED,
+            PluginFault::Invalid => GrpcError::NOT_FOUND,
+            PluginFault::Timeout => GrpcError::DEADLINE_EXCEEDED,
             PluginFault::Missing | PluginFault::NoDriver | PluginFault::Stopped | PluginFault::Died => {
-                Refusal::UNAVAILABLE
+                GrpcError::UNAVAILABLE
             }
             PluginFault::VersionMismatch | PluginFault::NoPermission | PluginFault::Protocol | PluginFault::Failed => {
-                Refusal::INTERNAL
+                GrpcError::INTERNAL
             }
         };
-        Refusal::new(code, error.message)
+        GrpcError::new(code, error.message)
     }
 }
 
@@ -83,13 +83,13 @@ impl From<PluginError> for Refusal {
 struct Gone;
 
 /// Sends the messages of one call.
-struct To(Sender<Bytes>);
+struct ResponseSender(Sender<Bytes>);
 
-impl To {
+impl ResponseSender {
     async fn send(&mut self, message: &impl Message) -> Result<(), Gone> {
         self.0.send_data(framed(message)).await.map_err(|_| Gone)
     }
-    async fn end(&mut self, refusal: Option<Refusal>) {
+    async fn end(&mut self, refusal: Option<GrpcError>) {
         let (code, message) = refusal.map_or((0, String::new()), |refusal| (refusal.code, refusal.message));
         let mut trailers = HeaderMap::new();
         trailers.insert("grpc-status", HeaderValue::from(u16::from(code)));
@@ -114,11 +114,11 @@ fn escaped(text: &str) -> String {
 }
 
 /// Serves one connection until it ends.
-pub(super) async fn connection(socket: UnixStream, door: Arc<Door>, tls: Option<Arc<ServerConfig>>) {
+pub(super) async fn connection(socket: UnixStream, plugin: Arc<PluginService>, tls: Option<Arc<ServerConfig>>) {
     let server = http2::Builder::new(TokioExecutor::new()).timer(TokioTimer::new()).to_owned();
     let service = service_fn(move |request| {
-        let door = Arc::clone(&door);
-        async move { Ok::<_, Infallible>(door.open(request)) }
+        let plugin = Arc::clone(&plugin);
+        async move { Ok::<_, Infallible>(plugin.open(request)) }
     });
     // A client may disconnect during a response.
     match tls {
@@ -131,19 +131,19 @@ pub(super) async fn connection(socket: UnixStream, door: Arc<Door>, tls: Option<
     }
 }
 
-pub(super) struct Door {
+pub(super) struct PluginService {
     feed: Feed,
     /// Becomes true when the shutdown is requested.
     end: watch::Sender<bool>,
 }
 
-impl Door {
-    pub(super) fn new(feed: Feed) -> Door {
-        Door { feed, end: watch::Sender::new(false) }
+impl PluginService {
+    pub(super) fn new(feed: Feed) -> PluginService {
+        PluginService { feed, end: watch::Sender::new(false) }
     }
     #[must_use]
-    pub(super) fn ending_by(self, end: watch::Sender<bool>) -> Door {
-        Door { end, ..self }
+    pub(super) fn ending_by(self, end: watch::Sender<bool>) -> PluginService {
+        PluginService { end, ..self }
     }
 
     /// Answers in a task of its own, which ends with the call.
@@ -151,14 +151,14 @@ impl Door {
         let (sender, body) = Channel::new(WAITING);
         let path = request.uri().path().to_owned();
         tokio::spawn(async move {
-            let mut to = To(sender);
+            let mut to = ResponseSender(sender);
             let refusal = match timeout(LIMIT, question(request.into_body(), &path)).await {
-                Err(_) => Some(Refusal::new(Refusal::DEADLINE_EXCEEDED, "incomplete request")),
+                Err(_) => Some(GrpcError::new(GrpcError::DEADLINE_EXCEEDED, "incomplete request")),
                 Ok(Err(refusal)) => Some(refusal),
                 Ok(Ok(question)) => match self.answer(&path, question, &mut to).await {
                     Ok(()) => None,
-                    Err(Left::Refused(refusal)) => Some(refusal),
-                    Err(Left::Gone) => return,
+                    Err(CallEnd::Refused(refusal)) => Some(refusal),
+                    Err(CallEnd::Gone) => return,
                 },
             };
             to.end(refusal).await;
@@ -168,7 +168,7 @@ impl Door {
         response
     }
 
-    async fn answer(&self, path: &str, question: Bytes, to: &mut To) -> Result<(), Left> {
+    async fn answer(&self, path: &str, question: Bytes, to: &mut ResponseSender) -> Result<(), CallEnd> {
         match path {
             HEALTH => to.send(&health(&read::<HealthRequest>(question)?)?).await?,
             INFO => to.send(&self.info()).await?,
@@ -187,7 +187,7 @@ impl Door {
             }
             // Both streams stay open without messages: standard output is not captured, and nothing is brokered.
             STDIO | BROKER => _ = self.end.subscribe().wait_for(|end| *end).await,
-            other => return Err(Refusal::new(Refusal::UNIMPLEMENTED, format!("unknown method {other}")).into()),
+            other => return Err(GrpcError::new(GrpcError::UNIMPLEMENTED, format!("unknown method {other}")).into()),
         }
         Ok(())
     }
@@ -202,7 +202,7 @@ impl Door {
     }
 
     /// Runs until the client disconnects.
-    async fn fingerprint(&self, to: &mut To) -> Result<(), Left> {
+    async fn fingerprint(&self, to: &mut ResponseSender) -> Result<(), CallEnd> {
         let mut groups = self.feed.groups();
         loop {
             let said = groups.borrow_and_update().clone();
@@ -216,7 +216,7 @@ impl Door {
         }
     }
 
-    async fn stats(&self, request: &StatsRequest, to: &mut To) -> Result<(), Left> {
+    async fn stats(&self, request: &StatsRequest, to: &mut ResponseSender) -> Result<(), CallEnd> {
         let asked = request.collection_interval.as_ref().and_then(|interval| {
             let (seconds, nanos) = (u64::try_from(interval.seconds).ok()?, u32::try_from(interval.nanos).ok()?);
             Some(Duration::new(seconds, nanos))
@@ -235,13 +235,13 @@ impl Door {
         }
     }
 
-    async fn reserve(&self, request: ReserveRequest, to: &mut To) -> Result<(), Left> {
+    async fn reserve(&self, request: ReserveRequest, to: &mut ResponseSender) -> Result<(), CallEnd> {
         let ids: Vec<DeviceId> = request.device_ids.into_iter().map(DeviceId::new).collect();
         let feed = self.feed.clone();
         let reserved = match timeout(LIMIT, tokio::task::spawn_blocking(move || feed.reserve(&ids))).await {
-            Ok(Ok(reserved)) => reserved.map_err(Refusal::from)?,
-            Ok(Err(_)) => return Err(Refusal::new(Refusal::INTERNAL, "the plugin failed").into()),
-            Err(_) => return Err(Refusal::new(Refusal::DEADLINE_EXCEEDED, "the plugin does not respond").into()),
+            Ok(Ok(reserved)) => reserved.map_err(GrpcError::from)?,
+            Ok(Err(_)) => return Err(GrpcError::new(GrpcError::INTERNAL, "the plugin failed").into()),
+            Err(_) => return Err(GrpcError::new(GrpcError::DEADLINE_EXCEEDED, "the plugin does not respond").into()),
         };
         Ok(to.send(&answer::reservation(reserved)).await?)
     }
@@ -253,26 +253,26 @@ impl Door {
 }
 
 /// Why a call ends early.
-enum Left {
-    Refused(Refusal),
+enum CallEnd {
+    Refused(GrpcError),
     Gone,
 }
 
-impl From<Refusal> for Left {
-    fn from(refusal: Refusal) -> Left {
-        Left::Refused(refusal)
+impl From<GrpcError> for CallEnd {
+    fn from(refusal: GrpcError) -> CallEnd {
+        CallEnd::Refused(refusal)
     }
 }
 
-impl From<Gone> for Left {
-    fn from(Gone: Gone) -> Left {
-        Left::Gone
+impl From<Gone> for CallEnd {
+    fn from(Gone: Gone) -> CallEnd {
+        CallEnd::Gone
     }
 }
 
 /// The first message. The broker sends a stream; its messages are not read.
-async fn question(body: Incoming, path: &str) -> Result<Bytes, Refusal> {
-    let wrong = |message: String| Refusal::new(Refusal::INVALID_ARGUMENT, message);
+async fn question(body: Incoming, path: &str) -> Result<Bytes, GrpcError> {
+    let wrong = |message: String| GrpcError::new(GrpcError::INVALID_ARGUMENT, message);
     if path == BROKER {
         return Ok(Bytes::new());
     }
@@ -282,14 +282,14 @@ async fn question(body: Incoming, path: &str) -> Result<Bytes, Refusal> {
     frames.next().map_err(|e| wrong(e.to_string()))?.ok_or_else(|| wrong("no message received".to_owned()))
 }
 
-fn read<M: Message + Default>(bytes: Bytes) -> Result<M, Refusal> {
-    M::decode(bytes).map_err(|e| Refusal::new(Refusal::INVALID_ARGUMENT, e.to_string()))
+fn read<M: Message + Default>(bytes: Bytes) -> Result<M, GrpcError> {
+    M::decode(bytes).map_err(|e| GrpcError::new(GrpcError::INVALID_ARGUMENT, e.to_string()))
 }
 
-fn health(request: &HealthRequest) -> Result<HealthAnswer, Refusal> {
+fn health(request: &HealthRequest) -> Result<HealthAnswer, GrpcError> {
     match request.service.as_str() {
         "" | HEALTH_OF => Ok(HealthAnswer { status: SERVING }),
-        other => Err(Refusal::new(Refusal::NOT_FOUND, format!("unknown service {other}"))),
+        other => Err(GrpcError::new(GrpcError::NOT_FOUND, format!("unknown service {other}"))),
     }
 }
 
@@ -298,10 +298,10 @@ fn schema() -> ConfigSchema {
     ConfigSchema { spec: Some(Spec { kind: Some(SpecKind::Object(SpecObject::default())) }) }
 }
 
-fn configured(config: &SetConfig) -> Result<(), Refusal> {
+fn configured(config: &SetConfig) -> Result<(), GrpcError> {
     match config.api_version.as_str() {
         "" | API_VERSION => Ok(()),
-        other => Err(Refusal::new(Refusal::INVALID_ARGUMENT, format!("unknown API version {other}"))),
+        other => Err(GrpcError::new(GrpcError::INVALID_ARGUMENT, format!("unknown API version {other}"))),
     }
 }
 

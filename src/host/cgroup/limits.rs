@@ -298,7 +298,7 @@ mod tests {
         let only = Limits { pids: Some(3), ..Limits::default() };
         let error = fake(dir.path(), true, &["cpu"], &[]).limit(&only).unwrap_err();
         assert_eq!(error.to_string(), "config.pids_limit cannot be limited: this host has no pids controller");
-        assert!(!error.is_passing());
+        assert!(!error.is_transient());
     }
 
     #[test]

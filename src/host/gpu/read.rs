@@ -78,7 +78,7 @@ pub struct Gpu<'l> {
     /// The PIDs of the last reading.
     listed: BTreeSet<u32>,
     /// The PIDs of the last quick check, with the memory of each in bytes.
-    glanced: BTreeMap<u32, Option<u64>>,
+    last_checked: BTreeMap<u32, Option<u64>>,
     activity: Activity<'l>,
     /// By kind, in the order of `LinkError`.
     link_errors: [fabric::Errors; 4],
@@ -147,7 +147,7 @@ impl<'l> Gpu<'l> {
             readings: 0,
             sampled_to: 0,
             listed: BTreeSet::new(),
-            glanced: BTreeMap::new(),
+            last_checked: BTreeMap::new(),
             activity: Activity::default(),
             link_errors: Default::default(),
         }
@@ -156,12 +156,12 @@ impl<'l> Gpu<'l> {
     /// The processes, if a process is new or uses more memory than at the last quick check. `None`: no such change, the
     /// GPU is divided (MIG), or a call failed, which the next reading reports. Costs a hundredth of a reading
     /// (docs/figures.md). Errors: the GPU is lost.
-    pub fn glance(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
+    pub fn processes_if_changed(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
         let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
         let processes = processes(&mut asking);
         let now: BTreeMap<_, _> =
             processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
-        let before = std::mem::replace(&mut self.glanced, now);
+        let before = std::mem::replace(&mut self.last_checked, now);
         let is_more =
             |process: &DeviceProcess| before.get(&process.pid).is_none_or(|bytes| *bytes < process.memory_bytes);
         let changed = processes.filter(|all| all.iter().any(is_more));
@@ -178,7 +178,8 @@ impl<'l> Gpu<'l> {
 
     /// Errors: the GPU is lost; this reading has no values.
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
-        let Gpu { device, refused, seldom, readings, sampled_to, listed, glanced: _, activity, link_errors } = self;
+        let Gpu { device, refused, seldom, readings, sampled_to, listed, last_checked: _, activity, link_errors } =
+            self;
         let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);

@@ -16,7 +16,7 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::{Address, HttpError, broken, hear, tls, within};
+use super::{Address, HttpError, broken, process_pending_events, tls, within};
 
 const PREFIX: usize = 5;
 
@@ -103,7 +103,7 @@ fn call<'a>(
 ) -> impl Future<Output = Result<(SendRequest<Full<Bytes>>, GrpcReply), HttpError>> + 'a {
     async move {
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
-        hear().await;
+        process_pending_events().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(address).await?,

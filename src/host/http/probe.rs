@@ -179,7 +179,7 @@ mod tests {
         for (http, status, body, why) in [
             (200, Some(0), &[8, 2][..], "NOT_SERVING"),
             (200, Some(0), &[], "UNKNOWN"),
-            (200, Some(0), &[1, 2, 3], "no HealthCheckResponse"),
+            (200, Some(0), &[1, 2, 3], "not a HealthCheckResponse"),
             (200, Some(12), &[], "gRPC status 12: m"),
             (200, None, &[8, 1], "no gRPC status"),
             (502, None, &[8, 1], "HTTP status 502"),

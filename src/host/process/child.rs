@@ -13,7 +13,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::launch::{Gated, LaunchError, Program};
-use super::{errno_text, given, signal_pid, to_pid};
+use super::{adopted, errno_text, signal_pid, to_pid};
 use crate::host::roots::open_path;
 
 /// [`Child::wait`] reaps it; until then its pid cannot be reused.
@@ -31,13 +31,13 @@ impl From<std::process::Child> for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        given::is_awaited_no_more(self.pid);
+        adopted::unregister_owned(self.pid);
     }
 }
 
 impl Child {
     pub(super) fn of(pid: u32) -> Child {
-        given::is_awaited(pid);
+        adopted::register_owned(pid);
         Child { pid, ended: None }
     }
 
@@ -130,7 +130,7 @@ impl Child {
         let status = ExitStatus::from_raw(status.as_raw());
         self.ended = Some(status);
         // From now on the pid may be reused.
-        given::is_awaited_no_more(self.pid);
+        adopted::unregister_owned(self.pid);
         Ok(status)
     }
 }

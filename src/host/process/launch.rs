@@ -186,7 +186,7 @@ impl Program {
             let enter = if entered { None } else { procs.as_ref() };
             let ends = [raw(&gate_in), raw(&gate_out), raw(&errors_out)];
             // SAFETY: this is the new child: a single thread that makes only system calls and never returns.
-            unsafe { self.become_it(&tables, enter, ends, confined) }
+            unsafe { self.exec_program(&tables, enter, ends, confined) }
         }
         Ok(Gated { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
     }
@@ -194,7 +194,7 @@ impl Program {
     /// The child's code until exec. No allocation, no lock, no panic, no return.
     ///
     /// SAFETY: only in a child just forked; the tables must belong to this program.
-    unsafe fn become_it(
+    unsafe fn exec_program(
         &self,
         tables: &Tables,
         procs: Option<&OwnedFd>,

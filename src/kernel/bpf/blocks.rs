@@ -21,7 +21,7 @@ impl Lens {
     pub fn of(btf: &Btf<'_>) -> Result<Lens, BtfError> {
         // A struct that contains only numbers.
         const NUMBERS: (&str, &str) = ("kernel_cpustat", "cpustat");
-        let foreign = || BtfError::Foreign(format!("struct {}", NUMBERS.0));
+        let foreign = || BtfError::Unsupported(format!("struct {}", NUMBERS.0));
         let id = |id: u32| i32::try_from(id).map_err(|_| foreign());
         let numbers = number(btf, NUMBERS.0, NUMBERS.1)?;
         if numbers.offset != 0 || numbers.size != 8 * numbers.count {
@@ -171,13 +171,13 @@ pub(super) fn at_offset(p: &mut BpfProgram, offset: u32) {
 pub(super) fn pointer(btf: &Btf<'_>, of: &str, field: &str) -> Result<u32, BtfError> {
     let member = btf.member(of, field)?;
     let is = member.is_pointer && member.count == 1;
-    if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(member.offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }
 
 /// As [`pointer`], to a given struct.
 pub(super) fn pointer_to(btf: &Btf<'_>, of: &str, field: &str, structure: &str) -> Result<u32, BtfError> {
     let (offset, is) = (pointer(btf, of, field)?, btf.points_to(of, field, structure)?);
-    if is { Ok(offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }
 
 /// A field of 8-, 4- or 1-byte numbers.
@@ -185,5 +185,5 @@ pub(super) fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, Btf
     let member = btf.member(of, field)?;
     let width = member.size.checked_div(member.count).unwrap_or_default();
     let is = !member.is_pointer && matches!(width, 8 | 4 | 1) && member.offset % width == 0;
-    if is { Ok(member) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(member) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }

@@ -14,7 +14,7 @@ pub enum BtfError {
     #[error("this kernel has no {0}")]
     Missing(String),
     #[error("unsupported kernel: {0} has changed")]
-    Foreign(String),
+    Unsupported(String),
 }
 
 /// Location of a field.
@@ -149,7 +149,7 @@ impl<'a> Btf<'a> {
     /// structs and unions are searched as well.
     pub fn member(&self, of: &str, path: &str) -> Result<Member, BtfError> {
         let (offset, at) = self.way(of, path)?;
-        let foreign = || BtfError::Foreign(format!("{path} in struct {of}"));
+        let foreign = || BtfError::Unsupported(format!("{path} in struct {of}"));
         let bare = self.bare(at).ok_or_else(foreign)?;
         let count = if bare.kind == kind::ARRAY { self.array(bare).ok_or_else(foreign)?.1 } else { 1 };
         let size = self.size(at, DEPTH).ok_or_else(foreign)?;
@@ -189,7 +189,7 @@ impl<'a> Btf<'a> {
             let missing = || BtfError::Missing(format!("{path} in struct {of}"));
             let (bits, inner) = self.find_member(at, name, DEPTH).ok_or_else(missing)?;
             if bits % 8 != 0 {
-                return Err(BtfError::Foreign(format!("{path} in struct {of}")));
+                return Err(BtfError::Unsupported(format!("{path} in struct {of}")));
             }
             offset = offset.checked_add(bits / 8).ok_or_else(missing)?;
             at = inner;

@@ -54,7 +54,7 @@ const BEFORE_WALKED: u32 = 16;
 const PATH: i16 = -32;
 const KIND: i16 = -40;
 const COUNTED: i16 = -72;
-const TOLD: i16 = -96;
+const FLUSHED: i16 = -96;
 
 /// Location of CPU time in the unified tree that is counted per CPU and not flushed yet.
 #[derive(Debug)]
@@ -62,7 +62,7 @@ struct Pending {
     /// From a cgroup to its per-CPU data, and from there to the counted and the flushed times, three numbers each.
     by_processor: u32,
     counted: u32,
-    handed_on: u32,
+    flushed: u32,
     /// Offsets within the three numbers.
     user: i16,
     system: i16,
@@ -77,12 +77,12 @@ impl Pending {
             if new { ("rstat_base_cpu", "cgroup_rstat_base_cpu") } else { ("rstat_cpu", "cgroup_rstat_cpu") };
         let within = |field: &str| {
             let offset = number(btf, "task_cputime", field)?.offset;
-            i16::try_from(offset).ok().filter(|at| *at <= 16).ok_or_else(|| BtfError::Foreign(field.to_owned()))
+            i16::try_from(offset).ok().filter(|at| *at <= 16).ok_or_else(|| BtfError::Unsupported(field.to_owned()))
         };
         Ok(Pending {
             by_processor: pointer(btf, "cgroup", by)?,
             counted: btf.member(what, "bstat.cputime")?.offset,
-            handed_on: btf.member(what, "last_bstat.cputime")?.offset,
+            flushed: btf.member(what, "last_bstat.cputime")?.offset,
             user: within("utime")?,
             system: within("stime")?,
             all: within("sum_exec_runtime")?,
@@ -103,7 +103,7 @@ impl Pending {
         follow(p, self.by_processor);
         p.if_zero(Reg::R9, missing);
         for &processor in plan.processors() {
-            for (what, slot) in [(self.counted, COUNTED), (self.handed_on, TOLD)] {
+            for (what, slot) in [(self.counted, COUNTED), (self.flushed, FLUSHED)] {
                 p.set_wide(Reg::R3, processor.wrapping_add(u64::from(what)));
                 p.add_reg(Reg::R3, Reg::R9);
                 address_of(p, Reg::R1, slot);
@@ -113,7 +113,7 @@ impl Pending {
             }
             for &(at, place) in &places {
                 p.load(Width::W8, Reg::R1, Reg::R10, COUNTED + at);
-                p.load(Width::W8, Reg::R2, Reg::R10, TOLD + at);
+                p.load(Width::W8, Reg::R2, Reg::R10, FLUSHED + at);
                 p.subtract_reg(Reg::R1, Reg::R2);
                 p.load(Width::W8, Reg::R2, Reg::R8, place);
                 p.add_reg(Reg::R1, Reg::R2);
@@ -131,7 +131,7 @@ fn owner(btf: &Btf<'_>) -> Result<[u32; 3], BtfError> {
     let directory = pointer_to(btf, "cgroup", "kn", "kernfs_node")?;
     let set = pointer_to(btf, "kernfs_node", "iattr", "kernfs_iattrs")?;
     let uid = btf.member("kernfs_iattrs", "ia_uid")?;
-    if uid.size == 4 { Ok([directory, set, uid.offset]) } else { Err(BtfError::Foreign("ia_uid".to_owned())) }
+    if uid.size == 4 { Ok([directory, set, uid.offset]) } else { Err(BtfError::Unsupported("ia_uid".to_owned())) }
 }
 
 /// A cgroup removed from one hierarchy.

@@ -117,8 +117,8 @@ pub struct SeenExit {
 impl SeenExit {
     pub fn of(bytes: &[u8]) -> Option<SeenExit> {
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let (&[status, at, start, birth, level], cgroups) = words.split_first_chunk()?;
-        let (end, init) = (ProcessEnd::of(status), ProcessEnd::of(birth));
+        let (&[status, at, start, init_pid, level], cgroups) = words.split_first_chunk()?;
+        let (end, init) = (ProcessEnd::of(status), ProcessEnd::of(init_pid));
         Some(SeenExit { end, at, start, init, level, cgroups: cgroups.to_vec() })
     }
 }
@@ -136,14 +136,14 @@ pub struct ExitPlan {
     level_of_cgroup: u32,
     /// Path to the ID of a cgroup.
     id: [u32; 2],
-    birth: Option<Birth>,
+    init_pid: Option<InitPid>,
     /// Pointer offsets from a task to each of its cgroups.
     ways: Vec<Vec<u32>>,
 }
 
 /// Location of a process's PID in its own namespace.
 #[derive(Debug)]
-struct Birth {
+struct InitPid {
     pid: u32,
     level: u32,
     numbers: u32,
@@ -157,9 +157,9 @@ impl ExitPlan {
         let offset = |of: &str, field: &str, bytes: u32| {
             let member = number(btf, of, field)?;
             let is = member.size == bytes;
-            if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+            if is { Ok(member.offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
         };
-        let birth = Birth {
+        let init_pid = InitPid {
             pid: pointer_to(btf, "task_struct", "thread_pid", "pid")?,
             level: offset("pid", "level", 4)?,
             numbers: btf.member_start("pid", "numbers")? + offset("upid", "nr", 4)?,
@@ -175,15 +175,15 @@ impl ExitPlan {
             start: offset("task_struct", "start_boottime", 8)?,
             level_of_cgroup: offset("cgroup", "level", 4)?,
             id: [pointer(btf, "cgroup", "kn")?, offset("kernfs_node", "id", 8)?],
-            birth: Some(birth),
+            init_pid: Some(init_pid),
             ways: ways(btf, controllers)?,
         })
     }
 
     /// Does not record init processes, because the self-test could not verify them.
     #[must_use]
-    pub fn without_births(self) -> ExitPlan {
-        ExitPlan { birth: None, ..self }
+    pub fn without_init(self) -> ExitPlan {
+        ExitPlan { init_pid: None, ..self }
     }
 
     /// `notes`: map descriptor.
@@ -193,7 +193,7 @@ impl ExitPlan {
         self.look(&mut p, out);
         for way in &self.ways {
             let next = p.label();
-            go_to(&mut p, way, next);
+            follow_chain(&mut p, way, next);
             p.store(Width::W8, Reg::R10, CGROUP, Reg::R9);
             // The root cgroup is never removed.
             read_number(&mut p, Reg::R9, self.level_of_cgroup, 4, Reg::R1);
@@ -220,7 +220,7 @@ impl ExitPlan {
         (0..MOST_WAYS).for_each(|n| p.store(Width::W8, Reg::R10, found(BEFORE_CGROUPS + n), Reg::R1));
         for (n, way) in self.ways.iter().take(MOST_WAYS).enumerate() {
             let next = p.label();
-            go_to(&mut p, way, next);
+            follow_chain(&mut p, way, next);
             follow(&mut p, self.id[0]);
             read_number(&mut p, Reg::R9, self.id[1], 8, Reg::R1);
             p.store(Width::W8, Reg::R10, found(BEFORE_CGROUPS + n), Reg::R1);
@@ -277,13 +277,13 @@ impl ExitPlan {
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R10, BIRTH, Reg::R1);
         p.store(Width::W8, Reg::R10, LEVEL, Reg::R1);
-        if let Some(birth) = &self.birth {
-            birth.look(p);
+        if let Some(init_pid) = &self.init_pid {
+            init_pid.look(p);
         }
     }
 }
 
-impl Birth {
+impl InitPid {
     /// Stores status and level of a process that is PID 1 of its namespace on the stack; 0 for others. `R8`: the main
     /// thread.
     fn look(&self, p: &mut BpfProgram) {
@@ -311,7 +311,7 @@ fn ways(btf: &Btf<'_>, controllers: &[&str]) -> Result<Vec<Vec<u32>>, BtfError> 
     for controller in controllers {
         let n = btf.enumerator("cgroup_subsys_id", controller)?;
         if subsys.size != subsys.count * 8 || n >= subsys.count {
-            return Err(BtfError::Foreign("subsys in struct css_set".to_owned()));
+            return Err(BtfError::Unsupported("subsys in struct css_set".to_owned()));
         }
         ways.push(vec![set, subsys.offset + 8 * n, pointer_to(btf, "cgroup_subsys_state", "cgroup", "cgroup")?]);
     }
@@ -319,7 +319,7 @@ fn ways(btf: &Btf<'_>, controllers: &[&str]) -> Result<Vec<Vec<u32>>, BtfError> 
 }
 
 /// `R9` = the object at the end of the pointer chain from the task at `R6`; jumps to `nowhere` if a pointer is null.
-fn go_to(p: &mut BpfProgram, way: &[u32], nowhere: JumpTo) {
+fn follow_chain(p: &mut BpfProgram, way: &[u32], nowhere: JumpTo) {
     p.copy(Reg::R9, Reg::R6);
     for &offset in way {
         follow(p, offset);

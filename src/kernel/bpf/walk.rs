@@ -199,14 +199,14 @@ struct Group {
     copies: Vec<(u32, u32, u32)>,
     /// The value is a per-CPU number: offset, and where to store the sum in the row.
     sum: Option<(u32, u32)>,
-    /// Read only if the controller is enabled for the cgroup: see [`HandedDown`].
-    is_asked_for: bool,
+    /// Read only if the controller is enabled for the cgroup: see [`MemoryDelegation`].
+    needs_delegation: bool,
 }
 
 /// Location of the bit that enables memory for child cgroups. If only io is enabled, the kernel still creates and
 /// counts memory data, without files. A cgroup that is being removed has no controller files, so the parent is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct HandedDown {
+struct MemoryDelegation {
     /// Offset of the parent pointer; the root has no parent.
     above: u32,
     /// Offset of the parent's controller bit set: the 4-byte word that contains the bit.
@@ -214,19 +214,19 @@ struct HandedDown {
     bit: u32,
 }
 
-impl HandedDown {
-    fn of(btf: &Btf<'_>) -> Result<HandedDown, BtfError> {
+impl MemoryDelegation {
+    fn of(btf: &Btf<'_>) -> Result<MemoryDelegation, BtfError> {
         let control = btf.member("cgroup", "subtree_control")?;
         let n = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
         let is_number = matches!(control.size, 2 | 4) && control.offset % control.size == 0 && n < 8 * control.size;
         // `struct cgroup` starts with its `self` member, so a pointer to one is a pointer to the other.
         if !is_number || btf.member("cgroup", "self")?.offset != 0 {
-            return Err(BtfError::Foreign("subtree_control in struct cgroup".to_owned()));
+            return Err(BtfError::Unsupported("subtree_control in struct cgroup".to_owned()));
         }
         let within = control.offset % 4;
         let before = if cfg!(target_endian = "little") { within } else { 4 - within - control.size };
         let above = pointer(btf, "cgroup", "self.parent")?;
-        Ok(HandedDown { above, controllers: control.offset - within, bit: 8 * before + n })
+        Ok(MemoryDelegation { above, controllers: control.offset - within, bit: 8 * before + n })
     }
 
     /// Jumps to `missing` unless memory is enabled for the cgroup at `R6`.
@@ -257,7 +257,7 @@ pub struct RowPlan {
     /// Per-CPU offsets.
     processors: Vec<u64>,
     lens: Option<Lens>,
-    handed_down: Option<HandedDown>,
+    memory_delegation: Option<MemoryDelegation>,
 }
 
 /// Fields with a smaller gap between them are copied together.
@@ -294,7 +294,7 @@ impl RowPlan {
             row_bytes: HEAD,
             processors: processors.to_vec(),
             lens: Lens::of(btf).ok(),
-            handed_down: HandedDown::of(btf).ok(),
+            memory_delegation: MemoryDelegation::of(btf).ok(),
         };
         // Per-CPU values form groups of their own.
         found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
@@ -307,8 +307,8 @@ impl RowPlan {
     fn add(&mut self, together: &[(Vec<u32>, RowValue, Member)]) {
         let Some((way, first, member)) = together.first() else { return };
         let group = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
-        let is_asked_for = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
-        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, is_asked_for };
+        let needs_delegation = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
+        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, needs_delegation };
         if is_sum(*first) {
             added.sum = Some((member.offset, self.row_bytes));
             self.columns[*first as usize] = Some(Column { group, at: self.row_bytes, size: 8, count: 1 });
@@ -395,8 +395,8 @@ impl RowPlan {
         p.set(Reg::R7, 0);
         for (n, group) in self.groups.iter().enumerate() {
             let missing = p.label();
-            if let Some(handed_down) = self.handed_down.filter(|_| group.is_asked_for) {
-                handed_down.ask(p, access, missing);
+            if let Some(memory_delegation) = self.memory_delegation.filter(|_| group.needs_delegation) {
+                memory_delegation.ask(p, access, missing);
             }
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
@@ -498,11 +498,11 @@ impl Spec {
             let subsys = btf.member("cgroup", "subsys")?;
             let n = btf.enumerator("cgroup_subsys_id", controller)?;
             if subsys.size != subsys.count * 8 || n >= subsys.count {
-                return Err(BtfError::Foreign("subsys in struct cgroup".to_owned()));
+                return Err(BtfError::Unsupported("subsys in struct cgroup".to_owned()));
             }
             // A controller's struct starts with the `cgroup_subsys_state` that the pointer leads to.
             if btf.member(part, "css")?.offset != 0 {
-                return Err(BtfError::Foreign(format!("css in struct {part}")));
+                return Err(BtfError::Unsupported(format!("css in struct {part}")));
             }
             way.push(subsys.offset + 8 * n);
             holder = part;
@@ -523,7 +523,7 @@ impl Spec {
             Some((of, name)) => {
                 let (n, width) = (btf.enumerator(of, name)?, member.size / member.count);
                 if n >= member.count {
-                    return Err(BtfError::Foreign(format!("{} in struct {holder}", self.field)));
+                    return Err(BtfError::Unsupported(format!("{} in struct {holder}", self.field)));
                 }
                 Member { offset: member.offset + n * width, size: width, count: 1, ..member }
             }
@@ -569,8 +569,8 @@ pub(crate) mod tests {
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
-        let (groups, processors, lens, handed_down) = (Vec::new(), Vec::new(), None, None);
-        RowPlan { cgroup: 0, id: [0; 2], groups, columns, row_bytes, processors, lens, handed_down }
+        let (groups, processors, lens, memory_delegation) = (Vec::new(), Vec::new(), None, None);
+        RowPlan { cgroup: 0, id: [0; 2], groups, columns, row_bytes, processors, lens, memory_delegation }
     }
 
     /// A plan for throttling alone, with the kernel's widths: two counts that share a word, then a time.
@@ -594,7 +594,7 @@ pub(crate) mod tests {
         assert_eq!(plan.groups.len(), 1);
         assert_eq!(plan.groups[0].way, [300 + 2 * 8]);
         assert_eq!(plan.groups[0].copies, [(256, 16, 16), (376, 8, 32)]);
-        assert_eq!(refused, [(RowValue::Pids, BtfError::Foreign("subsys in struct cgroup".into()))]);
+        assert_eq!(refused, [(RowValue::Pids, BtfError::Unsupported("subsys in struct cgroup".into()))]);
         let row = [7, 1, 100, 3, 250];
         assert_eq!(u32::try_from(row.len() * 8), Ok(plan.row_bytes()));
         assert_eq!(plan.read(&row, RowValue::MemoryUsage), Some(100));
@@ -620,7 +620,11 @@ pub(crate) mod tests {
         };
         let lens = |bytes: &[u8]| Lens::of(&Btf::parse(bytes).unwrap());
         assert!(lens(&bytes(4, 0)).is_ok());
-        assert_eq!(lens(&bytes(4, 8)), Err(BtfError::Foreign("struct kernel_cpustat".into())), "other things first");
+        assert_eq!(
+            lens(&bytes(4, 8)),
+            Err(BtfError::Unsupported("struct kernel_cpustat".into())),
+            "other things first"
+        );
         let mut program = BpfProgram::default();
         let missing = program.label();
         // 36 bytes that start and end within a word: 5 words, one cast for each 4.
@@ -648,9 +652,9 @@ pub(crate) mod tests {
             made.enumeration("cgroup_subsys_id", &[("memory_cgrp_id", 4)]);
             made.done()
         };
-        let of = |bytes: &[u8]| HandedDown::of(&Btf::parse(bytes).unwrap());
+        let of = |bytes: &[u8]| MemoryDelegation::of(&Btf::parse(bytes).unwrap());
         let bit = |little, big| if cfg!(target_endian = "little") { little } else { big };
-        let found = |controllers, bit| Ok(HandedDown { above: 40, controllers, bit });
+        let found = |controllers, bit| Ok(MemoryDelegation { above: 40, controllers, bit });
         assert_eq!(of(&bytes(0, 2, 306)), found(304, bit(20, 4)));
         assert_eq!(of(&bytes(0, 2, 308)), found(308, bit(4, 20)));
         assert_eq!(of(&bytes(0, 4, 308)), found(308, 4));

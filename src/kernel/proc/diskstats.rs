@@ -8,10 +8,10 @@ use crate::kernel::text::{digits, lines, trim, words};
 pub struct Disk<'a> {
     /// Name below `/dev`, including any `/`.
     pub name: &'a str,
-    pub read: Done,
-    pub written: Done,
+    pub read: DiskOperations,
+    pub written: DiskOperations,
     /// Since 4.18.
-    pub discarded: Option<Done>,
+    pub discarded: Option<DiskOperations>,
     pub flushed: Option<Flushed>,
     /// Absent when: the kernel decremented the count below 0, which some drivers cause.
     pub in_flight: Option<u64>,
@@ -22,7 +22,7 @@ pub struct Disk<'a> {
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct DiskOperations {
     pub operations: u64,
     pub sectors: u64,
     pub ms: u64,
@@ -60,16 +60,16 @@ fn disk(line: &[u8]) -> Option<Disk<'_>> {
     let name = std::str::from_utf8(words.next()?).ok()?;
     let mut next = || words.next().map(digits);
     // Merged requests are no operations of the device.
-    let mut done = || {
+    let mut operations_done = || {
         let [operations, _merged, sectors, ms] = [next()?, next()?, next()?, next()?];
-        Some(Done { operations: operations?, sectors: sectors?, ms: ms? })
+        Some(DiskOperations { operations: operations?, sectors: sectors?, ms: ms? })
     };
-    let (read, written) = (done()?, done()?);
+    let (read, written) = (operations_done()?, operations_done()?);
     let mut number = || words.next().and_then(digits);
     let (in_flight, busy_ms, queue_ms) = (number(), number()?, number()?);
     let rest: Vec<u64> = words.map_while(digits).collect();
     let discarded = match rest[..] {
-        [operations, _merged, sectors, ms, ..] => Some(Done { operations, sectors, ms }),
+        [operations, _merged, sectors, ms, ..] => Some(DiskOperations { operations, sectors, ms }),
         _ => None,
     };
     let flushed = match rest[..] {
@@ -95,9 +95,9 @@ mod tests {
         assert_eq!(error, None);
         let first = &disks[0];
         assert_eq!((first.name, first.in_flight, first.busy_ms, first.queue_ms), ("sda", Some(9), 10, 11));
-        assert_eq!(first.read, Done { operations: 1, sectors: 3, ms: 4 });
-        assert_eq!(first.written, Done { operations: 5, sectors: 7, ms: 8 });
-        let discarded = Some(Done { operations: 12, sectors: 14, ms: 15 });
+        assert_eq!(first.read, DiskOperations { operations: 1, sectors: 3, ms: 4 });
+        assert_eq!(first.written, DiskOperations { operations: 5, sectors: 7, ms: 8 });
+        let discarded = Some(DiskOperations { operations: 12, sectors: 14, ms: 15 });
         assert_eq!(disks.iter().map(|d| d.discarded).collect::<Vec<_>>(), [None, discarded, discarded, discarded]);
         let flushed = Some(Flushed { operations: 16, ms: 17 });
         assert_eq!(disks.iter().map(|d| d.flushed).collect::<Vec<_>>(), [None, None, flushed, flushed]);
@@ -114,7 +114,7 @@ mod tests {
         );
         let (disks, error) = parse(b"8 0 sda 1 2 3 4 5 6 7 8 -3 10 11 12 13 14 15 x\n");
         assert_eq!((disks[0].in_flight, disks[0].busy_ms, error), (None, 10, None));
-        assert_eq!((disks[0].discarded.map(|done| done.ms), disks[0].flushed), (Some(15), None));
+        assert_eq!((disks[0].discarded.map(|operations_done| operations_done.ms), disks[0].flushed), (Some(15), None));
     }
 
     #[test]
@@ -126,7 +126,7 @@ mod tests {
         #[test]
         fn any_numbers_survive(n: u64) {
             let text = format!("259 0 nvme0n1 {n} 0 {n} {n} {n} 0 {n} {n} {n} {n} {n}\n");
-            let all = Done { operations: n, sectors: n, ms: n };
+            let all = DiskOperations { operations: n, sectors: n, ms: n };
             let (disks, _) = parse(text.as_bytes());
             prop_assert_eq!((disks[0].read, disks[0].written, disks[0].in_flight), (all, all, Some(n)));
         }

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use super::{Ending, UNTOLD, UNWANTED, Work};
+use super::{Ending, UNDECIDED, UNWANTED, Work};
 use crate::observe::identity::{Naming, Recognised};
 use crate::observe::naming::{About, Inquiry};
 use crate::observe::{is_named_by_path, slurm, source, texts};
@@ -34,11 +34,11 @@ impl Work {
 
     pub(super) fn ask_again(&mut self, now: Instant) {
         let is_there = |path: &str| {
-            self.known.contains_key(path) || self.unnamed.contains_key(path) || self.aside.get(path) == Some(&UNTOLD)
+            self.known.contains_key(path) || self.unnamed.contains_key(path) || self.aside.get(path) == Some(&UNDECIDED)
         };
         for path in self.nameless.due(now, is_there) {
             // A task that waits for its name was asked about when it was found.
-            let waits = |found: &Recognised| self.unnamed.contains_key(&path) && !slurm::is_told_late(found);
+            let waits = |found: &Recognised| self.unnamed.contains_key(&path) && !slurm::is_named_late(found);
             let found = self.recognised(&path).filter(|found| !waits(found));
             if found.is_some_and(|found| !self.ask(&path, &found, About::Name)) {
                 self.nameless.was_not_asked(&path, now);
@@ -57,7 +57,7 @@ impl Work {
     }
 
     /// Whether no further information will come.
-    pub(super) fn is_told(&self, path: &str, found: &Recognised) -> bool {
+    pub(super) fn is_complete(&self, path: &str, found: &Recognised) -> bool {
         self.called.contains_key(path) || is_named_by_path(found)
     }
 
@@ -73,7 +73,7 @@ impl Work {
             }
             None => self.nameless.add(path, now),
         }
-        if naming.is_none() && self.unnamed.get(path).is_some_and(|unnamed| slurm::is_told_late(&unnamed.found)) {
+        if naming.is_none() && self.unnamed.get(path).is_some_and(|unnamed| slurm::is_named_late(&unnamed.found)) {
             return;
         }
         if self.unnamed.contains_key(path) {
@@ -85,7 +85,7 @@ impl Work {
 
     /// The name arrived after the task was shown or set aside.
     fn named_late(&mut self, path: &str, naming: Naming, now: Instant) {
-        if self.aside.get(path) == Some(&UNTOLD) {
+        if self.aside.get(path) == Some(&UNDECIDED) {
             // Checked again as if it were new.
             self.aside.remove(path);
             self.fresh.insert(path.to_owned(), now);
@@ -114,8 +114,8 @@ impl Work {
 
     /// An ended life need not wait if its name and the exit of the preceding life are known.
     pub(super) fn admit_by_the_name_before(&mut self, path: &str) {
-        let is_told = |ending: &Ending| ending.told.as_ref().is_some_and(|(facts, _)| facts.is_some());
-        if self.called.contains_key(path) && self.ending.get(path).is_none_or(is_told) {
+        let has_exit = |ending: &Ending| ending.kernel_exit.as_ref().is_some_and(|(facts, _)| facts.is_some());
+        if self.called.contains_key(path) && self.ending.get(path).is_none_or(has_exit) {
             self.admit(path, None);
         }
     }

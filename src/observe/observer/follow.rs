@@ -30,7 +30,7 @@ impl Work {
         let unnamed = self.unnamed.values().filter(|unnamed| !unnamed.is_gone).count();
         let places = [self.known.len(), unnamed, self.aside.len(), self.empty.len(), self.leaving.len()];
         if remembered < places.iter().sum() {
-            self.forget_the_gone();
+            self.drop_removed();
         }
         self.fresh.retain(|_, until| *until > now);
         self.woken.clear();
@@ -87,7 +87,7 @@ impl Work {
     }
 
     /// Removes tasks whose cgroups are gone.
-    fn forget_the_gone(&mut self) {
+    fn drop_removed(&mut self) {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
         let unnamed = self.unnamed.iter().filter(|(_, unnamed)| !unnamed.is_gone).map(|(path, _)| path);
@@ -99,7 +99,7 @@ impl Work {
     }
 
     /// Finds tasks whose cgroup was removed or replaced without a report.
-    pub(super) fn look_for_the_dead(&mut self) {
+    pub(super) fn find_removed(&mut self) {
         self.parents.renew();
         let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
         let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
@@ -125,7 +125,7 @@ impl Work {
 
     /// Checks which empty cgroups have or had a process, in hierarchies that do not report the first process. Each is
     /// checked in one hierarchy per round.
-    pub(super) fn look_at_the_empty(&mut self) {
+    pub(super) fn check_empty(&mut self) {
         let (last, turn) = &self.looked;
         let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
         let looked: Vec<&String> = self.empty.range::<str, _>(after).map(|(path, _)| path).take(LOOKED_AT).collect();

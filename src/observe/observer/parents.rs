@@ -47,8 +47,12 @@ impl Parents {
     /// systemd creates and removes a slice's directory in a v1 controller as its limits change. Renews the readers of
     /// such slices.
     pub(super) fn renew(&mut self) {
-        let moved: Vec<String> =
-            self.all.iter().filter(|(_, (_, parent))| !parent.reader.stands()).map(|(path, _)| path.clone()).collect();
+        let moved: Vec<String> = self
+            .all
+            .iter()
+            .filter(|(_, (_, parent))| !parent.reader.is_same_cgroup())
+            .map(|(path, _)| path.clone())
+            .collect();
         for path in moved {
             let parent = self.parent(&path);
             self.all.entry(path).and_modify(|(_, known)| *known = parent);

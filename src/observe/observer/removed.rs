@@ -12,7 +12,7 @@ use crate::observe::identity::EndBy;
 use crate::observe::is_named_by_path;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
-use crate::observe::tree::WhoseLife;
+use crate::observe::tree::LifeOwner;
 use crate::telemetry::observed::EndMissed;
 
 /// Maximum number of lives under one path that wait for its name.
@@ -20,7 +20,7 @@ const MOST_QUEUED: usize = 200;
 
 impl Work {
     /// Processes the records since the last call.
-    pub(super) fn hear_of_ends(&mut self, now: Instant) {
+    pub(super) fn process_end_records(&mut self, now: Instant) {
         let Some(source) = &mut self.parts.ends else { return };
         let (ended, lost) = (source.take(), source.lost());
         self.parts.metrics.others.missed(EndMissed::Lost, lost);
@@ -51,10 +51,10 @@ impl Work {
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let whose = self.scanner.tree().whose(&path);
         let part_of = match &whose {
-            WhoseLife::Task(task, found) if *task != path && self.reader_of(&path).is_none() => {
+            LifeOwner::Task(task, found) if *task != path && self.reader_of(&path).is_none() => {
                 Some((task.clone(), found.ends_by))
             }
-            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
+            LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => None,
         };
         match part_of.filter(|(task, _)| self.reader_of(task).is_some()) {
             Some((task, ends_by)) => {
@@ -63,7 +63,7 @@ impl Work {
                 }
                 self.ends.note_below(&task, ends_by, &path, &ended.notes);
             }
-            None if self.is_of_shown(&path, &ended) => self.tell(&path, &ended, now),
+            None if self.is_of_shown(&path, &ended) => self.apply_record(&path, &ended, now),
             None => {
                 if self.ends.is_another(&path, ended.home)
                     && let Some(life) = self.ends.finish(&path)
@@ -79,11 +79,11 @@ impl Work {
 
     /// The record belongs to the observed task at this path, not to a later cgroup with the same path.
     fn is_of_shown(&self, path: &str, ended: &EndedCgroup) -> bool {
-        let was_told = self.ends.noted(path).is_some_and(|notes| notes.has(ended.home));
-        !was_told && self.reader_of(path).is_some_and(|reader| reader.is_of(ended) != Some(false))
+        let is_recorded = self.ends.noted(path).is_some_and(|notes| notes.has(ended.home));
+        !is_recorded && self.reader_of(path).is_some_and(|reader| reader.is_of(ended) != Some(false))
     }
 
-    fn tell(&mut self, path: &str, ended: &EndedCgroup, now: Instant) {
+    fn apply_record(&mut self, path: &str, ended: &EndedCgroup, now: Instant) {
         if let Some(reader) = self.reader_of(path) {
             reader.end(ended, self.parts.clock.now());
         }
@@ -116,7 +116,7 @@ impl Work {
     pub(super) fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
         if self.known.contains_key(path) || self.unnamed.contains_key(path) {
             if !self.ends.is_after(path, &life, |ended| ended.home) {
-                self.tell_of_begun(path, &life, now);
+                self.apply_late_records(path, &life, now);
                 return;
             }
             // The observed task has ended too, even if its removal has not been seen yet.
@@ -131,10 +131,10 @@ impl Work {
             // record of the exit is used.
             self.ended(path, None);
         }
-        let BriefLife { found, notes, told, told_below, .. } = life;
+        let BriefLife { found, notes, records, records_below, .. } = life;
         let is_closed = found.as_ref().is_some_and(|found| found.is_closed);
         let has_run = if found.is_some() { notes.has_run() } else { notes.has_run_itself() };
-        if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
+        if !has_run || records.is_empty() || (!is_closed && self.ends.was_above(path)) {
             return;
         }
         let found = self.or_plain(found, path);
@@ -146,9 +146,9 @@ impl Work {
             self.parts.metrics.others.missed(EndMissed::Limit, 1);
             return;
         }
-        let reader = Arc::new(TaskReader::told(&self.parts.sampling));
-        told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
-        told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
+        let reader = Arc::new(TaskReader::reported(&self.parts.sampling));
+        records.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
+        records_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
         self.ends.begin(path, notes);
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + LATE_ANSWER, is_gone: true };
@@ -162,13 +162,13 @@ impl Work {
     }
 
     /// The task was found in the meantime, when part of it still existed.
-    fn tell_of_begun(&mut self, path: &str, life: &BriefLife<EndedCgroup>, now: Instant) {
+    fn apply_late_records(&mut self, path: &str, life: &BriefLife<EndedCgroup>, now: Instant) {
         if let Some(reader) = self.reader_of(path) {
-            life.told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
+            life.records_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
         }
-        for ended in &life.told {
+        for ended in &life.records {
             if self.is_of_shown(path, ended) {
-                self.tell(path, ended, now);
+                self.apply_record(path, ended, now);
             }
         }
     }
@@ -188,7 +188,8 @@ impl Work {
     pub(super) fn is_leaving(&mut self, path: &str, now: Instant) -> bool {
         let layout = &self.parts.sampling.layout;
         let stands = |home: usize| layout.hierarchies().get(home).is_some_and(|h| h.directory(path).is_dir());
-        let Some(stands_again) = self.ends.told_of(path).map(|mut told| told.any(|ended| stands(ended.home))) else {
+        let Some(stands_again) = self.ends.records_of(path).map(|mut records| records.any(|ended| stands(ended.home)))
+        else {
             return false;
         };
         if stands_again && let Some(life) = self.ends.finish(path) {
@@ -198,26 +199,26 @@ impl Work {
     }
 
     /// The kernel's facts about an ended task, and whether they cover its whole life.
-    pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
+    pub(super) fn kernel_exit(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
         let by = match self.scanner.tree().whose(path) {
-            WhoseLife::Task(task, found) if task == path => found.ends_by,
-            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => EndBy::LastProcess,
+            LifeOwner::Task(task, found) if task == path => found.ends_by,
+            LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => EndBy::LastProcess,
         };
         (notes.facts(by, |at| self.wall(at)), notes.is_whole)
     }
 
     /// End of its last process, from the kernel.
-    pub(super) fn told_at(&self, path: &str) -> Option<Timestamp> {
+    pub(super) fn kernel_ended_at(&self, path: &str) -> Option<Timestamp> {
         Some(self.wall(self.ends.noted(path)?.last_at()?))
     }
 
     /// Another cgroup begins at the path of one whose exit is awaited: saves the facts collected so far.
-    pub(super) fn keep_told_end(&mut self, path: &str) {
-        if self.ending.get(path).is_some_and(|ending| ending.told.is_none()) {
-            let told = self.told_end(path);
+    pub(super) fn save_kernel_exit(&mut self, path: &str) {
+        if self.ending.get(path).is_some_and(|ending| ending.kernel_exit.is_none()) {
+            let recorded = self.kernel_exit(path);
             if let Some(ending) = self.ending.get_mut(path) {
-                ending.told = Some(told);
+                ending.kernel_exit = Some(recorded);
             }
         }
     }

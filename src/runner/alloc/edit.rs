@@ -169,10 +169,10 @@ impl Edit<'_> {
     pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
-        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.counts_by_itself()) {
+        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.survives_restart()) {
             let whose = self.alloc.whose(self.at, handle.attempt);
             let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
-            reader.keep_in(page.earlier.clone(), Box::new(Arc::clone(page)));
+            reader.persist_in(page.earlier.clone(), Box::new(Arc::clone(page)));
         }
         self.cell.attempt = Some(attempt.clone());
         let now = self.now;

@@ -61,14 +61,14 @@ mod tests {
         write(&mut sent, &"").unwrap();
         write(&mut sent, &"three".repeat(10_000)).unwrap();
         for size in [1, 3, 7, 4096, sent.len()] {
-            let (mut frames, mut told) = (Frames::default(), Vec::new());
+            let (mut frames, mut lengths) = (Frames::default(), Vec::new());
             for part in sent.chunks(size) {
                 frames.push(part);
                 while let Some(text) = frames.next::<String>().unwrap() {
-                    told.push(text.len());
+                    lengths.push(text.len());
                 }
             }
-            assert_eq!((told, frames.0.len()), (vec![3, 0, 50_000], 0), "in pieces of {size}");
+            assert_eq!((lengths, frames.0.len()), (vec![3, 0, 50_000], 0), "in pieces of {size}");
         }
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::frames::{self, Frames};
 use crate::devices::nvidia::shared::thread;
 use crate::devices::nvidia::{Nvidia, NvidiaConfig};
-use crate::devices::plugin::{DevicePlugin as _, Ends, PluginError, PluginReport, PluginReports};
+use crate::devices::plugin::{DevicePlugin as _, PluginError, PluginReport, PluginReports, StopSignal};
 use crate::host::clock::SystemClock;
 use crate::telemetry::chain;
 
@@ -19,16 +19,16 @@ const AHEAD: usize = 256;
 
 /// The configuration of a helper, sent once.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Orders {
+pub(super) struct HelperConfig {
     pub(super) gpus: NvidiaConfig,
     pub(super) tick: Duration,
-    pub(super) glances: bool,
+    pub(super) samples_processes: bool,
 }
 
 /// A message from the helper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum HelperMessage {
     Report(PluginReport),
     /// The last message.
     Ended(PluginError),
@@ -38,14 +38,14 @@ pub(super) enum Said {
 ///
 /// Errors: no configuration arrived, or no agent reads the reports.
 pub fn serve_agent() -> Result<(), String> {
-    let orders = orders().map_err(|e| format!("only an agent may start this command: {}", chain(&e)))?;
+    let config = config().map_err(|e| format!("only an agent may start this command: {}", chain(&e)))?;
     let (to, reports) = sync_channel::<PluginReport>(AHEAD);
-    let mut out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
-    out.glances = orders.glances;
-    let plugin = Nvidia::uncounted(orders.gpus, Arc::new(SystemClock));
+    let mut out = PluginReports::new(to, Arc::<StopSignal>::default(), config.tick);
+    out.samples_processes = config.samples_processes;
+    let plugin = Nvidia::uncounted(config.gpus, Arc::new(SystemClock));
     thread("report", move || {
         for report in reports {
-            if say(&Said::Report(report)).is_err() {
+            if say(&HelperMessage::Report(report)).is_err() {
                 std::process::exit(1);
             }
         }
@@ -58,22 +58,22 @@ pub fn serve_agent() -> Result<(), String> {
     })
     .map_err(|e| e.to_string())?;
     let ended = plugin.run(&out);
-    say(&Said::Ended(ended)).map_err(|e| e.to_string())
+    say(&HelperMessage::Ended(ended)).map_err(|e| e.to_string())
 }
 
-fn say(said: &Said) -> io::Result<()> {
+fn say(said: &HelperMessage) -> io::Result<()> {
     frames::write(&mut io::stdout().lock(), said)
 }
 
-fn orders() -> io::Result<Orders> {
+fn config() -> io::Result<HelperConfig> {
     let (mut stdin, mut frames, mut buffer) = (io::stdin().lock(), Frames::default(), [0; 4096]);
     loop {
         match stdin.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => frames.push(&buffer[..read]),
         }
-        if let Some(orders) = frames.next().map_err(io::Error::other)? {
-            return Ok(orders);
+        if let Some(config) = frames.next().map_err(io::Error::other)? {
+            return Ok(config);
         }
     }
 }

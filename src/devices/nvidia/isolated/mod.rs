@@ -26,7 +26,7 @@ use tokio::net::unix::pipe::Receiver;
 pub use self::helper::serve_agent;
 
 use self::frames::Frames;
-use self::helper::{Orders, Said};
+use self::helper::{HelperConfig, HelperMessage};
 use self::history::History;
 use super::{FIRST_LIST, NvidiaConfig, idle_hardware, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
@@ -55,7 +55,7 @@ pub struct Isolated {
 /// A running helper.
 struct Helper {
     held: HeldProgram,
-    says: Receiver,
+    messages: Receiver,
     frames: Frames,
     /// The helper ends when this closes.
     _asked: ChildStdin,
@@ -66,9 +66,13 @@ impl Isolated {
         Isolated { config, history: Mutex::default(), devices: Mutex::default() }
     }
 
-    async fn hear(&self, reports: &PluginReports) -> PluginError {
-        let orders = Orders { gpus: self.config.clone(), tick: reports.tick, glances: reports.glances };
-        let mut helper = match Helper::start(&orders) {
+    async fn run_helper(&self, reports: &PluginReports) -> PluginError {
+        let config = HelperConfig {
+            gpus: self.config.clone(),
+            tick: reports.tick,
+            samples_processes: reports.samples_processes,
+        };
+        let mut helper = match Helper::start(&config) {
             Ok(helper) => helper,
             Err(error) => return PluginError::new(PluginFault::Failed, format!("cannot start the helper: {error}")),
         };
@@ -90,12 +94,12 @@ impl Isolated {
         };
         loop {
             match said {
-                Ok(Some(Said::Report(report))) => {
+                Ok(Some(HelperMessage::Report(report))) => {
                     if !reports.pass_on(self.follow(report)) {
                         return Some(PluginError::stopped());
                     }
                 }
-                Ok(Some(Said::Ended(error))) => return Some(error),
+                Ok(Some(HelperMessage::Ended(error))) => return Some(error),
                 Ok(None) => return None,
                 Err(error) => return Some(PluginError::new(PluginFault::Protocol, format!("helper: {error}"))),
             }
@@ -126,8 +130,10 @@ impl DevicePlugin for Isolated {
 
     fn run(&self, reports: &PluginReports) -> PluginError {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(self.hear(reports)),
-            Err(error) => PluginError::new(PluginFault::Failed, format!("cannot create a runtime for the helper: {error}")),
+            Ok(runtime) => runtime.block_on(self.run_helper(reports)),
+            Err(error) => {
+                PluginError::new(PluginFault::Failed, format!("cannot create a runtime for the helper: {error}"))
+            }
         }
     }
 
@@ -142,7 +148,7 @@ impl DevicePlugin for Isolated {
 
 impl Helper {
     /// Starts the helper. It dies with the calling thread.
-    fn start(orders: &Orders) -> io::Result<Helper> {
+    fn start(config: &HelperConfig) -> io::Result<Helper> {
         let mut command = Command::new(OURSELVES);
         without_ours(&mut command);
         // Output of the crashing library goes to the agent's standard error.
@@ -152,12 +158,12 @@ impl Helper {
         let held = HeldProgram::of(started)?;
         let prepared = (|| {
             let mut asked = stdin.ok_or(io::ErrorKind::NotFound)?;
-            let says = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
-            frames::write(&mut asked, orders)?;
-            Ok((asked, says))
+            let messages = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
+            frames::write(&mut asked, config)?;
+            Ok((asked, messages))
         })();
         match prepared {
-            Ok((asked, says)) => Ok(Helper { held, says, frames: Frames::default(), _asked: asked }),
+            Ok((asked, messages)) => Ok(Helper { held, messages, frames: Frames::default(), _asked: asked }),
             Err(error) => {
                 held.end(Duration::ZERO, ());
                 Err(error)
@@ -166,13 +172,13 @@ impl Helper {
     }
 
     /// The next message. `None`: the stream ended. Errors: the stream is invalid.
-    async fn next(&mut self) -> Result<Option<Said>, String> {
+    async fn next(&mut self) -> Result<Option<HelperMessage>, String> {
         let mut buffer = [0; 16 << 10];
         loop {
             if let Some(said) = self.frames.next().map_err(|e| chain(&e))? {
                 return Ok(Some(said));
             }
-            match self.says.read(&mut buffer).await {
+            match self.messages.read(&mut buffer).await {
                 Ok(read @ 1..) => self.frames.push(&buffer[..read]),
                 // An incomplete message is dropped.
                 Ok(0) | Err(_) => return Ok(None),
@@ -182,10 +188,10 @@ impl Helper {
 
     /// Returns the exit status as text.
     fn end(self) -> String {
-        let Helper { held, says, _asked: asked, .. } = self;
+        let Helper { held, messages, _asked: asked, .. } = self;
         drop(asked);
         let how = held.end(GRACE, ());
-        drop(says);
+        drop(messages);
         how
     }
 }

@@ -49,7 +49,7 @@ pub enum RootStep {
         path: CString,
         read_only: bool,
     },
-    /// An opened host directory, with its submounts if allowed.
+    /// A directory tree opened on the host. Unless its propagation is private, later mounts on the host appear in it.
     Volume {
         tree: HostTree,
         source: CString,
@@ -62,7 +62,7 @@ pub enum RootStep {
         source: CString,
         path: CString,
     },
-    /// Makes an existing mount read-only.
+    /// Makes an existing directory read-only and noexec, by a bind mount on itself.
     Close(CString),
     Mount {
         kind: CString,

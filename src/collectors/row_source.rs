@@ -42,44 +42,46 @@ fn whole_micros(ns: u64) -> u64 {
 
 /// How a row replaces a file. `values`: what the row must contain.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Told {
+pub(super) struct RowSource {
     pub(super) values: &'static [RowValue],
-    pub(super) how: How,
+    pub(super) how: RowUse,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) enum How {
+pub(super) enum RowUse {
     /// Sets the same fields as the file. `None`: this row cannot; read the file.
-    Says(fn(&mut Raw, Row<'_>) -> Option<()>),
+    Values(fn(&mut Raw, Row<'_>) -> Option<()>),
     /// The lines of `memory.stat`, where their positions are known ([`StatLines`](super::stat_lines::StatLines));
     /// otherwise a fingerprint.
-    Lines,
+    StatLines,
     /// A fingerprint of the values that this kernel has: while it stays the same, so does the file.
-    Marks,
+    Fingerprint,
     /// A fingerprint of settings. If any value is missing, the file may have changed.
-    Set,
+    Setting,
     /// A fingerprint computed by this function. `None`: the file may have changed.
-    MarksAs(fn(Row<'_>) -> Option<u64>),
+    FingerprintBy(fn(Row<'_>) -> Option<u64>),
 }
 
-impl Told {
+impl RowSource {
     /// With rows the file itself is hardly ever read.
-    pub(super) fn is_whole(&self) -> bool {
-        matches!(self.how, How::Says(_) | How::Lines | How::Set)
+    pub(super) fn replaces_file(&self) -> bool {
+        matches!(self.how, RowUse::Values(_) | RowUse::StatLines | RowUse::Setting)
     }
     /// The kernel never prints less than the file has printed before, and remembers the printed value. For values taken
     /// from rows only this agent remembers them.
-    pub(super) fn rests_on_what_was_shown(&self) -> bool {
+    pub(super) fn depends_on_printed(&self) -> bool {
         self.values.contains(&RowValue::ShownUser)
     }
     /// Fingerprint of the file's content. `None`: the content may have changed.
-    pub(super) fn mark(&self, row: Row<'_>) -> Option<u64> {
+    pub(super) fn fingerprint(&self, row: Row<'_>) -> Option<u64> {
         match self.how {
-            How::Says(_) if self.rests_on_what_was_shown() => mark(row, self.values),
-            How::Says(_) => None,
-            How::Lines | How::Marks => mark(row, self.values),
-            How::Set => self.values.iter().all(|value| row.get(*value).is_some()).then(|| mark(row, self.values))?,
-            How::MarksAs(mark) => mark(row),
+            RowUse::Values(_) if self.depends_on_printed() => fingerprint(row, self.values),
+            RowUse::Values(_) => None,
+            RowUse::StatLines | RowUse::Fingerprint => fingerprint(row, self.values),
+            RowUse::Setting => {
+                self.values.iter().all(|value| row.get(*value).is_some()).then(|| fingerprint(row, self.values))?
+            }
+            RowUse::FingerprintBy(fingerprint) => fingerprint(row),
         }
     }
 }
@@ -109,60 +111,60 @@ const CPU_STAT: &[RowValue] = &[
 ];
 
 /// `None`: the file is always read when it is due.
-pub(super) fn told(home: Home, name: &str) -> Option<Told> {
-    use How::{Lines, Marks, MarksAs, Says, Set};
-    let (values, how): (&'static [RowValue], How) = match (home, name) {
+pub(super) fn row_source(home: Home, name: &str) -> Option<RowSource> {
+    use RowUse::{Fingerprint, FingerprintBy, Setting, StatLines, Values};
+    let (values, how): (&'static [RowValue], RowUse) = match (home, name) {
         (_, "memory.usage_in_bytes" | "memory.current") => (
             &[RowValue::MemoryUsage],
-            Says(|raw, row| put(raw, Field::memory_usage_bytes, row.bytes(RowValue::MemoryUsage))),
+            Values(|raw, row| put(raw, Field::memory_usage_bytes, row.bytes(RowValue::MemoryUsage))),
         ),
         (_, "memory.max_usage_in_bytes" | "memory.peak") => (
             &[RowValue::MemoryWatermark],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 put(raw, Field::memory_peak_bytes, row.bytes(RowValue::MemoryWatermark))?;
                 raw.peak_missing = false;
                 Some(())
             }),
         ),
-        (_, "memory.stat") => (MEMORY_STAT, Lines),
-        (_, "memory.zswap.current") => (&[RowValue::MemoryState], Marks),
+        (_, "memory.stat") => (MEMORY_STAT, StatLines),
+        (_, "memory.zswap.current") => (&[RowValue::MemoryState], Fingerprint),
         (_, "memory.kmem.usage_in_bytes") => (
             &[RowValue::KmemUsage],
-            Says(|raw, row| put(raw, Field::memory_kernel_bytes, row.bytes(RowValue::KmemUsage))),
+            Values(|raw, row| put(raw, Field::memory_kernel_bytes, row.bytes(RowValue::KmemUsage))),
         ),
         (_, "memory.swap.current") => (
             &[RowValue::SwapUsage],
-            Says(|raw, row| put(raw, Field::memory_swap_bytes, row.bytes(RowValue::SwapUsage))),
+            Values(|raw, row| put(raw, Field::memory_swap_bytes, row.bytes(RowValue::SwapUsage))),
         ),
-        (_, "memory.limit_in_bytes" | "memory.max") => (&[RowValue::MemoryMax], Set),
-        (_, "memory.high") => (&[RowValue::MemoryHigh], Set),
-        (_, "memory.low") => (&[RowValue::MemoryLow], Set),
-        (_, "memory.soft_limit_in_bytes") => (&[RowValue::SoftLimit], Set),
-        (_, "cpu.cfs_quota_us") => (&[RowValue::CfsQuota], Set),
-        (_, "cpu.cfs_period_us") => (&[RowValue::CfsPeriod], Set),
-        (_, "cpu.max") => (&[RowValue::CfsQuota, RowValue::CfsPeriod], Set),
-        (_, "cpu.shares" | "cpu.weight") => (&[RowValue::Shares], Set),
-        (_, "pids.max") => (&[RowValue::PidsLimit], Set),
+        (_, "memory.limit_in_bytes" | "memory.max") => (&[RowValue::MemoryMax], Setting),
+        (_, "memory.high") => (&[RowValue::MemoryHigh], Setting),
+        (_, "memory.low") => (&[RowValue::MemoryLow], Setting),
+        (_, "memory.soft_limit_in_bytes") => (&[RowValue::SoftLimit], Setting),
+        (_, "cpu.cfs_quota_us") => (&[RowValue::CfsQuota], Setting),
+        (_, "cpu.cfs_period_us") => (&[RowValue::CfsPeriod], Setting),
+        (_, "cpu.max") => (&[RowValue::CfsQuota, RowValue::CfsPeriod], Setting),
+        (_, "cpu.shares" | "cpu.weight") => (&[RowValue::Shares], Setting),
+        (_, "pids.max") => (&[RowValue::PidsLimit], Setting),
         (_, "memory.failcnt") => (
             &[RowValue::MemoryFailcnt],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 raw.failcnt = Some(row.get(RowValue::MemoryFailcnt)?);
                 Some(())
             }),
         ),
         (_, "memory.memsw.failcnt") => (
             &[RowValue::MemswFailcnt],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 raw.memsw_failcnt = Some(row.get(RowValue::MemswFailcnt)?);
                 Some(())
             }),
         ),
         (_, "memory.oom_control") => {
-            (&[RowValue::OomKills], Says(|raw, row| put(raw, Field::oom_kills, row.get(RowValue::OomKills))))
+            (&[RowValue::OomKills], Values(|raw, row| put(raw, Field::oom_kills, row.get(RowValue::OomKills))))
         }
         (_, "memory.events") => (
             &[RowValue::EventsHigh, RowValue::EventsMax, RowValue::OomKills, RowValue::OomGroupKills],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 let kills = (row.get(RowValue::OomKills)?, row.get(RowValue::OomGroupKills)?);
                 let events = (row.get(RowValue::EventsHigh)?, row.get(RowValue::EventsMax)?);
                 raw.usage.set(Field::memory_high_events, Some(events.0));
@@ -174,7 +176,7 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
         ),
         (Home::UnifiedBesideV1(_), "cpu.stat") => (
             MODES,
-            Says(|raw, row| {
+            Values(|raw, row| {
                 let (user, system) = modes(raw, row)?;
                 raw.exact_modes = Some((user, system));
                 raw.unified_cpu_ns = row.micros(RowValue::CpuUsage);
@@ -183,14 +185,14 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
         ),
         (Home::V1(_), "cpu.stat") => (
             THROTTLING,
-            Says(|raw, row| {
+            Values(|raw, row| {
                 raw.cpu_stat = throttling(row, |ns| ns)?;
                 Some(())
             }),
         ),
         (_, "cpu.stat") => (
             CPU_STAT,
-            Says(|raw, row| {
+            Values(|raw, row| {
                 let usage = row.micros(RowValue::CpuUsage)?;
                 let (user, system) = modes(raw, row)?;
                 // Without the cpu controller the file has no throttling lines either.
@@ -201,49 +203,50 @@ pub(super) fn told(home: Home, name: &str) -> Option<Told> {
                 Some(())
             }),
         ),
-        (_, "cpuacct.usage") => {
-            (&[RowValue::CpuacctUsage], Says(|raw, row| put(raw, Field::cpu_usage_ns, row.get(RowValue::CpuacctUsage))))
-        }
+        (_, "cpuacct.usage") => (
+            &[RowValue::CpuacctUsage],
+            Values(|raw, row| put(raw, Field::cpu_usage_ns, row.get(RowValue::CpuacctUsage))),
+        ),
         (_, "pids.current") => {
-            (&[RowValue::Pids], Says(|raw, row| put(raw, Field::pids_current, row.get(RowValue::Pids))))
+            (&[RowValue::Pids], Values(|raw, row| put(raw, Field::pids_current, row.get(RowValue::Pids))))
         }
         (_, "pids.peak") => {
-            (&[RowValue::PidsPeak], Says(|raw, row| put(raw, Field::pids_peak, row.get(RowValue::PidsPeak))))
+            (&[RowValue::PidsPeak], Values(|raw, row| put(raw, Field::pids_peak, row.get(RowValue::PidsPeak))))
         }
         // Which of them the file prints depends on the mount options of the hierarchy.
-        (_, "pids.events") => (PIDS_EVENTS, Marks),
+        (_, "pids.events") => (PIDS_EVENTS, Fingerprint),
         (_, "cpu.pressure") => (
             &[RowValue::PressureEnabled, RowValue::CpuSome, RowValue::CpuFull],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 put_stall(raw, row, Field::pressure_cpu_some_ns, RowValue::CpuSome)?;
                 put_stall(raw, row, Field::pressure_cpu_full_ns, RowValue::CpuFull)
             }),
         ),
         (_, "memory.pressure") => (
             &[RowValue::PressureEnabled, RowValue::MemorySome, RowValue::MemoryFull],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 put_stall(raw, row, Field::pressure_memory_some_ns, RowValue::MemorySome)?;
                 put_stall(raw, row, Field::pressure_memory_full_ns, RowValue::MemoryFull)
             }),
         ),
         (_, "io.pressure") => (
             &[RowValue::PressureEnabled, RowValue::IoSome, RowValue::IoFull],
-            Says(|raw, row| {
+            Values(|raw, row| {
                 put_stall(raw, row, Field::pressure_io_some_ns, RowValue::IoSome)?;
                 put_stall(raw, row, Field::pressure_io_full_ns, RowValue::IoFull)
             }),
         ),
         (_, "irq.pressure") => (
             &[RowValue::PressureEnabled, RowValue::IrqFull],
-            Says(|raw, row| put_stall(raw, row, Field::pressure_irq_full_ns, RowValue::IrqFull)),
+            Values(|raw, row| put_stall(raw, row, Field::pressure_irq_full_ns, RowValue::IrqFull)),
         ),
         // A cgroup without any I/O has no lines. After that, I/O is counted outside of the row.
         (_, "io.stat" | "blkio.throttle.io_service_bytes_recursive" | "blkio.throttle.io_serviced_recursive") => {
-            (&[RowValue::BlockGroups], MarksAs(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
+            (&[RowValue::BlockGroups], FingerprintBy(|row| row.get(RowValue::BlockGroups).filter(|first| *first == 0)))
         }
         _ => return None,
     };
-    Some(Told { values, how })
+    Some(RowSource { values, how })
 }
 
 fn put(raw: &mut Raw, field: Field, value: Option<u64>) -> Option<()> {
@@ -281,8 +284,8 @@ fn modes(raw: &mut Raw, row: Row<'_>) -> Option<(u64, u64)> {
 }
 
 /// Hash of all values that this kernel has; all 0 is a valid fingerprint.
-fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
-    let mut mark = 0_u64;
+fn fingerprint(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
+    let mut fingerprint = 0_u64;
     let mut any = false;
     // Printed values change whenever they are printed.
     let own = values.iter().filter(|value| !matches!(value, RowValue::ShownUser | RowValue::ShownSystem));
@@ -292,10 +295,10 @@ fn mark(row: Row<'_>, values: &[RowValue]) -> Option<u64> {
         for word in words.into_iter().flatten() {
             any = true;
             // Each word influences the result of all later ones.
-            mark = (mark.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+            fingerprint = (fingerprint.rotate_left(5) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         }
     }
-    any.then_some(mark)
+    any.then_some(fingerprint)
 }
 
 #[cfg(test)]
@@ -309,7 +312,7 @@ mod tests {
         let of = |periods: u64, throttled: u64, ns: u64| {
             let counts =
                 if cfg!(target_endian = "little") { throttled << 32 | periods } else { periods << 32 | throttled };
-            mark(Row { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
+            fingerprint(Row { plan: &plan, words: &[7, 1, counts, ns] }, THROTTLING)
         };
         // The period timer still counts after the last task of a cgroup ran.
         assert_ne!(of(55, 9, 4_000), of(57, 9, 4_000));
@@ -317,7 +320,7 @@ mod tests {
         assert_ne!(of(55, 9, 4_000), of(55, 9, 4_001));
         assert_eq!(of(55, 9, 4_000), of(55, 9, 4_000));
         assert_eq!(
-            mark(Row { plan: &plan, words: &[7, 1, 55] }, &[RowValue::Pids]),
+            fingerprint(Row { plan: &plan, words: &[7, 1, 55] }, &[RowValue::Pids]),
             None,
             "nothing says whether it moved"
         );

@@ -15,31 +15,31 @@ use crate::kernel::proc::pid_stat;
 use crate::model::id::ProcessId;
 
 /// Pids of children with an owner that will wait for them.
-static AWAITED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
+static OWNED: Mutex<BTreeSet<u32>> = Mutex::new(BTreeSet::new());
 
 fn awaited() -> MutexGuard<'static, BTreeSet<u32>> {
-    AWAITED.lock().unwrap_or_else(PoisonError::into_inner)
+    OWNED.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-pub(super) fn is_awaited(pid: u32) {
+pub(super) fn register_owned(pid: u32) {
     awaited().insert(pid);
 }
-pub(super) fn is_awaited_no_more(pid: u32) {
+pub(super) fn unregister_owned(pid: u32) {
     awaited().remove(&pid);
 }
 
 /// Whether foreign processes can become children of this one.
-pub fn are_given() -> bool {
+pub fn can_adopt_children() -> bool {
     std::process::id() == 1 || child_subreaper().is_ok_and(|subreaper| subreaper.is_some())
 }
 
 /// The zombies of the last scan.
 #[derive(Debug, Default)]
-pub struct Given {
+pub struct AdoptedChildren {
     seen: Vec<ProcessId>,
 }
 
-impl Given {
+impl AdoptedChildren {
     /// Scans for zombies, some seconds after the last scan. Reaps those that were present then too; returns their
     /// number. Source: `waitid`, and `/proc/PID/stat` of every process if a child has ended.
     pub fn reap(&mut self) -> io::Result<usize> {
@@ -107,14 +107,14 @@ mod tests {
         if std::env::var_os(ALONE).is_none() {
             let mut alone = Command::new(std::env::current_exe().unwrap());
             let name =
-                "host::process::given::tests::who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never";
+                "host::process::adopted::tests::who_was_given_is_reaped_at_the_second_look_and_who_is_awaited_never";
             let ended = alone.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1").output().unwrap();
             assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
             return;
         }
-        assert!(!are_given());
+        assert!(!can_adopt_children());
         super::super::become_subreaper().unwrap();
-        assert!(are_given());
+        assert!(can_adopt_children());
         let mut awaited = Child::from(Command::new("sh").args(["-c", "exit 7"]).spawn().unwrap());
         // The parent ends first.
         Command::new("sh").args(["-c", "sleep 0.1 & exit 0"]).status().unwrap();
@@ -123,7 +123,7 @@ mod tests {
             assert!(Instant::now() < until, "{:?}", zombies());
             std::thread::sleep(Duration::from_millis(5));
         }
-        let mut given = Given::default();
+        let mut given = AdoptedChildren::default();
         assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 2));
         assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (1, 1));
         assert_eq!((given.reap().unwrap(), zombies().unwrap().len()), (0, 1));

@@ -38,12 +38,12 @@ const AT_ONCE: u32 = 4_096;
 const MOVED_NS: u64 = 1_000_000;
 const FIRST: &str = "which process is the first one of a container";
 /// Attempts before a contradiction is final.
-const LOOKS: usize = 8;
+const ATTEMPTS: usize = 8;
 const CPU: [RowValue; 3] = [RowValue::CpuUsage, RowValue::CpuUser, RowValue::CpuSystem];
 
 /// One hierarchy of the self-test.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct TriedHome<'a> {
+pub(super) struct TestedHierarchy<'a> {
     pub(super) id: u64,
     pub(super) mount: &'a Path,
     pub(super) version: Version,
@@ -55,51 +55,52 @@ pub(super) struct TriedHome<'a> {
 pub(super) fn exits(plan: ExitPlan, wanted: Option<&[u64]>) -> Result<ExitPlan, KernelPassError> {
     let seen = LatestByKey::create(exits::NAME, exits::SEEN, AT_ONCE)?;
     let _twin = bpf::trace(&plan.twin(seen.descriptor())?, exits::EXITED)?;
-    let trial = ExitTrial { seen, wanted };
+    let self_test = ExitSelfTest { seen, wanted };
     // The first of two threads ends with status 1.
-    let level = trial.one(KnownEnd::Code(67))?;
+    let level = self_test.one(KnownEnd::Code(67))?;
     for how in [KnownEnd::Alone(68), KnownEnd::Killed, KnownEnd::Threads(3)] {
-        trial.one(how)?;
+        self_test.one(how)?;
     }
-    match trial.one(KnownEnd::First(5)) {
+    match self_test.one(KnownEnd::First(5)) {
         Ok(below) if below == level + 1 => Ok(plan),
-        Ok(_) => Err(KernelPassError::Wrong { what: FIRST }),
-        Err(KernelPassError::Untried { source }) => {
+        Ok(_) => Err(KernelPassError::SelfTestFailed { what: FIRST }),
+        Err(KernelPassError::SelfTestImpossible { source }) => {
             tracing::debug!(error = %source, "exit of container init processes unavailable: self-test not permitted");
-            Ok(plan.without_births())
+            Ok(plan.without_init())
         }
         Err(error) => Err(error),
     }
 }
 
-struct ExitTrial<'a> {
+struct ExitSelfTest<'a> {
     seen: LatestByKey,
     wanted: Option<&'a [u64]>,
 }
 
-impl ExitTrial<'_> {
+impl ExitSelfTest<'_> {
     /// Returns the level of the child's PID namespace.
     fn one(&self, how: KnownEnd) -> Result<u64, KernelPassError> {
         let name = RandomState::new().build_hasher().finish() & 0xffff_ffff;
         let names = [1, 2].map(|thread| format!("ends-{name:08x}-{thread}"));
         let [first, second] = names.each_ref().map(|name| CString::new(name.as_str()).unwrap_or_default());
         let begun = Instant::now();
-        let status = end_as(how, [&first, &second], BUSY).map_err(|source| KernelPassError::Untried { source })?;
+        let status =
+            end_as(how, [&first, &second], BUSY).map_err(|source| KernelPassError::SelfTestImpossible { source })?;
         let took = u64::try_from(begun.elapsed().as_nanos()).unwrap_or(u64::MAX);
         let [first, second] = names.map(|name| self.seen.get(name.as_bytes()));
         let of = |bytes: Option<Vec<u8>>| bytes.and_then(|bytes| SeenExit::of(&bytes));
         let (first, second) = (of(first?), of(second?));
-        let told = match how {
+        let seen_exit = match how {
             // If two threads end at the same moment, either may be the last one.
             KnownEnd::Threads(_) if first.as_ref().is_none_or(|first| first.end == end(status)) => second,
             KnownEnd::Threads(_) => None,
             KnownEnd::Code(_) | KnownEnd::Alone(_) | KnownEnd::Killed | KnownEnd::First(_) => first,
         };
         let wrong = |what| {
-            tracing::debug!(?how, ?status, ?told, took, wanted = ?self.wanted, "process-exit self-test failed");
-            Err(KernelPassError::Wrong { what })
+            tracing::debug!(?how, ?status, ?seen_exit, took, wanted = ?self.wanted, "process-exit self-test failed");
+            Err(KernelPassError::SelfTestFailed { what })
         };
-        let Some(seen) = told.as_ref() else { return wrong("how processes end") };
+        let Some(seen) = seen_exit.as_ref() else { return wrong("how processes end") };
         let init = if matches!(how, KnownEnd::First(_)) { end(status) } else { None };
         if seen.end != end(status) {
             wrong("how processes end")
@@ -133,24 +134,24 @@ pub(super) fn own_cgroups(roots: &Roots, layout: &Layout, controllers: &[&str]) 
 }
 
 /// Tests the hierarchy ID and the pending CPU time in the rows.
-pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Result<(), KernelPassError> {
+pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TestedHierarchy<'_>]) -> Result<(), KernelPassError> {
     for home in homes {
-        let mut plain = match Walked::open(plan, iterator, home, false) {
+        let mut plain = match TestWalk::open(plan, iterator, home, false) {
             // Before 6.2 only the unified tree can be walked.
             Err(KernelPassError::Bpf(BpfError::Walk(_))) if home.version == Version::V1 => continue,
             plain => plain?,
         };
         let first = plain.take()?;
         if first.iter().any(|row| row.hierarchy != home.id) {
-            return Err(KernelPassError::Wrong { what: "in which hierarchy a cgroup is removed" });
+            return Err(KernelPassError::SelfTestFailed { what: "in which hierarchy a cgroup is removed" });
         }
         if home.version == Version::V1 {
             continue;
         }
-        let mut all = Walked::open(plan, iterator, home, true)?;
+        let mut all = TestWalk::open(plan, iterator, home, true)?;
         // The first walk allocates room for all rows.
         all.take()?;
-        for look in 0..LOOKS {
+        for attempt in 0..ATTEMPTS {
             let (before, added) = (plain.take()?, all.take()?);
             if !added.iter().any(|row| row.is_whole) {
                 // Records of ended cgroups do not contain pending CPU time either.
@@ -160,12 +161,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
             let (flushed, after) = (plain.take()?, all.take()?);
             match compare(&before, &added, &flushed).max(compare(&flushed, &after, &after)) {
                 // No CPU time is pending, so there is nothing to compare.
-                Look::Nothing if look == 0 => break,
-                Look::Agrees => break,
-                Look::Contradicts | Look::Nothing if look + 1 == LOOKS => {
-                    return Err(KernelPassError::Wrong { what: "what processors have counted and not handed on" });
+                PendingCheck::Nothing if attempt == 0 => break,
+                PendingCheck::Agrees => break,
+                PendingCheck::Contradicts | PendingCheck::Nothing if attempt + 1 == ATTEMPTS => {
+                    return Err(KernelPassError::SelfTestFailed {
+                        what: "what processors have counted and not handed on",
+                    });
                 }
-                Look::Contradicts | Look::Nothing => std::thread::sleep(BUSY),
+                PendingCheck::Contradicts | PendingCheck::Nothing => std::thread::sleep(BUSY),
             }
         }
     }
@@ -175,14 +178,14 @@ pub(super) fn rows(plan: &EndPlan, iterator: u32, homes: &[TriedHome<'_>]) -> Re
 /// Result of one comparison of pending CPU time. The kernel may flush at any moment, so a single contradiction may be a
 /// coincidence; contradictions in every attempt are not.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Look {
+enum PendingCheck {
     Nothing,
     Agrees,
     Contradicts,
 }
 
 /// CPU time must rise from one walk to the next. If much was flushed, some of it must have been pending before.
-fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> Look {
+fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> PendingCheck {
     let of = |rows: &[WalkedRow]| -> HashMap<u64, [u64; 3]> { rows.iter().map(|row| (row.id, row.cpu)).collect() };
     let (all_added, all_flushed) = (of(added), of(flushed));
     let (mut moved, mut seen) = (0_u64, 0_u64);
@@ -191,16 +194,16 @@ fn compare(before: &[WalkedRow], added: &[WalkedRow], flushed: &[WalkedRow]) -> 
         for ((before, added), flushed) in row.cpu.iter().zip(added).zip(flushed) {
             if !(before <= added && added <= flushed) {
                 tracing::debug!(id = row.id, before, added, flushed, "pending CPU time contradicts flushed CPU time");
-                return Look::Contradicts;
+                return PendingCheck::Contradicts;
             }
         }
         moved = moved.max(flushed[0] - row.cpu[0]);
         seen = seen.max(added[0] - row.cpu[0]);
     }
     match (moved, seen) {
-        (MOVED_NS.., 0) => Look::Contradicts,
-        (_, 0) => Look::Nothing,
-        (_, _) => Look::Agrees,
+        (MOVED_NS.., 0) => PendingCheck::Contradicts,
+        (_, 0) => PendingCheck::Nothing,
+        (_, _) => PendingCheck::Agrees,
     }
 }
 
@@ -214,10 +217,10 @@ struct WalkedRow {
 }
 
 /// One cgroup walk, with or without pending CPU time.
-struct Walked<'a> {
+struct TestWalk<'a> {
     plan: &'a EndPlan,
     iterator: u32,
-    home: &'a TriedHome<'a>,
+    home: &'a TestedHierarchy<'a>,
     all: bool,
     room: u32,
     rows: KernelRows,
@@ -225,34 +228,34 @@ struct Walked<'a> {
     _program: OwnedFd,
 }
 
-impl<'a> Walked<'a> {
+impl<'a> TestWalk<'a> {
     fn open(
         plan: &'a EndPlan,
         iterator: u32,
-        home: &'a TriedHome<'a>,
+        home: &'a TestedHierarchy<'a>,
         all: bool,
-    ) -> Result<Walked<'a>, KernelPassError> {
-        Walked::with_room(plan, iterator, home, all, 64)
+    ) -> Result<TestWalk<'a>, KernelPassError> {
+        TestWalk::with_room(plan, iterator, home, all, 64)
     }
     fn with_room(
         plan: &'a EndPlan,
         iterator: u32,
-        home: &'a TriedHome<'a>,
+        home: &'a TestedHierarchy<'a>,
         all: bool,
         room: u32,
-    ) -> Result<Walked<'a>, KernelPassError> {
+    ) -> Result<TestWalk<'a>, KernelPassError> {
         let rows = KernelRows::create(plan.walked_bytes(), room)?;
         let program = bpf::load(&plan.walked(rows.descriptor(), all)?, iterator)?;
         let directory = File::open(home.mount).map_err(BpfError::Walk)?;
         let walk = CgroupWalk::over(&program, directory.as_fd())?;
-        Ok(Walked { plan, iterator, home, all, room, rows, walk, _program: program })
+        Ok(TestWalk { plan, iterator, home, all, room, rows, walk, _program: program })
     }
 
     fn take(&mut self) -> Result<Vec<WalkedRow>, KernelPassError> {
         let there = u32::try_from(self.rows.fill(&self.walk)?).unwrap_or(u32::MAX);
         if there > self.room {
             let room = there.saturating_mul(2);
-            *self = Walked::with_room(self.plan, self.iterator, self.home, self.all, room)?;
+            *self = TestWalk::with_room(self.plan, self.iterator, self.home, self.all, room)?;
             self.rows.fill(&self.walk)?;
         }
         let width = self.plan.walked_bytes() as usize / 8;
@@ -276,14 +279,22 @@ mod tests {
 
     #[test]
     fn what_was_not_handed_on_lies_between_what_was_before_and_after_a_flush() {
-        let look = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
+        let attempt = |before, added, flushed| compare(&rows(before), &rows(added), &rows(flushed));
         let ms = MOVED_NS;
-        assert_eq!(look([5, 9], [5, 9], [5, 9]), Look::Nothing);
-        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms / 2]), Look::Nothing, "it may have come in between");
-        assert_eq!(look([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), Look::Agrees);
-        assert_eq!(look([5, 9], [5, 9], [5, 9 + ms]), Look::Contradicts, "much was flushed and none was pending");
-        assert_eq!(look([5, 9], [5, 8], [5, 9]), Look::Contradicts);
-        assert_eq!(look([5, 9], [5, 12], [5, 11]), Look::Contradicts);
-        assert_eq!(compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])), Look::Nothing, "one is gone");
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9]), PendingCheck::Nothing);
+        assert_eq!(attempt([5, 9], [5, 9], [5, 9 + ms / 2]), PendingCheck::Nothing, "it may have come in between");
+        assert_eq!(attempt([5, 9], [5, 9 + ms], [5, 9 + 2 * ms]), PendingCheck::Agrees);
+        assert_eq!(
+            attempt([5, 9], [5, 9], [5, 9 + ms]),
+            PendingCheck::Contradicts,
+            "much was flushed and none was pending"
+        );
+        assert_eq!(attempt([5, 9], [5, 8], [5, 9]), PendingCheck::Contradicts);
+        assert_eq!(attempt([5, 9], [5, 12], [5, 11]), PendingCheck::Contradicts);
+        assert_eq!(
+            compare(&rows([5, 9]), &rows([5, 9])[..1], &rows([5, 9 + ms])),
+            PendingCheck::Nothing,
+            "one is gone"
+        );
     }
 }
