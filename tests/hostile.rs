@@ -27,6 +27,7 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("plan", Some(&["plan JOB", "plan --json JOB"])),
     ("dispatch", Some(&["dispatch --detach ab", "dispatch ab"])),
     ("periodic", Some(&["periodic force --detach ab", "periodic force ab"])),
+    ("exec", Some(&["exec ab -- true"])),
     ("fs", Some(&["fs ls ab", "fs stat ab"])),
     ("top", Some(&["top --once", "top --json"])),
     ("status", Some(&["status", "status --json", "status ab"])),

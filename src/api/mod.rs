@@ -15,6 +15,7 @@ mod door;
 mod dropin;
 mod error;
 mod events;
+mod exec;
 mod files;
 mod gc;
 mod guard;
@@ -32,6 +33,7 @@ mod node;
 mod pieces;
 mod server;
 mod services;
+mod snapshot;
 mod stats;
 mod submission;
 mod target;
@@ -50,11 +52,15 @@ pub use access::{Access, Public};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
+pub use exec::{
+    BadFrame, EXEC_PROTOCOL, ExecBody, ExecFrame, ExecSessions, FrameDecoder, LONGEST_PAYLOAD, TerminalBody, WINDOW,
+};
 pub use gc::Removed;
 pub use guard::Patience;
-pub use http::{Origin, Reply, Request};
+pub use http::{Origin, Peer, Reply, Request};
 pub use launches::{DispatchBody, LaunchAnswer};
 pub use server::{serve_tcp, serve_unix};
+pub use snapshot::SNAPSHOT_TYPE;
 pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
@@ -93,6 +99,8 @@ pub struct Config {
     pub host_names: Vec<String>,
     /// At most so many connections on each of TCP and the Unix socket.
     pub max_connections: usize,
+    /// No client runs commands in tasks.
+    pub disable_remote_exec: bool,
     /// The longest body: a job file of 1 MiB.
     pub max_body_bytes: usize,
     pub patience: Patience,
@@ -113,6 +121,7 @@ impl Default for Config {
             public: Public::default(),
             host_names: Vec::new(),
             max_connections: 256,
+            disable_remote_exec: false,
             max_body_bytes: 1 << 20,
             patience: Patience::default(),
         }
@@ -133,6 +142,7 @@ pub struct Context {
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
+    pub exec: ExecSessions,
     /// Of `/v1/tasks`.
     pub told: Arc<LastTold>,
     pub fingerprinters: Arc<FingerprinterStates>,
@@ -194,11 +204,13 @@ pub static ROUTES: &[&Route] = &[
     &allocs::STOP,
     &allocs::RESTART,
     &allocs::SIGNAL,
+    &exec::EXEC,
     &gc::GC,
     &logs::LOGS,
     &files::LIST,
     &files::STAT,
     &files::CAT,
+    &snapshot::SNAPSHOT,
     &events::EVENTS,
     &history::HISTORY,
     &jobs::SUBMIT,

@@ -170,6 +170,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         scrapers: scrapers.clone(),
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
+        exec: ExecSessions::new(config.disable_remote_exec),
         told: Arc::default(),
         fingerprinters: fingerprints.states(),
         cpu_window: Default::default(),

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use super::answer;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
+use crate::host::http::tunnel::TunnelOpened;
 use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
@@ -25,6 +27,10 @@ use crate::telemetry::chain;
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
 /// As much as an agent reads of one, in bytes.
 const LARGEST_TOKEN_FILE: usize = 256 << 10;
+/// A program may take its time to start: an engine loads it from a slow disk.
+const TUNNEL_TIMEOUT: Duration = Duration::from_secs(45);
+/// A disk may stand still for a while.
+const DOWNLOAD_WAIT: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
@@ -307,6 +313,28 @@ impl Agent {
         self.read(&answer)
     }
 
+    /// A connection of its own that stops being HTTP and carries `protocol`. `None`: this agent does not know how.
+    pub fn tunnel(&mut self, protocol: &str, target: &str, body: Bytes) -> Result<Option<UnixStream>, CliError> {
+        let since = Instant::now();
+        loop {
+            let mut client = Client::new(self.door.address.clone(), self.door.trust).map_err(|e| lost(&e))?;
+            client.set_timeout(TUNNEL_TIMEOUT);
+            if let Some(token) = &self.door.token {
+                client.set_token(token);
+            }
+            match client.tunnel(protocol, target, body.clone()).map_err(|e| lost(&e))? {
+                TunnelOpened::Open(stream) => return Ok(Some(stream)),
+                TunnelOpened::Refused(answer) if is_restoring(&answer) && self.waits(since) => {
+                    std::thread::sleep(ASK_AGAIN);
+                }
+                TunnelOpened::Refused(answer) => {
+                    self.checked(answer)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
     /// Server-sent events. `None`: this agent does not know how to go on.
     pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
         let since = Instant::now();
@@ -317,6 +345,29 @@ impl Agent {
                     std::thread::sleep(ASK_AGAIN);
                 }
                 Opened::Answer(answer) => return self.checked(answer).map(|_| None),
+            }
+        }
+    }
+    /// An answer of this content type, written as it comes. Errors: it breaks off.
+    pub fn download(
+        &mut self,
+        (target, kind): (&str, &str),
+        mut write: impl FnMut(&[u8]) -> io::Result<bool>,
+    ) -> Result<(), CliError> {
+        let mut stream = match self.client.open_kind(target, kind).map_err(|e| lost(&e))? {
+            Opened::Stream(stream) => stream,
+            Opened::Answer(answer) => {
+                self.checked(answer)?;
+                return Err(
+                    CliError::failed(format!("the answer is no {kind}")).hint("is the agent of another version?")
+                );
+            }
+        };
+        loop {
+            match self.client.next(&mut stream, DOWNLOAD_WAIT).map_err(|e| lost(&e))? {
+                Piece::Data(bytes) if write(&bytes)? => {}
+                Piece::Data(_) | Piece::End => return Ok(()),
+                Piece::Nothing => return Err(CliError::new(Exit::NoAgent, "the agent sends nothing more")),
             }
         }
     }

@@ -249,10 +249,14 @@ pub fn now() -> Timestamp {
 /// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`, with its date if that is another day than `now`'s; of a
 /// driver itself, which its message names, without the two.
 pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
-    let time = human::moment(event.time, now);
+    line_at(event, &human::moment(event.time, now), paint)
+}
+
+/// The same, with its time as it is to be shown.
+pub fn line_at(event: &Event, time: &str, paint: Paint) -> String {
     format!(
         "{}  {}  {}  {}  {}",
-        paint.paint(Style::Dim, &time),
+        paint.paint(Style::Dim, time),
         paint.paint(Style::Cyan, event.alloc_id.as_ref().map_or("-", AllocId::short)),
         event.task.as_ref().map_or("-", TaskName::as_str),
         paint.paint(kind_style(event), event.kind.text()),
@@ -262,10 +266,10 @@ pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
-        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
-        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
+        FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
+        NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
     };
     match event.kind {
         Started | Restored => Style::Green,
@@ -277,8 +281,8 @@ pub fn kind_style(event: &Event) -> Style {
         Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated => {
             Style::Yellow
         }
-        Device | DownloadingArtifacts | Driver | LeaderDead | MainTasksDead | Migration | Network | NotRestarting
-        | Received | ShutdownDelay | TaskSetup => Style::Plain,
+        Device | DownloadingArtifacts | Driver | ExecEnded | ExecStarted | LeaderDead | MainTasksDead | Migration
+        | Network | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }
 }
 

@@ -12,6 +12,7 @@ mod device_plugin;
 mod devices;
 mod dispatch;
 mod events;
+mod exec;
 mod exit;
 mod follow;
 mod fs;
@@ -40,6 +41,7 @@ mod sweep;
 mod tail;
 #[cfg(test)]
 mod testing;
+mod times;
 mod top;
 mod version;
 mod width;
@@ -105,6 +107,7 @@ commands! {
     history::History,
     logs::Logs,
     fs::Fs,
+    exec::Exec,
     stop::Stop,
     restart::Restart,
     signal::Signal,

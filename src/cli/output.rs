@@ -87,6 +87,22 @@ pub fn tell(text: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
 }
 
+/// A user may see it at once.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Columns and rows of the terminal at standard output.
+pub fn terminal_size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some((size.ws_col, size.ws_row))
+}
+
+/// What a command in a task wrote to its standard error, as it is.
+pub fn errors(bytes: &[u8]) {
+    let _ = io::Write::write_all(&mut io::stderr(), bytes);
+}
+
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
 pub fn confirm(question: &str) -> Option<bool> {
     /// No answer is longer.

@@ -138,6 +138,14 @@ static OURS: &[Setting] = &[
     },
     Setting {
         stanza: "agent",
+        key: "disable_remote_exec",
+        env: "ALLOSTAT_DISABLE_REMOTE_EXEC",
+        about: "Refuse `allostat exec`: no client runs commands in tasks through the agent.",
+        kind: Kind::Bool(|c, on| c.api.disable_remote_exec = on),
+        get: |c| Some(c.api.disable_remote_exec.to_string()),
+    },
+    Setting {
+        stanza: "agent",
         key: "memory_limit_mib",
         env: "ALLOSTAT_MEMORY_LIMIT_MIB",
         about: "Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The \

@@ -17,6 +17,7 @@ use crate::board::devices::AllocDevices;
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
+use crate::model::event::Event;
 use crate::model::network::AllocNetwork;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
@@ -25,6 +26,14 @@ use crate::model::usage::{Field, Usage};
 use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
 use crate::snapshot::restarts::{self, Restarts, says_how_it_ended};
 use crate::snapshot::{AllocView, ManagedTask, Snapshot, TaskView};
+
+/// An event, its time in words as well: a number of nanoseconds is larger than what JavaScript keeps exactly.
+pub fn event(event: &Event) -> Value {
+    let mut shown = json!(event);
+    shown["timestamp"] = json!(event.time.rfc3339());
+    shown["timestamp_ns"] = json!(event.time.0.to_string());
+    shown
+}
 
 /// `{"allocs":[...]}`.
 pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
@@ -171,7 +180,7 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
-    all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
+    all["events"] = task.events.iter().map(|e| event(&detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
     set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
     set(&mut all, "network", task.network.as_ref());

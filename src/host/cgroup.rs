@@ -5,6 +5,7 @@
 
 mod end;
 mod limits;
+mod nested;
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -72,6 +72,11 @@ impl ForeignTree {
         Ok(ForeignTree { root, is_hidden })
     }
 
+    /// For another thread. Errors: no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<ForeignTree> {
+        Ok(ForeignTree { root: self.root.try_clone()?, is_hidden: self.is_hidden })
+    }
+
     /// What a path names; an absolute one begins in the root too. Links are followed as long as they stay below it.
     ///
     /// Errors: `NotFound`; `PermissionDenied`: it leads out of the tree, or is hidden; `InvalidInput`: it is no path.
@@ -96,6 +101,18 @@ impl ForeignTree {
             }
         }
         Err(Errno::LOOP.into())
+    }
+
+    /// What has these names, a link as well: none is followed, and no mount crossed.
+    ///
+    /// Errors: those of openat2(2); `PermissionDenied`: it is hidden.
+    pub fn exactly(&self, names: Vec<OsString>) -> io::Result<FoundFile> {
+        if (self.is_hidden)(&names) {
+            return Err(denied("it is in a directory that is the task's alone"));
+        }
+        let descriptor = self.literally(&names)?;
+        let facts = facts(&rustix::fs::fstat(&descriptor)?);
+        Ok(FoundFile { names, facts, descriptor })
     }
 
     /// The first link on the way is replaced by what it names. Errors: there is none, or it leads out.
@@ -180,6 +197,12 @@ impl ForeignTree {
 }
 
 impl FoundFile {
+    /// Of a link: what it names. Errors: those of readlink(2).
+    pub fn target(&self) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(&self.descriptor, c"", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
     /// To read it. Errors: `InvalidInput`: it is no regular file; those of open(2).
     pub fn open(&self) -> io::Result<File> {
         self.reopen(FileType::RegularFile, OFlags::empty()).map(File::from)

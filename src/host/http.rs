@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod grpc;
 pub mod probe;
 mod tls;
+pub mod tunnel;
 
 use std::error::Error;
 use std::fmt;
@@ -263,9 +264,13 @@ impl Client {
     }
     /// Asks for server-sent events. The timeout holds until they begin.
     pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
+        self.open_kind(target, EVENT_STREAM)
+    }
+    /// Asks for an answer of this content type, which may go on for long. The timeout holds until it begins.
+    pub fn open_kind(&mut self, target: &str, kind: &str) -> Result<Opened, HttpError> {
         let Client { address, trust, timeout, runtime, authorization, .. } = self;
-        let headers = [[("accept", EVENT_STREAM)].as_slice(), authorized(authorization).as_slice()].concat();
-        match runtime.block_on(within(*timeout, open((address, *trust), target, &headers))) {
+        let headers = [[("accept", kind)].as_slice(), authorized(authorization).as_slice()].concat();
+        match runtime.block_on(within(*timeout, open((address, *trust), (target, kind), &headers))) {
             Some(result) => result,
             None => Err(HttpError::Timeout { address: address.clone(), after: *timeout }),
         }
@@ -293,13 +298,12 @@ fn authorized(authorization: &Option<String>) -> Vec<(&str, &str)> {
 
 fn open<'a>(
     at: At<'a>,
-    target: &'a str,
+    (target, kind): (&'a str, &'a str),
     headers: &'a [(&'a str, &'a str)],
 ) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, None, Method::Get, target, headers, Bytes::new()).await?;
-        let goes_on =
-            answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == EVENT_STREAM.as_bytes());
+        let goes_on = answer.headers().get("content-type").is_some_and(|found| found.as_bytes() == kind.as_bytes());
         if answer.status().is_success() && goes_on {
             return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
         }
@@ -476,7 +480,7 @@ where
     async move {
         let (sender, connection) = handshake(io).await?;
         // Its errors reach the one who waits for the answer.
-        tokio::spawn(connection);
+        tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 }

@@ -56,6 +56,9 @@ event_kinds! {
     /// What became of the data of the alloc that it replaces.
     Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
+    /// A user runs a command in it.
+    ExecStarted = "exec_started", "Exec Started";
+    ExecEnded = "exec_ended", "Exec Ended";
     /// The task named in `culprit` failed, and that is the end of this one too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";
     LeaderDead = "leader_dead", "Leader Task Dead";

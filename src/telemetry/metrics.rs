@@ -12,6 +12,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 use super::access::{self, Admission};
 use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
+use super::execs::{self, ExecMetrics};
 use super::history::{self, EndsOnRecord};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
@@ -200,6 +201,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         observed::METRICS,
         access::METRICS,
         artifacts::METRICS,
+        execs::METRICS,
         history::METRICS,
         memory::METRICS,
         launches::METRICS,
@@ -306,6 +308,8 @@ pub struct Metrics {
     /// Who was not let in.
     pub access: Admission,
     pub artifacts: ArtifactMetrics,
+    /// Commands that users run in tasks.
+    pub execs: ExecMetrics,
     /// What others run.
     pub others: Others,
     /// Of periodic jobs.
@@ -357,6 +361,7 @@ impl Metrics {
             supervisors: OnceLock::new(),
             access: Admission::new(r),
             artifacts: ArtifactMetrics::new(r),
+            execs: ExecMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
             ends: EndsOnRecord::new(r),

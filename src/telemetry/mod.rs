@@ -5,6 +5,7 @@ pub mod access;
 pub mod artifacts;
 mod chain;
 pub mod durations;
+pub mod execs;
 pub mod history;
 pub mod launches;
 pub mod limit;

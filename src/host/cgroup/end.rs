@@ -165,7 +165,7 @@ fn collect_pids(directory: &Path, pids: &mut Vec<u32>) -> Result<(), CgroupError
     Ok(())
 }
 
-fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
+pub(super) fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
     // A cgroup directory has two links, and one more for each cgroup in it: most have none and need no listing.
     match std::fs::metadata(directory) {
         Ok(meta) if std::os::unix::fs::MetadataExt::nlink(&meta) == 2 => return Ok(Vec::new()),

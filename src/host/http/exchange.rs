@@ -86,13 +86,17 @@ pub fn ask<'a>(
         let request =
             request_to(address, verb.of_hyper(), target, headers).body(payload).map_err(|e| broken(address, &e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
-        let (parts, body) = answer.into_parts();
-        let (status, address) = (parts.status.as_u16(), address.clone());
-        Ok(HttpAnswer { status, headers: parts.headers, address, body, _sender: sender })
+        Ok(HttpAnswer::of(answer, address, sender))
     }
 }
 
 impl HttpAnswer {
+    pub(super) fn of(answer: hyper::Response<Incoming>, address: &Address, sender: SendRequest<Payload>) -> HttpAnswer {
+        let (parts, body) = answer.into_parts();
+        let (status, address) = (parts.status.as_u16(), address.clone());
+        HttpAnswer { status, headers: parts.headers, address, body, _sender: sender }
+    }
+
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }

@@ -61,6 +61,8 @@ impl Child {
             stdin,
             stdout,
             stderr,
+            has_terminal: false,
+            dies_with_parent: false,
         };
         let failed = |e: LaunchError| io::Error::other(format!("{:?}: {}", e.step, errno_text(e.errno)));
         let launched = program.launch(None).map_err(failed)?;

@@ -45,6 +45,10 @@ pub struct Program {
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
+    /// Its standard input is a terminal that becomes the one of its session.
+    pub has_terminal: bool,
+    /// The kernel kills it as soon as the thread that launched it has ended.
+    pub dies_with_parent: bool,
 }
 
 /// What was being done for the child when it failed.
@@ -67,6 +71,8 @@ pub enum Step {
     Join,
     Capabilities,
     Filter,
+    Terminal,
+    ParentDeath,
 }
 
 impl Step {
@@ -86,6 +92,8 @@ impl Step {
             Step::Join => [11, 0],
             Step::Capabilities => [12, 0],
             Step::Filter => [13, 0],
+            Step::Terminal => [14, 0],
+            Step::ParentDeath => [15, 0],
         }
     }
     fn of(code: [u8; 2]) -> Step {
@@ -103,6 +111,8 @@ impl Step {
             11 => Step::Join,
             12 => Step::Capabilities,
             13 => Step::Filter,
+            14 => Step::Terminal,
+            15 => Step::ParentDeath,
             _ => Step::Fork,
         }
     }
@@ -250,6 +260,9 @@ impl Program {
             if libc::setsid() < 0 {
                 fail(Step::Session);
             }
+            if self.has_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                fail(Step::Terminal);
+            }
             for (index, (resource, limit)) in self.limits.iter().enumerate() {
                 if libc::setrlimit(*resource, std::ptr::from_ref(limit)) < 0 {
                     fail(Step::Limit(u8::try_from(index).unwrap_or(u8::MAX)));
@@ -278,6 +291,10 @@ impl Program {
             }
             libc::umask(0o022);
             reset_signals();
+            // After the change of user, which clears it.
+            if self.dies_with_parent && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                fail(Step::ParentDeath);
+            }
             if let Some(Confined { sandbox, .. }) = confined {
                 done(Step::Filter, sandbox::filter(&sandbox.filters));
             }
@@ -347,6 +364,8 @@ mod tests {
             Step::Join,
             Step::Capabilities,
             Step::Filter,
+            Step::Terminal,
+            Step::ParentDeath,
         ];
         for step in steps {
             assert_eq!(Step::of(step.code()), step);

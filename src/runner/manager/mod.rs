@@ -1,6 +1,7 @@
 //! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
 
 mod allocs;
+mod exec;
 mod fingerprints;
 mod found;
 mod gc;
@@ -24,6 +25,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::allocs::Allocs;
+pub use self::exec::ExecNote;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
@@ -94,6 +96,8 @@ pub enum RunnerError {
     MayStillRun { task: TaskName },
     #[error("task {task:?} cannot be signalled: {message}")]
     Signal { task: TaskName, message: String },
+    #[error("cannot run the command in task {task:?}: {message}")]
+    Exec { task: TaskName, message: String },
     /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
     #[error("the state database refuses writes, so no job is taken on; make room on the disk of the data directory")]
     StateDb(#[source] StoreError),

@@ -46,7 +46,7 @@ impl Handle {
 }
 
 impl Manager {
-    fn task_of(alloc: &Alloc, name: &str) -> Result<usize, RunnerError> {
+    pub(super) fn task_of(alloc: &Alloc, name: &str) -> Result<usize, RunnerError> {
         alloc.task_at(name).ok_or_else(|| RunnerError::UnknownTask {
             alloc: alloc.id.clone(),
             task: name.to_owned(),
