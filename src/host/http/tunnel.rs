@@ -9,7 +9,7 @@ use std::os::unix::net::UnixStream as BlockingStream;
 
 use bytes::Bytes;
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, copy_bidirectional};
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, copy, split};
 use tokio::net::UnixStream;
 
 use super::exchange::{HttpAnswer, Payload};
@@ -75,7 +75,7 @@ impl Client {
             }
         };
         let late = || HttpError::Timeout { address: address.clone(), after: timeout };
-        let mut stream = match runtime.block_on(within(timeout, asked)).ok_or_else(late)?? {
+        let stream = match runtime.block_on(within(timeout, asked)).ok_or_else(late)?? {
             Ok(stream) => stream,
             Err(refused) => return Ok(TunnelOpened::Refused(refused)),
         };
@@ -84,10 +84,18 @@ impl Client {
         ours.set_nonblocking(true).map_err(set_up)?;
         let carry = move || {
             runtime.block_on(async move {
-                // What broke off is the end of both.
-                if let Ok(mut ours) = UnixStream::from_std(ours) {
-                    let _ = copy_bidirectional(&mut ours, &mut stream).await;
-                }
+                let Ok(ours) = UnixStream::from_std(ours) else { return };
+                let ((mut from, mut to), (mut read, mut write)) = (split(stream), ours.into_split());
+                // Apart: the other side may close before it has read all, and what it sent counts all the same.
+                let down = async {
+                    let _ = copy(&mut from, &mut write).await;
+                    let _ = write.shutdown().await;
+                };
+                let up = async {
+                    let _ = copy(&mut read, &mut to).await;
+                    let _ = to.shutdown().await;
+                };
+                tokio::join!(down, up);
             });
         };
         std::thread::Builder::new().name("tunnel".into()).spawn(carry).map_err(set_up)?;
