@@ -161,7 +161,7 @@ fn command_runs_as_its_task_and_its_streams_and_code_come_back() {
 #[test]
 fn four_mib_go_through_both_ways_byte_for_byte() {
     let running = Running::of("raw_exec", "");
-    let sent: Vec<u8> = (0..4_u32 << 20).map(|n| u8::try_from((n * 2_654_435_761) >> 24).expect("8 bits")).collect();
+    let sent: Vec<u8> = (0..4_u32 << 20).map(|n| u8::try_from(n.wrapping_mul(2_654_435_761) >> 24).expect("8 bits")).collect();
     let mut child =
         running.command(&["shell", "--", "sh", "-c", "cat; echo end >&2"]).stdin(Stdio::piped()).spawn().unwrap();
     let mut stdin = child.stdin.take().unwrap();
@@ -261,7 +261,7 @@ fn killed_agent_ends_the_session_and_not_the_task() {
     running.agent.kill();
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(69));
-    says(&String::from_utf8_lossy(&output.stderr), &["the session broke off; the command was killed"]);
+    says(&String::from_utf8_lossy(&output.stderr), &["broke off"]);
     wait("its processes to be gone", || processes("sleep 47130").is_empty().then_some(()));
     running.agent.start_again();
     wait("the task to be found", || (running.task()["state"] == "running").then_some(()));

@@ -28,7 +28,7 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
     let said = Cli::from(command(&["sh", "-c", "echo $NOMAD_TASK_NAME; echo apart >&2; exit 3"]).output().unwrap());
     assert_eq!((said.code, said.stdout.as_str(), said.stderr.as_str()), (Some(3), "main\n", "apart\n"));
 
-    let sent: Vec<u8> = (0..4_u32 << 20).map(|n| u8::try_from((n * 2_654_435_761) >> 24).expect("8 bits")).collect();
+    let sent: Vec<u8> = (0..4_u32 << 20).map(|n| u8::try_from(n.wrapping_mul(2_654_435_761) >> 24).expect("8 bits")).collect();
     let mut child = command(&["cat"]).spawn().unwrap();
     let (mut stdin, copy) = (child.stdin.take().unwrap(), sent.clone());
     let feed = std::thread::spawn(move || stdin.write_all(&copy));
