@@ -124,10 +124,13 @@ impl Config {
     }
 }
 
+/// Of an agent that root runs.
+pub const SYSTEM_DATA_DIR: &str = "/var/lib/allostat";
+
 /// Root: `/var/lib/allostat`; others: `$XDG_STATE_HOME/allostat`, `~/.local/state/allostat`. `None` without a home.
 pub fn default_data_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
-        return Some("/var/lib/allostat".into());
+        return Some(SYSTEM_DATA_DIR.into());
     }
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));

@@ -17,7 +17,8 @@ pub(super) static TASKS: Route = Route {
     method: Method::Get,
     path: "/v1/tasks",
     access: Access::Read,
-    about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only",
+    about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only, \
+            ?before=1 adds an earlier reading to each, for rates",
     handler: |context, request| Box::pin(answer(context, request)),
 };
 
@@ -27,13 +28,18 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 const KEPT: usize = 2;
 
 async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["since"])?;
+    request.query().only(&["since", "before"])?;
     let (context, detail) = (Arc::clone(context), request.origin.detail());
     let since = request.query().number("since")?;
+    let with_before = request.query().flag("before")?;
+    if with_before && since.is_some() {
+        return Err(ApiError::bad_parameter("before", "give since or before, not both"));
+    }
     encoded(move || {
         let snapshot = context.snapshots.newest();
         let body = match since.and_then(|since| context.told.find(since)) {
             Some(before) => tasks::changes(&snapshot, &before, detail),
+            None if with_before => tasks::all_with_before(&snapshot, detail),
             None => tasks::all(&snapshot, detail),
         };
         if since.is_some() {

@@ -16,6 +16,7 @@ use super::window::can_keep;
 use crate::host::bpf;
 use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
 use crate::host::roots::Roots;
+use crate::host::systemd;
 use crate::kernel::cgroup::blkio;
 use crate::model::capability::Capability;
 use crate::model::id::CgroupPath;
@@ -23,6 +24,14 @@ use crate::telemetry::chain;
 
 /// How an ordinary user gets cgroups.
 pub const DELEGATED: &str = "`systemd-run --user --scope -p Delegate=yes allostat agent`";
+
+/// What gives an ordinary user cgroups on this host.
+fn delegation(has_systemd: bool) -> String {
+    match has_systemd {
+        true => format!("run as root, or with {DELEGATED}"),
+        false => "run as root, or let this user write to a cgroup".to_owned(),
+    }
+}
 
 /// Looks once. `parent`: the cgroup below which the agent makes those of its allocs. `peak_window_v1`: it may reset the peaks
 /// of cgroup v1.
@@ -101,7 +110,7 @@ impl<'a> Probe<'a> {
             Some(why) if rustix::process::geteuid().is_root() => {
                 Capability::no(NAME, format!("{why}; mount it writable, or give the agent a cgroup of its own"))
             }
-            Some(why) => Capability::no(NAME, format!("{why}; run as root, or with {DELEGATED}")),
+            Some(why) => Capability::no(NAME, format!("{why}; {}", delegation(systemd::is_booted()))),
         }
     }
 
@@ -370,6 +379,12 @@ fn is_handed(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_without_systemd_gets_no_advice_to_use_it() {
+        assert!(delegation(true).contains("systemd-run --user"));
+        assert!(!delegation(false).contains("systemd") && delegation(false).contains("root"));
+    }
 
     #[test]
     fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {

@@ -47,7 +47,7 @@ pub use kernel_ends::{EndedCgroup, KernelEnds};
 pub use kernel_pass::{KernelPass, KernelPassError, Readers};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
-pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
+pub use reader::{EarlierReading, Keeps, News, Reading, ReadingError, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures, shared_measures};
 pub use window::kept_peak;

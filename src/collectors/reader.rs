@@ -28,7 +28,7 @@ use super::traffic::Network;
 use super::window::{Window, kept_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::{CgroupPath, ProcessId};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::telemetry::lock;
 
@@ -53,12 +53,33 @@ pub struct Reading {
     pub at: Timestamp,
     /// It is what the end of its attempt says: nothing is used now.
     pub is_end: bool,
+    /// The reading that rates are taken against.
+    pub before: Option<EarlierReading>,
 }
+
+/// A reading at least [`RATES_OVER`] older than the one that it stands in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierReading {
+    pub usage: Arc<Usage>,
+    pub at: Timestamp,
+}
+
+/// Rates over less time are noise: a reading that a client requests between two ticks is no reference for the next one.
+const RATES_OVER: Nanos = Nanos(500_000_000);
 
 impl Reading {
     /// Of an attempt that goes on, as far as is known.
     pub fn of(usage: Arc<Usage>, at: Timestamp) -> Reading {
-        Reading { usage, at, is_end: false }
+        Reading { usage, at, is_end: false, before: None }
+    }
+    /// It replaces `old`, and takes it, or what that was compared with, as its reference.
+    fn after(self, old: Option<&Reading>) -> Reading {
+        let before = old.and_then(|old| old.reference(self.at));
+        Reading { before, ..self }
+    }
+    fn reference(&self, at: Timestamp) -> Option<EarlierReading> {
+        let itself = || EarlierReading { usage: Arc::clone(&self.usage), at: self.at };
+        if at.since(self.at) >= RATES_OVER { Some(itself()) } else { self.before.clone() }
     }
 }
 
@@ -278,7 +299,8 @@ impl TaskReader {
     pub fn close_with(&self, end: &Usage, at: Timestamp) -> Option<Reading> {
         let last = self.close();
         if last.is_none() && *end != Usage::default() {
-            lock(&self.latest).reading = Some(Reading { usage: Arc::new(end.without_live()), at, is_end: true });
+            lock(&self.latest).reading =
+                Some(Reading { is_end: true, ..Reading::of(Arc::new(end.without_live()), at) });
         }
         last
     }
@@ -289,7 +311,7 @@ impl TaskReader {
         }
         let mut latest = lock(&self.latest);
         if !latest.closed {
-            latest.reading = Some(reading);
+            latest.reading = Some(reading.after(latest.reading.as_ref()));
         }
     }
 
@@ -364,7 +386,7 @@ impl TaskReader {
         match before {
             Some(before) if *before == usage => {
                 if let Some(reading) = &mut lock(&self.latest).reading {
-                    reading.at = at;
+                    *reading = Reading { at, before: reading.reference(at), ..reading.clone() };
                 }
                 News::Later
             }

@@ -3,6 +3,7 @@
 
 pub mod devices;
 mod fields;
+mod host;
 pub mod nomad;
 pub mod tasks;
 
@@ -173,6 +174,9 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
     all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
+    if let Some(exit) = task.last_exit() {
+        set_last_output(&mut all["last_exit"], exit, detail);
+    }
     set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
     set(&mut all, "network", task.network.as_ref());
     if detail == Detail::Full {
@@ -185,7 +189,13 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
 fn exit_with_usage(exit: &Exit, detail: Detail) -> Value {
     let mut all = exit_row(exit, detail);
     all["usage"] = json!(exit.usage);
+    set_last_output(&mut all, exit, detail);
     all
+}
+
+/// A task writes what it likes: as logs, it is not for everybody.
+fn set_last_output(row: &mut Value, exit: &Exit, detail: Detail) {
+    set(row, "last_output", exit.last_output.as_ref().filter(|_| detail == Detail::Full));
 }
 
 /// What one alloc uses. `now`: for ages.
@@ -273,6 +283,8 @@ pub fn node(snapshot: &Snapshot) -> Value {
     if let [Some(kept), Some(wanted), Some(limit)] = files {
         all["kept_files"] = json!({ "kept": kept, "wanted": wanted, "limit": limit });
     }
+    all["usage"] = host::usage(snapshot);
+    all["agent"] = host::agent(snapshot);
     all["epoch"] = json!(snapshot.epoch);
     all["taken_at"] = json!(snapshot.taken_at);
     all["allocs"] = by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs);

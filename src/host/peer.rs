@@ -16,11 +16,17 @@ pub enum Trust {
     Named,
     /// A process of root's or of the user's who asks, and nobody else.
     Ours,
+    /// A process of root's alone.
+    Root,
 }
 
 impl Trust {
     pub fn covers(self, uid: u32) -> bool {
-        self == Trust::Named || uid == 0 || uid == rustix::process::geteuid().as_raw()
+        match self {
+            Trust::Named => true,
+            Trust::Ours => uid == 0 || uid == rustix::process::geteuid().as_raw(),
+            Trust::Root => uid == 0,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ mod late;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::fs::Metadata;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -53,6 +53,19 @@ pub fn read_start(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     file.take(limit as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link is followed.
+///
+/// Errors: as [`read`]'s, but for its size; ELOOP: a link.
+pub fn read_end(path: &Path, skip: u64, limit: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut file = regular(rustix::fs::open(path, FLAGS | OFlags::NOFOLLOW, Mode::empty())?)?;
+    let size = file.metadata()?.len();
+    let start = size.saturating_sub(limit as u64).max(skip);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok((bytes, start == skip))
 }
 
 fn read_regular(file: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {

@@ -24,6 +24,7 @@ pub mod fuzzed;
 pub mod host;
 pub mod id;
 pub mod job;
+pub mod last_output;
 pub mod launching;
 pub mod measure;
 pub mod metric;

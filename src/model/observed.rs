@@ -220,6 +220,7 @@ mod tests {
                 finished_at: Timestamp(5),
                 oom_kills: None,
                 lost_output: LostOutput::default(),
+                last_output: None,
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
@@ -246,6 +247,7 @@ mod tests {
                 finished_at: Timestamp(5),
                 oom_kills: None,
                 lost_output: LostOutput::default(),
+                last_output: None,
                 usage: Arc::default(),
             };
             task.runs = false;

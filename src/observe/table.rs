@@ -526,6 +526,7 @@ fn exit(
         oom_kills: usage.oom_kills(),
         // Of what others run nobody says.
         lost_output: LostOutput::default(),
+        last_output: None,
         usage,
     }
 }

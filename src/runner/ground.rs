@@ -15,6 +15,7 @@ use super::drivers::{Driver, DriverInfo};
 use super::events::Log;
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
+use super::kept::outputs::OutputBudget;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::networks::AllocNetworks;
@@ -92,6 +93,8 @@ pub struct Context {
     pub events: Arc<Log>,
     pub line: Line,
     pub samples: Arc<SampleFile>,
+    /// What the last outputs of all tasks may take.
+    pub outputs: Arc<OutputBudget>,
     /// For file systems and cgroups, which block for microseconds or for a while.
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
@@ -153,6 +156,7 @@ impl Context {
             events,
             line,
             samples,
+            outputs: Arc::default(),
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
             artifacts: Places::new(ARTIFACTS_AT_ONCE),

@@ -82,6 +82,8 @@ pub struct Desk {
     /// Somebody has looked since the last tick.
     is_watched: AtomicBool,
     foresight: OnceLock<Foresight>,
+    /// See [`Snapshots::final_series_stay`].
+    keeps_for: Duration,
 }
 
 /// What snapshots are made with.
@@ -151,6 +153,10 @@ impl Snapshots {
     pub fn expect(&self) {
         self.desk.watch();
     }
+    /// So long at most after the end of an alloc.
+    pub fn final_series_stay(&self) -> Duration {
+        self.desk.keeps_for
+    }
     /// Asked at each tick whether somebody is about to look. A second one is none.
     pub fn foresee(&self, foresight: Foresight) {
         let _ = self.desk.foresight.set(foresight);
@@ -173,7 +179,7 @@ impl Desk {
         walks: Walks,
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> Desk {
-        let published = clock.instant();
+        let (published, keeps_for) = (clock.instant(), assembler.keeps_for());
         let work = Assembly {
             assembler,
             publish,
@@ -187,7 +193,17 @@ impl Desk {
             published,
         };
         let (is_left, is_watched) = (AtomicBool::new(false), AtomicBool::new(false));
-        Desk { board, clock, metrics, walks, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
+        Desk {
+            board,
+            clock,
+            metrics,
+            walks,
+            work: Mutex::new(work),
+            is_left,
+            is_watched,
+            foresight: OnceLock::new(),
+            keeps_for,
+        }
     }
 
     /// Somebody looks. Gives whether what was read last is in no snapshot.

@@ -6,10 +6,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -63,7 +66,11 @@ impl TlsFiles {
             config.alpn_protocols = vec![protocol.to_vec()];
             return Ok(config);
         }
-        let config = config.with_root_certificates(self.roots()?);
+        let (roots, own) = self.roots()?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+        let verifier = verifier.map_err(|error| Error::General(error.to_string()))?;
+        let verifier = Arc::new(OwnCertificate { verifier, own });
+        let config = config.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.client {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -80,7 +87,8 @@ impl TlsFiles {
         Ok(config)
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsFilesError> {
+    /// The trusted authorities, and the certificates of the file that names them.
+    fn roots(&self) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsFilesError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
             let found = rustls_native_certs::load_native_certs();
@@ -89,13 +97,67 @@ impl TlsFiles {
                 let message: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
                 return Err(TlsFilesError::NoSystem { message: message.join(", ") });
             }
-            return Ok(roots);
+            return Ok((roots, Vec::new()));
         };
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
+        let own = certificates(path)?;
+        for certificate in &own {
+            let unusable = |source| TlsFilesError::Authority { path: path.clone(), source };
+            roots.add(certificate.clone()).map_err(unusable)?;
         }
-        Ok(roots)
+        Ok((roots, own))
     }
+}
+
+/// Verifies as webpki does; beyond that a server may show a certificate that the user named as an authority, as `openssl req -x509`
+/// makes them (basicConstraints CA:TRUE). curl does the same.
+#[derive(Debug)]
+struct OwnCertificate {
+    verifier: Arc<WebPkiServerVerifier>,
+    own: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for OwnCertificate {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.verifier.verify_server_cert(shown, between, name, ocsp, now) {
+            // webpki checks the validity period before it gives this reason, and the name only after it.
+            Err(error) if is_of_authority(&error) && self.own.iter().any(|own| own.as_ref() == shown.as_ref()) => {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// The type of the reason is of a crate below rustls.
+fn is_of_authority(error: &Error) -> bool {
+    error.to_string().contains("CaUsedAsEndEntity")
 }
 
 /// Verifies nothing but that the server has the key of the certificate that it shows.
@@ -163,8 +225,8 @@ pub(super) fn secured<'a>(
 }
 
 /// Of what `openssl req -x509` makes by itself.
-const IS_AUTHORITY: &str = "its certificate says of itself that it is an authority (basicConstraints CA:TRUE), and no server may show \
-                            such a one: make it anew with -addext basicConstraints=critical,CA:FALSE";
+const IS_AUTHORITY: &str = "its certificate is one of an authority (basicConstraints CA:TRUE), which a server may show only to clients that \
+                            name it as their CA: name it (--ca), or create it again with -addext basicConstraints=critical,CA:FALSE";
 
 /// Why TLS ended it, if it did: who would not believe us says so only when something is read.
 pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
@@ -174,9 +236,7 @@ pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = error.downcast_ref::<Error>().or_else(|| inner?.downcast_ref::<Error>());
         if let Some(found) = found {
-            let said = found.to_string();
-            // The type of it is of a crate below rustls.
-            return Some(if said.contains("CaUsedAsEndEntity") { IS_AUTHORITY.to_owned() } else { said });
+            return Some(if is_of_authority(found) { IS_AUTHORITY.to_owned() } else { found.to_string() });
         }
         next = error.source();
     }

@@ -2,6 +2,7 @@
 
 pub mod datadir;
 pub mod journal;
+pub mod outputs;
 pub mod record;
 pub mod samples;
 pub mod steady;
