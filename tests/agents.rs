@@ -15,6 +15,7 @@ mod boards;
 mod commands;
 mod containers;
 mod devices;
+mod ended;
 mod endpoints;
 mod failing_disk;
 mod full_disk;

@@ -992,7 +992,7 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
         }
         assert_eq!(agent.cli(&["signal", "--signal", "SIGCONT", name]).ok(), "sent SIGCONT to t\n");
     }
-    assert_eq!(agent.cli(&["restart", "lives"]).ok(), "restarting t\n");
+    assert_eq!(agent.cli(&["restart", "--detach", "lives"]).ok(), "restarting t\n");
     // A new one takes the place of one that has ended.
     run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
     says(&agent.cli(&["status", "over"]).ok(), &["running"]);
@@ -1042,7 +1042,7 @@ fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
         assert_eq!(told, expected);
     };
     lines(&agent.cli(&["signal", "--signal", "SIGCONT", "--job", "many"]).ok(), "sent SIGCONT to");
-    lines(&agent.cli(&["restart", "--job", "many"]).ok(), "restarting");
+    lines(&agent.cli(&["restart", "--detach", "--job", "many"]).ok(), "restarting");
     wait_for("all to run again", Duration::from_secs(10) * patience(), || {
         let attempt = |id: &String| agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["attempt"].as_u64();
         (running("many").len() == 3 && ids.iter().all(|id| attempt(id) == Some(2))).then_some(())
@@ -1382,7 +1382,7 @@ fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_s
                 (all(&agent) == wanted).then_some(())
             });
         }
-        let list = agent.cli(&["status"]).ok();
+        let list = agent.cli(&["status", "--all"]).ok();
         assert!(list.contains("1 dead (restarts used up)") && list.contains("1 dead (no restarts allowed)"), "{list}");
         let one = agent.cli(&["status", &tried]).ok();
         assert!(one.contains("dead, restarts used up") && one.contains("failed tasks: restarts used up"), "{one}");

@@ -483,7 +483,7 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
         assert_eq!(told.code, Some(0), "{line}\nstdout: {}\nstderr: {}", told.stdout, told.stderr);
         let expected = match line.split_whitespace().nth(1) {
             Some("run") => "complete",
-            Some("status") => "exited with 0",
+            Some("status") => "exit 0",
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {

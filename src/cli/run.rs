@@ -8,7 +8,7 @@ use super::follow::{Follow, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::shape::{AllocRow, ExitRow};
-use super::{Session, follow, human, parents, plan};
+use super::{Session, follow, human, output, parents, plan, status};
 use crate::api::{LaunchAnswer, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
@@ -132,6 +132,9 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
         }
         FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
+            let failed = allocs.iter().find(|alloc| alloc.has_failed());
+            let output = failed.map(|alloc| status::last_outputs(alloc, output::screen(), paint));
+            write!(session.out, "{}", output.unwrap_or_default())?;
             let hint = "`allostat events ALLOC` says why";
             let hint = match allocs.iter().find_map(|alloc| alloc.rescheduling(follow::now())) {
                 Some(next) => format!("{hint}; {next}: `allostat stop ALLOC` cancels that"),
@@ -205,6 +208,7 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     };
     let what = task.last_exit.as_ref().map_or("never ran".to_owned(), describe);
     writeln!(session.out, "{} task {name} of {} {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
+    write!(session.out, "{}", status::last_outputs(alloc, output::screen(), session.paint))?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
         Some(ExitStatus::Code(code)) if *code > 0 => Exit::Task(*code),
         Some(ExitStatus::Signal(signal)) => Exit::Task(128u8.saturating_add(*signal)),
@@ -241,8 +245,9 @@ mod tests {
 
     #[test]
     fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
-        let told =
-            |status, outcome, oom_kills| describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1) });
+        let told = |status, outcome, oom_kills| {
+            describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1), last_output: None })
+        };
         assert_eq!(told(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
         assert_eq!(told(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
         assert_eq!(told(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");

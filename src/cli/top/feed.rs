@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::reply::TaskTable;
+use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
 use super::state::{OpenTask, ScreenView};
 use crate::api::encode;
@@ -42,6 +42,8 @@ pub struct AgentFeed {
     tasks: Option<Arc<TaskTable>>,
     /// Where to go on in the events; `None`: nobody has looked at them.
     since: Option<u64>,
+    /// It gives an earlier reading with its first answer, as far as is known.
+    has_before: bool,
 }
 
 /// What is on the screen: nothing else is asked for.
@@ -68,7 +70,13 @@ impl Feed {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
-                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), tasks: None, since: None })))
+                Ok(Feed::Agent(Box::new(AgentFeed {
+                    agent,
+                    from: printable(&from),
+                    tasks: None,
+                    since: None,
+                    has_before: true,
+                })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
@@ -83,6 +91,11 @@ impl Feed {
                 Ok(Feed::Own(Box::new(onlooker)))
             }
         }
+    }
+
+    #[cfg(test)]
+    pub fn of_agent(agent: Agent) -> Feed {
+        Feed::Agent(Box::new(AgentFeed { agent, from: String::new(), tasks: None, since: None, has_before: true }))
     }
 
     /// For the first line of the screen.
@@ -123,11 +136,30 @@ impl Feed {
     }
 }
 
+/// All tasks with what was before, so that there are rates at once; of an older agent without.
+pub fn table_with_rates(agent: &mut Agent) -> Result<TaskTable, CliError> {
+    let answer = match agent.get_raw(WITH_BEFORE, &[]) {
+        Err(error) if error.exit == Exit::Failed => agent.get_raw(&TaskTable::next(None), &[])?,
+        answer => answer?,
+    };
+    TaskTable::read(&answer.body, None)
+}
+
 impl AgentFeed {
     fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
         let before = self.tasks.take();
-        let answer = self.agent.get_raw(&TaskTable::next(before.as_deref()), &[])?;
-        let tasks = Arc::new(TaskTable::read(&answer.body, before.as_deref())?);
+        let tasks = match before.as_deref() {
+            None if self.has_before => {
+                let first = table_with_rates(&mut self.agent)?;
+                self.has_before = first.has_before();
+                first
+            }
+            before => {
+                let answer = self.agent.get_raw(&TaskTable::next(before), &[])?;
+                TaskTable::read(&answer.body, before)?
+            }
+        };
+        let tasks = Arc::new(tasks);
         self.tasks = Some(Arc::clone(&tasks));
         let devices = match tasks.devices > 0 || wish.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
@@ -221,8 +253,13 @@ mod tests {
             let mut asked = note.lock().unwrap();
             asked.push(target.to_owned());
             let since = target.strip_prefix("/v1/tasks?since=");
-            match (asked.len(), since) {
-                (2, _) => None,
+            if target == WITH_BEFORE {
+                let whole = r#"{"since":0,"taken_at":1,"before":{"ticked_at":1,"host":{}},"tasks":[]}"#;
+                let refused = r#"{"code":"bad_parameter","message":"x"}"#;
+                return Some(if knows_since { (200, whole.to_owned()) } else { (400, refused.to_owned()) });
+            }
+            match (asked.len() + usize::from(knows_since), since) {
+                (3, _) => None,
                 (_, Some(_)) if !knows_since => Some((400, r#"{"code":"bad_parameter","message":"x"}"#.to_owned())),
                 (n, _) if knows_since => {
                     Some((200, format!(r#"{{"since":{},"taken_at":{n},"tasks":[]}}"#, since.unwrap_or("0"))))
@@ -231,7 +268,7 @@ mod tests {
             }
         });
         let (agent, _dir) = testing::agent(answers);
-        let mut feed = AgentFeed { agent, from: String::new(), tasks: None, since: None };
+        let mut feed = AgentFeed { agent, from: String::new(), tasks: None, since: None, has_before: true };
         let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);
         asked.lock().unwrap().clone()
@@ -239,11 +276,11 @@ mod tests {
 
     #[test]
     fn an_agent_that_knows_it_is_asked_for_what_changed_and_after_an_error_for_everything() {
-        assert_eq!(asked(true), ["/v1/tasks", "/v1/tasks?since=1", "/v1/tasks", "/v1/tasks?since=3"]);
+        assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
     fn an_older_agent_is_asked_for_everything_always() {
-        assert_eq!(asked(false), ["/v1/tasks"; 4]);
+        assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }
