@@ -969,7 +969,7 @@ fn completions_have_every_command_and_its_aliases_and_a_shell_can_read_them() {
     assert_eq!(alone(home.path(), &["completions", "tcsh"]).code, Some(2));
     says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "platform"]);
     let help = alone(home.path(), &["help", "ps"]).ok();
-    says(&help, &["Show all allocs"]);
+    says(&help, &["Show what runs"]);
 }
 
 #[test]
