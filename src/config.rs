@@ -64,6 +64,8 @@ pub struct Config {
     pub artifact: ArtifactConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
+    /// The last hour, in memory.
+    pub recent: exporters::recent::RecentConfig,
     /// What is exposed.
     pub selection: exporters::Selection,
     pub devices: devices::Config,
@@ -112,6 +114,7 @@ impl Config {
             artifact: ArtifactConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
+            recent: exporters::recent::RecentConfig::default(),
             selection: exporters::Selection::default(),
             devices: devices::Config::default(),
             observe: observe::Config::default(),

@@ -50,6 +50,7 @@ use crate::devices::{self, DeviceChange};
 use crate::exporters;
 use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
+use crate::exporters::recent::RecentHistory;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
@@ -210,6 +211,7 @@ impl Daemon {
         let visited = Arc::clone(&bodies);
         snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
         let history = History::new(&config.history, data_dir.root());
+        let recent = RecentHistory::new(config.recent);
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -218,6 +220,7 @@ impl Daemon {
             metrics: Arc::clone(&metrics),
             otlp: config.otlp.clone(),
             history: history.clone(),
+            recent: recent.clone(),
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
@@ -242,6 +245,7 @@ impl Daemon {
             snapshots: sampler.snapshots.clone(),
             bodies,
             history,
+            recent,
             runner: handle.clone(),
             data_dir,
             clock,

@@ -25,6 +25,7 @@ mod network;
 mod newcomer;
 mod otlp;
 mod outputs;
+mod pages;
 mod plugins;
 mod prometheus;
 mod raw_exec;

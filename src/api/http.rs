@@ -152,3 +152,12 @@ pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send +
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why"))
 }
+
+/// The reply under this tag; for a client that has it already, that it has not changed.
+pub(super) fn tagged(request: &Request, tag: &str, reply: Reply) -> Reply {
+    let tag = format!("\"{tag}\"");
+    let have = request.list_header("if-none-match").unwrap_or_default();
+    let is_same = have.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    let reply = if is_same { Reply { status: 304, body: Bytes::new(), ..reply } } else { reply };
+    reply.header("etag", tag)
+}

@@ -29,7 +29,9 @@ mod logs;
 mod metrics;
 mod negotiate;
 mod node;
+mod page;
 mod pieces;
+mod recent;
 mod server;
 mod services;
 mod stats;
@@ -63,6 +65,7 @@ pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web
 use crate::exporters::dropin::nomad::CpuWindow;
 use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
+use crate::exporters::recent::RecentHistory;
 use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
 use crate::runner::Handle;
@@ -125,6 +128,8 @@ pub struct Context {
     pub bodies: Arc<Bodies>,
     /// `None`: what has ended is not kept.
     pub history: Option<Arc<History>>,
+    /// `None`: the last hour is not kept.
+    pub recent: Option<Arc<RecentHistory>>,
     pub runner: Handle,
     pub data_dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
@@ -178,6 +183,9 @@ impl Route {
 /// All endpoints.
 pub static ROUTES: &[&Route] = &[
     &index::INDEX,
+    &page::SCRIPT,
+    &page::STYLE,
+    &page::ICON,
     &metrics::METRICS,
     &dropin::CADVISOR,
     &dropin::NOMAD,
@@ -201,6 +209,8 @@ pub static ROUTES: &[&Route] = &[
     &files::CAT,
     &events::EVENTS,
     &history::HISTORY,
+    &recent::SERIES,
+    &recent::ALLOC,
     &jobs::SUBMIT,
     &launches::LIST,
     &launches::SHOW,

@@ -276,7 +276,10 @@ async fn answer(
         // Whoever asks for the head alone is told all but a length, which there is none of.
         Some(_) => Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))),
         None => {
-            response = response.header("content-length", reply.body.len());
+            // That nothing has changed says nothing of how long it is.
+            if reply.status != 304 {
+                response = response.header("content-length", reply.body.len());
+            }
             let body = if head_only { Bytes::new() } else { reply.body };
             Sent::Whole(Whole::new(body, Arc::clone(progress)))
         }

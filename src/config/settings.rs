@@ -351,6 +351,22 @@ static OURS: &[Setting] = &[
         get: |c| Some(c.history.max_bytes.to_string()),
     },
     Setting {
+        stanza: "history",
+        key: "series_interval",
+        env: "ALLOSTAT_HISTORY_SERIES_INTERVAL",
+        about: "Interval of the points of the last hour, which the page at / and `allostat top` show.",
+        kind: Kind::Duration(Duration::from_secs(5), Duration::from_secs(30), |c, d| c.recent.interval = d),
+        get: |c| Some(short(c.recent.interval)),
+    },
+    Setting {
+        stanza: "history",
+        key: "series_max_bytes",
+        env: "ALLOSTAT_HISTORY_SERIES_MAX_BYTES",
+        about: "Maximum memory of the last hour: ended allocs leave it first, then the newest. 0: no last hour.",
+        kind: Kind::Whole(0, 1 << 30, |c, n| c.recent.max_bytes = n),
+        get: |c| Some(c.recent.max_bytes.to_string()),
+    },
+    Setting {
         stanza: "devices",
         key: "nvidia",
         env: "ALLOSTAT_DEVICES_NVIDIA",

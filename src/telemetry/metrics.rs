@@ -12,7 +12,7 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 use super::access::{self, Admission};
 use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
-use super::history::{self, EndsOnRecord};
+use super::history::{self, EndsOnRecord, RecentUse};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
 use super::migrations::{self, Migrations};
@@ -312,6 +312,7 @@ pub struct Metrics {
     pub launches: Launches,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    pub recent: RecentUse,
     pub migrations: Migrations,
     memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
@@ -360,6 +361,7 @@ impl Metrics {
             others: Others::new(r),
             launches: Launches::new(r),
             ends: EndsOnRecord::new(r),
+            recent: RecentUse::new(r),
             migrations: Migrations::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),

@@ -76,7 +76,7 @@ fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail) -> Vec
         since: before.map_or(Timestamp(0), |before| before.taken_at),
         taken_at: snapshot.taken_at,
         ticked_at: snapshot.ticked_at,
-        host: host(snapshot),
+        host: host_row(snapshot),
         devices: snapshot.devices.devices.len(),
         fields: TOLD.map(Field::name),
         tasks: Rows { snapshot, before, detail },
@@ -268,32 +268,32 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
 
 /// What the tasks share. Absent: this kernel does not tell.
 #[derive(Default, Serialize)]
-struct HostRow<'a> {
-    hostname: &'a str,
-    cpus: u64,
+pub struct HostRow<'a> {
+    pub hostname: &'a str,
+    pub cpus: u64,
     /// Time in which CPUs of the host did something.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_busy_ns: Option<u64>,
+    pub cpu_busy_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_total_bytes: Option<u64>,
+    pub memory_total_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_available_bytes: Option<u64>,
+    pub memory_available_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    swap_used_bytes: Option<u64>,
+    pub swap_used_bytes: Option<u64>,
     /// Of all interfaces that are told of but the loopback, together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    network_receive_bytes: Option<u64>,
+    pub network_receive_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    network_transmit_bytes: Option<u64>,
+    pub network_transmit_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_cpu_some_ns: Option<u64>,
+    pub pressure_cpu_some_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_memory_some_ns: Option<u64>,
+    pub pressure_memory_some_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_io_some_ns: Option<u64>,
+    pub pressure_io_some_ns: Option<u64>,
 }
 
-fn host(snapshot: &Snapshot) -> HostRow<'_> {
+pub fn host_row(snapshot: &Snapshot) -> HostRow<'_> {
     let mut host = HostRow { hostname: &snapshot.info.hostname, cpus: snapshot.info.cpus, ..HostRow::default() };
     for Sample { desc, labels, value } in &snapshot.host.0 {
         let value = match value {
