@@ -10,6 +10,7 @@ mod columns;
 mod draw;
 mod feed;
 mod gauges;
+mod growth;
 mod keys;
 mod lines;
 mod live;

@@ -341,7 +341,7 @@ function hostCurve(one, lines, most) {
 }
 /** Where a point lies in time: the right end is now, the left one an hour ago. A longer pause is a gap. */
 function timed(times, width, left) {
-  const kept = state.seriesDoc?.kept_ns || 3.6e12, end = times[times.length - 1] || state.now, pause = (state.seriesDoc?.interval_ns || 1.5e10) * 3;
+  const kept = state.seriesDoc?.kept_ns || 3.6e12, end = times[times.length - 1] || state.now, pause = (state.seriesDoc?.interval_ns || 1e10) * 3;
   const xs = at => left + Math.max(0, 1 - (end - times[at]) / kept) * (width - left);
   xs.gap = at => times[at] - times[at - 1] > pause;
   return xs;
@@ -798,7 +798,7 @@ function nextTheme() { const now = document.documentElement.dataset.theme || "au
 
 // ---- Polling: not while the page is hidden
 
-const polls = { timer: 0, failed: 0, running: false, series: -1e9, slow: -1e9 };
+const polls = { timer: 0, failed: 0, running: false, series: -1e9, slow: -1e9, node: -1e9 };
 function live(kind, text) { const node = $("live"); if (node.dataset.state !== kind && kind !== "wait") announce(kind === "on" ? "Connected" : text); setAttr(node, "data-state", kind); setText(node, text); }
 async function poll() {
   clearTimeout(polls.timer);
@@ -809,6 +809,7 @@ async function poll() {
     const doc = await get("/v1/tasks");
     if (doc) { state.taken = doc.taken_at; read(doc); draw(); }
     if (began - polls.series > 30000) pollSeries();
+    if (began - polls.node > 60000) { polls.node = began; pollNode(); }
     if (slow) { polls.slow = began; pollDetail(); if (state.view === "ended") pollEnded(); if (state.host.devices > 0 || state.view === "devices") pollDevices(); }
     polls.failed = 0;
     live("on", `updated ${clock(state.now)}`);
@@ -836,6 +837,19 @@ async function pollEnded() {
   try { const doc = await get("/v1/history?limit=200"); if (doc) readEnded(doc); }
   catch (error) { state.ended = { rows: [], why: error.message }; }
   if (state.view === "ended") draw();
+}
+/** What this host is, and what cannot be measured here: it changes seldom. */
+async function pollNode() {
+  let node;
+  try { node = await get("/v1/node"); } catch { return; }
+  if (!node) return;
+  const missing = (node.capabilities || []).filter(one => !one.available);
+  const facts = [`Linux ${node.kernel}`, `cgroup ${node.cgroup_mode}`, node.booted_at ? `up ${span((node.taken_at - node.booted_at) / 1e9)}` : "", `${node.totals?.allocs ?? 0} allocs so far`];
+  setText($("node-facts"), printable(facts.filter(Boolean).join(" · ")));
+  $("node").hidden = false;
+  $("missing").hidden = !missing.length;
+  setText($("missing").firstElementChild, `${missing.length} values cannot be measured on this host`);
+  $("missing-list").replaceChildren(...missing.map(one => el("div", null, el("dt", { class: "mono" }, printable(one.feature)), el("dd", null, el("bdi", null, printable(one.reason))))));
 }
 async function pollDevices() {
   try { const doc = await get("/v1/devices"); if (doc) state.devices = doc; } catch { return; }

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::growth::GrowthFeed;
+use super::rates::GrowthByTask;
 use super::reply::TaskTable;
 use super::scene::{Details, EventLine};
 use super::state::{OpenTask, ScreenView};
@@ -42,6 +44,7 @@ pub struct AgentFeed {
     tasks: Option<Arc<TaskTable>>,
     /// Where to go on in the events; `None`: nobody has looked at them.
     since: Option<u64>,
+    growth: GrowthFeed,
 }
 
 /// What is on the screen: nothing else is asked for.
@@ -57,6 +60,8 @@ pub struct Look {
     pub tasks: Arc<TaskTable>,
     /// Where there are devices.
     pub devices: Option<DeviceReport>,
+    /// Where it is newer than that of an earlier look.
+    pub growth: Option<GrowthByTask>,
     /// New ones.
     pub events: Vec<EventLine>,
     pub details: Option<Details>,
@@ -68,7 +73,13 @@ impl Feed {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
-                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), tasks: None, since: None })))
+                Ok(Feed::Agent(Box::new(AgentFeed {
+                    agent,
+                    from: printable(&from),
+                    tasks: None,
+                    since: None,
+                    growth: GrowthFeed::default(),
+                })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
@@ -105,7 +116,7 @@ impl Feed {
             Feed::Own(onlooker) => {
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full), None)?);
                 let details = wish.open.as_ref().map(own_details);
-                Ok(Look { tasks, devices: None, events: Vec::new(), details })
+                Ok(Look { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
     }
@@ -135,7 +146,8 @@ impl AgentFeed {
         };
         let events = if wish.view == ScreenView::Events { self.events()? } else { Vec::new() };
         let details = wish.open.as_ref().map(|open| self.details(open)).transpose()?;
-        Ok(Look { tasks, devices, events, details })
+        let growth = self.growth.look(&mut self.agent);
+        Ok(Look { tasks, devices, growth, events, details })
     }
 
     fn events(&mut self) -> Result<Vec<EventLine>, CliError> {
@@ -218,6 +230,9 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let note = Arc::clone(&asked);
         let answers: Answers = Arc::new(move |target| {
+            if target == "/v1/history/series" {
+                return Some((404, r#"{"code":"not_found","message":"an older agent"}"#.to_owned()));
+            }
             let mut asked = note.lock().unwrap();
             asked.push(target.to_owned());
             let since = target.strip_prefix("/v1/tasks?since=");
@@ -231,7 +246,8 @@ mod tests {
             }
         });
         let (agent, _dir) = testing::agent(answers);
-        let mut feed = AgentFeed { agent, from: String::new(), tasks: None, since: None };
+        let mut feed =
+            AgentFeed { agent, from: String::new(), tasks: None, since: None, growth: GrowthFeed::default() };
         let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);
         asked.lock().unwrap().clone()

@@ -26,11 +26,11 @@ const WIDE: u16 = 200;
 pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliResult {
     feed.settle();
     let mut tracker = RateTracker::default();
-    let first = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
+    let first = frame_of(&mut tracker, feed.look(&Wanted::default())?);
     let began = Instant::now();
     std::thread::sleep(BETWEEN);
     let frame = loop {
-        let frame = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
+        let frame = frame_of(&mut tracker, feed.look(&Wanted::default())?);
         if frame.epoch != first.epoch || began.elapsed() >= PATIENCE {
             break frame;
         }
@@ -56,7 +56,8 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     Ok(Exit::Done)
 }
 
-fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
+fn frame_of(tracker: &mut RateTracker, look: Look) -> Frame {
+    look.growth.into_iter().for_each(|growth| tracker.grow(growth));
     let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
     tracker.frame(&look.tasks, &devices)
 }

@@ -20,6 +20,9 @@ const REMEMBERED: usize = 240;
 /// Whose it is: alloc and task.
 pub type RowKey = (String, String);
 
+/// Growth of memory: bytes in an hour.
+pub type GrowthByTask = HashMap<RowKey, f64>;
+
 /// A task as it is now. Absent is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -41,6 +44,8 @@ pub struct Row {
     pub memory_usage: Option<u64>,
     pub memory_limit: Option<u64>,
     pub memory_peak: Option<u64>,
+    /// Bytes in an hour, by the hour that the agent keeps.
+    pub growth: Option<f64>,
     pub swap: Option<u64>,
     pub oom_kills: Option<u64>,
     pub faults: Option<f64>,
@@ -154,6 +159,7 @@ pub struct RateTracker {
     seen: HashMap<RowKey, Seen>,
     host: Option<(Timestamp, HostReply)>,
     host_rates: HostNow,
+    growth: GrowthByTask,
     epoch: u64,
     ticked_at: Timestamp,
 }
@@ -178,6 +184,11 @@ impl RateTracker {
         Frame { epoch: table.epoch, taken_at: table.taken_at, host, rows, has_devices: table.devices > 0 }
     }
 
+    /// For the frames from now on.
+    pub fn grow(&mut self, growth: GrowthByTask) {
+        self.growth = growth;
+    }
+
     pub fn curves(&self, key: &RowKey) -> Option<&Curves> {
         self.seen.get(key).map(|seen| &seen.curves)
     }
@@ -188,6 +199,7 @@ impl RateTracker {
         // Whoever is not measured by its cgroup tells when it likes, or is read at each tick.
         let last_tick = if task.measured == "cgroup" { self.ticked_at } else { Timestamp(0) };
         let mut row = row(task, key.clone(), &usage, on);
+        row.growth = self.growth.get(&key).copied().filter(|_| runs);
         if let Some(at) = task.sampled_at {
             let seen = self.seen.entry(key).or_insert_with(|| Seen {
                 at,
@@ -333,6 +345,7 @@ fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> Row {
         memory_usage: now(usage.memory_usage_bytes()),
         memory_limit: usage.memory_limit_bytes(),
         memory_peak: usage.memory_peak_bytes().or(usage.memory_sampled_peak_bytes()).or(usage.max_rss_bytes()),
+        growth: None,
         swap: now(usage.memory_swap_bytes()),
         oom_kills: usage.oom_kills(),
         faults: None,

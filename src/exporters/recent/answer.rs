@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::code::CurveCode;
 use super::column::TaskCurve;
-use super::place::{CurveOf, KEPT, KeptHour, RecentConfig};
+use super::hour::{CurveOf, KEPT, KeptHour, RecentConfig};
 use super::sample::{CPU, MEMORY, NAMES};
 use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};

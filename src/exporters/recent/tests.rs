@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::place::{RecentConfig, RecentHistory};
+use super::{RecentConfig, RecentHistory};
 use crate::model::alloc::AllocIdentity;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::units::Timestamp;
