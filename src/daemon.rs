@@ -48,9 +48,7 @@ use crate::config::{self, Config};
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
-use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
-use crate::exporters::recent::RecentHistory;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
 use crate::host::hierarchy::Layout;
@@ -210,8 +208,6 @@ impl Daemon {
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
         snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
-        let history = History::new(&config.history, data_dir.root());
-        let recent = RecentHistory::new(config.recent);
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -219,8 +215,8 @@ impl Daemon {
             tick,
             metrics: Arc::clone(&metrics),
             otlp: config.otlp.clone(),
-            history: history.clone(),
-            recent: recent.clone(),
+            history: exporters::history::History::new(&config.history, data_dir.root()),
+            recent: exporters::recent::RecentHistory::new(config.recent),
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
@@ -244,8 +240,8 @@ impl Daemon {
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             bodies,
-            history,
-            recent,
+            history: parts.history.clone(),
+            recent: parts.recent.clone(),
             runner: handle.clone(),
             data_dir,
             clock,

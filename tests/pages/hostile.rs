@@ -90,8 +90,8 @@ fn in_a_browser_names_with_markup_or_reordering_marks_stay_text() {
     assert!(dom.contains("&lt;script&gt;document.title='BROKEN'&lt;/script&gt;"), "it is shown as it is: {dom}");
     let title = dom.split("<title>").nth(1).and_then(|rest| rest.split("</title>").next()).unwrap();
     assert!(title.ends_with("· allostat"), "no script of a name has run: {title}");
-    let shown = dom.split("safe").nth(1).unwrap();
-    assert!(shown.starts_with("\u{FFFD}txt.exe\u{FFFD}"), "marks that reorder text are shown: {:?}", &shown[..20]);
+    assert!(dom.contains("safe\u{FFFD}txt.exe\u{FFFD}"), "marks that reorder text are shown: {dom}");
+    assert!(!dom.contains('\u{202E}'), "they reorder nothing: {dom}");
     assert!(dom.contains(&"w".repeat(200)), "a long name is whole, and cut by its style alone");
     agent.stop();
 }

@@ -145,7 +145,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "growth of its memory in an hour, by the last hour that the agent keeps",
         align: Align::Right,
         width: 9,
-        from: 205,
+        from: 220,
         cell: |row, _| cell(row.growth.map(grown), Style::Plain),
         by: SortBy::Number(|row| row.growth),
     },

@@ -40,7 +40,7 @@ impl RecentConfig {
     }
 }
 
-/// An entry of a hash map beside its key and value, and the text of an ID, of which the board may be the owner no more.
+/// An entry of a hash map beside its key and value, and the text of an ID that may have no other owner.
 const ENTRY: usize = 96;
 /// New allocs are admitted below this part of the budget: the others have room to grow.
 const ADMITTED_BELOW: (usize, usize) = (9, 10);

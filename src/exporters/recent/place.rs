@@ -119,6 +119,8 @@ async fn follow(recent: Arc<RecentHistory>, mut snapshots: Snapshots, metrics: A
 /// The first snapshot from `from` on with a newer reading than that of `epoch`. `None`: there will be no more.
 async fn published(snapshots: &mut Snapshots, from: Instant, epoch: u64) -> Option<Arc<Snapshot>> {
     tokio::time::sleep_until(from).await;
+    // One from before is no point of this time.
+    drop(snapshots.borrow_and_update());
     loop {
         snapshots.changed().await.ok()?;
         let snapshot = Arc::clone(&snapshots.borrow_and_update());

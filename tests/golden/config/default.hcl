@@ -82,6 +82,10 @@ history {
   keep = "30d"
   # Maximum size of the history in the data directory: the oldest records are dropped. (ALLOSTAT_HISTORY_MAX_BYTES)
   max_bytes = 67108864
+  # Interval of the points of the last hour, which the page at / and `allostat top` show. (ALLOSTAT_HISTORY_SERIES_INTERVAL)
+  series_interval = "10s"
+  # Maximum memory of the last hour: ended allocs leave it first, then the newest. 0: no last hour. (ALLOSTAT_HISTORY_SERIES_MAX_BYTES)
+  series_max_bytes = 8388608
 }
 
 devices {
