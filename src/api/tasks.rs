@@ -48,7 +48,7 @@ async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
 async fn whole(context: Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let detail = request.origin.detail();
     let (tag, body) = encoded(move || {
-        let snapshot = context.snapshots.newest();
+        let snapshot = context.snapshots.newest_unwatched();
         let tag = format!("{:x}-{}", snapshot.taken_at.0, snapshot.version);
         let body = SharedTable::get(&context.told.tables[usize::from(detail == Detail::Full)], &snapshot, detail);
         (tag, body)

@@ -97,19 +97,23 @@ async fn follow(recent: Arc<RecentHistory>, mut snapshots: Snapshots, metrics: A
         // Ends: with the agent.
         let published = tokio::time::timeout_at(due + near, published(&mut snapshots, due - near, epoch));
         let snapshot = match published.await {
-            Ok(Some(snapshot)) => snapshot,
+            Ok(Some(snapshot)) => Some(snapshot),
             Ok(None) => return,
-            Err(_) => snapshots.bring().await,
+            Err(_) => None,
         };
-        epoch = snapshot.epoch;
-        let (store, counts) = (Arc::clone(&recent), Arc::clone(&metrics));
+        let (store, counts, newest) = (Arc::clone(&recent), Arc::clone(&metrics), snapshots.clone());
         let recorded = tokio::task::spawn_blocking(move || {
+            let snapshot = snapshot.unwrap_or_else(|| newest.newest_unwatched());
             store.record(&snapshot, &counts);
             store.forget_body(store.slot());
+            snapshot.epoch
         });
-        if let Err(error) = recorded.await {
-            tracing::error!(error = error.to_string(), "recording the last hour stopped");
-            return;
+        match recorded.await {
+            Ok(recorded) => epoch = recorded,
+            Err(error) => {
+                tracing::error!(error = error.to_string(), "recording the last hour stopped");
+                return;
+            }
         }
         // After a suspended host or a long stop the points that are missed are left out.
         due = (due + interval).max(Instant::now() + near);
