@@ -24,6 +24,8 @@ use super::pieces::{Pieces, Sent};
 use super::target::RequestTarget;
 use super::web::{Caller, Guest, handshake_refusal};
 use super::{Config, Door, Method, Public, ROUTES, Route, health};
+use crate::host::own_names::own_names;
+use crate::host::roots::Roots;
 use crate::telemetry::access::AccessRefusal;
 
 /// A request's head: line and headers together. 431 beyond it.
@@ -363,7 +365,7 @@ fn check_host(
         of_host: uname.nodename().to_str().unwrap_or_default(),
         configured: &config.host_names,
     };
-    let ours = |host: &str| names.have(host) || by_certificate(host);
+    let ours = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host);
     let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
         (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
@@ -375,6 +377,12 @@ fn check_host(
             ),
         })),
     }
+}
+
+/// Whether `/etc/hostname` or `/etc/hosts` gives this name to this host, such as its FQDN. Asked last: it reads files.
+fn is_alias(host: &str, nodename: &str) -> bool {
+    let Some(name) = host_header::host_name(host).map(host_header::absolute) else { return false };
+    own_names(&Roots::default(), nodename).iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 async fn read_body(body: Incoming, config: &Config) -> Result<Bytes, ApiError> {

@@ -57,6 +57,11 @@ impl Roots {
         Roots { proc: root.join("proc"), sys: root.join("sys"), root: root.to_owned() }
     }
 
+    /// Whether system calls of this process are about the host of these files.
+    pub fn are_of_this_kernel(&self) -> bool {
+        self.proc == Path::new("/proc")
+    }
+
     /// The same, but for its files beside the kernel's.
     pub fn with_root(self, root: &Path) -> Roots {
         Roots { root: root.to_owned(), ..self }

@@ -39,7 +39,7 @@ static FAMILIES: [(MetricDesc, Stands); 14] = [
         counter(
             "allostat_host_disk_busy_seconds_total",
             Unit::Seconds,
-            "Time with I/O in progress; its rate is utilization. A parallel disk at 100% may have capacity left.",
+            "Time with I/O in progress; its rate is utilization (a parallel disk at 100% may have capacity left).",
         )
         .from_profile(Profile::Standard)
         .otlp("system.disk.io_time", "s"),
@@ -79,6 +79,7 @@ static FAMILIES: [(MetricDesc, Stands); 14] = [
             Unit::Seconds,
             "Total time of all operations, queued and in progress; its rate is the mean queue length.",
         )
+        .from_profile(Profile::Standard)
         .otlp("allostat.host.disk.queue_time", "s"),
         |disk, times| times.queue.value(disk.queue_ms),
     ),

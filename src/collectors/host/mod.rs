@@ -1,14 +1,18 @@
 //! What the host itself does and has: what everybody charts of it. The rest is node_exporter's.
 
+mod clock;
 mod cpu;
 mod disk;
 mod filesystem;
+mod limits;
 mod load;
 mod memory;
 mod mounts;
 mod network;
 mod pressure;
+mod raid;
 mod slow;
+mod vmstat;
 
 use super::{AskedDirectory, Collector};
 
@@ -23,6 +27,10 @@ pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
         Box::new(load::Load),
         Box::<disk::Disks>::default(),
         Box::<mounts::Mounts>::default(),
+        Box::new(vmstat::Vmstat),
+        Box::new(limits::Limits),
+        Box::new(clock::Clock),
+        Box::new(raid::Raid),
     ]
 }
 

@@ -6,6 +6,7 @@
 pub mod cgroup;
 pub mod cpuinfo;
 pub mod diskstats;
+pub mod file_nr;
 pub mod loadavg;
 pub mod meminfo;
 pub mod mountinfo;
@@ -13,3 +14,4 @@ pub mod net_dev;
 pub mod net_tcp;
 pub mod pid_stat;
 pub mod stat;
+pub mod vmstat;
