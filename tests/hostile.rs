@@ -25,6 +25,7 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("device-plugin", None),
     ("run", Some(&["run JOB", "run --detach JOB"])),
     ("plan", Some(&["plan JOB", "plan --json JOB"])),
+    ("report", Some(&["report", "report --json", "report --csv", "report --patch JOB"])),
     ("dispatch", Some(&["dispatch --detach ab", "dispatch ab"])),
     ("periodic", Some(&["periodic force --detach ab", "periodic force ab"])),
     ("fs", Some(&["fs ls ab", "fs stat ab"])),
@@ -100,7 +101,9 @@ fn submitted() -> Value {
     });
     json!({
         "job": EVIL, "type": "batch", "allocs": ["ab"], "replaces": [EVIL], "unchanged": [EVIL], "warnings": [warning],
-        "groups": [{ "name": EVIL, "count": 1, "tasks": [{ "name": EVIL, "driver": EVIL }] }]
+        "groups": [{ "name": EVIL, "count": 1, "tasks": [{ "name": EVIL, "driver": EVIL }] }],
+        "effects": [{ "group": EVIL, "replaces": 1 }],
+        "diff": { "type": "edited", "object": EVIL, "name": EVIL, "fields": [{ "type": "edited", "name": EVIL, "old": EVIL, "new": EVIL }] }
     })
 }
 
@@ -122,6 +125,9 @@ fn lies(method: &str, path: &str) -> (u16, &'static str, String) {
         (_, "/v1/history") => {
             json!({ "ended": [{ "ended_at": 2, "alloc": alloc(), "stats": stats() }], "has_more": true })
         }
+        (_, "/v1/report") => json!({
+            "since": 1, "until": 2, "workloads": [{ "source": EVIL, "workload": EVIL, "group": EVIL, "task": EVIL, "runs": 1 }],
+        }),
         (_, "/v1/stats") => json!({ "allocs": [stats()] }),
         (_, "/v1/tasks") => json!({
             "taken_at": 1, "host": { "hostname": EVIL }, "fields": [EVIL], "devices": 1,

@@ -30,6 +30,8 @@ mod metrics;
 mod negotiate;
 mod node;
 mod pieces;
+mod plan;
+mod report;
 mod server;
 mod services;
 mod stats;
@@ -55,7 +57,7 @@ pub use guard::Patience;
 pub use http::{Origin, Reply, Request};
 pub use launches::{DispatchBody, LaunchAnswer};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
+pub use submission::{GroupEffect, JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
@@ -201,6 +203,7 @@ pub static ROUTES: &[&Route] = &[
     &files::CAT,
     &events::EVENTS,
     &history::HISTORY,
+    &report::REPORT,
     &jobs::SUBMIT,
     &launches::LIST,
     &launches::SHOW,

@@ -38,6 +38,8 @@ pub struct Follow<'a> {
     /// The allocs are known to be there: an agent that does not know them has just come back.
     known: bool,
     gone_for: Duration,
+    /// Of many allocs only what went wrong is printed.
+    only_failures: bool,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -55,11 +57,27 @@ impl<'a> Follow<'a> {
     pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
         let interrupted = interrupts()?;
-        Ok(Follow { agent, since: page.next, tail: None, cut: false, known: false, gone_for: GONE_FOR, interrupted })
+        Ok(Follow {
+            agent,
+            since: page.next,
+            tail: None,
+            cut: false,
+            known: false,
+            gone_for: GONE_FOR,
+            only_failures: false,
+            interrupted,
+        })
     }
 
     pub fn agent(&mut self) -> &mut Agent {
         self.agent
+    }
+    /// Prints only events of failures from now on, or all of them.
+    pub fn only_failures(&mut self, only: bool) {
+        self.only_failures = only;
+    }
+    fn is_printed(&self, event: &Event) -> bool {
+        !self.only_failures || kind_style(event) == Style::Red
     }
 
     /// Ctrl-C came.
@@ -195,7 +213,9 @@ impl<'a> Follow<'a> {
                 Next::Event(event) if is_of(&event, wanted) => {
                     any = true;
                     print_missed(std::mem::take(&mut gone), out, paint)?;
-                    writeln!(out, "{}", line(&event, now(), paint))?;
+                    if self.is_printed(&event) {
+                        writeln!(out, "{}", line(&event, now(), paint))?;
+                    }
                 }
                 Next::Event(_) => {}
                 Next::Missed(count) => gone += count,
@@ -218,7 +238,9 @@ impl<'a> Follow<'a> {
         let mut any = false;
         for event in page.events.iter().filter(|event| is_of(event, wanted)) {
             any = true;
-            writeln!(out, "{}", line(event, now(), paint))?;
+            if self.is_printed(event) {
+                writeln!(out, "{}", line(event, now(), paint))?;
+            }
         }
         out.flush()?;
         Ok(any)
@@ -322,8 +344,16 @@ mod tests {
     fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
         let (mut agent, _dir) = testing::agent(answers);
         let interrupted = Arc::new(AtomicBool::new(interrupted));
-        let mut follow =
-            Follow { agent: &mut agent, since: 0, tail: None, cut: false, known: false, gone_for, interrupted };
+        let mut follow = Follow {
+            agent: &mut agent,
+            since: 0,
+            tail: None,
+            cut: false,
+            known: false,
+            gone_for,
+            only_failures: false,
+            interrupted,
+        };
         follow
             .until(&["a".to_owned()], &mut std::io::sink(), Paint(false), |allocs| allocs.iter().all(AllocRow::is_over))
     }

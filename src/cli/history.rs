@@ -193,7 +193,28 @@ fn table(ends: &[EndedRow], now: Timestamp, paint: Paint) -> String {
         ]);
     }
     table.shorten(1);
-    table.render(paint)
+    table.render(paint) + &totals(ends)
+}
+
+/// Of what is shown. A sum has the parts that are known, and says where it lacks one.
+fn totals(ends: &[EndedRow]) -> String {
+    let tasks = || ends.iter().flat_map(TaskUse::all).map(|(_, task)| task);
+    let sum = |of: fn(&Usage) -> Option<u64>| {
+        let known: Vec<u64> = tasks().filter_map(|task| of(task.usage)).collect();
+        let is_whole = known.len() == tasks().count();
+        let sum = (!known.is_empty()).then(|| known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)));
+        (sum, if is_whole { "" } else { "≥ " })
+    };
+    let failed = ends.iter().filter(|end| end.alloc.status == "failed").count();
+    let mut words = vec![human::count(ends.len(), "end"), format!("{failed} failed")];
+    let (cpu, at_least) = sum(Usage::cpu_usage_ns);
+    words.extend(cpu.map(|ns| format!("{at_least}{} CPU", human::duration(Nanos(ns)))));
+    words.extend(
+        tasks().filter_map(|task| task.peak()).max().map(|peak| format!("highest peak {}", human::bytes(peak))),
+    );
+    let (kills, at_least) = sum(Usage::oom_kills);
+    words.extend(kills.map(|kills| format!("{at_least}{kills} OOM killed")));
+    format!("total: {}\n", words.join(", "))
 }
 
 /// All that is known of one.

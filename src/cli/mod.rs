@@ -28,6 +28,8 @@ mod output;
 mod parents;
 mod periodic;
 mod plan;
+mod progress;
+mod report;
 mod restart;
 mod run;
 mod shape;
@@ -103,6 +105,7 @@ commands! {
     stats::Stats,
     events::Events,
     history::History,
+    report::Report,
     logs::Logs,
     fs::Fs,
     stop::Stop,

@@ -37,6 +37,7 @@ pub mod raw_name;
 pub mod reschedule;
 pub mod service;
 pub mod signal;
+pub mod sizing;
 pub mod stat;
 pub mod task;
 pub mod text;
