@@ -1103,6 +1103,83 @@ fn the_stats_of_all_allocs_are_those_of_each() {
     agent.stop();
 }
 
+/// A service of two allocs that are replaced one after the other.
+fn rolling(script: &str, more: &str) -> String {
+    let update = "update {\n max_parallel = 1\n health_check = \"task_states\"\n min_healthy_time = \"200ms\"\n healthy_deadline = \
+                  \"60s\"\n progress_deadline = \"0s\"\n auto_revert = true\n }\n";
+    batch("rolls", script, more)
+        .replace("\"batch\"", "\"service\"")
+        .replace(" group \"g\" {\n", &format!(" group \"g\" {{\n count = 2\n {update}"))
+}
+
+#[test]
+fn changed_job_with_update_is_planned_rolled_reverted_and_reported() {
+    let agent = Agent::start();
+    let file = agent.scratch().join("job.hcl");
+    let file = file.to_str().expect("UTF-8");
+    let wait = |job: &str| {
+        std::fs::write(file, job).expect("a job file can be written");
+        agent.cli(&["run", "--wait", file])
+    };
+    let first = rolling("exec sleep 600", "resources {\n memory = 96\n }");
+    let said = wait(&first);
+    assert!(said.clone().ok().ends_with("healthy\n") && said.stderr.contains("2 of 2 allocs healthy"), "{said:?}");
+    let ids = agent.alloc_ids();
+
+    let second = rolling(
+        "exec sleep 601",
+        "resources {\n memory = 96\n }\n env {\n API_TOKEN = \"hunter2\"\n LEVEL = \"debug\"\n }",
+    );
+    std::fs::write(file, &second).expect("a job file can be written");
+    let plan = agent.cli(&["plan", file]).ok();
+    for line in [
+        "~ job \"rolls\"",
+        "+ LEVEL: \"debug\"",
+        "+ API_TOKEN: (sensitive)",
+        "group \"g\": replaces 2 allocs, 1 at a time",
+    ] {
+        assert!(plan.contains(line), "{line}: {plan}");
+    }
+    assert!(!plan.contains("hunter2") && plan.contains(&ids[0]), "{plan}");
+    assert_eq!(agent.alloc_ids(), ids, "a plan changes nothing");
+    wait(&second).ok();
+    let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
+    assert_eq!(
+        (&update["status"], &update["version"], &update["healthy"]),
+        (&"successful".into(), &1.into(), &2.into()),
+        "{update}"
+    );
+
+    let broken = rolling("exit 3", "resources {\n memory = 96\n }");
+    let said = wait(&broken);
+    fails(&said, 1, &["reverted to version 1, since version 2 failed"]);
+    let update = agent.get("/v1/updates?job=rolls").json()["updates"][0].clone();
+    assert_eq!((&update["healthy"], &update["outdated"]), (&2.into(), &0.into()), "{update}");
+    let status = agent.cli(&["status", "rolls"]).ok();
+    assert!(status.contains("reverted to version 1, since version 2 failed"), "{status}");
+
+    std::fs::write(file, &second).expect("a job file can be written");
+    let report = agent.cli(&["report", "--json", "--job", "rolls"]).ok();
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let row = report["workloads"][0].clone();
+    assert_eq!(
+        (&row["workload"], &row["task"], &row["running"]),
+        (&"rolls".into(), &"t".into(), &2.into()),
+        "{report}"
+    );
+    assert!(row["failures"].as_u64() >= Some(1) && row["memory_suggestion"]["reason"].is_string(), "{report}");
+    let csv = agent.cli(&["report", "--csv", "--job", "rolls"]).ok();
+    assert!(csv.lines().nth(1).is_some_and(|line| line.starts_with("managed,rolls,g,t,")), "{csv}");
+    let text = agent.cli(&["report", "--job", "rolls"]).ok();
+    assert!(text.contains("SUGGESTED") && text.contains("total: "), "{text}");
+    let patch = agent.cli(&["report", "--patch", file]);
+    assert_eq!(patch.code, Some(0), "{patch:?}");
+    if row["memory_peak_bytes"].is_number() {
+        assert!(patch.stdout.contains("- memory = 96\n+ memory = 10\n"), "{patch:?}");
+    }
+    agent.stop();
+}
+
 #[test]
 fn a_service_is_run_signalled_and_stopped() {
     let agent = Agent::start();

@@ -41,6 +41,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod unsent;
+mod updates;
 mod web;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -205,6 +206,7 @@ pub static ROUTES: &[&Route] = &[
     &history::HISTORY,
     &report::REPORT,
     &jobs::SUBMIT,
+    &updates::UPDATES,
     &launches::LIST,
     &launches::SHOW,
     &launches::STOP,

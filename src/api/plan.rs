@@ -42,7 +42,11 @@ fn effects<'a>(job: &Job, live: impl Iterator<Item = &'a AllocStatus>) -> Vec<Gr
     let mut all = Vec::new();
     for group in job.groups.iter().filter(|_| !job.is_parent()) {
         let live = by_group.remove(group.name.as_str()).unwrap_or_default();
-        let mut effect = GroupEffect { group: group.name.to_string(), ..GroupEffect::default() };
+        let mut effect = GroupEffect {
+            group: group.name.to_string(),
+            max_parallel: group.update.map(|update| update.max_parallel),
+            ..GroupEffect::default()
+        };
         for index in 0..group.count {
             let of_place: Vec<_> = live.iter().filter(|status| status.index == index).collect();
             match of_place.iter().any(|status| *status.job == *job) {

@@ -97,6 +97,9 @@ pub struct GroupEffect {
     pub stops: u32,
     /// Live ones of this very job.
     pub stays: u32,
+    /// So many are replaced at a time; absent: all at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_parallel: Option<u32>,
 }
 
 /// What a periodic or parameterized job waits for.

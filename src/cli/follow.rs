@@ -287,18 +287,19 @@ pub fn kind_style(event: &Event) -> Style {
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
         FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
         NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
     };
     match event.kind {
         Started | Restored => Style::Green,
         AllocUnhealthy | ArtifactFailed | DriverFailure | FailedRestore | FailedValidation | HookFailed
         | NotRescheduling | SetupFailure | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
+        Update if event.details.get("status").is_some_and(|status| status == "successful") => Style::Green,
+        Update if event.details.get("status").is_some_and(|status| status == "failed") => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
-        Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated => {
-            Style::Yellow
-        }
+        Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated
+        | Update => Style::Yellow,
         Device | DownloadingArtifacts | Driver | LeaderDead | MainTasksDead | Migration | Network | NotRestarting
         | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }

@@ -43,6 +43,7 @@ mod tail;
 #[cfg(test)]
 mod testing;
 mod top;
+mod updates;
 mod version;
 mod width;
 mod workload;

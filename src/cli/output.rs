@@ -87,6 +87,11 @@ pub fn tell(text: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
 }
 
+/// The line that the cursor of standard error is in, in place of what it said.
+pub fn rewrite_line(text: &str) {
+    tell(&format!("\r\x1b[K{}", terminal(text)));
+}
+
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
 pub fn confirm(question: &str) -> Option<bool> {
     /// No answer is longer.

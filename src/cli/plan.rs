@@ -151,7 +151,9 @@ fn effect(effect: &GroupEffect) -> Option<String> {
         [("starts", effect.starts), ("replaces", effect.replaces), ("stops", effect.stops), ("keeps", effect.stays)];
     let words: Vec<String> =
         each.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{word} {}", count(*n))).collect();
-    (!words.is_empty()).then(|| format!("group {:?}: {}", printable(&effect.group), words.join(", ")))
+    let rolls = effect.max_parallel.filter(|_| effect.replaces > 0);
+    let rolls = rolls.map_or_else(String::new, |n| format!(", {n} at a time"));
+    (!words.is_empty()).then(|| format!("group {:?}: {}{rolls}", printable(&effect.group), words.join(", ")))
 }
 
 /// A line for each reason of each group. `None`: all allocs are placed.

@@ -4,9 +4,9 @@ use std::cell::RefCell;
 use std::io::{self, IsTerminal, Write};
 use std::time::{Duration, Instant};
 
-use super::output::{say, tell};
+use super::output::{rewrite_line, say};
 
-/// Where nobody rewrites a line, one comes at least so often while something changes.
+/// Where no line is rewritten, one comes at least so often while something changes.
 const LINE_EVERY: Duration = Duration::from_secs(10);
 /// Of more than these not each one is a line.
 const FEW: usize = 8;
@@ -37,7 +37,7 @@ impl Progress {
             return;
         }
         if self.is_terminal {
-            tell(&format!("\r\x1b[K{text}"));
+            rewrite_line(text);
             state.is_open = true;
         } else if is_worth_a_line(state.last, done, total, Instant::now()) {
             say(text);
@@ -50,14 +50,14 @@ impl Progress {
     /// Something else is written now: the line ends, with what it says.
     pub fn end_line(&self) {
         if std::mem::take(&mut self.state.borrow_mut().is_open) {
-            tell("\n");
+            say("");
         }
     }
     /// The next [`Progress::show`] writes the line again, below.
     fn interrupt(&self) {
         let mut state = self.state.borrow_mut();
         if std::mem::take(&mut state.is_open) {
-            tell("\r\x1b[K");
+            rewrite_line("");
             state.last = None;
         }
     }

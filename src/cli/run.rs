@@ -8,7 +8,7 @@ use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::progress::{Above, Progress};
 use super::shape::{AllocRow, ExitRow, short};
-use super::{Session, follow, human, parents, plan};
+use super::{Session, follow, human, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
@@ -69,7 +69,16 @@ impl Run {
         if !submitted.not_placed.is_empty() {
             return waiting(&submitted);
         }
-        until(session, &mut follow, &job, &submitted.allocs, self.goal(&submitted.kind))
+        let goal = self.goal(&submitted.kind);
+        if let Some(update) = updates::of(follow.agent(), &submitted.job).filter(|_| goal != Goal::Done) {
+            if goal == Goal::Healthy {
+                return updates::until_ended(session, &mut follow, &submitted.job);
+            }
+            if update.outdated > 0 {
+                session.remark(&format!("{}; with --wait `run` waits for all of it", updates::line(&update)));
+            }
+        }
+        until(session, &mut follow, &job, &submitted.allocs, goal)
     }
 
     fn goal(&self, kind: &str) -> Goal {

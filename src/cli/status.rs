@@ -7,7 +7,7 @@ use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
-use super::{follow, parents, run};
+use super::{follow, parents, run, updates};
 use crate::api::encode;
 use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
@@ -72,6 +72,9 @@ impl Status {
                         return Err(error);
                     }
                     write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+                    if let Some(update) = updates::of(&mut agent, name) {
+                        writeln!(session.out, "{}", updates::line(&update))?;
+                    }
                 }
             }
         } else {

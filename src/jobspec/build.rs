@@ -162,6 +162,7 @@ impl<'p> Builder<'p> {
             storage: Default::default(),
             services,
             health: of_job.health,
+            update: of_job.update,
             reschedule: None,
             ephemeral_disk: EphemeralDisk::default(),
         }
@@ -202,7 +203,7 @@ impl<'p> Builder<'p> {
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
-        let (health, reschedule) = self.rollout_of_group(&fields, kind, of_job);
+        let (health, update, reschedule) = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
             count: self.count(&fields, kind),
@@ -216,6 +217,7 @@ impl<'p> Builder<'p> {
             storage,
             services,
             health,
+            update,
             reschedule,
             ephemeral_disk,
         }

@@ -274,7 +274,7 @@ mod tests {
         }
         diff.objects.iter().for_each(|inner| lines(inner, &here, into));
     }
-    fn told(old: &Job, new: &Job) -> Vec<String> {
+    fn shown_as(old: &Job, new: &Job) -> Vec<String> {
         let mut all = Vec::new();
         if let Some(diff) = difference(old, new) {
             lines(&diff, "", &mut all);
@@ -293,7 +293,7 @@ mod tests {
         let new = web("count = 3", "resources {\n memory = 128\n cpu = 100\n }\n kill_timeout = \"90s\"");
         let server = "/job:web/group:app/task:server";
         assert_eq!(
-            told(&old, &new),
+            shown_as(&old, &new),
             [
                 "edited /job:web/group:app count: 2 => 3".to_owned(),
                 format!("edited {server} kill_timeout: 5s => 1m30s"),
@@ -308,7 +308,7 @@ mod tests {
         let new = web("", "env {\n B = \"2\"\n C = \"3\"\n }\n meta {\n k = \"v\"\n }");
         let server = "/job:web/group:app/task:server";
         assert_eq!(
-            told(&old, &new),
+            shown_as(&old, &new),
             [
                 format!("removed {server}/env A: \"1\" => -"),
                 format!("added {server}/env C: - => \"3\""),
@@ -319,8 +319,8 @@ mod tests {
         let mut two = old.clone();
         two.groups[0].tasks.push(old.groups[0].tasks[0].clone());
         two.groups[0].tasks[1].name = "other".into();
-        assert_eq!(told(&old, &two)[0], "added /job:web/group:app/task:other");
-        assert_eq!(told(&two, &old)[0], "removed /job:web/group:app/task:other");
+        assert_eq!(shown_as(&old, &two)[0], "added /job:web/group:app/task:other");
+        assert_eq!(shown_as(&two, &old)[0], "removed /job:web/group:app/task:other");
     }
 
     #[test]
@@ -333,17 +333,17 @@ mod tests {
                 ),
             )
         };
-        let all = told(&with("hunter1"), &with("hunter2"));
+        let all = shown_as(&with("hunter1"), &with("hunter2"));
         let text = all.join("\n");
         assert!(!text.contains("hunter"), "{text}");
         assert_eq!(all.iter().filter(|line| line.contains("(sensitive) => (sensitive)")).count(), 2, "{text}");
-        assert!(told(&with("a"), &web("", "")).join("\n").contains("DB_PASSWORD: (sensitive) => -"));
+        assert!(shown_as(&with("a"), &web("", "")).join("\n").contains("DB_PASSWORD: (sensitive) => -"));
     }
 
     #[test]
     fn long_values_are_cut() {
         let old = web("", "meta {\n k = \"v\"\n }");
         let new = web("", &format!("meta {{\n k = \"{}\"\n }}", "x".repeat(5_000)));
-        assert!(told(&old, &new)[0].chars().count() < 400);
+        assert!(shown_as(&old, &new)[0].chars().count() < 400);
     }
 }

@@ -430,7 +430,7 @@ fn what_has_no_effect_is_accepted_with_one_warning_each() {
     let in_the_job = "datacenters = [\"dc1\"]\nregion = \"eu\"\nnamespace = \"n\"\nnode_pool = \"p\"\npriority = 50\nupdate {\n}\nmigrate {\n}\nspread {\n  attribute = \"${node.datacenter}\"\n}";
     let found = warnings(&in_job(in_the_job));
     let words: Vec<_> = found.iter().map(|w| w.split('`').nth(1).unwrap_or("").to_owned()).collect();
-    let expected = ["datacenters", "region", "namespace", "node_pool", "priority", "update", "migrate", "spread"];
+    let expected = ["datacenters", "region", "namespace", "node_pool", "priority", "migrate", "spread"];
     assert_eq!(words, expected);
     assert_eq!(
         found[0],

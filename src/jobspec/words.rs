@@ -507,8 +507,7 @@ pub(super) fn is_stanza(key: &str) -> bool {
 }
 
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
-const UPDATE_HERE: Word =
-    Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
+const UPDATE_HERE: Word = Word::stanza("update");
 const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");

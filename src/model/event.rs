@@ -48,6 +48,8 @@ event_kinds! {
     RestartSignaled = "restart_signaled", "Restart Signaled";
     /// It did not come up in the time that its `update` gives it.
     AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
+    /// The update of its job ended, or goes back; details: `status`.
+    Update = "update", "Update";
     NotRestarting = "not_restarting", "Not Restarting";
     /// Its alloc failed and is replaced by a new one; when.
     Rescheduling = "rescheduling", "Rescheduling";

@@ -44,6 +44,7 @@ pub mod text;
 pub mod totals;
 pub mod trace;
 pub mod units;
+pub mod update;
 pub mod usage;
 pub mod version;
 pub mod volume;

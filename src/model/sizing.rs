@@ -1,7 +1,7 @@
 //! How much memory and CPU a task should get, from what it used. Pure: the rule of `allostat report`.
 //!
 //! A peak is the kernel's highest charge, page cache included, so it is an upper bound of what the task needs. At its limit it is a
-//! lower bound: what the task would have used is unknown. The rule tells these apart by OOM kills and memory pressure.
+//! lower bound: what the task would have used is unknown. The rule distinguishes them by OOM kills and memory pressure.
 
 use serde::{Deserialize, Serialize};
 
@@ -93,7 +93,7 @@ pub fn memory(facts: &MemoryFacts) -> MemoryAdvice {
             let enough = round_up(more(peak, HEADROOM_PERCENT)).max(LEAST_BYTES);
             let enough = limit_bytes.filter(|_| has_max).map_or(enough, |max| enough.min(max));
             match request_bytes {
-                // Less memory helps nobody whose host or parent has none.
+                // The host or a parent had no memory: less for this task does not help it.
                 Some(request) if was_killed => advice(enough.max(request), SizingReason::OomElsewhere, false),
                 Some(request) if is_near(enough, request) => advice(request, SizingReason::Peak, false),
                 Some(_) => advice(enough, SizingReason::Peak, false),
@@ -127,7 +127,7 @@ fn is_near(one: u64, other: u64) -> bool {
     one.abs_diff(other) < share(other, LEAST_CHANGE_PERCENT)
 }
 
-/// To a MiB, and above 128 MiB to 16: nobody wants 1,037 MiB.
+/// To a MiB, and above 128 MiB to 16.
 fn round_up(bytes: u64) -> u64 {
     let step: u64 = if bytes <= 128 << 20 { 1 << 20 } else { 16 << 20 };
     bytes.checked_next_multiple_of(step).unwrap_or(bytes)
@@ -149,34 +149,38 @@ mod tests {
             stall_ratio: Some(0.0),
         }
     }
-    fn told(facts: &MemoryFacts) -> (Option<u64>, &'static str, bool) {
+    fn shown_as(facts: &MemoryFacts) -> (Option<u64>, &'static str, bool) {
         let advice = memory(facts);
         (advice.bytes.map(|bytes| bytes / MIB), advice.reason.as_str(), advice.is_of_max)
     }
 
     #[test]
     fn memory_follows_the_peak_with_headroom_in_round_numbers() {
-        assert_eq!(told(&facts(50, 300)), (Some(60), "peak", false));
-        assert_eq!(told(&facts(1_000, 4_096)), (Some(1_200), "peak", false));
-        assert_eq!(told(&facts(1_001, 4_096)), (Some(1_216), "peak", false));
-        assert_eq!(told(&facts(1, 300)), (Some(10), "peak", false), "Nomad's least");
-        assert_eq!(told(&facts(83, 100)), (Some(100), "peak", false), "a change of 0 % is none");
-        assert_eq!(told(&facts(90, 100)), (Some(100), "peak", false), "nor is one below 10 %");
-        assert_eq!(told(&facts(95, 100)), (Some(114), "peak", false));
+        assert_eq!(shown_as(&facts(50, 300)), (Some(60), "peak", false));
+        assert_eq!(shown_as(&facts(1_000, 4_096)), (Some(1_200), "peak", false));
+        assert_eq!(shown_as(&facts(1_001, 4_096)), (Some(1_216), "peak", false));
+        assert_eq!(shown_as(&facts(1, 300)), (Some(10), "peak", false), "Nomad's least");
+        assert_eq!(shown_as(&facts(83, 100)), (Some(100), "peak", false), "a change of 0 % is none");
+        assert_eq!(shown_as(&facts(90, 100)), (Some(100), "peak", false), "nor is one below 10 %");
+        assert_eq!(shown_as(&facts(95, 100)), (Some(114), "peak", false));
     }
 
     #[test]
     fn oom_kills_and_stalls_at_the_limit_raise_it_and_page_cache_does_not() {
         let full = facts(64, 64);
-        assert_eq!(told(&full), (Some(64), "page_cache", false));
-        assert_eq!(told(&MemoryFacts { stall_ratio: Some(0.02), ..full }), (Some(80), "pressure", false));
-        assert_eq!(told(&MemoryFacts { oom_kills: Some(1), ..full }), (Some(96), "oom_killed", false));
+        assert_eq!(shown_as(&full), (Some(64), "page_cache", false));
+        assert_eq!(shown_as(&MemoryFacts { stall_ratio: Some(0.02), ..full }), (Some(80), "pressure", false));
+        assert_eq!(shown_as(&MemoryFacts { oom_kills: Some(1), ..full }), (Some(96), "oom_killed", false));
         assert_eq!(
-            told(&MemoryFacts { oom_kills: Some(1), peak_bytes: None, ..full }),
+            shown_as(&MemoryFacts { oom_kills: Some(1), peak_bytes: None, ..full }),
             (Some(96), "oom_killed", false)
         );
         let elsewhere = MemoryFacts { oom_kills: Some(1), ..facts(10, 64) };
-        assert_eq!(told(&elsewhere), (Some(64), "oom_elsewhere", false), "not its own limit: it is not made smaller");
+        assert_eq!(
+            shown_as(&elsewhere),
+            (Some(64), "oom_elsewhere", false),
+            "not its own limit: it is not made smaller"
+        );
     }
 
     #[test]
@@ -186,16 +190,16 @@ mod tests {
             oom_kills: Some(kills),
             ..facts(peak, 64)
         };
-        assert_eq!(told(&of(256, 2)), (Some(384), "oom_killed", true));
-        assert_eq!(told(&of(240, 0)), (Some(256), "peak", false), "its limit is enough");
-        assert_eq!(told(&of(100, 0)), (Some(120), "peak", false));
+        assert_eq!(shown_as(&of(256, 2)), (Some(384), "oom_killed", true));
+        assert_eq!(shown_as(&of(240, 0)), (Some(256), "peak", false), "its limit is enough");
+        assert_eq!(shown_as(&of(100, 0)), (Some(120), "peak", false));
     }
 
     #[test]
     fn what_is_unknown_gives_no_number() {
-        assert_eq!(told(&MemoryFacts::default()), (None, "unmeasured", false));
+        assert_eq!(shown_as(&MemoryFacts::default()), (None, "unmeasured", false));
         let unlimited = MemoryFacts { peak_bytes: Some(50 * MIB), ..MemoryFacts::default() };
-        assert_eq!(told(&unlimited), (Some(60), "peak", false), "an unknown number of kills is no kill");
+        assert_eq!(shown_as(&unlimited), (Some(60), "peak", false), "an unknown number of kills is no kill");
         assert_eq!(cpu_quota(None, Some(0.9)), None);
         assert_eq!(cpu_quota(Some(1.0), None), None);
     }
@@ -209,15 +213,15 @@ mod tests {
 
     proptest! {
         #[test]
-        fn any_facts_give_advice_and_never_less_than_the_peak_below_the_limit(
-            peak in prop::option::of(any::<u64>()), request in prop::option::of(any::<u64>()),
+        fn any_facts_give_advice_and_without_a_limit_never_less_than_the_peak(
+            peak in prop::option::of(0..1_u64 << 60), request in prop::option::of(0..1_u64 << 60),
             limit in prop::option::of(any::<u64>()), oom_kills in prop::option::of(0_u64..3), stall in prop::option::of(0.0..1.0_f64),
         ) {
-            let facts = MemoryFacts { peak_bytes: peak, request_bytes: request, limit_bytes: limit, oom_kills, stall_ratio: stall };
-            let advice = memory(&facts);
-            if let (Some(bytes), Some(peak), SizingReason::Peak) = (advice.bytes, peak, advice.reason) {
-                prop_assert!(bytes >= peak.min(limit.unwrap_or(u64::MAX)).min(bytes) && (bytes >= peak || limit.is_some() || request.is_some()));
-            }
+            let of = |limit| memory(&MemoryFacts {
+                peak_bytes: peak, request_bytes: request, limit_bytes: limit, oom_kills, stall_ratio: stall,
+            });
+            prop_assert_eq!(of(limit).bytes.is_none(), of(limit).reason == SizingReason::Unmeasured);
+            prop_assert!(of(None).bytes >= peak);
         }
     }
 }

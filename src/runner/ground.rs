@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
@@ -98,6 +98,8 @@ pub struct Context {
     pub removals: Places,
     /// For downloads, which take as long as their servers like.
     pub artifacts: Places,
+    /// The health of an alloc was decided, or one has ended: updates of jobs go on.
+    pub judged: Notify,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
@@ -156,6 +158,7 @@ impl Context {
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
             artifacts: Places::new(ARTIFACTS_AT_ONCE),
+            judged: Notify::new(),
             aside: Mutex::default(),
         }
     }

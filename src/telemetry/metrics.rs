@@ -23,6 +23,7 @@ use super::state_db::{
     self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
 };
 use super::timings::Timings;
+use super::updates::{self, JobUpdates};
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
@@ -205,6 +206,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         launches::METRICS,
         migrations::METRICS,
         state_db::METRICS,
+        updates::METRICS,
     ];
     all.into_iter().flatten().copied()
 }
@@ -310,6 +312,8 @@ pub struct Metrics {
     pub others: Others,
     /// Of periodic jobs.
     pub launches: Launches,
+    /// Of jobs with an `update`.
+    pub updates: JobUpdates,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
     pub migrations: Migrations,
@@ -359,6 +363,7 @@ impl Metrics {
             artifacts: ArtifactMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
+            updates: JobUpdates::new(r),
             ends: EndsOnRecord::new(r),
             migrations: Migrations::new(r),
             memory: OnceLock::new(),
@@ -585,6 +590,8 @@ mod tests {
         metrics.launches.known(&"j".into());
         metrics.launches.next(&"j".into(), Some(1));
         metrics.launches.decided(&"j".into(), launches::LaunchOutcome::Launched, 1);
+        metrics.updates.known(&"j".into());
+        metrics.updates.runs(&"j".into(), true);
         metrics.memory().limited(1);
         let families = metrics.gather();
         let known = descriptors().count();

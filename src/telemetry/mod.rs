@@ -19,6 +19,7 @@ pub mod panics;
 mod registered;
 pub mod state_db;
 pub mod timings;
+pub mod updates;
 
 pub use chain::chain;
 pub use logging::{LogLevel, LoggingError};

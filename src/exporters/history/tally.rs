@@ -56,7 +56,7 @@ pub struct WorkloadUse {
 pub struct UseSums {
     /// Attempts that ended.
     pub runs: u64,
-    /// Of them, those that failed; and of which nobody saw how they ended.
+    /// Of them, those that failed; and those whose end was not seen.
     pub failures: u64,
     pub unknown_ends: u64,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -5,3 +5,4 @@ pub mod journal;
 pub mod record;
 pub mod samples;
 pub mod steady;
+pub mod update;

@@ -192,7 +192,7 @@ impl Manager {
             return refused("has failed and was replaced by a later alloc");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
-        if self.allocs.all().iter().any(|other| newer(other)) {
+        if !self.is_wanted_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");
         }
         Ok(())
