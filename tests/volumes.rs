@@ -2,12 +2,11 @@
 
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Sample, is_root, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Mounted, Sample, is_root, patience, says, wait_for};
 
 fn long() -> Duration {
     Duration::from_secs(60) * patience()
@@ -105,22 +104,6 @@ fn exec_task_mounts_host_volumes_and_read_only_ones_stay_unchanged() {
     assert!(public.contains("\"certs\"") && !public.contains(data.to_str().expect("UTF-8")), "{public}");
     agent.stop();
     assert!(data.join("out").exists(), "a volume outlives its allocs");
-}
-
-/// A file system that the host mounts while it is there.
-struct Mounted(PathBuf);
-
-impl Mounted {
-    fn tmpfs(at: &Path) -> Option<Mounted> {
-        let mount = |words: &[&str]| Command::new("mount").args(words).arg(at).status().is_ok_and(|s| s.success());
-        mount(&["-t", "tmpfs", "tmpfs"]).then(|| Mounted(at.to_owned())).filter(|_| mount(&["--make-shared"]))
-    }
-}
-
-impl Drop for Mounted {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
 }
 
 #[test]

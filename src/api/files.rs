@@ -126,7 +126,12 @@ async fn found<T: Send + 'static>(
 
 /// What is its task's alone, as in Nomad: `secrets` and `private` of each task.
 fn is_hidden(names: &[OsString]) -> bool {
-    let [top, inner, ..] = names else { return false };
+    // While an artifact comes, the key of its repository is there.
+    let stages = |name: &OsString| name.as_encoded_bytes().starts_with(b".artifacts-");
+    let [top, inner, ..] = names else { return names.iter().any(stages) };
+    if stages(top) || stages(inner) {
+        return true;
+    }
     top != "alloc" && ["secrets", "private"].iter().any(|name| inner.eq_ignore_ascii_case(name))
 }
 

@@ -146,7 +146,7 @@ fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
     let check = |task: &Task| drivers.get(task.driver.as_str()).map_or(Ok(()), |driver| driver.check(task));
-    let outside = Replay { recorded: &job.recorded, now: context.clock.now().rfc3339() };
+    let outside = Replay { recorded: &job.recorded };
     let inputs = Inputs { given: &job.variables, outside: &outside };
     let parsed = jobspec::parse_with(&job.file, &text, inputs, |parsed| {
         let mut problems = drivers::problems(parsed, (&known, "this agent has"), check);

@@ -89,10 +89,6 @@ impl Outside for CallersFiles {
         recorded.lists.entry(directory.to_owned()).or_default().insert(pattern.to_owned(), found.clone());
         Ok(found)
     }
-    fn timestamp(&self) -> Result<String, String> {
-        use crate::host::clock::{Clock as _, SystemClock};
-        Ok(SystemClock.now().rfc3339())
-    }
     fn uuid(&self) -> Result<String, String> {
         Ok(uuid::Uuid::new_v4().to_string())
     }
@@ -174,7 +170,7 @@ mod tests {
         assert_eq!(reading.list(&path(""), "*.tpl").unwrap(), ["a.tpl"]);
         let recorded = reading.recorded();
         assert_eq!(recorded.files[&path("a.tpl")], "aGVsbG8=");
-        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded, now: String::new() };
+        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
         assert_eq!(replay.read(&path("a.tpl")).unwrap(), b"hello");
         assert!(replay.read("/etc/shadow").unwrap_err().contains("reads no files"));
     }

@@ -34,7 +34,11 @@ pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights)
     let (name, above) = checked(components)?;
     let owner = rights.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
     let at = directory(root, above, rights.owner)?;
-    let draft = format!(".{}.allostat", &name[..name.len().min(200)]);
+    let mut cut = name.len().min(200);
+    while !name.is_char_boundary(cut) {
+        cut -= 1;
+    }
+    let draft = format!(".{}.allostat", name.get(..cut).unwrap_or_default());
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let create = || rustix::fs::openat(&at, draft.as_str(), flags, Mode::from_raw_mode(0o600));
     let file = match create() {
@@ -75,8 +79,15 @@ pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) ->
 
 /// A regular file of at most `limit` bytes below `root`.
 ///
-/// Errors: as [`write`]'s; `InvalidInput`: no regular file; `FileTooLarge`: it is larger.
+/// Errors: as [`open`]'s; `FileTooLarge`: it is larger.
 pub fn read(root: &Path, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
+    untrusted::read_all(open(root, components)?, limit)
+}
+
+/// A regular file below `root`, to read.
+///
+/// Errors: as [`write`]'s; `InvalidInput`: no regular file.
+pub fn open(root: &Path, components: &[&str]) -> io::Result<File> {
     let (name, above) = checked(components)?;
     let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
     for directory in above {
@@ -87,7 +98,7 @@ pub fn read(root: &Path, components: &[&str], limit: usize) -> io::Result<Vec<u8
     if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
     }
-    untrusted::read_all(File::from(file), limit)
+    Ok(File::from(file))
 }
 
 fn checked<'c, 'n>(components: &'c [&'n str]) -> io::Result<(&'c &'n str, &'c [&'n str])> {

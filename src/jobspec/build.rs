@@ -14,7 +14,8 @@ use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
 use super::interpolate::{self, Known};
 use super::reschedule::OfJob;
 use super::service_names::{Place, canonicalize};
-use super::tree::{self, Body, Literal, join};
+use super::template::as_written;
+use super::tree::{Body, Literal, join};
 use super::{limits, names, values, words};
 
 type Meta = BTreeMap<String, String>;
@@ -22,6 +23,7 @@ type Meta = BTreeMap<String, String>;
 /// `None`: reported, and there is no job to speak of. What is wrong in one stanza does not hide what is wrong in the next: it is recorded,
 /// and absent from the job.
 pub(super) fn file(body: &Body, problems: &Problems<'_>) -> Option<Job> {
+    problems.keep_references();
     let builder = Builder { problems, seen: Vec::new(), ports: Vec::new(), volumes: Vec::new(), connected: None };
     let fields = builder.open(body, &words::FILE, String::new());
     let jobs = fields.named("job");
@@ -325,24 +327,23 @@ impl<'p> Builder<'p> {
         nomad.extend(
             self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
         );
-        let mut known = Known { meta, nomad, own, inside_env: None };
+        let known = Known { meta, nomad, own };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
         for (name, value) in &pairs {
             let path = join(&path, &name.value);
             values::check_variable(name, &path, &mut taken, self.problems);
-            known.inside_env = Some(&name.value);
             self.check_template(&value.value, &value.span, &path, &known);
             task.env.insert(name.value.clone(), value.value.clone());
         }
-        known.inside_env = None;
         if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
         }
     }
 
-    /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found.
+    /// Reports each reference in a text that can never be resolved, at its place inside the text if it can be found. Nomad finds out
+    /// when the task starts, so all but what breaks the text are warnings.
     fn check_template(&self, template: &str, span: &Span, path: &str, known: &Known<'_>) {
         let source = self.problems.source().slice(span);
         let mut from = 0;
@@ -355,11 +356,15 @@ impl<'p> Builder<'p> {
             from = found.map_or(from, |i| i + never.written.len());
             let at = found.map_or(span.clone(), |i| span.start + i..span.start + i + never.written.len());
             let message = format!("{} can never be resolved: {}", quote(&never.written), never.reason);
-            self.problems.error(&at, path, message, never.suggestion);
+            if never.is_unclosed {
+                self.problems.error(&at, path, message, never.suggestion);
+            } else {
+                self.problems.warn(&at, path, message, never.suggestion);
+            }
         }
     }
 
-    /// Metadata is plain text: it is what references refer to.
+    /// As it is written: `${...}` in it is resolved when a task starts.
     fn meta(&self, fields: &Fields<'_>) -> Meta {
         let mut meta = Meta::new();
         for (key, value) in fields.map("meta").unwrap_or_default() {
@@ -367,15 +372,7 @@ impl<'p> Builder<'p> {
             if key.value.is_empty() {
                 self.problems.error(&key.span, &path, "a key of `meta` is empty", None);
             }
-            match tree::plain(&value.value) {
-                Some(text) => {
-                    meta.insert(key.value, text);
-                }
-                None => {
-                    let advice = Some("for the two characters themselves write `$${`".to_owned());
-                    self.problems.error(&value.span, &path, "in `meta` nothing is interpolated", advice);
-                }
-            }
+            meta.insert(key.value, as_written(&value.value));
         }
         meta
     }

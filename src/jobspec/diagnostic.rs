@@ -212,6 +212,8 @@ pub struct Problems<'s> {
     found: RefCell<Vec<(usize, Diagnostic)>>,
     /// Errors beyond [`MAX_PROBLEMS`]: counted only.
     dropped: Cell<usize>,
+    /// Of a job file: `${...}` where nothing is interpolated is text, as in Nomad. Elsewhere it is a mistake.
+    keeps_references: Cell<bool>,
 }
 
 /// How many problems of one file are reported in full.
@@ -219,7 +221,13 @@ pub const MAX_PROBLEMS: usize = 50;
 
 impl<'s> Problems<'s> {
     pub fn new(source: &'s SourceText) -> Problems<'s> {
-        Problems { source, found: RefCell::default(), dropped: Cell::new(0) }
+        Problems { source, found: RefCell::default(), dropped: Cell::new(0), keeps_references: Cell::new(false) }
+    }
+    pub fn keep_references(&self) {
+        self.keeps_references.set(true);
+    }
+    pub fn keeps_references(&self) -> bool {
+        self.keeps_references.get()
     }
     pub fn source(&self) -> &'s SourceText {
         self.source

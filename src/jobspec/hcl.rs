@@ -102,6 +102,10 @@ impl Lower<'_, '_> {
         lowered
             .entries
             .retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "variables" | "locals"));
+        drop(scope);
+        for Fault { span, message, suggestion } in budget.into_warnings() {
+            self.problems.warn(&span, "", message, suggestion);
+        }
         lowered
     }
 
@@ -200,12 +204,17 @@ impl Lower<'_, '_> {
 
     fn node(&self, expression: &Expression, scope: Option<&Scope<'_>>) -> Node {
         let span = expression.span().unwrap_or(0..0);
+        if self.leaves_its_line(expression, &span) {
+            let advice = Some("for a text of several lines use a heredoc: <<EOF".to_owned());
+            self.problems.error(&span, "", "a text in quotes ends on its line", advice);
+            return Node { span, value: Literal::Broken };
+        }
         let value = match expression {
             Expression::StringTemplate(template) if is_computed(template, scope) => {
-                self.evaluated(expression, &span, scope)
+                self.computed(expression, template, &span, scope)
             }
             Expression::HeredocTemplate(heredoc) if is_computed(&heredoc.template, scope) => {
-                self.evaluated(expression, &span, scope)
+                self.computed(expression, &heredoc.template, &span, scope)
             }
             Expression::Null(_) => Literal::Null,
             Expression::Bool(b) => Literal::Bool(*b.value()),
@@ -214,9 +223,9 @@ impl Lower<'_, '_> {
                 let text = if text.is_empty() { n.value().to_string() } else { text.to_owned() };
                 number(self.problems, &span, &text)
             }
-            Expression::String(s) => text_value(self.problems, &span, escape(s.value())),
-            Expression::StringTemplate(template) => self.template(&span, template),
-            Expression::HeredocTemplate(heredoc) => self.template(&span, &heredoc.template),
+            Expression::String(s) => text_value(self.problems, &span, literal(s.value(), scope)),
+            Expression::StringTemplate(template) => self.template(&span, template, scope),
+            Expression::HeredocTemplate(heredoc) => self.template(&span, &heredoc.template, scope),
             Expression::Array(list) => Literal::List(list.iter().map(|e| self.node(e, scope)).collect()),
             Expression::Object(object) => {
                 let entries = object.iter().filter_map(|(key, value)| {
@@ -234,6 +243,55 @@ impl Lower<'_, '_> {
             }
         };
         Node { span, value }
+    }
+
+    /// A text of which something is known now. References that only a task's start knows stay in it.
+    fn computed(&self, whole: &Expression, template: &Template, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
+        let is_piece = |element: &Element| match element {
+            Element::Literal(_) => true,
+            Element::Interpolation(interpolation) => interpolation.strip == Strip::None,
+            Element::Directive(_) => false,
+        };
+        let Some(known) = scope.filter(|_| template.iter().count() > 1 && template.iter().all(is_piece)) else {
+            return self.evaluated(whole, span, scope);
+        };
+        let mut text = String::new();
+        for element in template.iter() {
+            let at = element.span().unwrap_or(span.clone());
+            match element {
+                Element::Literal(piece) => text.push_str(&literal(piece.value(), scope)),
+                Element::Interpolation(interpolation) => match known.unknown(&interpolation.expr) {
+                    Some(_) if text.ends_with('$') => {
+                        self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
+                        return Literal::Broken;
+                    }
+                    Some(reference) => text.push_str(&format!("${{{reference}}}")),
+                    None => match known.text_of(&interpolation.expr) {
+                        Ok(value) => text.push_str(&as_template(&value)),
+                        Err(fault) => {
+                            self.fault(fault);
+                            return Literal::Broken;
+                        }
+                    },
+                },
+                Element::Directive(_) => return Literal::Broken,
+            }
+        }
+        text_value(self.problems, span, text)
+    }
+
+    /// HCL takes a line end in quotes only inside of `${...}`.
+    fn leaves_its_line(&self, expression: &Expression, span: &Span) -> bool {
+        match expression {
+            Expression::String(_) => self.problems.source().slice(span).contains('\n'),
+            Expression::StringTemplate(template) => template.iter().any(|element| match element {
+                Element::Literal(literal) => {
+                    literal.span().is_some_and(|span| self.problems.source().slice(&span).contains('\n'))
+                }
+                Element::Interpolation(_) | Element::Directive(_) => false,
+            }),
+            _ => false,
+        }
     }
 
     fn evaluated(&self, expression: &Expression, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
@@ -298,13 +356,13 @@ impl Lower<'_, '_> {
         self.entry(&text, span.unwrap_or(value.span.clone()), Form::Attribute, Vec::new(), value.clone())
     }
 
-    fn template(&self, span: &Span, template: &Template) -> Literal {
+    fn template(&self, span: &Span, template: &Template, scope: Option<&Scope<'_>>) -> Literal {
         let mut text = String::new();
         for element in template.iter() {
             let at = element.span().unwrap_or(span.clone());
             match element {
-                Element::Literal(literal) => text.push_str(&escape(literal.value())),
-                Element::Interpolation(interpolation) => match self.reference(&at, interpolation) {
+                Element::Literal(piece) => text.push_str(&literal(piece.value(), scope)),
+                Element::Interpolation(interpolation) => match self.reference(&at, interpolation, scope.is_some()) {
                     Some(_) if text.ends_with('$') => {
                         self.problems.error(&at, "", "a `$` directly before a `${...}` is not supported", None);
                         return Literal::Broken;
@@ -326,13 +384,17 @@ impl Lower<'_, '_> {
         text_value(self.problems, span, text)
     }
 
-    fn reference(&self, at: &Span, interpolation: &Interpolation) -> Option<String> {
+    /// `is_job`: as in Nomad, what nothing is known of is text.
+    fn reference(&self, at: &Span, interpolation: &Interpolation, is_job: bool) -> Option<String> {
         if interpolation.strip != Strip::None {
             self.problems.error(at, "", "strip markers (`~`) are not supported", None);
             return None;
         }
         let source = self.problems.source().slice(&interpolation.expr.span().unwrap_or(at.clone()));
         let found = path(&interpolation.expr);
+        if is_job && !source.contains(['"', '\n']) && matches!(interpolation.expr, Expression::Traversal(_)) {
+            return found.or_else(|| Some(source.to_owned()));
+        }
         if found.is_none() || is_variable(&interpolation.expr) {
             let (message, suggestion) = match &interpolation.expr {
                 // Indices and splats.
@@ -356,6 +418,11 @@ fn label_of(label: &BlockLabel, around: &Span) -> Label {
     Label { text: label.as_str().to_owned(), span: span.unwrap_or_else(|| around.clone()) }
 }
 
+/// What stands in quotes. In a job file Nomad takes `$${NOMAD_DC}` as it takes `${NOMAD_DC}`: both are the same text once they are read.
+fn literal(text: &str, scope: Option<&Scope<'_>>) -> String {
+    if scope.is_some() { as_template(text) } else { escape(text) }
+}
+
 /// Something in it is known now; else it is left to a task's start as it stands.
 fn is_computed(template: &Template, scope: Option<&Scope<'_>>) -> bool {
     let is_left = |element: &Element| match element {
@@ -372,7 +439,7 @@ fn is_computed(template: &Template, scope: Option<&Scope<'_>>) -> bool {
 
 fn is_variable(expression: &Expression) -> bool {
     let Expression::Traversal(traversal) = expression else { return false };
-    matches!(&traversal.expr, Expression::Variable(base) if matches!(base.as_str(), "var" | "local" | "each" | "path"))
+    matches!(&traversal.expr, Expression::Variable(base) if matches!(base.as_str(), "var" | "local"))
 }
 
 /// Why an expression is not taken, and what to write.

@@ -7,9 +7,10 @@
 //! $${                                          the two characters ${
 //! ```
 //!
-//! A reference that can never be resolved is a problem of the file ([`check`]); one that is not there when the task
-//! starts is an error of that start ([`prepare`]); nothing is left in place silently. `env` is resolved against the
-//! `NOMAD_*` variables and what the task inherits, not against itself; `config` against the whole environment.
+//! As in Nomad, a reference in `env`, `meta` or a service that has no value stays as it is written; one in `config` fails the start
+//! ([`prepare`]). What can never have a value is a warning of the file ([`check`]), a missing `}` an error. `meta` is resolved against
+//! the `NOMAD_*` variables and what the task inherits, `env` against these and its own other variables, `config` against all of it.
+//! What resolving yields is bounded: a file of 200 KiB may name a long value ten thousand times.
 
 use std::collections::BTreeMap;
 
@@ -41,8 +42,6 @@ pub struct Known<'a> {
     pub nomad: Vec<String>,
     /// The names in its `env`.
     pub own: Vec<&'a str>,
-    /// Of a value in `env`: its own name, which may refer to the inherited variable of that name.
-    pub inside_env: Option<&'a str>,
 }
 
 /// A reference that can never be resolved: as it is written (`${meta.x}`), why, and what to do.
@@ -51,6 +50,8 @@ pub struct Never {
     pub written: String,
     pub reason: String,
     pub suggestion: Option<String>,
+    /// It breaks the text; else it stays as it is written.
+    pub is_unclosed: bool,
 }
 
 /// Everything in a template that can never be resolved, whatever the host.
@@ -66,38 +67,30 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
     let near = |name: &str, words: &mut dyn Iterator<Item = &str>| {
         nearest(name, words).map(|word| format!("did you mean {}?", quote(word)))
     };
-    let closing = if target == Err(BadReference::Unclosed) { "" } else { "}" };
+    let is_unclosed = target == Err(BadReference::Unclosed);
+    let closing = if is_unclosed { "" } else { "}" };
     let written = format!("${{{reference}{closing}");
     let (reason, suggestion) = match target {
         Err(error) => (error.to_string(), Some("for the two characters themselves write `$${`".to_owned())),
-        Ok(Target::Variable(name)) => match known.inside_env {
-            Some(own) if own != name && known.own.contains(&name.as_str()) => (
-                "it is another variable of this `env`, and those are not resolved against each other".to_owned(),
-                Some("write its value".to_owned()),
-            ),
-            inside => {
-                let own = inside.is_none() && known.own.contains(&name.as_str());
-                if own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
-                    return None;
-                }
-                match limit_field(&name) {
-                    Some(field) => (
-                        "it is only there where the task asks for it".to_owned(),
-                        Some(format!("give `{field}` in `resources`")),
-                    ),
-                    None => {
-                        // Compared without the prefix, which would make all of them alike.
-                        let short = |name: &'_ str| name.get("NOMAD_".len()..).unwrap_or("").to_owned();
-                        let words: Vec<String> = known.nomad.iter().map(|name| short(name)).collect();
-                        let near = nearest(&short(&name), words.iter().map(String::as_str));
-                        (
-                            "there is no such variable".to_owned(),
-                            near.map(|word| format!("did you mean `NOMAD_{word}`?")),
-                        )
-                    }
+        Ok(Target::Variable(name)) => {
+            let is_own = known.own.contains(&name.as_str());
+            if is_own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
+                return None;
+            }
+            match limit_field(&name) {
+                Some(field) => (
+                    "it is only there where the task asks for it".to_owned(),
+                    Some(format!("give `{field}` in `resources`")),
+                ),
+                None => {
+                    // Compared without the prefix, which would make all of them alike.
+                    let short = |name: &'_ str| name.get("NOMAD_".len()..).unwrap_or("").to_owned();
+                    let words: Vec<String> = known.nomad.iter().map(|name| short(name)).collect();
+                    let near = nearest(&short(&name), words.iter().map(String::as_str));
+                    ("there is no such variable".to_owned(), near.map(|word| format!("did you mean `NOMAD_{word}`?")))
                 }
             }
-        },
+        }
         Ok(Target::Meta(key)) => {
             // One that is not the job's may be the node's, unless it reads like a slip.
             let near = near(&key, &mut known.meta.keys().map(String::as_str));
@@ -116,7 +109,7 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
             ("there is no such attribute".to_owned(), Some(suggestion))
         }
     };
-    Some(Never { written, reason, suggestion })
+    Some(Never { written, reason, suggestion, is_unclosed })
 }
 
 /// The attributes that a task refers to, each behind the field that does: `env.ARCH`, `config.args[1]`.
@@ -154,7 +147,7 @@ fn attributes_of(field: &str, template: &str, found: &mut Vec<(String, String)>)
 fn limit_field(variable: &str) -> Option<&'static str> {
     match variable {
         "NOMAD_CPU_LIMIT" => Some("cpu"),
-        "NOMAD_MEMORY_LIMIT" => Some("memory"),
+        "NOMAD_CPU_CORES" => Some("cores"),
         "NOMAD_MEMORY_MAX_LIMIT" => Some("memory_max"),
         _ => None,
     }
@@ -170,23 +163,52 @@ pub struct Prepared {
 
 /// The environment that templates read: what resolves of it before they are rendered. Pure.
 pub fn environment(context: &TaskContext<'_>) -> Env {
-    let meta = env::merged_meta(context.job, context.group, context.task);
+    let (mut whole, meta) = outer(context);
+    let own = own_variables(context, &whole, &meta);
+    whole.extend(own.into_iter().map(|(name, text)| (env::variable_name(&name), text)));
+    whole
+}
+
+/// What a task's own `env` is resolved against: what it inherits, the `NOMAD_*` variables and what hooks add; and its metadata.
+fn outer(context: &TaskContext<'_>) -> (Env, BTreeMap<String, String>) {
     let mut whole = context.inherited.clone();
     whole.extend(env::nomad_variables(context));
     whole.extend(context.added.clone());
-    let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
-    let resolved: Env = context
-        .task
-        .env
-        .iter()
-        .filter_map(|(name, template)| {
-            let (mut text, mut failed) = (template.clone(), Vec::new());
-            base.replace(name, &mut text, &mut failed);
-            failed.is_empty().then(|| (env::clean_name(name), text))
+    let mut meta = env::merged_meta(context.job, context.group, context.task);
+    if meta.values().any(|text| text.contains("${")) {
+        let none = BTreeMap::new();
+        let scope = Scope { env: &whole, meta: &none, attributes: context.attributes };
+        let mut room = size::TOGETHER;
+        meta.values_mut().for_each(|text| *text = scope.tolerant(text, None, &mut room));
+        whole.extend(env::meta_variables(&meta));
+    }
+    (whole, meta)
+}
+
+/// The task's `env`, resolved. A variable may refer to another one of the same `env`, one level deep; of its own name it means the
+/// one that it inherits.
+fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String, String>) -> Env {
+    let scope = Scope { env: whole, meta, attributes: context.attributes };
+    let templates = &context.task.env;
+    let mut room = size::TOGETHER;
+    let mut resolve = |(name, template): (&String, &String), own: Option<&Env>| {
+        (name.clone(), scope.tolerant(template, own.map(|own| (name.as_str(), own)), &mut room))
+    };
+    let first: Env = templates.iter().map(|variable| resolve(variable, None)).collect();
+    let refers = |template: &str| {
+        parts(template).iter().any(|part| match part {
+            Part::Reference(_, Ok(Target::Variable(name))) => templates.contains_key(name),
+            Part::Reference(..) | Part::Text(_) => false,
         })
+    };
+    let second: Vec<(String, String)> = templates
+        .iter()
+        .filter(|(_, template)| refers(template))
+        .map(|variable| resolve(variable, Some(&first)))
         .collect();
-    whole.extend(resolved);
-    whole
+    let mut all = first.clone();
+    all.extend(second);
+    all
 }
 
 /// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for what they render,
@@ -199,8 +221,7 @@ pub struct Resolver {
 
 impl Resolver {
     pub fn new(context: &TaskContext<'_>) -> Resolver {
-        let meta = env::merged_meta(context.job, context.group, context.task);
-        Resolver { env: environment(context), meta, attributes: context.attributes.clone() }
+        Resolver { env: environment(context), meta: outer(context).1, attributes: context.attributes.clone() }
     }
     /// Errors: the first reference that is not there.
     pub fn resolve(&self, field: &str, template: &str) -> Result<String, NotReady> {
@@ -223,19 +244,14 @@ pub fn text(template: &str, env: &Env) -> Result<String, NotReady> {
 ///
 /// Errors: every reference that is not there now, or what gets too long; starting again does not help unless the host changes.
 pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
-    let meta = env::merged_meta(context.job, context.group, context.task);
-    let mut whole = context.inherited.clone();
-    whole.extend(env::nomad_variables(context));
-    whole.extend(context.added.clone());
+    let (mut whole, meta) = outer(context);
     let mut task = context.task.clone();
     let mut failed = Vec::new();
     let base = Scope { env: &whole, meta: &meta, attributes: context.attributes };
     size::measure(&task, &whole, |target| base.value(target).map_or(0, str::len))
         .map_err(|error| vec![error.into()])?;
-    for (name, value) in &mut task.env {
-        base.replace(&format!("env.{name}"), value, &mut failed);
-    }
-    whole.extend(task.env.iter().map(|(name, value)| (env::clean_name(name), value.clone())));
+    task.env = own_variables(context, &whole, &meta);
+    whole.extend(task.env.iter().map(|(name, value)| (env::variable_name(name), value.clone())));
     whole.extend(context.added.clone());
     let all = Scope { env: &whole, meta: &meta, attributes: context.attributes };
     for (key, value) in &mut task.config {
@@ -271,26 +287,12 @@ pub struct ServiceScope {
 
 impl ServiceScope {
     pub fn new(context: &TaskContext<'_>) -> ServiceScope {
-        ServiceScope {
-            env: environment(context),
-            meta: env::merged_meta(context.job, context.group, context.task),
-            attributes: context.attributes.clone(),
-        }
+        ServiceScope { env: environment(context), meta: outer(context).1, attributes: context.attributes.clone() }
     }
-    /// As Nomad: a reference that is not there stays as it is written.
+    /// A reference that is not there stays as it is written.
     pub fn text(&self, template: &str) -> String {
         let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
-        let mut text = String::with_capacity(template.len());
-        for part in parts(template) {
-            match part {
-                Part::Text(literal) => text.push_str(literal),
-                Part::Reference(reference, target) => match scope.resolve(target) {
-                    Ok(value) => text.push_str(value),
-                    Err(_) => text.push_str(&format!("${{{reference}}}")),
-                },
-            }
-        }
-        text
+        scope.tolerant(template, None, &mut size::TEXT.clone())
     }
 }
 
@@ -307,7 +309,12 @@ impl Scope<'_> {
             match part {
                 Part::Text(literal) => text.push_str(literal),
                 Part::Reference(reference, target) => match self.resolve(target) {
-                    Ok(value) => text.push_str(value),
+                    Ok(value) if text.len() + value.len() < size::TEXT => text.push_str(value),
+                    Ok(value) => {
+                        let (field, length) = (field.to_owned(), text.len() + value.len());
+                        failed.push(NotReady::TooLong(TooLong::Text { field, length }));
+                        return;
+                    }
                     Err(reason) => {
                         let (field, reference) = (field.to_owned(), reference.to_owned());
                         failed.push(NotReady::Unresolved { field, reference, reason });
@@ -316,6 +323,34 @@ impl Scope<'_> {
             }
         }
         *template = text;
+    }
+    /// What has no value, or none that `room` bytes have a place for, stays as it is written. `own`: the name of the variable that this
+    /// becomes, and the others beside it.
+    fn tolerant(&self, template: &str, own: Option<(&str, &Env)>, room: &mut usize) -> String {
+        let mut text = String::with_capacity(template.len());
+        for part in parts(template) {
+            let (reference, target) = match part {
+                Part::Text(literal) => {
+                    text.push_str(literal);
+                    continue;
+                }
+                Part::Reference(reference, target) => (reference, target),
+            };
+            let beside = match (&target, own) {
+                (Ok(Target::Variable(name)), Some((itself, others))) if name != itself => others.get(name),
+                _ => None,
+            };
+            let value = beside.map(String::as_str).or_else(|| self.value(target.as_ref().ok()?));
+            match value.filter(|value| value.len() <= *room && text.len() + value.len() < size::TEXT) {
+                Some(value) => {
+                    *room -= value.len();
+                    text.push_str(value);
+                }
+                None if target == Err(BadReference::Unclosed) => text.push_str(&format!("${{{reference}")),
+                None => text.push_str(&format!("${{{reference}}}")),
+            }
+        }
+        text
     }
     fn resolve(&self, target: Result<Target, BadReference>) -> Result<&str, String> {
         let target = target.map_err(|error| error.to_string())?;

@@ -39,7 +39,7 @@ fn prepared(task: &str) -> Result<Prepared, Vec<NotReady>> {
         ("kernel.version".to_owned(), "6.1.0".into()),
         ("unique.hostname".to_owned(), "box".into()),
     ]);
-    let inherited = [("HOME", "/root"), ("PATH", "/bin"), ("NOMAD_DC", "of the agent")];
+    let inherited = [("HOME", "/root"), ("PATH", "/bin"), ("NOMAD_DC", "of the agent"), ("TRICK", "${NOMAD_ALLOC_ID}")];
     let inherited: Env = inherited.into_iter().map(|(k, v)| (k.to_owned(), v.to_owned())).collect();
     let devices: Env = [("GPUS".to_owned(), "GPU-1".to_owned())].into();
     prepare(&TaskContext {
@@ -72,7 +72,7 @@ fn which_devices_are_its_own_a_task_can_refer_to_and_not_change() {
 
 #[test]
 fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both() {
-    let env = prepared("env {\n  PATH = \"/x:${PATH}\"\n  my-var = 1\n}\nresources {\n  cpu = 100\n  memory = 64\n}")
+    let env = prepared("env {\n  PATH = \"/x:${PATH}\"\n  my-var = 1\n}\nresources {\n  cpu = 200\n  memory = 64\n}")
         .unwrap()
         .env;
     let expected = [
@@ -82,7 +82,7 @@ fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both()
         ("NOMAD_ALLOC_ID", "0123456789abcdef"),
         ("NOMAD_ALLOC_INDEX", "2"),
         ("NOMAD_ALLOC_NAME", "shop.web[2]"),
-        ("NOMAD_CPU_LIMIT", "100"),
+        ("NOMAD_CPU_LIMIT", "200"),
         ("NOMAD_DC", "dc7"),
         ("NOMAD_GROUP_NAME", "web"),
         ("NOMAD_JOB_ID", "shop"),
@@ -100,7 +100,8 @@ fn a_task_gets_the_nomad_variables_over_what_it_inherits_and_its_own_over_both()
         ("NOMAD_TASK_DIR", "/d/a/server/local"),
         ("NOMAD_TASK_NAME", "server"),
         ("PATH", "/x:/bin"),
-        ("my_var", "1"),
+        ("TRICK", "${NOMAD_ALLOC_ID}"),
+        ("my-var", "1"),
     ];
     let found: Vec<(&str, &str)> = env.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
     assert_eq!(found, expected, "no limit that was not given, nothing else");
@@ -119,10 +120,9 @@ fn references_in_env_and_config_are_resolved() {
 
 #[test]
 fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
-    let task = "env {\n  A = \"${NOPE}\"\n}\nconfig {\n  args = [\"x\", \"${ALSO_NOT} ${attr.memory.totalbytes}\"]\n}";
+    let task = "config {\n  args = [\"x\", \"${ALSO_NOT} ${attr.memory.totalbytes}\"]\n}";
     let found: Vec<String> = prepared(task).unwrap_err().iter().map(ToString::to_string).collect();
     let expected = [
-        "env.A: `${NOPE}` cannot be resolved: the environment has no such variable",
         "config.args[1]: `${ALSO_NOT}` cannot be resolved: the environment has no such variable",
         "config.args[1]: `${attr.memory.totalbytes}` cannot be resolved: this host has no such attribute",
     ];
@@ -131,10 +131,44 @@ fn what_is_not_there_at_the_start_is_named_each_with_its_field() {
 
 #[test]
 fn what_was_resolved_is_not_resolved_again() {
-    let job_meta =
-        "meta {\n  trick = \"$${NOMAD_DC}\"\n}\nenv {\n  A = \"${meta.trick}\"\n}\nconfig {\n  a = \"${A}\"\n}";
-    let Prepared { task, .. } = prepared(job_meta).unwrap();
-    assert_eq!(task.config["a"], "${NOMAD_DC}");
+    let own = "env {\n  A = \"$${x:-${NOMAD_DC}}\"\n  B = \"${TRICK}\"\n}\nconfig {\n  a = \"${A}${B}\"\n}";
+    let Prepared { task, .. } = prepared(own).unwrap();
+    assert_eq!(task.config["a"], "${x:-dc7}${NOMAD_ALLOC_ID}");
+}
+
+#[test]
+fn references_without_a_value_stay_as_written_in_env_and_variables_see_each_other() {
+    let env = "env {\n  A = \"${NOPE}-${attr.platform.aws.x}\"\n  DB = \"db\"\n  PATH = \"/x:${PATH}\"\n  URL = \"pg://${DB}:5432\"\n  discovery.type = \"one\"\n}".replace("discovery.type", "\"discovery.type\"").replace("env {", "env = {");
+    let env = prepared(&env).unwrap().env;
+    let expected = [
+        ("A", "${NOPE}-${attr.platform.aws.x}"),
+        ("PATH", "/x:/bin"),
+        ("URL", "pg://db:5432"),
+        ("discovery.type", "one"),
+        ("NOMAD_CPU_LIMIT", "100"),
+        ("NOMAD_MEMORY_LIMIT", "300"),
+    ];
+    for (name, value) in expected {
+        assert_eq!(env.get(name).map(String::as_str), Some(value), "{name}");
+    }
+}
+
+#[test]
+fn metadata_is_interpolated() {
+    let task = "meta {\n  host = \"${node.unique.name}-${NOPE}\"\n}\nconfig {\n  a = \"${meta.host}\"\n}";
+    let Prepared { task, env } = prepared(task).unwrap();
+    assert_eq!((env["NOMAD_META_host"].as_str(), task.config["a"].as_str()), ("box-${NOPE}", Some("box-${NOPE}")));
+}
+
+#[test]
+fn what_resolving_yields_is_bounded() {
+    let many = format!("env {{\n  A = \"{}\"\n}}", "${PATH}".repeat(30_000));
+    let long: Env = [("PATH".to_owned(), "x".repeat(100_000))].into();
+    let job = job(&many);
+    let (meta, attributes) = (BTreeMap::new(), Env::new());
+    let scope = Scope { env: &long, meta: &meta, attributes: &attributes };
+    let text = scope.tolerant(&job.groups[0].tasks[0].env["A"], None, &mut size::TOGETHER.clone());
+    assert!(text.len() < 2 * size::TEXT + many.len() && text.ends_with("${PATH}"), "{}", text.len());
 }
 
 #[test]

@@ -7,7 +7,7 @@ use super::build::Builder;
 use super::cron::{CronExpression, CronSchedule, Zone};
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields};
-use super::words;
+use super::{limits, words};
 use crate::model::job::JobKind;
 use crate::model::launching::{JobLaunching, Parameterized, PayloadRule, Periodic};
 
@@ -43,6 +43,11 @@ impl Builder<'_> {
                 fields.error(key, "crons", "`periodic` has no `crons`", advice);
             }
             (None, None) | (Some(_), None) | (None, Some(_)) => {}
+        }
+        if let Some(at) = crons.get(limits::CRONS) {
+            let message = format!("`crons` has more than {} expressions", limits::CRONS);
+            fields.error(&at.span, "crons", message, None);
+            return Some(built);
         }
         let given = cron.iter().map(|at| (at, "cron".to_owned()));
         let listed = crons.iter().enumerate().map(|(at, cron)| (cron, format!("crons[{at}]")));

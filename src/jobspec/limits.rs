@@ -21,6 +21,8 @@ pub const PORTS: usize = 2_000;
 /// Of one group, and checks of one service: each check is series of its own.
 pub const SERVICES: usize = 100;
 pub const CHECKS: usize = 20;
+/// Of one periodic job.
+pub const CRONS: usize = 64;
 pub const LOG_FILES: u64 = 1_000;
 /// One log file, in MiB: 1 TiB.
 pub const LOG_FILE_MIB: u64 = 1 << 20;

@@ -41,7 +41,7 @@ mod reschedule;
 mod rollout;
 mod service_names;
 mod services;
-mod size;
+pub mod size;
 mod syntax;
 mod template;
 pub mod templates;

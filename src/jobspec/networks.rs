@@ -229,7 +229,9 @@ fn dns(fields: &Fields<'_>) -> DnsConfig {
         good
     };
     DnsConfig {
-        servers: words("servers", "the address of a name server", &|text| text.parse::<IpAddr>().is_ok()),
+        servers: words("servers", "the address of a name server", &|text| {
+            text.parse::<IpAddr>().is_ok() || text.contains("${")
+        }),
         searches: words("searches", "a search domain", &is_word),
         options: words("options", "an option of resolv.conf", &is_word),
     }

@@ -36,10 +36,9 @@ pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
     if is_json(source) { json::read(problems) } else { hcl::read(problems, inputs) }.unwrap_or(nothing)
 }
 
-/// By the file's name, else by its first character.
+/// By the file's name or its first character: no HCL begins with a brace.
 pub fn is_json(source: &SourceText) -> bool {
-    let name = source.file().to_ascii_lowercase();
-    name.ends_with(".json") || (!name.ends_with(".hcl") && source.text().trim_start().starts_with('{'))
+    source.file().to_ascii_lowercase().ends_with(".json") || source.text().trim_start().starts_with('{')
 }
 
 #[cfg(test)]

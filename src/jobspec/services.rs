@@ -9,7 +9,7 @@ use super::fields::{At, Fields, warn_ignored};
 use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::service_names::{Place, default_check};
-use super::tree::{Body, Literal};
+use super::tree::{Body, Form, Literal};
 use super::{limits, words};
 use crate::model::id::TaskName;
 use crate::model::service::{
@@ -398,12 +398,17 @@ fn http_path(fields: &Fields<'_>, span: &Span) -> Option<String> {
 
 /// `header { X-Name = ["a", "b"] }`; one value needs no list.
 fn headers(fields: &Fields<'_>) -> Vec<(String, String)> {
-    let Some(body) = fields.stanza_or_map("header") else { return Vec::new() };
+    let Some(body) = fields.stanza("header") else { return Vec::new() };
     let mut pairs = Vec::new();
     let mut seen: BTreeSet<String> = BTreeSet::new();
     for entry in &body.entries {
         let values = match &entry.value.value {
             Literal::List(list) => list.as_slice(),
+            Literal::Text(text) if entry.form != Form::Json => {
+                let message = format!("the header {} takes a list of texts", quote(&entry.key));
+                fields.error(&entry.value.span, "header", message, Some(format!("write [{text:?}]")));
+                continue;
+            }
             _ => std::slice::from_ref(&entry.value),
         };
         let is_name = |c: u8| c.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&c);

@@ -11,9 +11,9 @@ use crate::model::env::{self, Env};
 use crate::model::job::{Job, Task, TaskGroup};
 
 /// One argument or variable, with the zero behind it. Source: `MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h.
-const TEXT: usize = 128 << 10;
+pub(super) const TEXT: usize = 128 << 10;
 /// All arguments and variables of a task. Source: fs/exec.c: a quarter of the stack's limit, which is 8 MiB where nobody changed it.
-const TOGETHER: usize = 2 << 20;
+pub(super) const TOGETHER: usize = 2 << 20;
 
 /// What gets longer than a program can be given.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,12 +57,21 @@ pub fn measure(task: &Task, env: &Env, length: impl Fn(&Target) -> usize) -> Res
     for (name, value) in env {
         room.take("env", name.len() + value.len())?;
     }
+    // A variable may refer to others of the same `env`.
+    let first: BTreeMap<&str, usize> =
+        task.env.iter().map(|(name, template)| (name.as_str(), expanded(template, &length))).collect();
     let mut own = BTreeMap::new();
     for (name, template) in &task.env {
-        let (field, long) = (format!("env.{name}"), expanded(template, &length));
+        let beside = |target: &Target| match target {
+            Target::Variable(other) if other != name => {
+                first.get(other.as_str()).copied().unwrap_or_else(|| length(target))
+            }
+            Target::Variable(_) | Target::Meta(_) | Target::Attribute(_) => length(target),
+        };
+        let (field, long) = (format!("env.{name}"), expanded(template, beside));
         text(&field, name.len() + 1 + long)?;
         room.take(&field, name.len() + long)?;
-        own.insert(env::clean_name(name), long);
+        own.insert(env::variable_name(name), long);
     }
     let length = |target: &Target| match target {
         Target::Variable(name) => own.get(name).copied().unwrap_or_else(|| length(target)),

@@ -99,8 +99,6 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ("vault {\n}", "5:1 `vault` is not supported: there is no Vault here"),
         ("user = \"\"", "5:8 `` is no user (a name, a number, or numbers of user and group: \"1000:1000\")"),
         ("user = \"a b\"", "5:8 `a b` is no user (a name, a number, or numbers of user and group: \"1000:1000\")"),
-        ("user = \"${meta.u}\"", "5:8 `user` takes no `${...}` (for the two characters themselves write `$${`)"),
-        ("user = null", "5:8 `user` is null (leave it out)"),
         ("kill_signal = \"SIGNIT\"", "5:15 there is no signal `SIGNIT` (did you mean `SIGINT`?)"),
         (
             "kill_timeout = \"30\"",
@@ -151,22 +149,31 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
         ("env {\n  A = [1]\n}", "6:7 `A` takes a text, not a list"),
         ("env = {\n  \"A=B\" = 1\n}", "6:3 `A=B` cannot be the name of a variable"),
         (
-            "env = {\n  \"A-B\" = 1\n  A_B = 2\n}",
-            "7:3 `A-B` and `A_B` both become `A_B` (only letters, digits and underscores stay as they are)",
+            "env = {\n  \"NOMAD_META_A-B\" = 1\n  NOMAD_META_A_B = 2\n}",
+            "7:3 `NOMAD_META_A-B` and `NOMAD_META_A_B` both become `NOMAD_META_A_B` (only letters, digits and underscores stay as they are)",
         ),
         ("env = {\n  A = 1\n  \"A\" = 2\n}", "7:3 `A` is given twice (keep one of them)"),
         ("env = \"x\"", "5:7 `env` takes an object, not a text"),
-        (
-            "meta {\n  a = \"${NOMAD_DC}\"\n}",
-            "6:7 in `meta` nothing is interpolated (for the two characters themselves write `$${`)",
-        ),
-        ("config {\n  a = null\n}", "6:7 the value is null (leave it out)"),
         ("config {\n  a = [1, 99999999999999999999]\n}", "6:11 the number 99999999999999999999 is too large"),
         ("config {\n  a = file(\"x\")\n}", "6:7 file(): x: only the command that submits a job reads files"),
         ("config {\n  a = \"\\u0000\"\n}", "6:7 a text cannot contain a NUL character"),
     ] {
         refused(&in_task(lines), expected);
     }
+}
+
+#[test]
+fn null_is_as_if_it_were_not_there_and_unknown_references_are_text() {
+    let lines = "user = null\nmeta {\n  a = \"${node.unique.name}\"\n}\nconfig {\n  a = null\n  b = \"${artifact.image}\"\n}\n\
+                 env {\n  A = \"${path.module}/x\"\n  B = a.b.c\n  C = \"$${NOMAD_DC}\"\n  D = \"$${x}\"\n}";
+    let parsed = parse("x.hcl", &in_task(lines)).unwrap_or_else(|e| panic!("{e}"));
+    let task = &parsed.job.groups[0].tasks[0];
+    assert_eq!((task.user.as_deref(), task.meta["a"].as_str()), (None, "${node.unique.name}"));
+    assert_eq!(serde_json::Value::Object(task.config.clone()), serde_json::json!({"b": "${artifact.image}"}));
+    let env: Vec<&str> = task.env.values().map(String::as_str).collect();
+    assert_eq!(env, ["${path.module}/x", "$${a.b.c}", "${NOMAD_DC}", "$${x}"]);
+    let warned: Vec<&str> = parsed.warnings.iter().map(|warning| warning.message.as_str()).collect();
+    assert!(warned.iter().any(|message| message.contains("`a.b.c` stands without quotes")), "{warned:?}");
 }
 
 fn in_device(name: &str, lines: &str) -> String {

@@ -125,7 +125,7 @@ pub(super) fn check_variable<'a>(
         problems.error(&name.span, path, message, None);
         return;
     }
-    let clean = env::clean_name(&name.value);
+    let clean = env::variable_name(&name.value);
     if let Some(other) = taken.insert(clean.clone(), &name.value) {
         let message = format!("{} and {} both become {}", quote(other), quote(&name.value), quote(&clean));
         let advice = "only letters, digits and underscores stay as they are".to_owned();
@@ -146,6 +146,10 @@ pub(super) fn json_object(
 ) -> Map<String, Json> {
     let mut map = Map::new();
     for entry in &body.entries {
+        // As if it were not there.
+        if matches!(entry.value.value, Literal::Null) {
+            continue;
+        }
         let path = entry.labels.iter().fold(join(path, &entry.key), |path, label| join(&path, &label.text));
         let Some(value) = json(&entry.value, &path, problems, check) else { continue };
         let value = entry

@@ -143,7 +143,7 @@ pub static SERVICE: Stanza = Stanza {
         Word::value("name"),
         Word::value("port"),
         Word::value("tags"),
-        Word::map("meta"),
+        Word::stanza("meta"),
         Word::stanzas("check"),
         Word::stanza("check_restart"),
         Word::value("address_mode"),
@@ -152,9 +152,9 @@ pub static SERVICE: Stanza = Stanza {
         Word::value("on_update"),
         Word::value("task"),
         Word::value("canary_tags"),
-        Word::map("canary_meta"),
+        Word::stanza("canary_meta"),
         Word::value("enable_tag_override"),
-        Word { shape: Shape::Map, ..Word::value("tagged_addresses") },
+        Word::stanza("tagged_addresses"),
         Word::ignored("id", "a service has the ID of its alloc"),
         Word::ignored("cluster", "there is no Consul here"),
         Word::ignored("namespace", "there is no Consul here"),
@@ -176,7 +176,7 @@ pub static CHECK: Stanza = Stanza {
         Word::value("port"),
         Word::value("path"),
         Word::value("method"),
-        Word { shape: Shape::Map, ..Word::value("header") },
+        Word::stanza("header"),
         Word::value("body"),
         Word::value("protocol"),
         Word::value("tls_skip_verify"),
@@ -301,8 +301,8 @@ pub static ARTIFACT: Stanza = Stanza {
         Word::value("source"),
         Word::value("destination"),
         Word::value("mode"),
-        Word::map("options"),
-        Word::map("headers"),
+        Word::stanza("options"),
+        Word::stanza("headers"),
         Word::value("insecure"),
         Word::value("chown"),
     ],
@@ -422,7 +422,7 @@ pub static SCALING: Stanza = Stanza {
         Word::value("max"),
         Word::value("enabled"),
         Word::value("type"),
-        Word { shape: Shape::Any, ..Word::map("policy") },
+        Word::stanza("policy"),
     ],
 };
 
@@ -460,7 +460,7 @@ pub static DNS: Stanza =
     Stanza { name: "dns", words: &[Word::value("servers"), Word::value("searches"), Word::value("options")] };
 
 /// Not in [`ALL`]: `args` elsewhere is meant as a task's.
-pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::map("args")] };
+pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::value("args")] };
 
 /// Every stanza with a table: a word of one that stands in another is told where it belongs.
 pub static ALL: &[&Stanza] = &[

@@ -117,6 +117,15 @@ pub fn clean_name(name: &str) -> String {
     name.chars().enumerate().map(clean).collect()
 }
 
+/// The name of a variable of a task's `env`: as it is written (`discovery.type`). Those that begin as Nomad's own do are cleaned as
+/// they are.
+///
+/// Source: Nomad, client/taskenv (issue 2405).
+pub fn variable_name(name: &str) -> String {
+    const CLEANED: [&str; 5] = ["NOMAD_ADDR_", "NOMAD_HOST_PORT_", "NOMAD_IP_", "NOMAD_META_", "NOMAD_PORT_"];
+    if CLEANED.iter().any(|prefix| name.starts_with(prefix)) { clean_name(name) } else { name.to_owned() }
+}
+
 /// The task's own metadata over its group's over its job's.
 pub fn merged_meta(job: &Job, group: &TaskGroup, task: &Task) -> BTreeMap<String, String> {
     [&job.meta, &group.meta, &task.meta].into_iter().flatten().map(|(k, v)| (k.clone(), v.clone())).collect()
@@ -138,13 +147,21 @@ fn meta_name(key: &str) -> String {
     clean_name(&format!("_{key}")).split_off(1)
 }
 
+/// Nomad's resources of a task that asks for none, in shares and MiB. Here they are no limit, and known to programs that size themselves
+/// by these variables.
+const DEFAULT_CPU_SHARES: u64 = 100;
+const DEFAULT_MEMORY_MIB: u64 = 300;
+
 /// The variables that depend on what the task asks for.
 pub fn limit_variables(task: &Task) -> Env {
     let resources = &task.resources;
     let mebibytes = |bytes: u64| (bytes >> 20).to_string();
+    // With cores of its own, shares are a matter of the host's clock rate.
+    let cpu = resources.cpu_shares.or(resources.cores.is_none().then_some(DEFAULT_CPU_SHARES));
+    let memory = resources.memory_bytes.map_or_else(|| DEFAULT_MEMORY_MIB.to_string(), mebibytes);
     [
-        ("NOMAD_CPU_LIMIT", resources.cpu_shares.map(|shares| shares.to_string())),
-        ("NOMAD_MEMORY_LIMIT", resources.memory_bytes.map(mebibytes)),
+        ("NOMAD_CPU_LIMIT", cpu.map(|shares| shares.to_string())),
+        ("NOMAD_MEMORY_LIMIT", Some(memory)),
         ("NOMAD_MEMORY_MAX_LIMIT", resources.memory_max_bytes.map(mebibytes)),
         ("NOMAD_CPU_CORES", resources.cores.map(|_| core_list(&resources.core_ids))),
     ]
@@ -215,8 +232,7 @@ pub fn driver_network_variables(networks: &[(TaskName, DriverNetwork)]) -> Env {
     variables.collect()
 }
 
-/// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them; a limit that is
-/// not given has no variable.
+/// All `NOMAD_*` variables of a task. Units: limits in MiB and in shares, as the job file gives them, else Nomad's defaults.
 pub fn nomad_variables(context: &TaskContext<'_>) -> Env {
     let TaskContext { job, group, task, .. } = context;
     let path = |path: &Path| path.to_string_lossy().into_owned();

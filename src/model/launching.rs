@@ -81,6 +81,8 @@ pub struct ChildJob {
 
 /// A payload's limit, in bytes: Nomad's.
 pub const MAX_PAYLOAD_BYTES: usize = 16 << 10;
+/// It is kept with the child.
+pub const MAX_TOKEN_BYTES: usize = 256;
 
 /// What a dispatch brings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -112,17 +114,24 @@ pub enum DispatchRefusal {
     MetaMissing(Vec<String>),
     #[error("the dispatch has metadata that the job does not permit: {}", .0.join(", "))]
     MetaUnknown(Vec<String>),
+    #[error("the idempotency token has {bytes} bytes; the limit is {MAX_TOKEN_BYTES}")]
+    TokenTooLong { bytes: usize },
+    /// What the metadata makes of a text of the job.
+    #[error("{0}")]
+    TooLong(String),
 }
 
 impl DispatchRefusal {
     /// The field of the request that is wrong.
     pub fn field(&self) -> Option<&'static str> {
         match self {
-            DispatchRefusal::NotParameterized => None,
+            DispatchRefusal::NotParameterized | DispatchRefusal::TokenTooLong { .. } => None,
             DispatchRefusal::PayloadMissing
             | DispatchRefusal::PayloadForbidden
             | DispatchRefusal::PayloadTooLarge { .. } => Some("Payload"),
-            DispatchRefusal::MetaMissing(_) | DispatchRefusal::MetaUnknown(_) => Some("Meta"),
+            DispatchRefusal::MetaMissing(_) | DispatchRefusal::MetaUnknown(_) | DispatchRefusal::TooLong(_) => {
+                Some("Meta")
+            }
         }
     }
 }
@@ -143,6 +152,9 @@ impl Parameterized {
             }
             (None, PayloadRule::Optional | PayloadRule::Forbidden)
             | (Some(_), PayloadRule::Optional | PayloadRule::Required) => {}
+        }
+        if let Some(bytes) = given.token.as_ref().map(String::len).filter(|bytes| *bytes > MAX_TOKEN_BYTES) {
+            return Err(DispatchRefusal::TokenTooLong { bytes });
         }
         let is_known = |key: &&String| self.keys().any(|known| known == *key);
         let unknown: Vec<String> = given.meta.keys().filter(|key| !is_known(key)).cloned().collect();

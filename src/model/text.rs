@@ -4,6 +4,7 @@
 //! label_value  a label or a text of a snapshot: at most 200 bytes, cut texts keep a digest, nothing steers a terminal
 //! label_path   a path as a label: the same, at most 512 bytes
 //! log_text     a field of a log line: one line of at most 1 kB
+//! event_text   a message or a detail of an event: at most 4 kB
 //! terminal     whatever a command prints, except what `logs` shows; terminal_lines: the same of a text that has lines
 //! ```
 
@@ -17,6 +18,8 @@ pub const LONGEST_LABEL_VALUE: usize = 200;
 pub const LONGEST_LABEL_PATH: usize = 512;
 /// The longest text of somebody else in one field of a log line, in bytes.
 pub const LONGEST_LOG_TEXT: usize = 1_000;
+/// The longest message of an event, and the longest of its details, in bytes: events are kept, stored and served.
+pub const LONGEST_EVENT_TEXT: usize = 4_096;
 /// `~` and 16 hexadecimal digits.
 const DIGEST: usize = 17;
 
@@ -56,9 +59,21 @@ fn bounded(text: &str, longest: usize) -> Cow<'_, str> {
 
 /// One line of at most [`LONGEST_LOG_TEXT`] bytes; what is left out is said at its end.
 pub fn log_text(text: &str) -> String {
-    let head = terminal(cut(text.trim_end(), LONGEST_LOG_TEXT));
-    match text.trim_end().len().checked_sub(LONGEST_LOG_TEXT) {
-        None | Some(0) => head.into_owned(),
+    let text = text.trim_end();
+    with_rest(terminal(cut(text, LONGEST_LOG_TEXT)).into_owned(), text, LONGEST_LOG_TEXT)
+}
+
+/// At most [`LONGEST_EVENT_TEXT`] bytes; what is left out is said at its end.
+pub fn event_text(text: String) -> String {
+    if text.len() <= LONGEST_EVENT_TEXT {
+        return text;
+    }
+    with_rest(cut(&text, LONGEST_EVENT_TEXT).to_owned(), &text, LONGEST_EVENT_TEXT)
+}
+
+fn with_rest(head: String, text: &str, longest: usize) -> String {
+    match text.len().checked_sub(longest) {
+        None | Some(0) => head,
         Some(more) => format!("{head}… ({more} bytes more)"),
     }
 }

@@ -104,7 +104,7 @@ pub struct Context {
 
 const BLOCKING_AT_ONCE: usize = 4;
 /// Each has descriptors, and a server that hangs keeps one for its timeout.
-const CHECKS_AT_ONCE: usize = 64;
+const CHECKS_AT_ONCE: usize = 256;
 const ARTIFACTS_AT_ONCE: usize = 16;
 
 impl Context {

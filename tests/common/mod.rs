@@ -26,6 +26,7 @@ mod exposition;
 mod golden;
 mod http;
 mod monotone;
+mod mounted;
 mod ports;
 mod programs;
 mod prometheus;
@@ -41,6 +42,7 @@ pub use exposition::{Exposition, Sample};
 pub use golden::{golden, golden_part};
 pub use http::{Response, exchange, tcp, unix};
 pub use monotone::{Random, counters, none_fell};
+pub use mounted::Mounted;
 pub use ports::free_address;
 pub use programs::{
     allostat, can_have_network, end, helpers, in_guest, is_helper, must_have_pass, part, part_file, place, test_dir,

@@ -59,7 +59,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("jsonc-parser", &["jobspec"]),
     ("libc", &["host", "supervisor", "runner"]),
     ("liblzma", &["runner"]),
-    ("md-5", &["runner"]),
+    ("md-5", &["runner", "jobspec"]),
     ("nvml-wrapper", &["host"]),
     ("nvml-wrapper-sys", &["host"]),
     ("opentelemetry-proto", &["exporters"]),

@@ -9,7 +9,7 @@ use allostat::model::task::{ExitStatus, TaskHandle};
 use allostat::runner::drivers::{ALL, DriverContext, DriverError, Health, StartRequest};
 use serde_json::json;
 
-use crate::common::driver_context;
+use crate::common::{Mounted, driver_context};
 use crate::supervisor::recovery::found;
 use crate::supervisor::world::{World, ended, lives, task, until};
 
@@ -64,6 +64,20 @@ async fn a_task_runs_as_nobody_in_a_root_of_its_own_and_leaves_nothing() {
     assert!(end.usage.cpu_usage_ns().unwrap() > 0 && end.usage.pids_peak().is_none_or(|peak| peak >= 1));
     attempt.destroy().await.unwrap();
     assert_nothing_left(&world, &[handle.supervisor.unwrap().pid, handle.main.unwrap().pid]);
+}
+
+#[tokio::test]
+async fn what_the_host_mounted_below_a_directory_comes_with_it_without_devices_and_rights() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let below = world.dir.path().join("shared/below");
+    std::fs::create_dir(&below).unwrap();
+    let _mounted = Mounted::tmpfs(&below).expect("root can mount: the driver needs it too");
+    std::fs::write(below.join("file"), "deep").unwrap();
+    let (attempt, end) = world.run(script("cat /alloc/below/file; grep ' /alloc/below ' /proc/self/mountinfo")).await;
+    let said = world.stdout();
+    assert_eq!(end.status, ExitStatus::Code(0), "{said}{}", world.log("t.stderr.0"));
+    assert!(said.starts_with("deep") && said.contains("nosuid,nodev"), "{said}");
+    attempt.destroy().await.unwrap();
 }
 
 #[tokio::test]
@@ -267,10 +281,10 @@ async fn what_cannot_be_set_up_is_named_and_leaves_nothing() {
     let (message, recoverable) = start(request).await;
     assert!(message.starts_with("cannot mount /no/such: No such file") && !recoverable, "{message}");
     // In the way of a directory that is mounted over.
-    std::fs::write(world.dir.path().join("task/usr"), "").unwrap();
+    std::fs::write(world.dir.path().join("task/etc"), "").unwrap();
     let (message, _) = start(world.request(script("true"))).await;
-    assert!(message.contains("cannot mount /usr of the host as /usr in the root directory of the task"), "{message}");
-    std::fs::remove_file(world.dir.path().join("task/usr")).unwrap();
+    assert!(message.contains("cannot mount /etc of the host as /etc in the root directory of the task"), "{message}");
+    std::fs::remove_file(world.dir.path().join("task/etc")).unwrap();
     let network_namespace = Some("/etc/passwd".into());
     let (message, _) = start(StartRequest { network_namespace, ..world.request(script("true")) }).await;
     assert!(message.contains("cannot join the network namespace /etc/passwd"), "{message}");

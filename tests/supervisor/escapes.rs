@@ -58,7 +58,9 @@ async fn the_same_ways_are_open_without_it() {
     }
     let world = World::new();
     let (file, process) = (marker(&world), std::process::id().to_string());
-    let open = ["file", "chroot", "proc-root", "shadow", "process", "others", "privileges", "cgroup"];
+    let mut open = vec!["file", "chroot", "proc-root", "process", "others", "privileges", "cgroup"];
+    // A guest has no password hashes.
+    open.extend(Path::new("/etc/shadow").exists().then_some("shadow"));
     let args = [["escape", &file, &process, "0:0"].as_slice(), open.as_slice()].concat();
     let ways = ways(&world, program(workload().to_str().unwrap(), &args)).await;
     let held: Vec<&str> = ways.iter().filter(|(_, out)| !out).map(|(way, _)| way.as_str()).collect();

@@ -1,6 +1,6 @@
 //! What an evaluation stands on: faults with their place, a budget, and what it takes from outside of the file.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
@@ -9,6 +9,8 @@ use crate::jobspec::diagnostic::Span;
 const MOST_STEPS: u64 = 200_000;
 /// Of all values that are made.
 const MOST_BYTES: usize = 16 << 20;
+/// Each after it is a repetition.
+const MOST_WARNINGS: usize = 64;
 /// Expressions within expressions.
 pub(super) const DEEPEST: usize = 100;
 
@@ -32,7 +34,7 @@ impl Fault {
     }
 }
 
-/// What an evaluation takes from outside of the file: files, the time, chance.
+/// What an evaluation takes from outside of the file: files and chance.
 pub trait Outside {
     /// Errors: why it cannot be read, in words.
     fn read(&self, path: &str) -> Result<Vec<u8>, String>;
@@ -40,8 +42,6 @@ pub trait Outside {
     fn exists(&self, path: &str) -> Result<bool, String>;
     /// The files below `directory` whose relative paths fit a pattern, in order.
     fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String>;
-    /// Now, as RFC 3339. Errors: why it is not known.
-    fn timestamp(&self) -> Result<String, String>;
     /// A random UUID. Errors: why there is none.
     fn uuid(&self) -> Result<String, String>;
 }
@@ -59,29 +59,38 @@ impl Outside for Nothing {
     fn list(&self, directory: &str, _: &str) -> Result<Vec<String>, String> {
         self.read(directory).map(|_| Vec::new())
     }
-    fn timestamp(&self) -> Result<String, String> {
-        Err("there is no clock here".to_owned())
-    }
     fn uuid(&self) -> Result<String, String> {
         Err("there is no chance here".to_owned())
     }
 }
 
-/// What is left of steps and bytes.
+/// What is left of steps and bytes; and what is worth a warning.
 #[derive(Debug)]
 pub struct Budget {
     steps: Cell<u64>,
     bytes: Cell<usize>,
     pub(super) depth: Cell<usize>,
+    warnings: RefCell<Vec<Fault>>,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
-        Budget { steps: Cell::new(MOST_STEPS), bytes: Cell::new(MOST_BYTES), depth: Cell::new(0) }
+        let (steps, bytes) = (Cell::new(MOST_STEPS), Cell::new(MOST_BYTES));
+        Budget { steps, bytes, depth: Cell::new(0), warnings: RefCell::default() }
     }
 }
 
 impl Budget {
+    /// Once for each place, however often it is evaluated.
+    pub(super) fn warn(&self, warning: Fault) {
+        let mut warnings = self.warnings.borrow_mut();
+        if warnings.len() < MOST_WARNINGS && warnings.iter().all(|other| other.span != warning.span) {
+            warnings.push(warning);
+        }
+    }
+    pub fn into_warnings(self) -> Vec<Fault> {
+        self.warnings.into_inner()
+    }
     pub(super) fn step(&self, span: &Span) -> Evaluated<()> {
         let left = self.steps.get().checked_sub(1);
         let left = left.ok_or_else(|| Fault::new(span.clone(), format!("it takes more than {MOST_STEPS} steps")))?;

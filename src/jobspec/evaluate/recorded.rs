@@ -42,8 +42,6 @@ impl Recorded {
 /// Answers with what was recorded.
 pub struct Replay<'a> {
     pub recorded: &'a Recorded,
-    /// As RFC 3339.
-    pub now: String,
 }
 
 impl Outside for Replay<'_> {
@@ -59,9 +57,6 @@ impl Outside for Replay<'_> {
     fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String> {
         let found = self.recorded.lists.get(directory).and_then(|of| of.get(pattern));
         found.cloned().ok_or_else(|| unread(directory))
-    }
-    fn timestamp(&self) -> Result<String, String> {
-        Ok(self.now.clone())
     }
     fn uuid(&self) -> Result<String, String> {
         Ok(uuid::Uuid::new_v4().to_string())

@@ -131,13 +131,18 @@ impl<'a> Scope<'a> {
             return Ok(HclValue::Text(reference));
         }
         let written = path(expression);
-        let written = written.as_deref().unwrap_or(name);
-        match name {
-            "var" | "local" => Err(Fault::new(span.clone(), format!("`{written}` is not known here"))),
-            _ => {
-                let fault = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
-                Err(fault.advise(format!("write it in quotes: \"{written}\"")))
+        match (name, written) {
+            ("var" | "local", written) => {
+                let written = written.as_deref().unwrap_or(name);
+                Err(Fault::new(span.clone(), format!("`{written}` is not known here")))
             }
+            (_, Some(written)) => {
+                let warning = Fault::new(span.clone(), format!("`{written}` stands without quotes"));
+                let advice = format!("as in Nomad it is the text ${{{written}}}; write it in quotes: \"{written}\"");
+                self.budget.warn(warning.advise(advice));
+                Ok(HclValue::Text(format!("${{{written}}}")))
+            }
+            (_, None) => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
         }
     }
 
@@ -340,6 +345,20 @@ impl Scope<'_> {
         let mut text = String::new();
         self.write(template, (false, false), span, &mut text)?;
         Ok(HclValue::Text(text))
+    }
+
+    /// What a reference names, if nothing is known of it here. Not `var` and `local`: their names are all known.
+    pub fn unknown(&self, expression: &Expression) -> Option<String> {
+        let path = path(expression)?;
+        let base = path.split(['.', '[']).next().unwrap_or_default();
+        (!self.has(base) && !matches!(base, "var" | "local")).then_some(path)
+    }
+
+    /// An expression inside of a text. Errors: it has no value, or one that is no text.
+    pub fn text_of(&self, expression: &Expression) -> Evaluated<String> {
+        let value = self.evaluate(expression)?;
+        let span = span_of(expression, &(0..0));
+        value.to_text().ok_or_else(|| Fault::new(span, format!("{} cannot stand in a string", value.kind())))
     }
 
     /// `${NOMAD_TASK_NAME}` and its like, as it stands.

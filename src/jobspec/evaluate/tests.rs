@@ -17,9 +17,6 @@ impl Outside for Told {
     fn list(&self, _: &str, pattern: &str) -> Result<Vec<String>, String> {
         Ok(vec![pattern.replace('*', "a")])
     }
-    fn timestamp(&self) -> Result<String, String> {
-        Ok("2026-01-01T00:00:00Z".to_owned())
-    }
     fn uuid(&self) -> Result<String, String> {
         Ok("0".to_owned())
     }
@@ -112,9 +109,6 @@ fn functions_have_the_values_of_their_documentation() {
         ("split(\",\", \"a,,b\")", "[\"a\",\"\",\"b\"]"),
         ("lower(\"AbC\")", "\"abc\""),
         ("title(\"hello world\")", "\"Hello World\""),
-        ("regex(\"[0-9]+\", \"ab12c3\")", "\"12\""),
-        ("regex(\"(a)(b)\", \"xab\")", "[\"a\",\"b\"]"),
-        ("regexall(\"[0-9]\", \"1a2\")", "[\"1\",\"2\"]"),
         ("replace(\"1+2\", \"+\", \"-\")", "\"1-2\""),
         ("replace(\"a1b2\", \"/[0-9]/\", \"#\")", "\"a#b#\""),
         ("strlen(\"né\")", "2"),
@@ -146,12 +140,12 @@ fn functions_have_the_values_of_their_documentation() {
         ("setunion([1], [1, 2])", "[1,2]"),
         ("slice([1, 2, 3], 1, 2)", "[2]"),
         ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
-        ("sum([1, 2.5])", "3.5"),
         ("zipmap([\"a\"], [1])", "{\"a\":1}"),
         ("base64encode(\"hi\")", "\"aGk=\""),
         ("base64decode(\"aGk=\")", "\"hi\""),
         ("jsondecode(\"{\\\"a\\\": [1.5, null]}\")", "{\"a\":[1.5,null]}"),
         ("jsonencode({ a = [1, true] })", "\"{\\\"a\\\":[1,true]}\""),
+        ("md5(\"abc\")", "\"900150983cd24fb0d6963f7d28e17f72\""),
         ("sha256(\"\")", "\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
         ("urlencode(\"a b/é\")", "\"a+b%2F%C3%A9\""),
         ("basename(\"/a/b.c\")", "\"b.c\""),
@@ -182,7 +176,7 @@ fn faults_name_their_place_and_what_would_be_right() {
         ("1 / 0", 4, "this divides by zero"),
         ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
         ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
-        ("batch", 4, "`batch` stands without quotes"),
+        ("timestamp()", 4, "there is no function timestamp()"),
         ("range(5000)", 4, "range(): it would have more than 1024 elements"),
         ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
     ] {

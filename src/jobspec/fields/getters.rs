@@ -8,18 +8,15 @@ use super::{At, Fields, join};
 use crate::jobspec::diagnostic::{Span, quote};
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::{self, QuantityError};
+use crate::jobspec::template::as_written;
 use crate::jobspec::tree::{self, Form, Literal, Node};
 
 impl<'a> Fields<'a> {
-    /// The value, unless it was reported already. `null` is refused: what is not meant is left out.
+    /// The value, unless it was reported already.
     pub fn value(&self, key: &str) -> Option<&'a Node> {
         let entry = self.entry(key)?;
         match (&entry.value.value, entry.form) {
             (Literal::Broken, _) | (_, Form::Block) => None,
-            (Literal::Null, _) => {
-                self.error(&entry.value.span, key, format!("{} is null", quote(key)), Some("leave it out".to_owned()));
-                None
-            }
             _ => Some(&entry.value),
         }
     }
@@ -41,7 +38,7 @@ impl<'a> Fields<'a> {
             }
         }
     }
-    /// A text in which nothing is interpolated.
+    /// A text in which nothing is interpolated: a reference in a job file is part of it.
     pub fn text(&self, key: &str) -> Option<At<String>> {
         let At { value, span } = self.template(key)?;
         let text = self.plain(&value, &span, key)?;
@@ -49,6 +46,11 @@ impl<'a> Fields<'a> {
     }
     fn plain(&self, template: &str, span: &Span, key: &str) -> Option<String> {
         let text = tree::plain(template);
+        if text.is_none() && self.problems.keeps_references() {
+            let message = format!("nothing is interpolated in {}: `${{...}}` is part of the text", quote(key));
+            self.problems.warn(span, &self.path_of(key), message, None);
+            return Some(as_written(template));
+        }
         if text.is_none() {
             let advice = Some("for the two characters themselves write `$${`".to_owned());
             self.error(span, key, format!("{} takes no `${{...}}`", quote(key)), advice);

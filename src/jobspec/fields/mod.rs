@@ -223,10 +223,10 @@ impl<'a> Fields<'a> {
     pub fn error(&self, span: &Span, key: &str, message: impl Into<String>, suggestion: Option<String>) {
         self.problems.error(span, &self.path_of(key), message, suggestion);
     }
-    /// All entries with this key.
+    /// All entries with this key. What is `null` is as if it were not there.
     pub fn entries(&self, key: &str) -> impl Iterator<Item = &'a Entry> {
         let key = key.to_owned();
-        self.body.entries.iter().filter(move |e| e.key == key)
+        self.body.entries.iter().filter(move |e| e.key == key && !matches!(e.value.value, Literal::Null))
     }
     pub fn entry(&self, key: &str) -> Option<&'a Entry> {
         self.entries(key).next()
@@ -239,10 +239,6 @@ impl<'a> Fields<'a> {
             return None;
         }
         self.object(entry)
-    }
-    /// The body of what may be written as `key { }` or `key = { }`.
-    pub fn stanza_or_map(&self, key: &str) -> Option<&'a Body> {
-        self.object(self.entry(key)?)
     }
     /// The object of an entry. JSON may wrap the one stanza in a list.
     fn object(&self, entry: &'a Entry) -> Option<&'a Body> {

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::ops::Range;
 
+use crate::model::text::event_text;
+
 /// A problem of a template, with its place.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TemplateFault {
@@ -40,8 +42,9 @@ pub(super) struct Wrong {
 }
 
 impl Wrong {
+    /// What a template or a file says in it may be long: it is cut.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Wrong {
-        Wrong { span, message: message.into(), suggestion: None, waits: false }
+        Wrong { span, message: event_text(message.into()), suggestion: None, waits: false }
     }
     #[must_use]
     pub(super) fn advise(self, suggestion: impl Into<String>) -> Wrong {

@@ -153,6 +153,10 @@ impl<'v> Arguments<'v> {
 }
 
 fn value_by(out: &mut String, c: char, verb: &Verb, value: &TemplateValue) {
+    // The caller refuses what got this far.
+    if out.len() > MOST {
+        return;
+    }
     match (c, value) {
         // Go's %+v is for the fields of structs.
         ('v', _) if verb.plus => value_by(out, c, &Verb { plus: false, ..verb.clone() }, value),

@@ -8,7 +8,7 @@ use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::DeviceId;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
-use crate::model::text::log_text;
+use crate::model::text::{event_text, log_text};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
@@ -283,8 +283,8 @@ impl Edit<'_> {
             workload: Some(alloc.job.workload().clone()),
             alloc_id: Some(alloc.id.clone()),
             task: Some(status.name.clone()),
-            message: message.into(),
-            details: details.iter().map(|(k, v)| ((*k).to_owned(), v.clone())).collect(),
+            message: event_text(message.into()),
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), event_text(v.clone()))).collect(),
             // What follows from its failure is not the failure.
             fails_task: status.failed && !matches!(kind, EventKind::Rescheduling | EventKind::NotRescheduling),
         };

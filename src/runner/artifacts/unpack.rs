@@ -10,6 +10,7 @@
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::sync::{Mutex, MutexGuard};
 
 use liblzma::stream::{CONCATENATED, Stream};
 
@@ -20,11 +21,14 @@ use super::{tar, zip};
 use crate::model::archive::{ArchiveCompression, ArchiveFormat};
 use crate::model::artifact::ArtifactMode;
 use crate::telemetry::artifacts::ArtifactOutcome;
+use crate::telemetry::lock;
 
 /// What a decompressor of xz may take. Source: xz(1): 9 MiB for its usual preset, 65 MiB for its highest.
-const XZ_MEMORY: u64 = 256 << 20;
-/// The window of zstd that is accepted, as a power of 2. Source: zstd(1), `--ultra` without `--long`.
-const ZSTD_WINDOW: u32 = 27;
+const XZ_MEMORY: u64 = 72 << 20;
+/// The window of zstd that is accepted, as a power of 2: 64 MiB. Source: zstd(1), its levels without `--ultra` take up to 8 MiB.
+const ZSTD_WINDOW: u32 = 26;
+/// One decompressor with a window of that size at a time: sixteen downloads together fit the memory of the agent.
+static LARGE_WINDOW: Mutex<()> = Mutex::new(());
 /// Anything that was downloaded may be a program, and Nomad makes the task's command executable.
 const FILE_MODE: u32 = 0o755;
 /// The name of a file that is the destination itself.
@@ -114,6 +118,25 @@ fn whole(format: ArchiveFormat, file: File, tree: &Tree<'_>, meter: &Meter<'_>) 
     tar::unpack(&mut from, tree, meter)
 }
 
+/// A decompressor that may take much memory, in its turn.
+struct LargeWindow<R> {
+    reader: R,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl<R> LargeWindow<R> {
+    /// Waits for its turn: the one before it reads a local file to its end.
+    fn of(reader: R) -> LargeWindow<R> {
+        LargeWindow { reader, _turn: lock(&LARGE_WINDOW) }
+    }
+}
+
+impl<R: Read> Read for LargeWindow<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.reader.read(buffer)
+    }
+}
+
 /// Members that follow one another are one file, as for the programs of each format.
 fn decompressor(compression: ArchiveCompression, file: File) -> io::Result<Box<dyn Read>> {
     let packed = BufReader::with_capacity(128 << 10, file);
@@ -123,12 +146,12 @@ fn decompressor(compression: ArchiveCompression, file: File) -> io::Result<Box<d
         ArchiveCompression::Bzip2 => Box::new(bzip2::bufread::MultiBzDecoder::new(packed)),
         ArchiveCompression::Xz => {
             let stream = Stream::new_stream_decoder(XZ_MEMORY, CONCATENATED).map_err(|e| hostile(e.to_string()))?;
-            Box::new(liblzma::bufread::XzDecoder::new_stream(packed, stream))
+            Box::new(LargeWindow::of(liblzma::bufread::XzDecoder::new_stream(packed, stream)))
         }
         ArchiveCompression::Zstd => {
             let mut decoder = zstd::stream::read::Decoder::with_buffer(packed)?;
             decoder.window_log_max(ZSTD_WINDOW)?;
-            Box::new(decoder)
+            Box::new(LargeWindow::of(decoder))
         }
     })
 }

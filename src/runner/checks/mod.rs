@@ -19,6 +19,7 @@ mod status;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use self::health::{HealthFacts, HealthTracker, HealthVerdict, NotYet, TaskFacts, Unhealthy};
@@ -43,6 +44,11 @@ const SPREAD: Duration = Duration::from_secs(1);
 /// What runs of a service or a check: of a task its attempt, of a group that it does. `None`: nothing.
 type Gate = Option<u32>;
 
+/// So many checks of one alloc run at once: those of another do not wait behind a backend that hangs.
+const AT_ONCE: usize = 16;
+/// A run ends by then, whatever its `timeout` is.
+const LONGEST_RUN: Duration = Duration::from_secs(600);
+
 /// Owns the services of one alloc. Dropped, its checks end and nothing of it is listed.
 pub struct ServiceOwner {
     alloc: Arc<Alloc>,
@@ -56,6 +62,8 @@ pub struct ServiceOwner {
 struct Shared {
     alloc_id: AllocId,
     state: Mutex<State>,
+    /// [`AT_ONCE`].
+    places: Semaphore,
 }
 
 struct State {
@@ -120,7 +128,8 @@ impl ServiceOwner {
         };
         let services = group.services.iter().map(|_| (None, None)).collect();
         let state = State { services, checks, health, reason: String::new(), is_closed: false };
-        let shared = Arc::new(Shared { alloc_id: alloc.id.clone(), state: Mutex::new(state) });
+        let shared =
+            Arc::new(Shared { alloc_id: alloc.id.clone(), state: Mutex::new(state), places: Semaphore::new(AT_ONCE) });
         let running = lock(&shared.state).checks.iter().map(|_| None).collect();
         let owner = ServiceOwner {
             alloc: Arc::clone(alloc),
@@ -326,13 +335,15 @@ impl Run {
         tokio::time::sleep(share(&self.alloc.id, &self.check.name, spread)).await;
         loop {
             // Ends: each run has a deadline, so a place becomes free.
+            let Ok(own) = self.shared.places.acquire().await else { return };
+            // Ends: the same.
             let Ok(place) = self.alloc.ctx.checks.acquire().await else { return };
             let began = Instant::now();
             let task = self.check.task.as_ref().and_then(|task| self.alloc.task_at(task.as_str()));
             let task = task.or_else(|| (self.alloc.group().tasks.len() == 1).then_some(0));
             let attempt = task.and_then(|task| self.alloc.attempt(task));
-            let found = probe::run(&self.asked, attempt, self.check.timeout).await;
-            drop(place);
+            let found = probe::run(&self.asked, attempt, self.check.timeout.min(LONGEST_RUN)).await;
+            drop((place, own));
             if !self.take(found, began.elapsed()) {
                 return;
             }

@@ -13,9 +13,11 @@ use std::time::Duration;
 use super::ledger::Ledger;
 use super::registry::ParentJob;
 use super::{Handle, Manager, RunnerError};
+use crate::jobspec::size;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
-use crate::model::launching::DispatchParameters;
+use crate::model::launching::{DispatchParameters, DispatchRefusal};
+use crate::runner::alloc::Alloc;
 use crate::runner::decide::periodic::{DueLaunch, PeriodicStep, periodic};
 use crate::runner::kept::record::{self, ParentRecord};
 use crate::store::Batch;
@@ -23,6 +25,8 @@ use crate::telemetry::launches::LaunchOutcome;
 
 /// However far away the next launch is: the wall clock may be set, and the host suspended.
 const LOOK_AGAIN: Duration = Duration::from_secs(10);
+/// Seconds that the clock may be set back while a launch that was decided stays decided.
+const CLOCK_AHEAD: u64 = 24 * 60 * 60;
 /// After a launch that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
@@ -43,7 +47,7 @@ impl Handle {
         self.0.force(id).await
     }
 
-    /// Launches a parameterized job. With the idempotency token of a child that has not ended, gives that child.
+    /// Launches a parameterized job. With the idempotency token of a child on record, gives that child.
     ///
     /// Errors: there is no such job; the parameters are not those that it asks for; the state database refuses writes.
     pub async fn dispatch(&self, id: &str, given: DispatchParameters) -> Result<LaunchedChild, RunnerError> {
@@ -70,7 +74,19 @@ impl Manager {
         for parent in self.parents.all() {
             let Some(schedule) = &parent.schedule else { continue };
             let (job, metrics) = (&parent.record.job, &self.ctx.metrics.launches);
-            let overlaps = || self.allocs.all().iter().any(|a| a.job.parent() == Some(&job.id) && !a.is_terminal());
+            if parent.record.decided > self.seconds().saturating_add(CLOCK_AHEAD) {
+                match self.begin_again(&parent).await {
+                    Ok(()) => wait = Duration::ZERO,
+                    Err(error) => {
+                        tracing::error!(job = %job.id, %error, "a periodic job cannot follow a clock that was set back");
+                        wait = wait.min(TRY_AGAIN);
+                    }
+                }
+                continue;
+            }
+            // As Nomad counts an evaluation that is pending: a child that is to be replaced runs.
+            let runs = |alloc: &Alloc| !alloc.is_terminal() || alloc.awaits_replacement();
+            let overlaps = || self.allocs.all().iter().any(|a| a.job.parent() == Some(&job.id) && runs(a));
             let prohibited = job.clock().is_some_and(|clock| clock.prohibit_overlap) && overlaps();
             let next = |after| schedule.next_after(after);
             let decided = match periodic(parent.record.decided, self.seconds(), prohibited, next) {
@@ -110,6 +126,14 @@ impl Manager {
     fn until(&self, second: u64) -> Duration {
         let at = Duration::from_secs(second);
         at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(LOOK_AGAIN)
+    }
+
+    /// The clock was ahead when this job was last decided: from now on it goes by the clock as it is.
+    async fn begin_again(&self, parent: &ParentJob) -> Result<(), RunnerError> {
+        let job = &parent.record.job.id;
+        tracing::warn!(%job, "the clock was set back by more than a day: periodic launches follow it from now on");
+        let record = ParentRecord { decided: self.seconds(), ..ParentRecord::clone(&parent.record) };
+        self.save_parent(&parent.record, record).await
     }
 
     async fn skip(&self, parent: &ParentJob, due: DueLaunch) -> Result<(), RunnerError> {
@@ -195,6 +219,12 @@ impl Manager {
         if let Some(known) = token.and_then(|token| self.dispatched_before(&job.id, &token)) {
             return Ok(known);
         }
+        for (group, task) in child.groups.iter().flat_map(|group| group.tasks.iter().map(move |task| (group, task))) {
+            size::check(&child, group, task, &self.ctx.inherited).map_err(|error| RunnerError::Dispatch {
+                job: job.id.clone(),
+                refusal: DispatchRefusal::TooLong(error.to_string()),
+            })?;
+        }
         let id = child.id.clone();
         let reply = if child.is_parent() {
             self.register(&ledger, child).await?
@@ -205,16 +235,16 @@ impl Manager {
         Ok(LaunchedChild { id, allocs: reply.allocs, existed: false })
     }
 
-    /// The child with that token that has not ended.
+    /// The child with that token that is on record.
     fn dispatched_before(&self, parent: &JobId, token: &str) -> Option<LaunchedChild> {
         let is_it = |job: &Job| {
             let of = job.launching.child.as_ref();
             of.is_some_and(|child| child.parent == *parent && child.token.as_deref() == Some(token))
         };
         let registered = self.parents.all().into_iter().find(|one| is_it(&one.record.job));
-        let live = self.allocs.live(|alloc| is_it(&alloc.job));
-        let id = registered.map(|one| one.record.job.id.clone()).or_else(|| live.first().map(|a| a.job.id.clone()))?;
-        let allocs = live.iter().filter(|alloc| alloc.job.id == id).map(|alloc| alloc.id.clone()).collect();
+        let known: Vec<_> = self.allocs.all().into_iter().filter(|alloc| is_it(&alloc.job)).collect();
+        let id = registered.map(|one| one.record.job.id.clone()).or_else(|| known.first().map(|a| a.job.id.clone()))?;
+        let allocs = known.iter().filter(|alloc| alloc.job.id == id).map(|alloc| alloc.id.clone()).collect();
         Some(LaunchedChild { id, allocs, existed: true })
     }
 }

@@ -136,7 +136,11 @@ impl Manager {
             return Ok(StoppedJob { was_parent: true, running: children(&job.id), ..StoppedJob::default() });
         }
         drop(ledger);
-        let live = self.allocs.live(|alloc| alloc.job.id.as_str() == id);
+        // One that failed and waits for its replacement has ended, and the replacement is cancelled with it.
+        let mut live = self.allocs.live(|alloc| alloc.job.id.as_str() == id);
+        live.extend(
+            self.allocs.all().into_iter().filter(|alloc| alloc.job.id.as_str() == id && alloc.awaits_replacement()),
+        );
         let known: BTreeSet<JobId> = self.allocs.all().iter().map(|alloc| alloc.job.id.clone()).collect();
         if !known.contains(id) {
             return Err(self.unknown_job(id));

@@ -42,11 +42,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
         sorted.sort_unstable();
         Ok(HclValue::List(sorted.into_iter().map(HclValue::Text).collect()))
     }),
-    pure("sum", (1, 1), |a| {
-        let numbers = list(a, 0)?;
-        let sum = (0..numbers.len()).try_fold(0.0, |sum, at| float(numbers, at).map(|n| sum + n))?;
-        number(sum)
-    }),
     pure("values", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.values().cloned().collect()))),
     pure("zipmap", (2, 2), |a| {
         let (keys, values) = (texts(a, 0)?, list(a, 1)?);

@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use md5::{Digest as _, Md5};
 use ring::digest;
 
 use super::arguments::{Function, Outcome, pure, text};
@@ -20,6 +21,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         let json = a.first().and_then(HclValue::to_json).ok_or("a number in it has no form in JSON")?;
         Ok(HclValue::Text(json.to_string()))
     }),
+    pure("md5", (1, 1), |a| Ok(HclValue::Text(hex(&Md5::digest(text(a, 0)?))))),
     pure("sha1", (1, 1), |a| hash(&digest::SHA1_FOR_LEGACY_USE_ONLY, a)),
     pure("sha256", (1, 1), |a| hash(&digest::SHA256, a)),
     pure("sha512", (1, 1), |a| hash(&digest::SHA512, a)),
@@ -28,7 +30,11 @@ pub(super) static FUNCTIONS: &[Function] = &[
 
 fn hash(algorithm: &'static digest::Algorithm, arguments: &[HclValue]) -> Outcome {
     let digest = digest::digest(algorithm, text(arguments, 0)?.as_bytes());
-    Ok(HclValue::Text(digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok(HclValue::Text(hex(digest.as_ref())))
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 fn urlencode(text: &str) -> String {

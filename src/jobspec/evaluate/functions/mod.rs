@@ -34,11 +34,26 @@ const ABSENT: &[(&str, &str)] = &[
     ("yamlencode", "write the text, or use jsonencode: JSON is YAML"),
     ("yamldecode", "convert the file to JSON and use jsondecode"),
     ("csvdecode", "convert the file to JSON and use jsondecode"),
-    ("md5", "use sha256"),
     ("formatdate", "write the date itself"),
     ("timeadd", "write the time itself"),
     ("uuidv5", "write the value itself"),
     ("convert", "types follow from what a field takes"),
+];
+
+/// Terraform has these; in Nomad a file that calls one is no job file.
+const OF_TERRAFORM: &[(&str, &str)] = &[
+    ("endswith", "write substr(TEXT, -N, -1) == \"END\""),
+    ("regex", "use regex_replace"),
+    ("regexall", "use regex_replace"),
+    ("setsubtract", "write [for x in LIST : x if !contains(OTHERS, x)]"),
+    ("startswith", "write substr(TEXT, 0, N) == \"START\""),
+    ("sum", "write the sum: a + b"),
+    ("templatefile", "use file() and a template stanza"),
+    ("timestamp", "uuidv4() also makes each submission another job; or give the time as a variable"),
+    ("tolist", "types follow from what a field takes"),
+    ("tonumber", "types follow from what a field takes"),
+    ("toset", "types follow from what a field takes"),
+    ("tostring", "types follow from what a field takes"),
 ];
 
 /// All that can be called, in order.
@@ -75,6 +90,9 @@ fn unknown(name: &str, span: &Span) -> Fault {
         return Fault::new(span.clone(), format!("{name}() is not supported")).advise(*advice);
     }
     let fault = Fault::new(span.clone(), format!("there is no function {name}()"));
+    if let Some((_, advice)) = OF_TERRAFORM.iter().find(|(absent, _)| *absent == name) {
+        return fault.advise(format!("Nomad has none of that name: {advice}"));
+    }
     match nearest(name, names()) {
         Some(close) => fault.advise(format!("did you mean {close}()?")),
         None => fault,

@@ -3,11 +3,8 @@
 use super::arguments::{Call, Function};
 use crate::jobspec::evaluate::value::HclValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[
-    Function {
-        name: "timestamp",
-        arguments: (0, 0),
-        call: Call::Asks(|_, outside| outside.timestamp().map(HclValue::Text)),
-    },
-    Function { name: "uuidv4", arguments: (0, 0), call: Call::Asks(|_, outside| outside.uuid().map(HclValue::Text)) },
-];
+pub(super) static FUNCTIONS: &[Function] = &[Function {
+    name: "uuidv4",
+    arguments: (0, 0),
+    call: Call::Asks(|_, outside| outside.uuid().map(HclValue::Text)),
+}];

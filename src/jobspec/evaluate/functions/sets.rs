@@ -9,9 +9,6 @@ pub(super) static FUNCTIONS: &[Function] = &[
         combine(a, |kept, other| kept.into_iter().filter(|value| other.contains(value)).collect())
     }),
     pure("setproduct", (1, ANY), product),
-    pure("setsubtract", (2, 2), |a| {
-        combine(a, |kept, other| kept.into_iter().filter(|value| !other.contains(value)).collect())
-    }),
     pure("setunion", (1, ANY), |a| combine(a, |kept, other| [&kept[..], other].concat())),
 ];
 

@@ -7,18 +7,14 @@ use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("chomp", (1, 1), |a| Ok(HclValue::Text(text(a, 0)?.trim_end_matches(['\r', '\n']).to_owned()))),
-    pure("endswith", (2, 2), |a| Ok(HclValue::Bool(text(a, 0)?.ends_with(&text(a, 1)?)))),
     pure("format", (1, ANY), |a| format(&text(a, 0)?, a.get(1..).unwrap_or_default()).map(HclValue::Text)),
     pure("formatlist", (1, ANY), formatlist),
     pure("indent", (2, 2), indent),
     pure("join", (2, ANY), join),
     pure("lower", (1, 1), |a| Ok(HclValue::Text(text(a, 0)?.to_lowercase()))),
-    pure("regex", (2, 2), |a| first_match(&text(a, 0)?, &text(a, 1)?)),
-    pure("regexall", (2, 2), |a| all_matches(&text(a, 0)?, &text(a, 1)?)),
     pure("regex_replace", (3, 3), |a| replaced(&text(a, 0)?, &text(a, 1)?, &text(a, 2)?)),
     pure("replace", (3, 3), replace),
     pure("split", (2, 2), split),
-    pure("startswith", (2, 2), |a| Ok(HclValue::Bool(text(a, 0)?.starts_with(&text(a, 1)?)))),
     pure("strlen", (1, 1), |a| Ok(HclValue::Int(i128::try_from(text(a, 0)?.chars().count()).unwrap_or_default()))),
     pure("strrev", (1, 1), |a| Ok(HclValue::Text(text(a, 0)?.chars().rev().collect()))),
     pure("substr", (3, 3), substr),
@@ -192,30 +188,6 @@ fn compiled(pattern: &str) -> Result<regex::Regex, String> {
 }
 
 /// A match without groups is a string, with groups a list, with named groups an object.
-fn captured(regex: &regex::Regex, captures: &regex::Captures<'_>) -> HclValue {
-    let group = |found: Option<regex::Match<'_>>| found.map_or(HclValue::Null, |found| found.as_str().into());
-    if captures.len() == 1 {
-        return group(captures.get(0));
-    }
-    let named: Vec<&str> = regex.capture_names().flatten().collect();
-    if named.is_empty() {
-        return HclValue::List((1..captures.len()).map(|at| group(captures.get(at))).collect());
-    }
-    HclValue::Object(named.into_iter().map(|name| (name.to_owned(), group(captures.name(name)))).collect())
-}
-
-fn first_match(pattern: &str, whole: &str) -> Outcome {
-    let regex = compiled(pattern)?;
-    let captures = regex.captures(whole).ok_or("the pattern does not match")?;
-    Ok(captured(&regex, &captures))
-}
-
-fn all_matches(pattern: &str, whole: &str) -> Outcome {
-    let regex = compiled(pattern)?;
-    let all = regex.captures_iter(whole).map(|captures| captured(&regex, &captures)).collect();
-    Ok(HclValue::List(all))
-}
-
 fn replaced(whole: &str, pattern: &str, by: &str) -> Outcome {
     let regex = compiled(pattern)?;
     bounded(whole.len().saturating_add(by.len().saturating_mul(regex.find_iter(whole).count())))?;

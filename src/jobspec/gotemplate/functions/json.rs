@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::Outcome;
+use super::arguments::{Outcome, bounded};
 use crate::jobspec::gotemplate::fault::Refusal;
 use crate::jobspec::gotemplate::value::TemplateValue;
 use crate::jobspec::gotemplate::{floats, quoting};
@@ -31,6 +31,7 @@ struct JsonWriter {
 
 impl JsonWriter {
     fn value(&mut self, value: &TemplateValue, depth: usize) -> Result<(), Refusal> {
+        bounded(self.out.len())?;
         match value {
             TemplateValue::Nil => self.out.push_str("null"),
             TemplateValue::Bool(b) => self.out.push_str(if *b { "true" } else { "false" }),

@@ -107,9 +107,12 @@ fn regex_replaced(arguments: &[TemplateValue], tools: &Tools<'_>) -> Outcome {
     for found in pattern.captures_iter(&whole) {
         let Some(all) = found.get(0) else { continue };
         out.push_str(whole.get(last..all.start()).unwrap_or(""));
+        // Each `$` stands for at most the whole match.
+        let references = replacement.bytes().filter(|byte| *byte == b'$').count();
+        let longest = replacement.len().saturating_add(references.saturating_mul(all.len()));
+        bounded(out.len().saturating_add(longest))?;
         found.expand(&replacement, &mut out);
         last = all.end();
-        bounded(out.len())?;
     }
     out.push_str(whole.get(last..).unwrap_or(""));
     Ok(out.into())

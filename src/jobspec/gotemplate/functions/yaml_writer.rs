@@ -1,5 +1,6 @@
 //! YAML as Go's yaml.v2 writes it: sorted keys, lists at the indentation of their key.
 
+use super::arguments::bounded;
 use super::yaml;
 use crate::jobspec::gotemplate::fault::Refusal;
 use crate::jobspec::gotemplate::floats;
@@ -83,6 +84,7 @@ fn below(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<
 
 /// From inside of a line on; a list or map continues it.
 fn inline(out: &mut String, value: &TemplateValue, indentation: usize) -> Result<(), Refusal> {
+    bounded(out.len())?;
     match value {
         TemplateValue::Nil => out.push_str("null"),
         TemplateValue::Bool(b) => out.push_str(if *b { "true" } else { "false" }),

@@ -32,6 +32,15 @@ fn what_costs_too_much_is_a_fault() {
         (r#"{{ sprig_repeat 9223372036854775807 "x" }}"#, "MiB"),
         (r#"{{ indent 9223372036854775807 "x" }}"#, "MiB"),
         (r#"{{ regexReplaceAll "" (sprig_repeat 1000000 "x") (sprig_repeat 1000 "y") }}"#, "MiB"),
+        (r#"{{ regexReplaceAll "(?s).*" (sprig_repeat 100000 "$0") (sprig_repeat 1000000 "x") }}"#, "MiB"),
+        (r#"{{ printf "%10000d" (sprig_until 200000) }}"#, "MiB"),
+        (
+            concat!(
+                "{{ $x := sprig_until 150000 }}{{ range loop 95 }}{{ $x = sprig_list $x }}{{ end }}",
+                "{{ sprig_toPrettyJson $x }}",
+            ),
+            "MiB",
+        ),
         (r#"{{ sprig_until 100000000 }}"#, "MiB"),
         (r#"{{ sprig_join (sprig_repeat 1000000 "x") (sprig_until 1000) }}"#, "MiB"),
         (r#"{{ $x := sprig_repeat 1000000 "x" }}{{ range loop 1000 }}{{ $x }}{{ end }}"#, "MiB"),
