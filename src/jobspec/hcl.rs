@@ -29,6 +29,10 @@ pub struct Inputs<'a> {
 /// `None` if the syntax is broken: reported. `inputs`: of a job file.
 pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Option<Body> {
     let mut text = problems.source().text().to_owned();
+    // A byte order mark, kept as blanks: every place stays where it is.
+    if text.starts_with('\u{feff}') {
+        text.replace_range(..3, "   ");
+    }
     // Where keys stand that were given twice, and how many other names were tried for each.
     let mut repeated = BTreeMap::new();
     for round in 0.. {

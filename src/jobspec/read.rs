@@ -28,7 +28,8 @@ pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
         problems.error(&(0..0), "", format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10), None);
         return nothing;
     }
-    if text.starts_with('\u{feff}') {
+    // In HCL it is skipped.
+    if text.starts_with('\u{feff}') && is_json(source) {
         let advice = Some("save it as UTF-8 without a byte order mark".to_owned());
         problems.error(&(0..3), "", "the file starts with a byte order mark", advice);
         return nothing;
@@ -113,7 +114,8 @@ mod tests {
         assert_eq!(problems_of("x.json", ""), [(1, 1, "the file is empty".to_owned())]);
         assert_eq!(problems_of("x.json", "{} // c").len(), 1);
         assert_eq!(problems_of("x", &" ".repeat(MAX_FILE_BYTES + 1)).len(), 1);
-        assert_eq!(problems_of("x", "\u{feff}a = 1\n").len(), 1);
+        assert_eq!(problems_of("x.json", "\u{feff}{}").len(), 1);
+        assert!(problems_of("x.hcl", "\u{feff}a = 1\n").is_empty(), "HCL skips a byte order mark");
     }
 
     #[test]

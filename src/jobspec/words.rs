@@ -49,9 +49,9 @@ pub static JOB: Stanza = Stanza {
         Word::value("max_run_duration"),
         Word::refused("multiregion", "there is one host"),
         Word::refused("vault", NO_VAULT),
-        Word::refused("vault_token", NO_VAULT),
+        Word::value("vault_token").but(NO_VAULT),
         Word::refused("consul", NO_CONSUL),
-        Word::refused("consul_token", NO_CONSUL),
+        Word::value("consul_token").but(NO_CONSUL),
     ],
 };
 
@@ -75,7 +75,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         Word::stanzas("service"),
         Word::stanza("ephemeral_disk"),
-        Word::stanza("network"),
+        Word::stanzas("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::named("volume"),
@@ -131,10 +131,12 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("cores"),
         Word::value("disk").but("deprecated, and disk space is not limited"),
         Word::value("iops").but("deprecated and not enforced: `io_read_bps` and `io_write_bps` in `config` are"),
-        Word::refused("numa", "cores are reserved wherever they are"),
-        Word::refused("secrets", "the size of the secrets directory cannot be set"),
+        Word::stanza("numa").but("cores are reserved wherever they are"),
+        Word::value("secrets").but("the size of the secrets directory cannot be set"),
     ],
 };
+
+pub static NUMA: Stanza = Stanza { name: "numa", words: &[Word::value("affinity"), Word::value("devices")] };
 
 /// Not in [`ALL`], as its checks: its words are too common to say where they belong.
 pub static SERVICE: Stanza = Stanza {
@@ -222,7 +224,7 @@ pub static LOGS: Stanza = Stanza {
         Word::value("max_files"),
         Word::value("max_file_size"),
         Word::value("disabled"),
-        Word::refused("enabled", "Nomad calls it `disabled`, with the opposite meaning"),
+        Word::value("enabled").but("deprecated: Nomad calls it `disabled`, with the opposite meaning"),
     ],
 };
 
@@ -310,7 +312,13 @@ pub static ARTIFACT: Stanza = Stanza {
 
 pub static CHANGE_SCRIPT: Stanza = Stanza {
     name: "change_script",
-    words: &[Word::value("command"), Word::value("args"), Word::value("timeout"), Word::value("fail_on_error")],
+    words: &[
+        Word::value("command"),
+        Word::value("args"),
+        Word::value("timeout"),
+        Word::value("fail_on_error"),
+        Word::value("run_on_first_render"),
+    ],
 };
 
 pub static TEMPLATE_WAIT: Stanza = Stanza { name: "wait", words: &[Word::value("min"), Word::value("max")] };
@@ -446,8 +454,8 @@ pub static NETWORK: Stanza = Stanza {
         Word::stanza("cni"),
         Word::ignored("mbits", "ignored: bandwidth is not reserved"),
         Word::ignored("device", "ignored: the address is the one of the host's default route"),
-        Word::refused("cidr", "the network of `bridge` is a setting of the agent"),
-        Word::refused("ip", "the address is the one of the host's default route"),
+        Word::ignored("cidr", "ignored: the network of `bridge` is a setting of the agent"),
+        Word::ignored("ip", "ignored: the address is the one of the host's default route"),
     ],
 };
 

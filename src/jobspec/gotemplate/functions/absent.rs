@@ -60,10 +60,19 @@ const OTHER: &[(&str, &str)] = &[
     ("sprig_unset", "use sprig_omit"),
 ];
 
-/// The message and the advice for a function that is refused; `None`: it is in neither table.
-pub(super) fn refused(name: &str) -> Option<(String, &'static str)> {
+/// A function that is refused.
+pub(super) struct RefusedFunction {
+    pub(super) message: String,
+    pub(super) advice: &'static str,
+    pub(super) needs_cluster: bool,
+}
+
+/// `None`: it is in neither table.
+pub(super) fn refused(name: &str) -> Option<RefusedFunction> {
     if let Some((_, why, advice)) = CLUSTER.iter().find(|(of_cluster, ..)| *of_cluster == name) {
-        return Some((format!("{name} is not supported: allostat {why}"), advice));
+        let message = format!("{name} is not supported: allostat {why}");
+        return Some(RefusedFunction { message, advice, needs_cluster: true });
     }
-    OTHER.iter().find(|(other, _)| *other == name).map(|(_, advice)| (format!("{name} is not supported"), *advice))
+    let (_, advice) = OTHER.iter().find(|(other, _)| *other == name)?;
+    Some(RefusedFunction { message: format!("{name} is not supported"), advice, needs_cluster: false })
 }
