@@ -16,7 +16,7 @@ use super::reschedule::OfJob;
 use super::service_names::{Place, canonicalize};
 use super::template::as_written;
 use super::tree::{Body, Literal, join};
-use super::{limits, names, values, words};
+use super::{limits, names, unread, values, words};
 
 type Meta = BTreeMap<String, String>;
 
@@ -71,6 +71,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(job.body, &words::JOB, path.clone());
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
         names::check("job", job.name, job.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::UI]);
         let id = fields.text("id");
         if let Some(id) = &id {
             names::check("job", &id.value, &id.span, &fields.path_of("id"), self.problems);
@@ -268,6 +269,7 @@ impl<'p> Builder<'p> {
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION]);
         self.services(&fields, Place { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {

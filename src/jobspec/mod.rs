@@ -47,6 +47,7 @@ mod template;
 pub mod templates;
 pub mod tree;
 mod unclosed;
+mod unread;
 mod values;
 mod volumes;
 pub mod words;

@@ -10,8 +10,8 @@ use super::fields::{Fields, NamedBody, warn_ignored};
 use super::nearest::nearest;
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
-use crate::model::text::steers_a_terminal;
 use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
+use crate::model::text::steers_a_terminal;
 
 /// A network that was read, and where each of its ports stands in the file.
 struct Found {

@@ -169,7 +169,6 @@ impl Builder<'_> {
         let mut sum = 0;
         for target in fields.named("target") {
             let inner = self.open(target.body, &words::TARGET, format!("{}.{}", fields.path_of("target"), target.name));
-            inner.text("value");
             sum += inner.integer("percent", 0..=100).map_or(0, |at| at.value);
         }
         if sum > 100 {

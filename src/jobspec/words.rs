@@ -39,7 +39,7 @@ pub static JOB: Stanza = Stanza {
         Word::value("node_pool").but("it decides the placement only where the agent's node.pool is set"),
         Word::value("priority").but("no alloc is placed before another or evicted by priority"),
         Word::value("all_at_once").but("each alloc is placed on its own"),
-        Word::ignored("ui", "no page of allostat shows it"),
+        Word::stanza("ui").but("no page of allostat shows it"),
         UPDATE_HERE,
         RESCHEDULE_HERE,
         MIGRATE_HERE,
@@ -100,8 +100,8 @@ pub static TASK: Stanza = Stanza {
         Word::stanzas("constraint"),
         Word::stanzas("affinity"),
         Word::named("scaling").but("nothing scales the resources of the task: it has those that the file names"),
-        Word::ignored("identity", "no server issues an identity: the task gets no token"),
-        Word::ignored("action", "no action is run on demand: its command can be run by hand"),
+        Word::stanzas("identity").but("no server issues an identity: the task gets no token"),
+        Word::named("action").but("no action is run on demand: its command can be run by hand"),
         Word::stanzas("service"),
         Word::stanza("lifecycle"),
         Word::value("leader"),
@@ -157,14 +157,12 @@ pub static SERVICE: Stanza = Stanza {
         Word::stanza("canary_meta"),
         Word::value("enable_tag_override"),
         Word::stanza("tagged_addresses"),
-        Word::ignored("id", "a service has the ID of its alloc"),
-        Word::ignored("cluster", "there is no Consul here"),
-        Word::ignored("namespace", "there is no Consul here"),
-        Word::ignored("partition", "there is no Consul here"),
-        Word::ignored("kind", "there is no Consul here"),
-        Word::ignored("weights", "nothing answers DNS"),
-        Word::ignored("identity", "no server issues an identity"),
-        Word::ignored("connect", "there is no service mesh here: no proxy runs, and no upstream is there"),
+        Word::value("id").but("a service has the ID of its alloc"),
+        Word::value("cluster").but(NO_CONSUL),
+        Word::value("kind").but(NO_CONSUL),
+        Word::stanza("weights").but("nothing answers DNS"),
+        Word::stanza("identity").but("no server issues an identity"),
+        Word::stanza("connect").but("there is no service mesh here: no proxy runs, and no upstream is there"),
     ],
 };
 
@@ -421,7 +419,7 @@ pub static MIGRATE: Stanza = Stanza {
 pub static SPREAD: Stanza =
     Stanza { name: "spread", words: &[Word::value("attribute"), Word::value("weight"), Word::named("target")] };
 
-pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("value"), Word::value("percent")] };
+pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("percent")] };
 
 pub static SCALING: Stanza = Stanza {
     name: "scaling",

@@ -14,6 +14,7 @@ pub mod basis;
 mod functions;
 mod operators;
 pub mod recorded;
+mod references;
 pub mod scope;
 pub mod value;
 pub mod variables;

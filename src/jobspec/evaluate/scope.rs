@@ -8,7 +8,7 @@ use hcl_edit::template::{Directive, Element, Strip, Template};
 
 use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside};
 use super::value::HclValue;
-use super::{functions, operators};
+use super::{functions, operators, variables};
 use crate::jobspec::diagnostic::Span;
 
 /// What names mean where an expression stands.
@@ -88,7 +88,19 @@ impl<'a> Scope<'a> {
             Expression::Traversal(traversal) => self.traversal(traversal, span),
             Expression::Conditional(conditional) => {
                 let condition = self.bool(&conditional.cond_expr, "a condition")?;
-                self.evaluate(if condition { &conditional.true_expr } else { &conditional.false_expr })
+                let (taken, other) = match condition {
+                    true => (&conditional.true_expr, &conditional.false_expr),
+                    false => (&conditional.false_expr, &conditional.true_expr),
+                };
+                let value = self.evaluate(taken)?;
+                // As in HCL, the other side has a value of the same kind, or none at all.
+                match self.evaluate(other) {
+                    Ok(other) => unified(value, &other).map_err(|(value, other)| {
+                        let message = format!("the sides of a condition are {value} and {other}");
+                        Fault::new(span.clone(), message).advise("give both sides values of the same kind")
+                    }),
+                    Err(_) => Ok(value),
+                }
             }
             Expression::UnaryOp(operation) => {
                 operators::unary(*operation.operator.value(), self.evaluate(&operation.expr)?, span)
@@ -241,6 +253,7 @@ impl<'a> Scope<'a> {
         // These evaluate what they are given themselves: what fails in it is no failure.
         match name {
             "try" => return self.attempt(call, span),
+            "convert" => return variables::convert(call, self, span),
             "can" => return Ok(HclValue::Bool(call.args.iter().all(|argument| self.evaluate(argument).is_ok()))),
             _ => {}
         }
@@ -265,6 +278,22 @@ impl<'a> Scope<'a> {
             }
         }
         Err(last)
+    }
+}
+
+/// The value as the kind that it and the other one turn into. Errors: the kinds of both, where there is none.
+fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str, &'static str)> {
+    use HclValue::{Bool, Float, Int, List, Null, Object, Text};
+    match (&value, other) {
+        (Null, _)
+        | (_, Null)
+        | (Text(_), Text(_) | Bool(_) | Int(_) | Float(_))
+        | (Bool(_), Bool(_))
+        | (Int(_) | Float(_), Int(_) | Float(_))
+        | (List(_), List(_))
+        | (Object(_), Object(_)) => Ok(value),
+        (Bool(_) | Int(_) | Float(_), Text(_)) => value.to_text().map(Text).ok_or_else(|| (value.kind(), other.kind())),
+        _ => Err((value.kind(), other.kind())),
     }
 }
 

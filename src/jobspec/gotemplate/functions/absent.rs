@@ -43,7 +43,6 @@ const OTHER: &[(&str, &str)] = &[
     ("plugin", "Nomad refuses it by default; run a prestart task that writes a file, and use file"),
     ("writeToFile", "Nomad refuses it by default; write a second template stanza"),
     ("sockaddr", "use env \"NOMAD_IP_<label>\" or \"NOMAD_ADDR_<label>\""),
-    ("md5sum", "use sha256Hex"),
     ("toTOML", "write the TOML itself"),
     ("spew_dump", "use printf \"%v\""),
     ("spew_sdump", "use printf \"%v\""),
