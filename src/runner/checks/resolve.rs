@@ -23,6 +23,8 @@ use crate::runner::alloc::Alloc;
 const TAGS: usize = 100;
 const META: usize = 64;
 const LONGEST_TEXT: usize = 1024;
+/// Of tags and metadata together: each instance is kept, and served to every reader.
+const PUBLISHED_BYTES: usize = 8 << 10;
 
 /// What a check does, made ready.
 #[derive(Debug, Clone)]
@@ -83,16 +85,23 @@ impl ServiceResolver {
     /// As it is listed.
     pub fn instance(&self, service: &Service) -> Result<ServiceInstance, String> {
         let (address, port) = self.locate(service.address_mode, service.address.as_deref(), service.port.as_ref())?;
-        let texts = |texts: &[String]| texts.iter().take(TAGS).map(|text| tame(&self.scope.text(text))).collect();
+        let mut room = PUBLISHED_BYTES;
+        let mut fits = |bytes: usize| {
+            room = room.saturating_sub(bytes);
+            room > 0
+        };
+        let tags = service.tags.iter().take(TAGS).map(|text| tame(&self.scope.text(text)));
+        let tags: Vec<String> = tags.take_while(|tag| fits(tag.len())).collect();
         let meta = service.meta.iter().take(META).map(|(key, value)| (tame(key), tame(&self.scope.text(value))));
+        let meta = meta.take_while(|(key, value)| fits(key.len() + value.len()));
         Ok(ServiceInstance {
             name: self.name(service),
             provider: service.provider,
             task: service.task.clone(),
             address: label_value(&address).into_owned(),
             port,
-            tags: texts(&service.tags),
             meta: meta.collect(),
+            tags,
             status: None,
         })
     }

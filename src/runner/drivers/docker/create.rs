@@ -248,7 +248,9 @@ fn environment(request: &StartRequest, config: &Config) -> Vec<String> {
 }
 
 fn labels(request: &StartRequest, config: &Config) -> Value {
-    let mut labels = object(&config.labels);
+    // Those of the agent are not a job's to give.
+    let own = config.labels.iter().filter(|(name, _)| !name.starts_with("io.allostat.")).cloned();
+    let mut labels = object(&own.collect::<Vec<_>>());
     labels[label::RUN_DIR] = json!(request.dirs.run);
     labels[label::ALLOC] = json!(request.alloc_id.as_str());
     labels[label::TASK] = json!(request.task.name.as_str());

@@ -109,6 +109,8 @@ impl Info {
 #[serde(rename_all = "PascalCase", default)]
 pub struct Container {
     pub id: String,
+    /// With a slash in front.
+    pub name: String,
     /// Of its image.
     pub image: String,
     pub state: ContainerState,
@@ -176,6 +178,15 @@ impl Container {
 pub struct Image {
     pub id: String,
     pub repo_digests: Option<Vec<String>>,
+    #[serde(rename = "RootFS")]
+    pub root_fs: RootFs,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
+pub struct RootFs {
+    /// Digests of the unpacked layers, the lowest first: `sha256:...`.
+    pub layers: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

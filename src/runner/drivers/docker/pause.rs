@@ -19,9 +19,9 @@ use std::time::Duration;
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::engine::{Container, EngineError, Info, label};
+use super::engine::{Container, EngineError, Image, Info, label};
 use super::images;
-use super::pause_image::{NAMESPACE, PROGRAM, REPOSITORY, TAG, archive};
+use super::pause_image::{NAMESPACE, PROGRAM, REPOSITORY, TAG, archive, layer};
 use super::place::ParentCgroup;
 use super::shared::{Shared, failed};
 use crate::host::netns;
@@ -103,16 +103,7 @@ async fn create(
     namespace: &Path,
     info: &Info,
 ) -> Result<String, DriverError> {
-    let image = format!("{REPOSITORY}:{TAG}");
-    match shared.engine.image(&image).await {
-        Ok(_) => {}
-        Err(error) if error.is_not_found() => {
-            let archive = archive()
-                .ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
-            images::import(&shared.engine, REPOSITORY, TAG, archive).await?;
-        }
-        Err(error) => return Err(shared.noted(error).of_start("look for the image of pause containers")),
-    }
+    let image = own_image(shared).await?;
     let parent = parent_of(shared, request, info);
     if let Some(parent) = parent.clone() {
         let of = Arc::clone(shared);
@@ -143,6 +134,29 @@ async fn create(
         Err(error) if error.is_conflict() => Ok(name),
         Err(error) => Err(shared.noted(error).of_start("create the pause container of its network")),
     }
+}
+
+/// The ID of our image, imported where the engine does not have it. Anybody who can load or push an image can give another one its
+/// name, and it gets a capability: so it is known by its content.
+async fn own_image(shared: &Arc<Shared>) -> Result<String, DriverError> {
+    let name = format!("{REPOSITORY}:{TAG}");
+    let archive =
+        archive().ok_or_else(|| start_error("allostat has no pause container for this processor".to_owned(), false))?;
+    let layer = layer(&archive);
+    let is_ours = |image: &Image| image.root_fs.layers.as_deref() == Some(std::slice::from_ref(&layer));
+    let look = async || match shared.engine.image(&name).await {
+        Ok(found) => Ok(Some(found).filter(is_ours)),
+        Err(error) if error.is_not_found() => Ok(None),
+        Err(error) => Err(shared.noted(error).of_start("look for the image of pause containers")),
+    };
+    if let Some(found) = look().await? {
+        return Ok(found.id);
+    }
+    images::import(&shared.engine, REPOSITORY, TAG, archive).await?;
+    let imported = look().await?;
+    imported
+        .map(|image| image.id)
+        .ok_or_else(|| start_error(format!("another program gave {name} to another image"), true))
 }
 
 fn parent_of(shared: &Shared, request: &StartRequest, info: &Info) -> Option<ParentCgroup> {
@@ -222,6 +236,12 @@ async fn remove(shared: &Arc<Shared>, container: &Container) -> Result<(), Strin
     shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await?
 }
 
+/// By its name too, which no job chooses.
+fn is_pause(container: &Container) -> bool {
+    let alloc = container.label(label::NETWORK_OF).and_then(AllocId::parse);
+    alloc.is_some_and(|alloc| container.name.trim_start_matches('/') == name_of(&alloc))
+}
+
 /// Removes those whose namespace is gone: their alloc has ended while the agent or the engine was not there.
 pub async fn sweep(shared: &Arc<Shared>) {
     let all = match shared.engine.labelled(label::NETWORK_NAMESPACE).await {
@@ -234,6 +254,8 @@ pub async fn sweep(shared: &Arc<Shared>) {
             continue;
         }
         let removed = match shared.engine.inspect(&listed.id).await {
+            // An image or another program may have given it our label.
+            Ok(container) if !is_pause(&container) => continue,
             Ok(container) => remove(shared, &container).await,
             Err(EngineError::Refused { status: 404, .. }) => continue,
             Err(error) => Err(error.to_string()),

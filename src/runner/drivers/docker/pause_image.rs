@@ -101,6 +101,13 @@ pub fn archive() -> Option<Bytes> {
     Some(archive.into())
 }
 
+/// The digest of the layer that engines make of the archive: `sha256:...`. Source: OCI image specification, "DiffID".
+pub fn layer(archive: &[u8]) -> String {
+    let digest = ring::digest::digest(&ring::digest::SHA256, archive);
+    let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
+    format!("sha256:{hex}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt;
