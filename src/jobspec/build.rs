@@ -427,7 +427,7 @@ impl<'p> Builder<'p> {
             return resources.entry("cpu").map(|_| limits::CPU_SHARES);
         };
         if at.value > limits::CPU_SHARES {
-            let message = format!("the kernel knows at most {} shares: the task gets these", limits::CPU_SHARES);
+            let message = format!("the maximum is {} shares: the task gets these", limits::CPU_SHARES);
             self.problems.warn(&at.span, &resources.path_of("cpu"), message, None);
         }
         Some(at.value.min(limits::CPU_SHARES))

@@ -62,7 +62,7 @@ fn task_that_nomad_finds_wrong_at_its_start_is_accepted_with_a_warning() {
             "5:10 only a main task can be the leader: this one has a `lifecycle`, and leads nothing",
         ),
         ("kill_signal = \"SIGNIT\"", "5:15 there is no signal `SIGNIT`: the task is stopped as without `kill_signal`"),
-        ("resources {\ncpu = 300000\n}", "6:7 the kernel knows at most 262144 shares: the task gets these"),
+        ("resources {\ncpu = 300000\n}", "6:7 the maximum is 262144 shares: the task gets these"),
         (
             "artifact {\nsource = \"hg::http://h/r\"\n}",
             "6:10 the start of the task will fail: sources of `hg` are not supported: http, https and git are",

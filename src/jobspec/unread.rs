@@ -9,10 +9,11 @@ pub(super) struct Unread {
     stanza: Stanza,
     inner: &'static [&'static Unread],
     needed: &'static [&'static str],
+    is_named: bool,
 }
 
 const fn unread(name: &'static str, words: &'static [Word], inner: &'static [&'static Unread]) -> Unread {
-    Unread { stanza: Stanza { name, words }, inner, needed: &[] }
+    Unread { stanza: Stanza { name, words }, inner, needed: &[], is_named: false }
 }
 
 /// Of a job.
@@ -37,8 +38,11 @@ pub(super) static IDENTITY: Unread = unread(
 );
 
 /// Of a task.
-pub(super) static ACTION: Unread =
-    Unread { needed: &["command"], ..unread("action", &[Word::value("command"), Word::value("args")], &[]) };
+pub(super) static ACTION: Unread = Unread {
+    needed: &["command"],
+    is_named: true,
+    ..unread("action", &[Word::value("command"), Word::value("args")], &[])
+};
 
 /// Of a service.
 pub(super) static WEIGHTS: Unread = unread("weights", &[Word::value("passing"), Word::value("warning")], &[]);
@@ -136,8 +140,7 @@ static SIDECAR_TASK: Unread = unread(
 pub(super) fn check(outer: &Fields<'_>, of: &[&'static Unread]) {
     for unread in of {
         let name = unread.stanza.name;
-        let is_named = outer.entries(name).any(|entry| !entry.labels.is_empty());
-        if is_named {
+        if unread.is_named {
             for one in outer.named(name) {
                 unread.open(one.body, join(&outer.path_of(name), one.name), outer.problems());
             }

@@ -154,7 +154,11 @@ impl<'a> Scope<'a> {
                 self.budget.warn(warning.advise(advice));
                 Ok(HclValue::Text(format!("${{{written}}}")))
             }
-            (_, None) => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
+            // With indices: text, as in Nomad.
+            (_, None) => match indexed(expression) {
+                Some(written) => Ok(HclValue::Text(format!("${{{written}}}"))),
+                None => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
+            },
         }
     }
 
@@ -335,6 +339,22 @@ pub(super) fn span_of(expression: &Expression, around: &Span) -> Span {
 /// What a task's start resolves.
 fn is_of_the_start(base: &str) -> bool {
     matches!(base, "attr" | "node" | "meta" | "env" | "device" | "unique") || base.starts_with("NOMAD_")
+}
+
+/// `a[0].b` and `a.0.b` as they are written.
+fn indexed(expression: &Expression) -> Option<String> {
+    let Expression::Traversal(traversal) = expression else { return None };
+    let Expression::Variable(base) = &traversal.expr else { return None };
+    let mut written = base.as_str().to_owned();
+    for operator in &traversal.operators {
+        written.push_str(&match operator.value() {
+            TraversalOperator::GetAttr(name) => format!(".{}", name.as_str()),
+            TraversalOperator::LegacyIndex(index) => format!(".{}", index.value()),
+            TraversalOperator::Index(Expression::Number(index)) => format!("[{}]", index.value()),
+            _ => return None,
+        });
+    }
+    Some(written)
 }
 
 /// `a.b.c` and `a["b"]` as they are written in a reference; `None` for what else HCL can do.

@@ -25,7 +25,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     pure("pathexpand", (1, 1), |a| {
         let path = text(a, 0)?;
         if path.starts_with('~') {
-            return Err("`~` depends on who runs the command: write the path from `/` on".to_owned());
+            return Err("`~` depends on the user that runs the command: write the path from `/` on".to_owned());
         }
         Ok(HclValue::Text(path))
     }),
