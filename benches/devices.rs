@@ -14,7 +14,7 @@ use allostat::board::devices::DevicesView;
 use allostat::board::{Board, Published};
 use allostat::devices::nvidia::{Nvidia, NvidiaConfig};
 use allostat::devices::owners::ProcessOwner;
-use allostat::devices::plugin::{DevicePlugin, Ends, PluginReport, PluginReports};
+use allostat::devices::plugin::{DevicePlugin, PluginReport, PluginReports, StopSignal};
 use allostat::devices::state::DeviceState;
 use allostat::exporters::prometheus::{Format, encode};
 use allostat::exporters::walk::{Filter, Walk};
@@ -249,7 +249,7 @@ fn readings(scenario: &Scenario) -> f64 {
     let config = NvidiaConfig { library: Some(gpus.library().to_owned()), ..NvidiaConfig::default() };
     let plugin = Nvidia::new(config, Arc::new(SystemClock));
     let (to, from) = sync_channel(1_024);
-    let ends = Arc::new(Ends::default());
+    let ends = Arc::new(StopSignal::default());
     let reports = PluginReports::new(to, Arc::clone(&ends), TICK);
     std::thread::spawn(move || plugin.run(&reports));
     let (mut began, mut count) = (None::<Instant>, 0_u32);

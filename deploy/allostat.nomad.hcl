@@ -11,6 +11,28 @@ job "allostat" {
       mode     = "delay"
     }
 
+    network {
+      mode = "host"
+      port "metrics" {
+        static = 9740
+      }
+    }
+
+    # Prometheus finds the agents by it: prometheus-consul.yml, with `provider = "consul"`.
+    service {
+      name     = "allostat"
+      port     = "metrics"
+      provider = "nomad"
+      tags     = ["metrics"]
+
+      check {
+        type     = "http"
+        path     = "/healthz"
+        interval = "15s"
+        timeout  = "5s"
+      }
+    }
+
     task "agent" {
       driver = "raw_exec"
 

@@ -64,6 +64,8 @@ pub struct Config {
     pub artifact: ArtifactConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
+    /// The last hour, in memory.
+    pub recent: exporters::recent::RecentConfig,
     /// What is exposed.
     pub selection: exporters::Selection,
     pub devices: devices::Config,
@@ -112,6 +114,7 @@ impl Config {
             artifact: ArtifactConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
+            recent: exporters::recent::RecentConfig::default(),
             selection: exporters::Selection::default(),
             devices: devices::Config::default(),
             observe: observe::Config::default(),
@@ -124,10 +127,13 @@ impl Config {
     }
 }
 
+/// Of an agent that root runs.
+pub const SYSTEM_DATA_DIR: &str = "/var/lib/allostat";
+
 /// Root: `/var/lib/allostat`; others: `$XDG_STATE_HOME/allostat`, `~/.local/state/allostat`. `None` without a home.
 pub fn default_data_dir() -> Option<PathBuf> {
     if rustix::process::geteuid().is_root() {
-        return Some("/var/lib/allostat".into());
+        return Some(SYSTEM_DATA_DIR.into());
     }
     let absolute = |name| std::env::var_os(name).map(PathBuf::from).filter(|p| p.is_absolute());
     let state = absolute("XDG_STATE_HOME").or_else(|| absolute("HOME").map(|home| home.join(".local/state")));
@@ -487,7 +493,7 @@ mod tests {
         let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
         let told: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();
         assert_eq!(told, [(2, 29, "observe.exclude[1]"), (4, 5, "observe.workloads[1]")], "{all:?}");
-        assert!(all[0].message.contains("says no value") && all[1].message.contains("names no image"), "{all:?}");
+        assert!(all[0].message.contains("has no value") && all[1].message.contains("names no image"), "{all:?}");
     }
 
     #[test]

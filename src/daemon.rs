@@ -6,6 +6,7 @@
 //! SIGTERM, SIGINT, SIGQUIT ─► no new connections ─► begun answers finished ─► state written; tasks run on
 //! ```
 
+mod adopted;
 mod bind;
 mod error;
 mod home;
@@ -48,7 +49,6 @@ use crate::config::{self, Config};
 use crate::devices::keeper::Keeper;
 use crate::devices::{self, DeviceChange};
 use crate::exporters;
-use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
 use crate::fingerprint;
 use crate::host::clock::{Clock, SystemClock};
@@ -76,8 +76,6 @@ const DRAIN: Duration = Duration::from_secs(3);
 const PLUGINS_END: Duration = Duration::from_secs(1);
 /// How long the first look at everything may take before answers begin without it.
 const FIRST_TICK: Duration = Duration::from_secs(30);
-/// Between two looks at the processes that were given to the agent: who is there at two of them is awaited by nobody.
-const REAPED: Duration = Duration::from_secs(2);
 /// How long the last of it may take when everything else has ended.
 const LEFT_BEHIND: Duration = Duration::from_secs(1);
 
@@ -209,7 +207,6 @@ impl Daemon {
         let (tick, snapshots) = (config.telemetry.tick, sampler.snapshots.clone());
         let visited = Arc::clone(&bodies);
         snapshots.foresee(Box::new(move || visited.is_visited_within(tick)));
-        let history = History::new(&config.history, data_dir.root());
         let parts = exporters::Parts {
             bodies: Arc::clone(&bodies),
             snapshots,
@@ -217,7 +214,8 @@ impl Daemon {
             tick,
             metrics: Arc::clone(&metrics),
             otlp: config.otlp.clone(),
-            history: history.clone(),
+            history: exporters::history::History::new(&config.history, data_dir.root()),
+            recent: exporters::recent::RecentHistory::new(config.recent),
             data_dir: data_dir.root().to_owned(),
         };
         let mut chores = vec![
@@ -229,8 +227,8 @@ impl Daemon {
         chores.extend(memory_limit.map(|limit| tokio::spawn(memory::keep_below(limit, roots, shedders))));
         let plugins = devices.follow().into_iter().map(tokio::spawn).collect();
         chores.extend(exporters::ALL.iter().filter_map(|exporter| (exporter.run)(&parts)));
-        if process::are_given() {
-            chores.push(tokio::spawn(reap_given()));
+        if process::can_adopt_children() {
+            chores.push(tokio::spawn(adopted::reap()));
         }
         chores.extend(home.scope.map(|scope| tokio::spawn(scope.keep())));
         // Before the first tick there is no snapshot but an empty one, and whoever asked would take it for the truth.
@@ -241,7 +239,8 @@ impl Daemon {
         door.open(Arc::new(Context {
             snapshots: sampler.snapshots.clone(),
             bodies,
-            history,
+            history: parts.history.clone(),
+            recent: parts.recent.clone(),
             runner: handle.clone(),
             data_dir,
             clock,
@@ -249,6 +248,7 @@ impl Daemon {
             scrapers,
             metrics,
             followers: api::Followers::of(config.api.max_connections),
+            exec: api::ExecSessions::new(config.api.disable_remote_exec),
             told: Arc::default(),
             fingerprinters: fingerprints.states(),
             cpu_window: exporters::dropin::nomad::CpuWindow::default(),
@@ -439,7 +439,7 @@ fn follow_devices(
         clock: Arc::clone(clock),
         roots: roots.clone(),
         kept: Some(data_dir.device_uses()),
-        tell: Box::new(tell),
+        on_change: Box::new(tell),
     })
 }
 
@@ -501,21 +501,6 @@ async fn give_back_heap(board: Arc<Board>, mut snapshots: Snapshots) {
             if tokio::task::spawn_blocking(process::give_back_heap).await.is_err() {
                 tracing::error!("giving memory back failed");
             }
-        }
-    }
-}
-
-/// In a container the agent may be the first process: whoever loses its supervisor becomes its child, and nobody else reaps it.
-async fn reap_given() {
-    let mut given = process::Given::default();
-    let mut pause = tokio::time::interval(REAPED);
-    loop {
-        // Ends: with the agent.
-        pause.tick().await;
-        match given.reap() {
-            Ok(0) => {}
-            Ok(reaped) => tracing::debug!(reaped, "processes that had lost their parent were reaped"),
-            Err(error) => tracing::warn!(%error, "processes that have lost their parent cannot be reaped"),
         }
     }
 }

@@ -17,6 +17,8 @@ fn main() -> ExitCode {
         supervisor::keep()
     } else if word.as_ref().is_some_and(|word| word == supervisor::BESIDE) {
         supervisor::run_beside()
+    } else if word.as_ref().is_some_and(|word| word == supervisor::ATTACH) {
+        supervisor::run_attached()
     } else if word.as_ref().is_some_and(|word| word == process::GUARD) {
         process::guard()
     } else if word.is_some_and(|word| word == nvidia::HELPER) {

@@ -532,30 +532,38 @@ fn check_reads_a_web_configuration_with_its_files_and_so_does_a_start() {
     assert!(told.code == Some(0) && told.stderr.contains("HTTP/2 is not spoken here"), "{told:?}");
 }
 
-/// As `openssl req -x509` makes them, without and with `basicConstraints=critical,CA:FALSE`.
+/// As `openssl req -x509` makes them, with and without `basicConstraints=critical,CA:FALSE`; and one for another name, and an expired one.
 #[test]
-fn a_certificate_of_its_own_is_believed_and_one_that_says_it_is_an_authority_is_refused_with_that_reason() {
-    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType};
-    for (is_ca, code) in [(IsCa::ExplicitNoCa, 0), (IsCa::Ca(BasicConstraints::Unconstrained), 69)] {
+fn self_signed_certificate_given_as_ca_is_trusted_for_its_name_and_time() {
+    use rcgen::{BasicConstraints, CertificateParams, IsCa, KeyPair, SanType, date_time_ymd};
+    let authority = IsCa::Ca(BasicConstraints::Unconstrained);
+    let here = [127, 0, 0, 1];
+    for (is_ca, address, until, reason) in [
+        (IsCa::ExplicitNoCa, here, 2100, None),
+        (authority, here, 2100, None),
+        (authority, [127, 0, 0, 9], 2100, Some("127.0.0.1")),
+        (authority, here, 2001, Some("expired")),
+    ] {
         let site = Site::start("", "");
         let key = KeyPair::generate().expect("a certificate");
         let mut params = CertificateParams::new(Vec::new()).expect("a certificate");
-        params.subject_alt_names = vec![SanType::IpAddress([127, 0, 0, 1].into())];
+        params.subject_alt_names = vec![SanType::IpAddress(address.into())];
+        (params.not_before, params.not_after) = (date_time_ymd(2000, 1, 1), date_time_ymd(until, 1, 1));
+        let is_authority = matches!(is_ca, IsCa::Ca(_));
         params.is_ca = is_ca;
         let own = Shown { certificate: params.self_signed(&key).expect("a certificate").der().clone(), key };
         own.write(site.dir.path(), "agent");
         std::fs::copy(site.path("agent.pem"), site.path("ca.pem")).expect("a file");
         let checked = crate::common::alone(site.dir.path(), &["check", &site.path("web.yml")]);
-        assert_eq!(
-            (checked.code, checked.stderr.contains("web.yml:2:14: warning")),
-            (Some(0), code != 0),
-            "{checked:?}"
-        );
-        let told = site.cli(&["status"]);
-        assert_eq!(told.code, Some(code), "{told:?}");
-        if code != 0 {
-            assert!(told.stderr.contains("basicConstraints=critical,CA:FALSE"), "{told:?}");
-            assert!(!told.stderr.contains("is the address right"), "{told:?}");
+        let warns = checked.stderr.contains("web.yml:2:14: warning");
+        assert_eq!((checked.code, warns), (Some(0), is_authority), "{checked:?}");
+        let asked = site.cli(&["status"]);
+        match reason {
+            None => assert_eq!(asked.code, Some(0), "{asked:?}"),
+            Some(reason) => {
+                assert_eq!(asked.code, Some(69), "{asked:?}");
+                assert!(asked.stderr.contains(reason), "{asked:?}");
+            }
         }
     }
 }
@@ -582,7 +590,10 @@ fn the_members_of_a_group_may_use_the_socket_if_one_is_set() {
         Cli::from(command.output().expect("a command"))
     };
     assert_eq!(ask(4711).code, Some(0));
-    assert_eq!(ask(65534).code, Some(77), "for others it stays shut");
+    let stranger = ask(65534);
+    assert_eq!(stranger.code, Some(77), "for others it stays shut");
+    let advice = "the agent belongs to root: use sudo, or set `agent.socket_group`";
+    assert!(stranger.stderr.contains(advice) && !stranger.stderr.contains("start one"), "{}", stranger.stderr);
     agent.stop();
     let dir = test_dir();
     let data = dir.path().join("data").display().to_string();

@@ -338,7 +338,6 @@ fn an_artifact_that_can_never_be_fetched_names_its_place() {
     let agent = Agent::start();
     for (stanza, words) in [
         ("artifact {\n }", &["job.hcl:17:", "has no `source`"][..]),
-        ("artifact {\n source = \"s3::https://b.s3.amazonaws.com/k\"\n }", &["job.hcl:18:", "object stores"]),
         ("artifact {\n source = \"https://h/x\"\n destination = \"../../x\"\n }", &["job.hcl:19:", "leads out"]),
         (
             "artifact {\n source = \"https://h/x\"\n options {\n checksum = \"md5:00\"\n }\n }",

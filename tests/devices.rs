@@ -321,7 +321,7 @@ fn a_host_without_devices_says_so_and_why() {
     let shown = agent.cli(&["devices"]);
     assert_eq!((shown.code, shown.stdout.as_str()), (Some(0), ""), "{}", shown.stderr);
     assert!(
-        shown.stderr.contains("no devices") && shown.stderr.contains("nvidia does not run (missing)"),
+        shown.stderr.contains("no devices") && shown.stderr.contains("nvidia: no driver is installed on this host"),
         "{}",
         shown.stderr
     );
@@ -350,7 +350,7 @@ fn a_gpu_that_falls_off_its_bus_is_down_alone_and_comes_back_and_no_counter_fall
     host.wait("a reading", || host.of("energy_joules_total", GPU_0, &[]).is_some());
     none_fell(&before, &counters(&host.agent.metrics()), "over a loss");
     let events = host.agent.get("/v1/events?since=0").text().to_owned();
-    assert!(events.contains("does not answer") && events.contains("answers again"), "{events}");
+    assert!(events.contains("does not respond") && events.contains("responds again"), "{events}");
     host.agent.stop();
 }
 
@@ -501,7 +501,7 @@ fn gpus_on_the_bus_without_their_drivers_library_are_a_plugin_that_is_down_until
     wait_for("its plugin to be down", Duration::from_secs(20) * patience(), || (up() == Some(0)).then_some(()));
     let shown = agent.cli(&["devices"]);
     assert_eq!(shown.code, Some(0), "{}", shown.stderr);
-    for words in ["nvidia does not run (no_driver)", "2 display or 3D controllers", "library", fake_nvml::NAME] {
+    for words in ["nvidia does not run (no_driver)", "2 NVIDIA display or 3D controllers", "library", fake_nvml::NAME] {
         assert!(shown.stderr.contains(words), "{words}: {}", shown.stderr);
     }
     let faults = || agent.metrics().all("allostat_device_plugin_faults_total", &[]).len();

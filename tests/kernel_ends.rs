@@ -80,7 +80,7 @@ impl Scene {
     }
 
     fn usage(&self, told: &[EndedCgroup]) -> Usage {
-        let reader = TaskReader::told(&self.sampling);
+        let reader = TaskReader::reported(&self.sampling);
         told.iter().for_each(|ended| reader.end(ended, Timestamp(1)));
         Usage::clone(&reader.latest().expect("something was told").usage)
     }
@@ -300,7 +300,9 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
             match Scene::described(&wrong) {
                 Ok(_) => panic!("{one} {how}, {other} in struct {of}: nobody noticed"),
                 Err(
-                    why @ (KernelPassError::Wrong { .. } | KernelPassError::Btf(_) | KernelPassError::Contradicted),
+                    why @ (KernelPassError::SelfTestFailed { .. }
+                    | KernelPassError::Btf(_)
+                    | KernelPassError::Contradicted),
                 ) => {
                     println!("{one} {how}, {other} in struct {of}: {}", why.reason());
                 }
@@ -330,7 +332,7 @@ fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_to
         wait_for("a moment in which the program reads what processors have not handed on", limit, || {
             std::thread::sleep(Duration::from_millis(400));
             let why = Scene::described(&wrong).err()?;
-            assert!(matches!(why, KernelPassError::Wrong { .. }), "{}", why.reason());
+            assert!(matches!(why, KernelPassError::SelfTestFailed { .. }), "{}", why.reason());
             Some(())
         });
     }
@@ -350,7 +352,8 @@ fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
         std::thread::sleep(Duration::from_millis(400));
         let mut scene = Scene::described(&wrong).unwrap_or_else(|why| panic!("{}", why.reason()));
         let is_modes = |file: &String| file.contains("cpu");
-        let is_distrusted = scene.sampling.kernel_pass().is_some_and(|pass| pass.distrusted().iter().any(is_modes));
+        let is_distrusted =
+            scene.sampling.kernel_pass().is_some_and(|pass| pass.distrusted_files().iter().any(is_modes));
         let told = scene.live("short", SPIN);
         let usage = scene.usage(&told);
         is_distrusted.then(|| assert_eq!((usage.cpu_user_ns(), usage.cpu_system_ns()), (None, None)))

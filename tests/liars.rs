@@ -151,7 +151,7 @@ fn is_refused(cli: &Cli, args: &[&str], words: &[&str]) {
     assert_eq!(cli.stdout, "", "{args:?}: {}", cli.stderr);
 }
 
-const STRANGER: [&str; 3] = ["is not believed", "user 65534", "--address"];
+const STRANGER: [&str; 3] = ["is not trusted", "user 65534", "--address"];
 
 /// In a network and with mounts of its own.
 fn attacked() {
@@ -234,7 +234,7 @@ fn attacked() {
             is_refused(
                 &root.runs(&args),
                 &args,
-                if deaf { &["did not answer"] } else { &["is not believed", "no token was sent"] },
+                if deaf { &["did not answer"] } else { &["is not trusted", "no token was sent"] },
             );
         }
         hears_nothing(&heard, &at);

@@ -147,7 +147,7 @@ fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
     let id = ids.iter().find(of_program).expect("it has an alloc");
     let tcp = format!("http://{}", agent.address);
     let status = agent.cli(&["status", "--address", &tcp, id]).ok();
-    says(&status, &["could not be started", "Unix socket"]);
+    says(&status, &["not started", "Unix socket"]);
     assert!(!status.contains("SECRET"), "{status}");
     says(&agent.cli(&["status", id]).ok(), &["SECRET-COMMAND"]);
     agent.stop();
@@ -483,7 +483,7 @@ fn the_commands_of_the_readme_work_as_they_are_written() {
         assert_eq!(told.code, Some(0), "{line}\nstdout: {}\nstderr: {}", told.stdout, told.stderr);
         let expected = match line.split_whitespace().nth(1) {
             Some("run") => "complete",
-            Some("status") => "exited with 0",
+            Some("status") => "1 complete",
             _ => "allostat_task_memory_peak_bytes{",
         };
         if is_root() || !line.starts_with("curl") {

@@ -433,15 +433,15 @@ fn what_others_run_stands_where_it_is_spared_and_is_read_for_who_looks() {
 fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
     let World { sampling, .. } = World::of(1);
     let end = Usage::from([(Field::cpu_usage_ns, 7), (Field::memory_usage_bytes, 5)]);
-    let never_read = TaskReader::told(&sampling);
+    let never_read = TaskReader::reported(&sampling);
     assert_eq!(never_read.close_with(&end, NOW), None, "nothing was read");
     let seen = never_read.latest().expect("its end");
     assert_eq!((seen.usage.cpu_usage_ns(), seen.usage.memory_usage_bytes(), seen.at), (Some(7), None, NOW));
-    let read = TaskReader::told(&sampling);
-    read.tell(Usage::from([(Field::cpu_usage_ns, 3)]), NOW);
+    let read = TaskReader::reported(&sampling);
+    read.report(Usage::from([(Field::cpu_usage_ns, 3)]), NOW);
     assert_eq!(read.close_with(&end, NOW).and_then(|last| last.usage.cpu_usage_ns()), Some(3));
     assert_eq!(read.latest().and_then(|seen| seen.usage.cpu_usage_ns()), Some(3), "its last reading holds");
-    let never_ran = TaskReader::told(&sampling);
+    let never_ran = TaskReader::reported(&sampling);
     never_ran.close_with(&Usage::default(), NOW);
     assert_eq!(never_ran.latest(), None, "nobody knows anything of it");
 }
@@ -450,7 +450,7 @@ fn what_ends_before_it_was_ever_read_is_seen_with_what_its_end_says() {
 fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
     let World { sampling, mut assembler, .. } = World::of(1);
     let job = synthetic::job("shop", &TASKS[..1]);
-    let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::told(&sampling))).collect();
+    let readers: Vec<_> = (0..1_000).map(|_| Arc::new(TaskReader::reported(&sampling))).collect();
     let published = |(n, reader): (usize, &Arc<TaskReader>)| {
         let tasks = vec![synthetic::task(TASKS[0], TaskState::Running, NOW)];
         let alloc = synthetic::alloc(&format!("a{n}"), &job, tasks);
@@ -462,7 +462,7 @@ fn however_many_threads_read_each_alloc_is_shown_with_what_its_own_task_said() {
         // Not all have something new to say.
         let news = |n: u64| n.is_multiple_of(round);
         for (n, reader) in (0..).zip(&readers).filter(|(n, _)| news(*n)) {
-            reader.tell([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
+            reader.report([(Field::cpu_usage_ns, round * 10_000 + n)].into(), NOW);
         }
         let moment = Moment { now: Instant::now(), at: NOW };
         let mut pass = Pass::over_all(moment).on(NonZero::new(threads).expect("some"));

@@ -107,7 +107,7 @@ fn a_gpu_is_one_tasks_from_its_start_to_its_end_whoever_dies() {
         host.agent.metrics().one("allostat_alloc_device_info", &labels).map(|_| ())
     });
     let third = host.hold("third", "device \"gpu\" {\n count = 2\n }");
-    host.refused(&third, "of no make that would do are there more than 1");
+    host.refused(&third, "no suitable group has more than 1");
     assert_eq!(host.devices(&second), [""; 0], "it is tried again and again, and held by the first");
     host.agent.cli(&["stop", &first]).ok();
     assert_eq!(host.variable(&second, "CUDA_VISIBLE_DEVICES").as_deref(), Some(H100));
@@ -132,7 +132,7 @@ fn a_gpu_that_is_not_well_is_given_to_nobody_until_it_is_back() {
     host.gpus.edit(|scenario| scenario.devices[0].lost = true).expect("our own file");
     until_up("it is down", 0.0);
     let waits = host.hold("waits", LARGE);
-    host.refused(&waits, &format!("no more than 0 are well: {H100} ("));
+    host.refused(&waits, &format!("only 0 healthy: {H100} ("));
     let odd = host.hold("odd", &LARGE.replace("20 GiB", "20 W"));
     host.refused(&odd, "device.attr.memory >= 20 W (it is ");
     host.gpus.edit(|scenario| scenario.devices[0].lost = false).expect("our own file");

@@ -913,14 +913,14 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
 fn what_changed_at_a_tick_that_nobody_looked_at_is_told_by_the_next_snapshot() {
     let board = Arc::new(Board::default());
     let parts = parts(&board, Duration::from_millis(10));
-    let reader = Arc::new(TaskReader::told(&parts.sampling));
+    let reader = Arc::new(TaskReader::reported(&parts.sampling));
     let sampler = Sampler::start(parts).unwrap();
     let alloc = one_running("a", &synthetic::job("shop", &["web"]));
     board.publish([Published { readers: vec![Some(Arc::clone(&reader))], ..alloc }], |_| ());
     for n in 1..6 {
         let before = wait(&sampler, |s| s.allocs.len() == 1 && s.epoch > 1).epoch;
         // Ticks that are in no snapshot of their own have seen it by then.
-        reader.tell(used(n, 7, 7), Timestamp(n));
+        reader.report(used(n, 7, 7), Timestamp(n));
         let after = wait(&sampler, |s| s.epoch > before + 12);
         assert_eq!(after.allocs[0].usage.cpu_usage_ns(), Some(n), "at tick {}", after.epoch);
     }

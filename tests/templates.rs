@@ -87,16 +87,19 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
     let with = |data: &str, destination: &str| {
         job("true", &format!("template {{\n data = {data:?}\n destination = {destination:?}\n }}"))
     };
-    for (data, words) in [
-        ("a\n{{ if }}", &["job.hcl:", "line 2, column"][..]),
-        ("{{ secret \"x\" }}", &["secret", "line 1, column 4"]),
-        ("{{ nosuch 1 }}", &["nosuch"]),
-    ] {
-        let refused = run(&agent, &with(data, "local/x"));
-        assert_eq!(refused.code, Some(65), "{refused:?}");
-        says(&refused.stderr, words);
-    }
+    let refused = run(&agent, &with("{{ secret \"x\" }}", "local/x"));
+    assert_eq!(refused.code, Some(65), "{refused:?}");
+    says(&refused.stderr, &["job.hcl:", "secret", "line 1, column 4"]);
     assert!(agent.alloc_ids().is_empty(), "nothing of a refused job is stored");
+    // What Nomad finds wrong when it renders: a warning, and the start fails.
+    for (data, words) in
+        [("a\n{{ if }}", &["job.hcl:", "warning", "line 2, column"][..]), ("{{ nosuch 1 }}", &["nosuch"])]
+    {
+        let failed = run(&agent, &with(data, "local/x"));
+        assert_eq!(failed.code, Some(1), "{failed:?}");
+        says(&failed.stderr, words);
+        says(&failed.stdout, &["Failed Validation"]);
+    }
     for (data, destination, word) in [
         ("x", "../../../etc/x", "leads out of the directories"),
         ("{{ file \"../../lock\" }}", "local/x", "leads out of the directories"),

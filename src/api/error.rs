@@ -152,7 +152,7 @@ impl From<RunnerError> for ApiError {
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
             RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
             RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),
-            RunnerError::Signal { .. } => (Code::BadRequest, None),
+            RunnerError::Signal { .. } | RunnerError::Exec { .. } => (Code::BadRequest, None),
             RunnerError::StateDb(_) => (Code::Failed, None),
             RunnerError::ShuttingDown => (Code::NotReady, None),
         };

@@ -94,7 +94,7 @@ const MOST_ENTRIES: usize = 10_000;
 const PIECE: usize = 64 << 10;
 
 /// Opens the directory of an alloc, finds what `path` names in it and works with that on a thread that may block.
-async fn found<T: Send + 'static>(
+pub(super) async fn found<T: Send + 'static>(
     context: &Arc<Context>,
     request: &Request,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,

@@ -8,6 +8,7 @@ use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Method, Route};
 use crate::model::id::AllocId;
+use crate::model::units::{Nanos, Timestamp};
 use crate::runner::Collect;
 
 pub(super) static GC: Route = Route {
@@ -40,12 +41,13 @@ pub(super) static GC: Route = Route {
             };
             let done = context.runner.collect(what).await?;
             let removed = done.removed.into_iter().map(|(id, reason)| (id, reason.as_str().to_owned()));
-            Ok(Reply::json(&Removed {
-                removed: verdicts(removed),
-                kept: verdicts(done.kept),
-                live: done.live,
-                left: verdicts(done.left),
-            }))
+            let mut kept = verdicts(done.kept);
+            kept.extend(done.shown.into_iter().map(|id| {
+                let ended = context.snapshot().alloc(id.as_str()).and_then(|alloc| alloc.status.as_ref()?.finished_at);
+                let until = ended.map(|at| at.plus(Nanos::from_duration(context.snapshots.final_series_stay())));
+                Verdict { id, why: SERIES_SHOWN.to_owned(), until }
+            }));
+            Ok(Reply::json(&Removed { removed: verdicts(removed), kept, live: done.live, left: verdicts(done.left) }))
         })
     },
 };
@@ -55,7 +57,13 @@ pub(super) static GC: Route = Route {
 pub struct Verdict {
     pub id: AllocId,
     pub why: String,
+    /// Of one whose final series are still exposed: when it can be removed at the latest.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Timestamp>,
 }
+
+const SERIES_SHOWN: &str =
+    "its final series are still exposed: not every scraper has read them, or their time is not over";
 
 /// The answer.
 #[derive(Debug, Serialize, Deserialize)]
@@ -72,5 +80,5 @@ pub struct Removed {
 }
 
 fn verdicts(all: impl IntoIterator<Item = (AllocId, String)>) -> Vec<Verdict> {
-    all.into_iter().map(|(id, why)| Verdict { id, why }).collect()
+    all.into_iter().map(|(id, why)| Verdict { id, why, until: None }).collect()
 }

@@ -20,6 +20,7 @@ impl OurNames<'_> {
     /// Whether this `Host` is us. The port does not matter: it was reached already.
     pub fn have(&self, host: &str) -> bool {
         let Some(name) = host_name(host) else { return false };
+        let name = absolute(name);
         let configured = self.configured.iter().map(String::as_str);
         if ["localhost", self.of_host].into_iter().chain(configured).any(|ours| means(ours, name)) {
             return true;
@@ -29,6 +30,14 @@ impl OurNames<'_> {
         bare.parse::<IpAddr>().is_ok_and(|ip| {
             self.on_each_address || ip.is_loopback() || ip.to_canonical() == self.local.ip().to_canonical()
         })
+    }
+}
+
+/// The same name of DNS without the dot that makes it absolute: `web-1.example.com.`.
+pub(super) fn absolute(name: &str) -> &str {
+    match name.strip_suffix('.') {
+        Some(rest) if !rest.is_empty() && rest.parse::<IpAddr>().is_err() => rest,
+        _ => name,
     }
 }
 
@@ -82,6 +91,8 @@ mod tests {
             "Metrics.Example:80",
             "node-7",
             "NODE-7:9740",
+            "node-7.",
+            "node-7.:9740",
         ] {
             assert!(ours(host), "{host}");
         }
@@ -89,9 +100,14 @@ mod tests {
 
     #[test]
     fn a_domain_that_is_configured_has_each_name_below_it_however_far() {
-        for host in
-            ["vm.cluster", "VM.Cluster:9740", "a.b.cluster", "web-1.prod.example", "web-1.rack-2.PROD.example:80"]
-        {
+        for host in [
+            "vm.cluster",
+            "vm.cluster.",
+            "VM.Cluster:9740",
+            "a.b.cluster",
+            "web-1.prod.example",
+            "web-1.rack-2.PROD.example:80",
+        ] {
             assert!(ours(host), "{host}");
         }
     }
@@ -104,7 +120,7 @@ mod tests {
             "*",
             "*.",
             "evilcluster",
-            "vm.cluster.",
+            "vm.cluster..",
             "vm.cluster.evil.example",
             "prod.example",
             "web-1.example",
@@ -122,7 +138,8 @@ mod tests {
             "localhost/",
             ":9740",
             "node-7.evil.example",
-            "node-7.",
+            "node-7..",
+            ".",
             "node",
             "node-77",
             "x.node-7",

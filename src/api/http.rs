@@ -11,7 +11,9 @@ use super::pieces::Following;
 use super::target::{Query, RequestTarget};
 use super::unsent::{Turn, Unsent};
 use crate::exporters::prometheus::{BrokenOff, Telling, TellingBegun};
+use crate::host::http::tunnel::Tunnel;
 use crate::model::answer::Detail;
+use crate::runner::drivers::BoxFuture;
 
 /// Where a request came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,10 +48,27 @@ impl Origin {
     }
 }
 
+/// Who is at the other end of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Peer {
+    /// Of the Unix socket, by UID; where the kernel does not say, the largest one.
+    User(u32),
+    Host(std::net::IpAddr),
+}
+
+/// What a connection carries once it stopped being HTTP.
+pub(super) trait AfterUpgrade: Send {
+    /// Until it ends. `None`: the connection broke off before.
+    fn run(self: Box<Self>, connection: Option<Box<dyn Tunnel>>) -> BoxFuture<'static, ()>;
+}
+
 /// A request that passed the door.
 #[derive(Debug)]
 pub struct Request {
     pub origin: Origin,
+    pub peer: Peer,
+    /// Its connection can stop being HTTP.
+    pub is_upgradable: bool,
     /// Whether its answer may name allocs and tasks: even one about health may not where nothing else is told.
     pub names: bool,
     pub target: RequestTarget,
@@ -95,12 +114,19 @@ pub struct Reply {
     pub(super) turn: Option<Turn>,
     /// Runs once the answer was written whole.
     pub when_written: Option<Box<dyn FnOnce() + Send>>,
+    /// What the connection carries from then on, instead of HTTP.
+    pub(super) upgrade: Option<Box<dyn AfterUpgrade>>,
 }
 
 impl Reply {
     pub fn new(content_type: &'static str, body: impl Into<Bytes>) -> Reply {
         let (headers, body) = (Vec::new(), body.into());
-        Reply { status: 200, content_type, headers, body, source: None, turn: None, when_written: None }
+        Reply { status: 200, content_type, headers, body, source: None, turn: None, when_written: None, upgrade: None }
+    }
+    /// 101: what comes next on this connection is `protocol`.
+    pub(super) fn upgrade(protocol: &'static str, upgrade: Box<dyn AfterUpgrade>) -> Reply {
+        let reply = Reply { status: 101, upgrade: Some(upgrade), ..Reply::text("") };
+        reply.header("connection", "Upgrade").header("upgrade", protocol)
     }
     /// An answer that goes on until its source ends or its reader goes.
     pub fn following(content_type: &'static str, source: Box<dyn Following>) -> Reply {
@@ -151,4 +177,13 @@ pub(super) async fn encoded<T: Send + 'static>(work: impl FnOnce() -> T + Send +
     let _turn = ENCODERS.acquire().await;
     let done = tokio::task::spawn_blocking(work).await;
     done.map_err(|_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why"))
+}
+
+/// The reply under this tag; for a client that has it already, that it has not changed.
+pub(super) fn tagged(request: &Request, tag: &str, reply: Reply) -> Reply {
+    let tag = format!("\"{tag}\"");
+    let have = request.list_header("if-none-match").unwrap_or_default();
+    let is_same = have.split(',').any(|one| one.trim().trim_start_matches("W/") == tag);
+    let reply = if is_same { Reply { status: 304, body: Bytes::new(), ..reply } } else { reply };
+    reply.header("etag", tag)
 }

@@ -1,16 +1,23 @@
-//! `GET /`: where everything is, in plain text.
+//! `GET /`: the page for browsers; for other clients where everything is, in plain text.
 
 use super::access::Access;
-use super::http::Reply;
-use super::{Method, ROUTES, Route};
+use super::http::{Reply, Request};
+use super::{Method, ROUTES, Route, negotiate, page};
 
 pub(super) static INDEX: Route = Route {
     method: Method::Get,
     path: "/",
     access: Access::Read,
-    about: "this list of endpoints",
-    handler: |_, _| Box::pin(async { Ok(Reply::text(text())) }),
+    about: "this list of endpoints; to a browser (Accept: text/html) a live page of all workloads",
+    handler: |_, request| Box::pin(async { Ok(index(request)) }),
 };
+
+fn index(request: &Request) -> Reply {
+    if negotiate::prefers_html(request.list_header("accept").as_deref()) {
+        return page::page();
+    }
+    Reply::text(text()).header("vary", "accept")
+}
 
 fn text() -> String {
     let mut out = format!("allostat {}\n\n", env!("CARGO_PKG_VERSION"));

@@ -7,7 +7,7 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::submission::{self, JobText};
-use super::{Context, Method, Route};
+use super::{Context, Method, Route, plan};
 use crate::jobspec::GivenVariables;
 use crate::jobspec::evaluate::recorded::{Recorded, WithInputs};
 
@@ -44,9 +44,12 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
         Some(_) => return Err(ApiError::new(Code::BadRequest, "there is the form inputs").on("form")),
     };
     if query.flag("plan")? {
-        return Ok(Reply::json(&submission::plan(context, &job).await?));
+        return Ok(Reply::json(&plan::plan(context, &job).await?));
     }
     let submitted = submission::submit(context, &job).await?;
+    if !submitted.unchanged.is_empty() {
+        return Ok(Reply::json(&submitted));
+    }
     let mut snapshots = context.snapshots.clone();
     let seen =
         snapshots.wait_for(|s| submitted.allocs.iter().all(|id| s.allocs.iter().any(|a| a.identity.id.as_str() == id)));

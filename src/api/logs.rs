@@ -4,11 +4,12 @@
 //! Shape: the answer's headers say where the piece stands: `x-allostat-offset` is its first byte, `x-allostat-next-offset`
 //! the offset to go on, `x-allostat-size` all that is kept. Offsets count from the oldest byte that is kept, so they change when
 //! a file is removed; `x-allostat-place` is where the piece ends for good: `after` goes on there. A tail only says where the
-//! first piece begins.
+//! first piece begins. `stream=both` has a form of its own ([`merged`]).
 
-use std::fmt;
-use std::fs::File;
-use std::io::{self, Read, Seek, SeekFrom};
+mod merged;
+mod rotated;
+
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -16,20 +17,18 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route, allocs};
+use crate::model::id::TaskName;
 use crate::model::observed::Elsewhere;
+use merged::{MergedFrom, MergedPlace};
+use rotated::{MAX_PIECE_BYTES, Place, files, offset_of, place_of, read_range, tail_start};
 
 pub(super) static LOGS: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/logs/{task}",
     access: Access::SocketOnly("logs are read"),
-    about: "?stream=stdout|stderr, ?tail=LINES, ?offset=BYTES or ?after=PLACE",
+    about: "?stream=stdout|stderr|both, ?tail=LINES, ?offset=BYTES, ?after=PLACE, or of both ?since=NANOSECONDS",
     handler: |context, request| Box::pin(logs(context, request)),
 };
-
-/// The largest piece of one answer.
-const MAX_PIECE_BYTES: u64 = 1 << 20;
-/// So much at a time is looked through, from the end on, for where the last lines begin.
-const LOOK_BYTES: u64 = 64 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum From {
@@ -39,37 +38,20 @@ enum From {
     After(Place),
 }
 
-/// A place in the log, for good: the number of a file, and how far in it.
-#[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-struct Place {
-    file: u64,
-    bytes: u64,
-}
-
-impl Place {
-    /// `3.1024`
-    fn parse(text: &str) -> Option<Place> {
-        let (file, bytes) = text.split_once('.')?;
-        Some(Place { file: file.parse().ok()?, bytes: bytes.parse().ok()? })
-    }
-}
-
-impl fmt::Display for Place {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}", self.file, self.bytes)
-    }
-}
-
 async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["stream", "tail", "offset", "after"])?;
+    query.only(&["stream", "tail", "offset", "after", "since"])?;
     let stream = match query.get("stream") {
         None | Some("stdout") => "stdout",
         Some("stderr") => "stderr",
+        Some("both") => return both(context, request).await,
         Some(other) => {
-            return Err(ApiError::bad_parameter("stream", format!("stream is stdout or stderr, not {other:?}")));
+            return Err(ApiError::bad_parameter("stream", format!("stream is stdout, stderr or both, not {other:?}")));
         }
     };
+    if query.get("since").is_some() {
+        return Err(ApiError::bad_parameter("since", "since needs stream=both"));
+    }
     let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place, not {text:?}"));
     let after = query.get("after").map(|text| Place::parse(text).ok_or_else(|| odd(text))).transpose()?;
     let from = match (query.number("tail")?, query.number("offset")?, after) {
@@ -78,15 +60,7 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         (None, offset, None) => From::Offset(offset.unwrap_or(0)),
         _ => return Err(ApiError::bad_parameter("offset", "give one of tail, offset and after")),
     };
-    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
-    // The name comes from the alloc, never from the request: no path of somebody else's choosing.
-    let task = allocs::task_of(&alloc, request.param(1))?;
-    let group = alloc.status.as_ref().and_then(|status| status.task_group());
-    if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {
-        let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
-        return Err(ApiError::new(Code::NotFound, message).on("task"));
-    }
-    let dir = context.data_dir.root().join("alloc").join(alloc.identity.id.as_str()).join("alloc/logs");
+    let (dir, task) = logs_of(context, request)?;
     let prefix = format!("{task}.{stream}.");
     let piece = tokio::task::spawn_blocking(move || read(&dir, &prefix, from))
         .await
@@ -99,6 +73,49 @@ async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
         .header("x-allostat-size", piece.size.to_string()))
 }
 
+/// The directory of an alloc's logs, and its task.
+fn logs_of(context: &Context, request: &Request) -> Result<(PathBuf, TaskName), ApiError> {
+    let alloc = allocs::ours(&context.snapshot(), request.param(0), Elsewhere::Logs)?;
+    // The name comes from the alloc, never from the request: no path of somebody else's choosing.
+    let task = allocs::task_of(&alloc, request.param(1))?;
+    let group = alloc.status.as_ref().and_then(|status| status.task_group());
+    if group.and_then(|group| group.task(task.as_str())).is_some_and(|task| task.logs.disabled) {
+        let message = format!("what task {task} writes is not kept: its job says logs {{ disabled = true }}");
+        return Err(ApiError::new(Code::NotFound, message).on("task"));
+    }
+    let dir = context.data_dir.root().join("alloc").join(alloc.identity.id.as_str()).join("alloc/logs");
+    Ok((dir, task))
+}
+
+async fn both(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    let query = request.query();
+    let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place of both, not {text:?}"));
+    let after = query.get("after").map(|text| MergedPlace::parse(text).ok_or_else(|| odd(text))).transpose()?;
+    let from = match (query.number("tail")?, query.number("since")?, after, query.get("offset")) {
+        (None, None, None, None) => MergedFrom::Start,
+        (Some(lines), None, None, None) => MergedFrom::Tail(lines),
+        (None, Some(nanos), None, None) => MergedFrom::Since(nanos),
+        (None, None, Some(place), None) => MergedFrom::After(place),
+        _ => return Err(ApiError::bad_parameter("since", "of both streams give one of tail, since and after")),
+    };
+    let (dir, task) = logs_of(context, request)?;
+    let name = task.as_str().to_owned();
+    let piece = tokio::task::spawn_blocking(move || merged::read_merged(&dir, &name, from))
+        .await
+        .map_err(|e| ApiError::new(Code::Failed, format!("reading the log was cut short: {e}")))?;
+    let piece = piece.map_err(|e| match e.kind() {
+        io::ErrorKind::NotFound => {
+            let message = format!("no times are recorded of what task {task} wrote: it wrote nothing, or was started by an earlier version");
+            ApiError::new(Code::NotFound, message).on("since")
+        }
+        _ => ApiError::new(Code::Failed, format!("cannot read the log of {task}: {e}")),
+    })?;
+    Ok(Reply::new("application/octet-stream", piece.body)
+        .header("x-allostat-place", piece.place.to_string())
+        .header("x-allostat-left", piece.left.to_string())
+        .header("x-allostat-order", if piece.is_ordered { "known" } else { "unknown" }))
+}
+
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Piece {
     bytes: Vec<u8>,
@@ -106,37 +123,6 @@ struct Piece {
     next: u64,
     place: Place,
     size: u64,
-}
-
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct LogFile {
-    index: u64,
-    path: PathBuf,
-    size: u64,
-}
-
-/// The rotated files, oldest first. None yet: an empty list.
-fn files(dir: &Path, prefix: &str) -> io::Result<Vec<LogFile>> {
-    let entries = match std::fs::read_dir(dir) {
-        Ok(entries) => entries,
-        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-        Err(e) => return Err(e),
-    };
-    let mut found = Vec::new();
-    for entry in entries {
-        let entry = entry?;
-        let name = entry.file_name();
-        let index = name.to_str().and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse::<u64>().ok());
-        // The directory is the task's to write: only plain files of it are logs.
-        if let Some(index) = index
-            && let Ok(meta) = entry.path().symlink_metadata()
-            && meta.is_file()
-        {
-            found.push(LogFile { index, path: entry.path(), size: meta.len() });
-        }
-    }
-    found.sort_unstable();
-    Ok(found)
 }
 
 fn read(dir: &Path, prefix: &str, from: From) -> io::Result<Piece> {
@@ -150,67 +136,6 @@ fn read(dir: &Path, prefix: &str, from: From) -> io::Result<Piece> {
     let bytes = read_range(&files, offset, size.min(offset + MAX_PIECE_BYTES))?;
     let next = offset + bytes.len() as u64;
     Ok(Piece { place: place_of(&files, next), next, bytes, offset, size })
-}
-
-/// Of what is gone by now: where the oldest that is kept begins.
-fn offset_of(files: &[LogFile], place: Place) -> u64 {
-    let before: u64 = files.iter().filter(|file| file.index < place.file).map(|file| file.size).sum();
-    let within = files.iter().find(|file| file.index == place.file).map_or(0, |file| place.bytes.min(file.size));
-    before + within
-}
-
-fn place_of(files: &[LogFile], offset: u64) -> Place {
-    let (mut place, mut left) = (Place::default(), offset);
-    for file in files {
-        place = Place { file: file.index, bytes: left.min(file.size) };
-        if left < file.size {
-            break;
-        }
-        left -= file.size;
-    }
-    place
-}
-
-fn read_range(files: &[LogFile], start: u64, end: u64) -> io::Result<Vec<u8>> {
-    let mut bytes = Vec::new();
-    let mut file_start = 0;
-    for LogFile { path, size, .. } in files {
-        let file_end = file_start + size;
-        let (from, to) = (start.max(file_start), end.min(file_end));
-        if from < to {
-            let mut file = File::from(rustix::fs::open(
-                path,
-                rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::NOFOLLOW | rustix::fs::OFlags::NONBLOCK,
-                rustix::fs::Mode::empty(),
-            )?);
-            file.seek(SeekFrom::Start(from - file_start))?;
-            file.take(to - from).read_to_end(&mut bytes)?;
-        }
-        file_start = file_end;
-    }
-    Ok(bytes)
-}
-
-/// Where the last `lines` lines begin. A line that is not ended yet counts as one.
-fn tail_start(files: &[LogFile], size: u64, lines: u64) -> io::Result<u64> {
-    if lines == 0 {
-        return Ok(size);
-    }
-    let (mut end, mut left) = (size, lines);
-    while end > 0 {
-        let start = end.saturating_sub(LOOK_BYTES);
-        let bytes = read_range(files, start, end)?;
-        for (at, _) in bytes.iter().enumerate().rev().filter(|(_, byte)| **byte == b'\n') {
-            let begins = start + at as u64 + 1;
-            // What ends the last line begins none.
-            left -= u64::from(begins < size);
-            if left == 0 {
-                return Ok(begins);
-            }
-        }
-        end = start;
-    }
-    Ok(0)
 }
 
 #[cfg(test)]

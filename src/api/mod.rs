@@ -15,6 +15,7 @@ mod door;
 mod dropin;
 mod error;
 mod events;
+mod exec;
 mod files;
 mod gc;
 mod guard;
@@ -29,9 +30,14 @@ mod logs;
 mod metrics;
 mod negotiate;
 mod node;
+mod page;
 mod pieces;
+mod plan;
+mod recent;
+mod report;
 mod server;
 mod services;
+mod snapshot;
 mod stats;
 mod submission;
 mod target;
@@ -39,6 +45,7 @@ mod tasks;
 #[cfg(test)]
 mod tests;
 mod unsent;
+mod updates;
 mod web;
 
 use std::net::{Ipv4Addr, SocketAddr};
@@ -50,12 +57,16 @@ pub use access::{Access, Public};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
+pub use exec::{
+    BadFrame, EXEC_PROTOCOL, ExecBody, ExecFrame, ExecSessions, FrameDecoder, LONGEST_PAYLOAD, TerminalBody, WINDOW,
+};
 pub use gc::Removed;
 pub use guard::Patience;
-pub use http::{Origin, Reply, Request};
+pub use http::{Origin, Peer, Reply, Request};
 pub use launches::{DispatchBody, LaunchAnswer};
 pub use server::{serve_tcp, serve_unix};
-pub use submission::{JobText, PlannedLaunches, Submitted, UnplacedGroup};
+pub use snapshot::SNAPSHOT_TYPE;
+pub use submission::{GroupEffect, JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
 pub use tasks::LastTold;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
@@ -63,6 +74,7 @@ pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web
 use crate::exporters::dropin::nomad::CpuWindow;
 use crate::exporters::history::History;
 use crate::exporters::prometheus::Bodies;
+use crate::exporters::recent::RecentHistory;
 use crate::fingerprint::FingerprinterStates;
 use crate::host::clock::Clock;
 use crate::runner::Handle;
@@ -93,6 +105,8 @@ pub struct Config {
     pub host_names: Vec<String>,
     /// At most so many connections on each of TCP and the Unix socket.
     pub max_connections: usize,
+    /// No client runs commands in tasks.
+    pub disable_remote_exec: bool,
     /// The longest body: a job file of 1 MiB.
     pub max_body_bytes: usize,
     pub patience: Patience,
@@ -113,6 +127,7 @@ impl Default for Config {
             public: Public::default(),
             host_names: Vec::new(),
             max_connections: 256,
+            disable_remote_exec: false,
             max_body_bytes: 1 << 20,
             patience: Patience::default(),
         }
@@ -125,6 +140,8 @@ pub struct Context {
     pub bodies: Arc<Bodies>,
     /// `None`: what has ended is not kept.
     pub history: Option<Arc<History>>,
+    /// `None`: the last hour is not kept.
+    pub recent: Option<Arc<RecentHistory>>,
     pub runner: Handle,
     pub data_dir: Arc<DataDir>,
     pub clock: Arc<dyn Clock>,
@@ -133,6 +150,7 @@ pub struct Context {
     pub scrapers: Arc<Scrapers>,
     pub metrics: Arc<Metrics>,
     pub followers: Followers,
+    pub exec: ExecSessions,
     /// Of `/v1/tasks`.
     pub told: Arc<LastTold>,
     pub fingerprinters: Arc<FingerprinterStates>,
@@ -178,6 +196,9 @@ impl Route {
 /// All endpoints.
 pub static ROUTES: &[&Route] = &[
     &index::INDEX,
+    &page::SCRIPT,
+    &page::STYLE,
+    &page::ICON,
     &metrics::METRICS,
     &dropin::CADVISOR,
     &dropin::NOMAD,
@@ -194,14 +215,20 @@ pub static ROUTES: &[&Route] = &[
     &allocs::STOP,
     &allocs::RESTART,
     &allocs::SIGNAL,
+    &exec::EXEC,
     &gc::GC,
     &logs::LOGS,
     &files::LIST,
     &files::STAT,
     &files::CAT,
+    &snapshot::SNAPSHOT,
     &events::EVENTS,
     &history::HISTORY,
+    &recent::SERIES,
+    &recent::ALLOC,
+    &report::REPORT,
     &jobs::SUBMIT,
+    &updates::UPDATES,
     &launches::LIST,
     &launches::SHOW,
     &launches::STOP,

@@ -85,6 +85,16 @@ macro_rules! called {
     };
 }
 
+/// Whether the client names HTML, and plain text no earlier: browsers do, and `*/*` does not.
+pub fn prefers_html(accept: Option<&str>) -> bool {
+    let weight = |name: &str| {
+        let found = elements(accept.unwrap_or_default()).filter(|element| element.name == name);
+        found.map(|element| element.weight).max().unwrap_or(0)
+    };
+    let html = weight("text/html").max(weight("application/xhtml+xml"));
+    html > 0 && html >= weight("text/plain")
+}
+
 /// What can be written, the best first: of equal weights it wins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
@@ -294,9 +304,28 @@ mod tests {
         assert_eq!(encoding(Some("gzip, *;q=0"), true), Encoding::Gzip);
     }
 
+    #[test]
+    fn a_browser_prefers_html_and_no_other_client_does() {
+        for browser in [
+            "text/html,application/xhtml+xml,application/xml;q=0.9,image/avif,image/webp,*/*;q=0.8",
+            "text/html, */*; q=0.01",
+            "application/xhtml+xml",
+            "text/plain;q=0.5, text/html",
+        ] {
+            assert!(prefers_html(Some(browser)), "{browser}");
+        }
+        for other in
+            ["*/*", "text/*", "text/plain", "text/html;q=0", "text/plain, text/html;q=0.5", "application/json", ""]
+        {
+            assert!(!prefers_html(Some(other)), "{other}");
+        }
+        assert!(!prefers_html(None));
+    }
+
     proptest! {
         #[test]
         fn no_header_panics(accept in ".*") {
+            let _ = prefers_html(Some(&accept));
             let _ = (format(Some(&accept)), encoding(Some(&accept), true), encoding(Some(&accept), false));
         }
         #[test]

@@ -58,6 +58,8 @@ fn next(mut source: Box<dyn Following>) -> Next {
 pub(super) enum Sent {
     Whole(Whole),
     Pieces(Pieces),
+    /// Nothing, and the connection does not go back to waiting for requests.
+    Switched,
 }
 
 impl Body for Sent {
@@ -68,6 +70,7 @@ impl Body for Sent {
         let pieces = match &mut *self {
             Sent::Whole(whole) => return Pin::new(whole).poll_frame(cx),
             Sent::Pieces(pieces) => pieces,
+            Sent::Switched => return Poll::Ready(None),
         };
         let Some(waiting) = &mut pieces.next else { return Poll::Ready(None) };
         let (source, piece) = ready!(waiting.as_mut().poll(cx));
@@ -81,12 +84,14 @@ impl Body for Sent {
         match self {
             Sent::Whole(whole) => whole.is_end_stream(),
             Sent::Pieces(pieces) => pieces.next.is_none(),
+            Sent::Switched => true,
         }
     }
     fn size_hint(&self) -> SizeHint {
         match self {
             Sent::Whole(whole) => whole.size_hint(),
             Sent::Pieces(_) => SizeHint::default(),
+            Sent::Switched => SizeHint::with_exact(0),
         }
     }
 }

@@ -9,6 +9,7 @@ use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
+use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
@@ -19,11 +20,14 @@ use super::access::Access;
 use super::error::{ApiError, Code};
 use super::guard::{Guarded, Progress, Whole};
 use super::host_header::{self, OurNames};
-use super::http::{Origin, Reply, Request};
+use super::http::{Origin, Peer, Reply, Request};
 use super::pieces::{Pieces, Sent};
 use super::target::RequestTarget;
 use super::web::{Caller, Guest, handshake_refusal};
 use super::{Config, Door, Method, Public, ROUTES, Route, health};
+use crate::host::http::tunnel::Tunnel;
+use crate::host::own_names::own_names;
+use crate::host::roots::Roots;
 use crate::telemetry::access::AccessRefusal;
 
 /// A request's head: line and headers together. 431 beyond it.
@@ -48,6 +52,7 @@ pub async fn serve_tcp(listener: TcpListener, door: Arc<Door>, mut stop: watch::
         let local = socket.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)));
         // An answer is one write; waiting for more to send would only delay it.
         let _ = socket.set_nodelay(true);
+        keep_alive(&socket);
         let Ok(permit) = Arc::clone(&seats.taken).try_acquire_owned() else {
             door.gate.count(AccessRefusal::TooManyConnections, peer, "too many connections");
             // Whoever speaks TLS would take the reason for noise: it is let go without a word.
@@ -81,8 +86,9 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch
             continue;
         };
         let (door, finish) = (Arc::clone(&door), finish.clone());
+        let guest = Guest::of_user(socket.peer_cred().ok().map(|peer| peer.uid()));
         tokio::spawn(async move {
-            connection(socket, Origin::Socket, Guest::default(), door, finish).await;
+            connection(socket, Origin::Socket, guest, door, finish).await;
             drop(permit);
         });
     }
@@ -91,6 +97,18 @@ pub async fn serve_unix(listener: UnixListener, door: Arc<Door>, mut stop: watch
 /// Also when nobody is left who could say so.
 async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
+}
+
+/// A host that went without a word is noticed within two minutes. A process that stands still answers all the same: the kernel does.
+fn keep_alive(socket: &TcpStream) {
+    use rustix::net::sockopt;
+    const QUIET: Duration = Duration::from_secs(60);
+    const AGAIN: Duration = Duration::from_secs(10);
+    // What the kernel refuses is as it was before.
+    let _ = sockopt::set_tcp_keepidle(socket, QUIET)
+        .and_then(|()| sockopt::set_tcp_keepintvl(socket, AGAIN))
+        .and_then(|()| sockopt::set_tcp_keepcnt(socket, 6))
+        .and_then(|()| sockopt::set_socket_keepalive(socket, true));
 }
 
 /// Of one listener.
@@ -220,7 +238,8 @@ pub(super) async fn connection<S>(
         .header_read_timeout(None)
         .max_headers(MAX_HEADERS)
         .max_buf_size(MAX_HEAD_BYTES)
-        .serve_connection(io, service);
+        .serve_connection(io, service)
+        .with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -240,9 +259,10 @@ async fn answer(
     door: &Door,
     progress: &Arc<Progress>,
 ) -> hyper::Response<Sent> {
-    let (parts, body) = request.into_parts();
+    let (mut parts, body) = request.into_parts();
+    let upgrades = parts.extensions.remove::<OnUpgrade>();
     let head_only = parts.method == hyper::Method::HEAD;
-    let mut reply = match reply(parts, body, (origin, guest), door, progress).await {
+    let mut reply = match reply(parts, body, (origin, guest), (door, upgrades.is_some()), progress).await {
         Ok(reply) => reply,
         Err(error) => {
             if let (Some(reason), Origin::Tcp { peer, .. }) = (error.refusal, origin) {
@@ -271,16 +291,34 @@ async fn answer(
     if let (Origin::Tcp { .. }, Some(all)) = (origin, response.headers_mut()) {
         all.extend(door.gate.headers());
     }
+    if let Some(upgrade) = reply.upgrade {
+        // Ends: with the session, which the end of either side ends, and that of the agent.
+        tokio::spawn(async move {
+            let switched = match upgrades {
+                Some(upgrades) => upgrades.await.ok(),
+                None => None,
+            };
+            upgrade.run(switched.map(|io| Box::new(TokioIo::new(io)) as Box<dyn Tunnel>)).await;
+        });
+        return built(response, Sent::Switched, progress);
+    }
     let body = match reply.source {
         Some(source) if !head_only => Sent::Pieces(Pieces::new(source, Arc::clone(progress))),
         // Whoever asks for the head alone is told all but a length, which there is none of.
         Some(_) => Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))),
         None => {
-            response = response.header("content-length", reply.body.len());
+            // That nothing has changed says nothing of how long it is.
+            if reply.status != 304 {
+                response = response.header("content-length", reply.body.len());
+            }
             let body = if head_only { Bytes::new() } else { reply.body };
             Sent::Whole(Whole::new(body, Arc::clone(progress)))
         }
     };
+    built(response, body, progress)
+}
+
+fn built(response: hyper::http::response::Builder, body: Sent, progress: &Arc<Progress>) -> hyper::Response<Sent> {
     response.body(body).unwrap_or_else(|error| {
         tracing::error!(%error, "an answer's headers are malformed");
         let mut broken = hyper::Response::new(Sent::Whole(Whole::new(Bytes::new(), Arc::clone(progress))));
@@ -293,9 +331,13 @@ async fn reply(
     parts: hyper::http::request::Parts,
     body: Incoming,
     (origin, guest): (Origin, &Guest),
-    door: &Door,
+    (door, is_upgradable): (&Door, bool),
     progress: &Arc<Progress>,
 ) -> Result<Reply, ApiError> {
+    let peer = match origin {
+        Origin::Socket => Peer::User(guest.uid().unwrap_or(u32::MAX)),
+        Origin::Tcp { peer, .. } => Peer::Host(peer.ip().to_canonical()),
+    };
     let origin = match origin {
         Origin::Socket => Origin::Socket,
         Origin::Tcp { peer, local, .. } => {
@@ -340,7 +382,8 @@ async fn reply(
     progress.received();
     let names = origin.may_act() || door.config.public != Public::None;
     let headers = parts.headers;
-    let request = Request { origin, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
+    let request =
+        Request { origin, peer, is_upgradable, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
     (route.handler)(context, &request).await?.counted(&unsent)
 }
 
@@ -363,7 +406,7 @@ fn check_host(
         of_host: uname.nodename().to_str().unwrap_or_default(),
         configured: &config.host_names,
     };
-    let ours = |host: &str| names.have(host) || by_certificate(host);
+    let ours = |host: &str| names.have(host) || by_certificate(host) || is_alias(host, names.of_host);
     let wrong = |message: String| ApiError::new(Code::WrongHost, message).on("host").because(AccessRefusal::WrongHost);
     match (host, more) {
         (Some(host), false) if ours(host) && absolute.is_none_or(ours) => Ok(()),
@@ -375,6 +418,12 @@ fn check_host(
             ),
         })),
     }
+}
+
+/// Whether `/etc/hostname` or `/etc/hosts` gives this name to this host, such as its FQDN. Asked last: it reads files.
+fn is_alias(host: &str, nodename: &str) -> bool {
+    let Some(name) = host_header::host_name(host).map(host_header::absolute) else { return false };
+    own_names(&Roots::default(), nodename).iter().any(|own| own.eq_ignore_ascii_case(name))
 }
 
 async fn read_body(body: Incoming, config: &Config) -> Result<Bytes, ApiError> {

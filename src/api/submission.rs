@@ -9,6 +9,7 @@ use super::error::{ApiError, Code};
 use super::target::encode;
 use crate::host::process;
 use crate::jobspec::cron::CronSchedule;
+use crate::jobspec::diff::ObjectDiff;
 use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
@@ -18,7 +19,7 @@ use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
-use crate::runner::{AwaitedPort, Drivers, Handle, UnknownHostNetwork, Unplaced};
+use crate::runner::{AwaitedPort, Drivers, Handle, RunnerError, UnknownHostNetwork, Unplaced};
 
 /// A job file as it came in: its name decides how errors cite it.
 #[derive(Debug, Clone)]
@@ -61,9 +62,18 @@ pub struct Submitted {
     pub groups: Vec<PlannedGroup>,
     /// Live allocs of the job that are stopped and replaced.
     pub replaces: Vec<String>,
-    /// A plan only: live allocs of this very job, because of which it would be refused.
+    /// Live allocs of this very job: nothing happens.
     #[serde(default)]
     pub unchanged: Vec<String>,
+    /// A plan only: the agent knows no live alloc of this job and has not registered it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub is_new: Option<bool>,
+    /// A plan only: what differs from the job that runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub diff: Option<ObjectDiff>,
+    /// A plan only: what happens to the allocs of each group.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub effects: Vec<GroupEffect>,
     /// Allocs that wait, or would wait, for their place.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub not_placed: Vec<UnplacedGroup>,
@@ -72,6 +82,24 @@ pub struct Submitted {
     pub launches: Option<PlannedLaunches>,
     /// What of the file is ignored, each with its place.
     pub warnings: Vec<Diagnostic>,
+}
+
+/// What happens to the allocs of one group.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct GroupEffect {
+    pub group: String,
+    /// New ones, in places that no live alloc has.
+    pub starts: u32,
+    /// Live ones that are stopped, each with a new one in its place.
+    pub replaces: u32,
+    /// Live ones that are stopped: the group is smaller, or gone.
+    pub stops: u32,
+    /// Live ones of this very job.
+    pub stays: u32,
+    /// So many are replaced at a time; absent: all at once.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_parallel: Option<u32>,
 }
 
 /// What a periodic or parameterized job waits for.
@@ -116,32 +144,25 @@ pub struct PlannedTask {
 
 /// Takes a job on.
 ///
-/// Errors: a broken file (`invalid_job`, each problem with its place), an unchanged job that runs (`conflict`).
+/// Errors: a broken file (`invalid_job`, each problem with its place). An unchanged job that runs changes nothing.
 pub(super) async fn submit(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
     let parsed = understand(context, job)?;
     let mut submitted = describe(context, &parsed).await;
-    let reply = context.runner.submit(parsed.job).await?;
+    let reply = match context.runner.submit(parsed.job).await {
+        Err(RunnerError::Unchanged { ids, .. }) => {
+            submitted.unchanged = strings(&ids);
+            submitted.not_placed.clear();
+            return Ok(submitted);
+        }
+        reply => reply?,
+    };
     submitted.allocs = strings(&reply.allocs);
     submitted.replaces = strings(&reply.replaced);
     Ok(submitted)
 }
 
-/// What [`submit`] would do, without doing it.
-pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
-    let parsed = understand(context, job)?;
-    context.runner.check(&parsed.job)?;
-    let mut planned = describe(context, &parsed).await;
-    let view = context.runner.board().view();
-    let allocs = view.allocs.iter().filter_map(|a| Some((&a.identity.id, a.status.as_ref()?)));
-    for (id, status) in allocs.filter(|(_, s)| s.job.id == parsed.job.id && !s.is_terminal()) {
-        let known = if *status.job == parsed.job { &mut planned.unchanged } else { &mut planned.replaces };
-        known.push(id.to_string());
-    }
-    Ok(planned)
-}
-
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
-fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
+pub(super) fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     let text = jobspec::text_of(&job.file, job.text.clone()).map_err(|errors| invalid(&errors))?;
     let drivers = context.runner.drivers();
     let known: Vec<&str> = drivers.keys().copied().collect();
@@ -157,7 +178,7 @@ fn understand(context: &Context, job: &JobText) -> Result<ParsedJob, ApiError> {
     parsed.map_err(|errors| invalid(&errors))
 }
 
-async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
+pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted {
     let job = &parsed.job;
     let tasks = |group: &TaskGroup| {
         let row = |task: &Task| PlannedTask {

@@ -4,12 +4,14 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::access::Access;
-use super::http::{Reply, Request, encoded};
+use super::http::{Reply, Request, encoded, tagged};
 use super::{ApiError, Context, Method, Route};
 use crate::exporters::json::tasks;
+use crate::model::answer::Detail;
 use crate::snapshot::Snapshot;
 use crate::telemetry::lock;
 
@@ -17,7 +19,8 @@ pub(super) static TASKS: Route = Route {
     method: Method::Get,
     path: "/v1/tasks",
     access: Access::Read,
-    about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only",
+    about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only, \
+            ?before=1 adds an earlier reading to each, for rates",
     handler: |context, request| Box::pin(answer(context, request)),
 };
 
@@ -27,13 +30,21 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 const KEPT: usize = 2;
 
 async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["since"])?;
+    request.query().only(&["since", "before"])?;
     let (context, detail) = (Arc::clone(context), request.origin.detail());
     let since = request.query().number("since")?;
+    let with_before = request.query().flag("before")?;
+    if with_before && since.is_some() {
+        return Err(ApiError::bad_parameter("before", "give since or before, not both"));
+    }
+    if since.is_none() && !with_before {
+        return whole(context, request).await;
+    }
     encoded(move || {
         let snapshot = context.snapshots.newest();
         let body = match since.and_then(|since| context.told.find(since)) {
             Some(before) => tasks::changes(&snapshot, &before, detail),
+            None if with_before => tasks::all_with_before(&snapshot, detail),
             None => tasks::all(&snapshot, detail),
         };
         if since.is_some() {
@@ -44,19 +55,68 @@ async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     .await
 }
 
-/// The snapshots that were told last to who comes back.
+/// All clients that poll share one body for each snapshot, and one that has it already is answered without.
+async fn whole(context: Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    let detail = request.origin.detail();
+    let (tag, body) = encoded(move || {
+        let snapshot = context.snapshots.newest_unwatched();
+        let tag = format!("{:x}-{}", snapshot.taken_at.0, snapshot.version);
+        let body = SharedTable::get(&context.told.tables[usize::from(detail == Detail::Full)], &snapshot, detail);
+        (tag, body)
+    })
+    .await?;
+    Ok(tagged(request, &tag, Reply::new("application/json", body)))
+}
+
+/// The table of the newest snapshot that a client has asked for, while clients ask.
 #[derive(Default)]
-pub struct LastTold(Mutex<Vec<(Instant, Arc<Snapshot>)>>);
+struct SharedTable(Mutex<Option<(Instant, u64, Bytes)>>);
+
+impl SharedTable {
+    /// Blocks while it is encoded, by whichever client asks first.
+    fn get(table: &Arc<SharedTable>, snapshot: &Snapshot, detail: Detail) -> Bytes {
+        let mut kept = lock(&table.0);
+        if let Some((asked, _, body)) = kept.as_mut().filter(|(_, version, _)| *version == snapshot.version) {
+            *asked = Instant::now();
+            return body.clone();
+        }
+        let body = Bytes::from(tasks::all(snapshot, detail));
+        if kept.replace((Instant::now(), snapshot.version, body.clone())).is_none() {
+            tokio::spawn(SharedTable::forget(Arc::clone(table)));
+        }
+        body
+    }
+
+    /// Gives its memory back when no client has asked for long.
+    async fn forget(table: Arc<SharedTable>) {
+        loop {
+            tokio::time::sleep(KEPT_FOR).await;
+            let mut kept = lock(&table.0);
+            *kept = kept.take().filter(|(asked, ..)| asked.elapsed() < KEPT_FOR);
+            if kept.is_none() {
+                return;
+            }
+        }
+    }
+}
+
+/// The snapshots that were answered last to clients that come back, and the bodies that clients share.
+#[derive(Default)]
+pub struct LastTold {
+    snapshots: Mutex<Vec<(Instant, Arc<Snapshot>)>>,
+    /// Without and with what only the owner reads.
+    tables: [Arc<SharedTable>; 2],
+}
 
 impl LastTold {
     /// By its `taken_at`, which another agent's has not.
     fn find(&self, taken_at: u64) -> Option<Arc<Snapshot>> {
-        let told = lock(&self.0);
+        let told = lock(&self.snapshots);
         told.iter().find(|(_, snapshot)| snapshot.taken_at.0 == taken_at).map(|(_, snapshot)| Arc::clone(snapshot))
     }
 
     fn keep(told: &Arc<LastTold>, snapshot: Arc<Snapshot>) {
-        let mut kept = lock(&told.0);
+        let mut kept = lock(&told.snapshots);
         if kept.is_empty() {
             tokio::spawn(LastTold::forget(Arc::clone(told)));
         }
@@ -75,7 +135,7 @@ impl LastTold {
         loop {
             tokio::time::sleep(KEPT_FOR).await;
             let (gone, is_over) = {
-                let mut kept = lock(&told.0);
+                let mut kept = lock(&told.snapshots);
                 let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= KEPT_FOR).collect();
                 (gone, kept.is_empty())
             };
@@ -112,9 +172,9 @@ mod tests {
         let is_kept = |taken_at| told.find(taken_at).is_some();
         assert_eq!([2, 3, 4].map(is_kept), [false, false, true]);
         tokio::time::sleep(KEPT_FOR * 2).await;
-        assert!(lock(&told.0).is_empty());
+        assert!(lock(&told.snapshots).is_empty());
         LastTold::keep(&told, snapshot(5));
         tokio::time::sleep(KEPT_FOR * 3).await;
-        assert!(lock(&told.0).is_empty(), "nor of who comes later");
+        assert!(lock(&told.snapshots).is_empty(), "nor of who comes later");
     }
 }

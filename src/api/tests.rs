@@ -2,6 +2,7 @@
 
 mod follow;
 mod fuzz;
+mod page;
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
@@ -18,6 +19,7 @@ use tokio::sync::watch;
 use super::*;
 use crate::collectors::{FdBudget, Sampling};
 use crate::exporters::Selection;
+use crate::exporters::recent::RecentConfig;
 use crate::fingerprint::{self, FingerprintRequest, Fingerprinting};
 use crate::host::clock::SystemClock;
 use crate::host::hierarchy::Layout;
@@ -159,10 +161,12 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
     let of = (Arc::clone(runner.board()), Arc::new(SystemClock) as Arc<dyn Clock>, Arc::clone(&metrics));
     let desk =
         Arc::new(Desk::new(of, Assembler::new(snapshot, &Default::default()), Default::default(), snapshots.clone()));
+    let recent = RecentHistory::new(RecentConfig::default());
     let context = Arc::new(Context {
         snapshots: Snapshots::new(receiver, Arc::clone(&desk)),
         bodies: Arc::new(Bodies::new(Arc::clone(&metrics), Arc::new(Selection::of(Profile::Full)))),
         history: None,
+        recent: recent.clone(),
         runner: runner.clone(),
         data_dir,
         clock: Arc::new(SystemClock),
@@ -170,6 +174,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         scrapers: scrapers.clone(),
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
+        exec: ExecSessions::new(config.disable_remote_exec),
         told: Arc::default(),
         fingerprinters: fingerprints.states(),
         cpu_window: Default::default(),

@@ -1,8 +1,8 @@
 //! `allostat catalogue`
 
-use super::Session;
 use super::exit::{CliResult, Exit};
-use super::output::{Align, Style, Table, TableCell, pairs};
+use super::output::{Align, Narrow, Style, Table, TableCell, pairs_within};
+use super::{Session, output};
 use crate::exporters::catalogue::{self, CATALOGUE};
 use crate::model::metric::MetricDesc;
 use crate::model::profile::Profile;
@@ -51,7 +51,7 @@ impl Catalogue {
             for (n, desc) in wanted.iter().enumerate() {
                 let gap = if n == 0 { "" } else { "\n" };
                 write!(session.out, "{gap}{}\n{}\n", session.paint.paint(Style::Cyan, desc.name), desc.help)?;
-                write!(session.out, "{}", pairs(&catalogue::facts(desc), session.paint))?;
+                write!(session.out, "{}", pairs_within(&catalogue::facts(desc), output::screen(), session.paint))?;
             }
             return Ok(Exit::Done);
         }
@@ -79,6 +79,18 @@ impl Catalogue {
             session.remark("that profile has none of these");
             return Ok(Exit::NotFound);
         }
+        let order = [
+            (6, Narrow::End(24)),
+            (5, Narrow::End(24)),
+            (4, Narrow::End(12)),
+            (6, Narrow::Away),
+            (5, Narrow::Away),
+            (3, Narrow::Away),
+            (4, Narrow::Away),
+            (0, Narrow::Middle(20)),
+            (2, Narrow::Away),
+        ];
+        table.fit(output::screen(), &order);
         write!(session.out, "{}", table.render(session.paint))?;
         Ok(Exit::Done)
     }

@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,6 +17,7 @@ use super::answer;
 use super::exit::{CliError, Exit};
 use crate::api::DEFAULT_PORT;
 use crate::config;
+use crate::host::http::tunnel::TunnelOpened;
 use crate::host::http::{Address, Client, HttpError, Method, Opened, Piece, Response, Stream, TlsFiles};
 use crate::host::peer::Trust;
 use crate::host::{access, untrusted};
@@ -25,6 +27,10 @@ use crate::telemetry::chain;
 const RESTORE_PATIENCE: Duration = Duration::from_secs(10);
 /// As much as an agent reads of one, in bytes.
 const LARGEST_TOKEN_FILE: usize = 256 << 10;
+/// A program may take its time to start: an engine loads it from a slow disk.
+const TUNNEL_TIMEOUT: Duration = Duration::from_secs(45);
+/// A disk may stand still for a while.
+const DOWNLOAD_WAIT: Duration = Duration::from_secs(60);
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
 /// Where to look for the agent.
@@ -95,12 +101,21 @@ pub struct NoAgent {
     named: bool,
     /// What was given to show there cannot be used: where somebody said where, nobody was asked then.
     unusable: Option<CliError>,
+    /// An agent of root answers read requests over TCP, and this user may not act on it.
+    roots_agent: bool,
 }
+
+/// What another user than root does about an agent of root.
+const OF_ROOT: &str = "use sudo, or set `agent.socket_group` to a group of yours";
 
 impl NoAgent {
     /// Nothing listens wherever an agent might: not one that cannot be asked.
-    pub fn nobody_there(&self) -> bool {
-        self.failures.iter().all(HttpError::nobody_there)
+    pub fn is_unreachable(&self) -> bool {
+        self.failures.iter().all(HttpError::is_unreachable)
+    }
+    /// An agent is there, of root, and this user may not use it.
+    fn belongs_to_root(&self) -> bool {
+        self.roots_agent || self.failures.iter().any(|error| error.is_permission_denied() && is_of_root(error))
     }
     /// Of each place, why not.
     pub fn why(&self) -> String {
@@ -116,18 +131,21 @@ impl From<NoAgent> for CliError {
             Some(ref error) => format!("\nand {}", error.message),
             None => String::new(),
         };
+        if none.belongs_to_root() {
+            return CliError::new(Exit::NotPermitted, format!("the agent belongs to root: {OF_ROOT}{unused}"));
+        }
         if none.failures.is_empty() {
             let message = "there is no home directory in which to look for the agent's socket";
             return CliError::new(Exit::NoAgent, message).hint("name it: --address unix:/path/to/allostat.sock");
         }
-        let denied = none.failures.iter().any(HttpError::not_permitted);
+        let denied = none.failures.iter().any(HttpError::is_permission_denied);
         let exit = if denied { Exit::NotPermitted } else { Exit::NoAgent };
         let error = CliError::new(exit, format!("no agent answers: {}{unused}", none.why()));
-        let stranger = none.failures.iter().any(HttpError::not_believed);
+        let stranger = none.failures.iter().any(HttpError::is_untrusted);
         match (denied, none.named, none.purpose) {
             (true, ..) => error.hint("the agent's socket is for its owner: run this as the user that runs the agent"),
             // Who answered is there, and what is wrong is said.
-            _ if none.failures.iter().any(HttpError::not_secured) => error,
+            _ if none.failures.iter().any(HttpError::is_tls_failure) => error,
             (_, true, _) if stranger => error.hint(
                 "no token was sent: over http:// one goes to root's processes and your own alone; use https://, or the Unix socket",
             ),
@@ -153,7 +171,9 @@ impl Where {
         for address in tries {
             let token = match self.token(&address) {
                 Ok(token) => token,
-                Err(error) => return Err(NoAgent { failures, purpose, named: true, unusable: Some(error) }),
+                Err(error) => {
+                    return Err(NoAgent { failures, purpose, named: true, unusable: Some(error), roots_agent: false });
+                }
             };
             // Any user may listen on a port of this host while the agent is down.
             let trust = match (&address, &token) {
@@ -169,7 +189,8 @@ impl Where {
         // An agent that was only found would have been shown no token.
         let token = self.token_file.as_ref().filter(|_| !named);
         let unusable = token.and_then(|path| read_token(path).err());
-        Err(NoAgent { failures, purpose, named, unusable })
+        let roots_agent = !named && purpose == Purpose::Act && roots_agent_answers();
+        Err(NoAgent { failures, purpose, named, unusable, roots_agent })
     }
 
     fn with_files(&self, address: &Address) -> Address {
@@ -249,9 +270,29 @@ fn is_here(host: &str) -> bool {
 }
 
 fn default_addresses(purpose: Purpose) -> Vec<Address> {
-    let socket = config::default_data_dir().map(|dir: PathBuf| Address::Unix(dir.join(crate::api::SOCKET_NAME)));
-    let tcp = (purpose == Purpose::Read).then(|| Address::Tcp(format!("127.0.0.1:{DEFAULT_PORT}")));
-    socket.into_iter().chain(tcp).collect()
+    let system = Path::new(config::SYSTEM_DATA_DIR);
+    let own: Option<PathBuf> = config::default_data_dir();
+    // Members of `agent.socket_group` use the socket of root's agent. Where root runs none it is not worth a word.
+    let roots = Some(system.to_owned()).filter(|dir| own.as_ref() != Some(dir) && dir.exists());
+    let sockets = own.into_iter().chain(roots).map(|dir| Address::Unix(dir.join(crate::api::SOCKET_NAME)));
+    let tcp = (purpose == Purpose::Read).then(default_port);
+    sockets.chain(tcp).collect()
+}
+
+fn default_port() -> Address {
+    Address::Tcp(format!("127.0.0.1:{DEFAULT_PORT}"))
+}
+
+/// This user is not root, and a process of root answers at the default port.
+fn roots_agent_answers() -> bool {
+    let door = AgentDoor { address: default_port(), trust: Trust::Root, token: None };
+    !rustix::process::geteuid().is_root() && try_one(&door).is_ok()
+}
+
+/// Its socket is root's; or the first directory above it that this user may read is.
+fn is_of_root(error: &HttpError) -> bool {
+    let HttpError::Connect { address: Address::Unix(path), .. } = error else { return false };
+    path.ancestors().find_map(|place| std::fs::symlink_metadata(place).ok()).is_some_and(|found| found.uid() == 0)
 }
 
 fn try_one(door: &AgentDoor) -> Result<Agent, HttpError> {
@@ -307,6 +348,28 @@ impl Agent {
         self.read(&answer)
     }
 
+    /// A connection of its own that stops being HTTP and carries `protocol`. `None`: this agent does not know how.
+    pub fn tunnel(&mut self, protocol: &str, target: &str, body: Bytes) -> Result<Option<UnixStream>, CliError> {
+        let since = Instant::now();
+        loop {
+            let mut client = Client::new(self.door.address.clone(), self.door.trust).map_err(|e| lost(&e))?;
+            client.set_timeout(TUNNEL_TIMEOUT);
+            if let Some(token) = &self.door.token {
+                client.set_token(token);
+            }
+            match client.tunnel(protocol, target, body.clone()).map_err(|e| lost(&e))? {
+                TunnelOpened::Open(stream) => return Ok(Some(stream)),
+                TunnelOpened::Refused(answer) if is_restoring(&answer) && self.waits(since) => {
+                    std::thread::sleep(ASK_AGAIN);
+                }
+                TunnelOpened::Refused(answer) => {
+                    self.checked(answer)?;
+                    return Ok(None);
+                }
+            }
+        }
+    }
+
     /// Server-sent events. `None`: this agent does not know how to go on.
     pub fn open(&mut self, target: &str) -> Result<Option<Stream>, CliError> {
         let since = Instant::now();
@@ -317,6 +380,29 @@ impl Agent {
                     std::thread::sleep(ASK_AGAIN);
                 }
                 Opened::Answer(answer) => return self.checked(answer).map(|_| None),
+            }
+        }
+    }
+    /// An answer of this content type, written as it comes. Errors: it breaks off.
+    pub fn download(
+        &mut self,
+        (target, kind): (&str, &str),
+        mut write: impl FnMut(&[u8]) -> io::Result<bool>,
+    ) -> Result<(), CliError> {
+        let mut stream = match self.client.open_kind(target, kind).map_err(|e| lost(&e))? {
+            Opened::Stream(stream) => stream,
+            Opened::Answer(answer) => {
+                self.checked(answer)?;
+                return Err(
+                    CliError::failed(format!("the answer is no {kind}")).hint("is the agent of another version?")
+                );
+            }
+        };
+        loop {
+            match self.client.next(&mut stream, DOWNLOAD_WAIT).map_err(|e| lost(&e))? {
+                Piece::Data(bytes) if write(&bytes)? => {}
+                Piece::Data(_) | Piece::End => return Ok(()),
+                Piece::Nothing => return Err(CliError::new(Exit::NoAgent, "the agent sends nothing more")),
             }
         }
     }
@@ -368,7 +454,7 @@ fn is_restoring(answer: &Response) -> bool {
 
 fn lost(error: &HttpError) -> CliError {
     let text = chain(error);
-    if error.nobody_there() || error.not_permitted() {
+    if error.is_unreachable() || error.is_permission_denied() {
         return CliError::new(Exit::NoAgent, text).hint("is the agent still running?");
     }
     CliError::new(Exit::NoAgent, text)
@@ -395,7 +481,8 @@ fn refusal(error: &Value, message: &str) -> CliError {
     let error = CliError::new(exit, text);
     match code {
         "socket_only" => error.hint(
-            "use --address unix:/path/to/allostat.sock, as the user that runs the agent, or show who you are: --token-file, --cert",
+            "use its Unix socket (--address unix:/path/to/allostat.sock): with sudo if the agent belongs to root, or as a member of \
+             `agent.socket_group`; or authenticate with --token-file or --cert",
         ),
         "unauthorized" => error.hint("give a token that the agent knows: --token-file, ALLOSTAT_TOKEN_FILE"),
         "tls_required" => error.hint("use --address https://host:port"),
@@ -409,6 +496,29 @@ mod tests {
     use super::*;
     use crate::cli::tail::{Next, Tail};
     use crate::cli::testing::{self, RESTORING};
+
+    #[test]
+    fn user_that_may_not_use_an_agent_of_root_gets_sudo_as_advice_and_no_agent_to_start() {
+        let of = |purpose, roots_agent, failures| {
+            CliError::from(NoAgent { failures, purpose, named: false, unusable: None, roots_agent })
+        };
+        let advice = of(Purpose::Act, true, Vec::new());
+        assert_eq!(advice.exit, Exit::NotPermitted);
+        let text = advice.to_string();
+        assert!(text.contains("the agent belongs to root: use sudo") && text.contains("agent.socket_group"), "{text}");
+        assert!(!text.contains("allostat agent") && !text.contains("no agent answers"), "{text}");
+        let dir = tempfile::tempdir().unwrap();
+        let failed = |kind: io::ErrorKind| {
+            let address = Address::Unix(dir.path().join("allostat.sock"));
+            vec![HttpError::Connect { address, source: kind.into() }]
+        };
+        let denied = of(Purpose::Act, false, failed(io::ErrorKind::PermissionDenied));
+        assert_eq!(denied.exit, Exit::NotPermitted);
+        let is_root = rustix::process::geteuid().is_root();
+        assert_eq!(denied.message.contains("belongs to root"), is_root, "the directory is of who runs this: {denied}");
+        let absent = of(Purpose::Act, false, failed(io::ErrorKind::NotFound));
+        assert!(absent.exit == Exit::NoAgent && absent.to_string().contains("allostat agent"), "{absent}");
+    }
 
     /// Restores until it is told that it is through.
     fn restoring() -> (Agent, Arc<AtomicBool>, tempfile::TempDir) {

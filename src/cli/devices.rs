@@ -1,5 +1,7 @@
 //! `allostat devices`
 
+use serde_json::Value;
+
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
@@ -38,6 +40,9 @@ impl Devices {
 /// Why a plugin does not run.
 pub(super) fn down(plugin: &PluginRow) -> String {
     let PluginRow { name, reason, message, .. } = plugin;
+    if reason == "missing" {
+        return format!("{}: no driver is installed on this host, so it has no devices to show", printable(name));
+    }
     format!("{} does not run ({}): {}", printable(name), printable(reason), printable(message))
 }
 
@@ -64,16 +69,20 @@ pub(super) fn table(devices: &[DeviceRow], paint: Paint) -> String {
 }
 
 fn device(table: &mut Table, of: &DeviceRow, indent: &str) {
-    let values = &of.values;
+    let (values, stats) = (&of.values, &of.stats);
     let (state, style) = state(of);
+    let busy = values.utilization_ratio.get("general").copied().map(human::percent_of);
+    let power = values.power_watts.map(|watts| format!("{watts:.0} W"));
+    let temperature = values.temperature_celsius.get("gpu").map(|degrees| format!("{degrees} °C"));
     table.row(vec![
         TableCell::styled(format!("{indent}{}", printable(&of.id)), Style::Cyan),
         printable(&of.name).into(),
         TableCell::styled(state, style),
-        memory(values.memory_used_bytes, values.memory_total_bytes).into(),
-        or_absent(values.utilization_ratio.get("general").copied().map(human::percent_of)).into(),
-        or_absent(values.power_watts.map(|watts| format!("{watts:.0} W"))).into(),
-        or_absent(values.temperature_celsius.get("gpu").map(|degrees| format!("{degrees} °C"))).into(),
+        or_absent(memory(values.memory_used_bytes, values.memory_total_bytes).or_else(|| reported(stats, "memory")))
+            .into(),
+        or_absent(busy.or_else(|| reported(stats, "utilization"))).into(),
+        or_absent(power.or_else(|| reported(stats, "power"))).into(),
+        or_absent(temperature.or_else(|| reported(stats, "temperature"))).into(),
     ]);
     for task in &of.tasks {
         table.row(vec![
@@ -108,11 +117,31 @@ pub(super) fn use_of(task: &TaskOnDevice) -> String {
     if words.is_empty() { ABSENT.to_owned() } else { words.join(", ") }
 }
 
-fn memory(used: Option<u64>, total: Option<u64>) -> String {
+fn memory(used: Option<u64>, total: Option<u64>) -> Option<String> {
     match (used, total) {
-        (Some(used), Some(total)) => format!("{} of {}", human::bytes(used), human::bytes(total)),
-        (used, _) => or_absent(used.map(human::bytes)),
+        (Some(used), Some(total)) => Some(format!("{} of {}", human::bytes(used), human::bytes(total))),
+        (used, _) => used.map(human::bytes),
     }
+}
+
+/// A reading of a plugin that names its values as it likes (`Memory state`, `GPU utilization`): the shortest name with this word.
+fn reported(stats: &Value, word: &str) -> Option<String> {
+    let attributes = stats["attributes"].as_object()?.iter();
+    let named = attributes.filter(|(name, _)| name.to_lowercase().contains(word));
+    let read = named.filter_map(|(name, stat)| Some((name.len(), quantity(&stat["value"]["ratio"])?)));
+    read.min().map(|(_, text)| text)
+}
+
+/// `1024 of 16384 MiB`, `71 W`, `41 °C`.
+fn quantity(ratio: &Value) -> Option<String> {
+    let part = ratio["numerator"].as_number()?;
+    let whole = ratio["denominator"].as_number().map_or_else(String::new, |whole| format!(" of {whole}"));
+    let unit = match ratio["unit"].as_str() {
+        Some("C") => " °C".to_owned(),
+        Some(unit) => format!(" {}", printable(unit)),
+        None => String::new(),
+    };
+    Some(format!("{part}{whole}{unit}"))
 }
 
 #[cfg(test)]
@@ -144,5 +173,35 @@ mod tests {
         ];
         let shown = table(&devices, Paint(false));
         assert_eq!(shown.lines().collect::<Vec<_>>(), expected, "{shown}");
+    }
+
+    #[test]
+    fn readings_of_other_plugins_fill_the_columns_whatever_they_are_called() {
+        let number = |numerator: serde_json::Value, denominator: serde_json::Value, unit: &str| serde_json::json!({ "value": { "ratio": { "numerator": numerator, "denominator": denominator, "unit": unit } } });
+        let null = || serde_json::Value::Null;
+        let json = serde_json::json!([{ "id": "npu-0", "name": "N1", "up": true, "healthy": true, "stats": { "attributes": {
+            "Memory state": number(1024.into(), 16384.into(), "MiB"), "Temperature": number(41.into(), null(), "C"),
+            "Power usage": number(7.5.into(), 30.into(), "W"), "Core utilization": number(50.into(), null(), "%"),
+            "Memory note": { "value": { "text": "fine" } } } } }]);
+        let devices: Vec<DeviceRow> = serde_json::from_value(json).unwrap();
+        let shown = table(&devices, Paint(false));
+        let row = shown.lines().nth(1).unwrap();
+        let parts = ["npu-0", "up", "1024 of 16384 MiB", "50 %", "7.5 of 30 W", "41 °C"];
+        assert!(parts.iter().all(|part| row.contains(part)), "{shown}");
+        let none: Vec<DeviceRow> = serde_json::from_value(serde_json::json!([{ "id": "x" }])).unwrap();
+        assert_eq!(table(&none, Paint(false)).lines().nth(1).unwrap().matches(" -").count(), 4);
+    }
+
+    #[test]
+    fn host_without_a_driver_reads_as_a_fact_and_not_as_a_fault() {
+        let plugin = |reason: &str| PluginRow {
+            name: "nvidia".into(),
+            up: false,
+            reason: reason.into(),
+            message: "a libloading error occurred".into(),
+        };
+        let fact = down(&plugin("missing"));
+        assert!(fact.contains("no driver is installed") && !fact.contains("error"), "{fact}");
+        assert!(down(&plugin("died")).contains("a libloading error"), "a fault keeps its reason");
     }
 }

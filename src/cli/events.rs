@@ -4,25 +4,44 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use serde_json::{Value, json};
+
+use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::shape::EventPage;
 use super::tail::{Next, Tail};
-use super::{Session, follow};
+use super::times::ShownZone;
+use super::{Session, follow, times};
 use crate::api::encode;
+use crate::exporters::json as views;
+use crate::model::event::Event;
+use crate::model::units::Timestamp;
 
 /// How soon a Ctrl-C is seen.
 const LOOK: Duration = Duration::from_millis(100);
 
-/// Show the events of one alloc, or of all
+/// Show the events of one alloc, of a job, or of all
 ///
-/// With -f it follows new events across agent restarts, until Ctrl-C.
+/// Times are local, with their offset from UTC. With -f it follows new events across agent restarts, until Ctrl-C.
 ///
-/// Examples: `allostat events 5f0d`, `allostat events -f`
+/// Examples: `allostat events 5f0d`, `allostat events --job web --since 1h`, `allostat events -f`
 #[derive(Debug, clap::Args)]
 pub struct Events {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
+    /// Show only the events of this job, of all its allocs
+    #[arg(long, value_name = "NAME", conflicts_with = "alloc")]
+    job: Option<String>,
+    /// Show only the last events
+    #[arg(short = 'n', long, value_name = "EVENTS")]
+    tail: Option<usize>,
+    /// Show only what happened since then: 10m, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = times::since)]
+    since: Option<Timestamp>,
+    /// Show times in UTC
+    #[arg(long)]
+    utc: bool,
     /// Follow new events
     #[arg(short, long)]
     follow: bool,
@@ -61,6 +80,13 @@ impl Gaps {
     }
 }
 
+/// Events that are there, oldest first.
+struct Found {
+    events: Vec<Event>,
+    next: u64,
+    missed: u64,
+}
+
 impl Events {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect()?;
@@ -68,32 +94,51 @@ impl Events {
         if self.follow {
             return self.follow(session, &filter);
         }
-        let mut since = 0;
-        let mut all = Vec::new();
-        let mut missed = 0;
-        loop {
-            let page: EventPage = agent.get(&format!("/v1/events?since={since}{filter}"))?;
-            missed += page.missed;
-            all.extend(page.events);
-            if page.next <= since {
-                break;
-            }
-            since = page.next;
-        }
-        // Numbered as they were recorded; what happened while no agent was there was recorded late.
-        all.sort_by_key(|event| (event.time, event.seq));
+        let Found { events, next, missed } = self.found(&mut agent, &filter)?;
         if self.json {
-            session.json(&serde_json::json!({ "events": all, "next": since, "missed": missed }))?;
+            let events: Vec<Value> = events.iter().map(views::event).collect();
+            session.json(&json!({ "events": events, "next": next, "missed": missed }))?;
             return Ok(Exit::Done);
         }
-        let now = follow::now();
-        for event in &all {
-            writeln!(session.out, "{}", follow::line(event, now, session.paint))?;
+        let (now, zone) = (follow::now(), ShownZone::new(self.utc));
+        for event in &events {
+            writeln!(session.out, "{}", follow::line_at(event, &zone.moment(event.time, now), session.paint))?;
         }
-        if missed > 0 && self.alloc.is_none() {
+        if missed > 0 && self.alloc.is_none() && self.tail.is_none() && self.since.is_none() {
             session.remark(&format!("{missed} older events are no longer kept"));
         }
         Ok(Exit::Done)
+    }
+
+    fn is_wanted(&self, event: &Event) -> bool {
+        self.job.as_deref().is_none_or(|job| event.workload.as_ref().is_some_and(|of| of.as_str() == job))
+            && self.since.is_none_or(|since| event.time >= since)
+    }
+
+    fn found(&self, agent: &mut Agent, filter: &str) -> Result<Found, CliError> {
+        let mut found = Found { events: Vec::new(), next: 0, missed: 0 };
+        loop {
+            let page: EventPage = agent.get(&format!("/v1/events?since={}{filter}", found.next))?;
+            found.missed += page.missed;
+            found.events.extend(page.events.into_iter().filter(|event| self.is_wanted(event)));
+            if page.next <= found.next {
+                break;
+            }
+            found.next = page.next;
+        }
+        // Numbered as they were recorded; what happened while no agent was there was recorded late.
+        found.events.sort_by_key(|event| (event.time, event.seq));
+        let surplus = found.events.len().saturating_sub(self.tail.unwrap_or(usize::MAX));
+        found.events.drain(..surplus);
+        Ok(found)
+    }
+
+    fn show(&self, session: &mut Session<'_>, zone: &ShownZone, event: &Event) -> Result<(), CliError> {
+        if self.json {
+            return Ok(writeln!(session.out, "{}", views::event(event))?);
+        }
+        let time = zone.moment(event.time, follow::now());
+        Ok(writeln!(session.out, "{}", follow::line_at(event, &time, session.paint))?)
     }
 
     fn follow(&self, session: &mut Session<'_>, filter: &str) -> CliResult {
@@ -104,15 +149,22 @@ impl Events {
         let opened = (|| {
             // What happened up to here was before us.
             let before: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
-            Ok::<_, CliError>((before.next, Tail::open(&mut agent, 0, filter)?))
+            // Of the past the last ones alone, and then what comes.
+            let past = self.tail.map(|_| self.found(&mut agent, filter)).transpose()?;
+            let since = past.as_ref().map_or(0, |past| past.next);
+            Ok::<_, CliError>((before.next, past, Tail::open(&mut agent, since, filter)?))
         })();
-        let (before, tail) = match opened {
+        let (before, past, tail) = match opened {
             Err(_) if stop() => return Ok(Exit::Done),
             opened => opened?,
         };
         let Some(mut tail) = tail else {
             return Err(CliError::failed("this agent cannot be followed").hint("is it of an older version?"));
         };
+        let zone = ShownZone::new(self.utc);
+        for event in past.iter().flat_map(|past| &past.events) {
+            self.show(session, &zone, event)?;
+        }
         let mut gaps = Gaps { before: if self.json { 0 } else { before }, ..Gaps::default() };
         // Without a reader nobody follows.
         while !stop() && !session.out.is_gone() {
@@ -125,15 +177,14 @@ impl Events {
                         session.remark(&format!("{count} older events are no longer kept"));
                     }
                     Gap::Missed(missed) if self.json => {
-                        writeln!(session.out, "{}", serde_json::json!({ "missed": missed }))?;
+                        writeln!(session.out, "{}", json!({ "missed": missed }))?;
                     }
                     Gap::Missed(missed) => writeln!(session.out, "{}", follow::missed(missed, session.paint))?,
                 }
             }
             match next {
-                Next::Event(event) if self.json => writeln!(session.out, "{}", serde_json::json!(event))?,
-                Next::Event(event) => writeln!(session.out, "{}", follow::line(&event, follow::now(), session.paint))?,
-                Next::Missed(_) => {}
+                Next::Event(event) if self.is_wanted(&event) => self.show(session, &zone, &event)?,
+                Next::Event(_) | Next::Missed(_) => {}
                 Next::Nothing => session.out.flush()?,
                 Next::End => {
                     session.out.flush()?;
@@ -152,7 +203,7 @@ impl Events {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::event::{Event, EventKind};
+    use crate::model::event::EventKind;
 
     fn event() -> Next {
         Next::Event(Box::new(Event {

@@ -38,6 +38,8 @@ pub struct Follow<'a> {
     /// The allocs are known to be there: an agent that does not know them has just come back.
     known: bool,
     gone_for: Duration,
+    /// Of many allocs only what went wrong is printed.
+    only_failures: bool,
     interrupted: Arc<AtomicBool>,
 }
 
@@ -55,11 +57,27 @@ impl<'a> Follow<'a> {
     pub fn from_now(agent: &'a mut Agent) -> Result<Follow<'a>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", u64::MAX))?;
         let interrupted = interrupts()?;
-        Ok(Follow { agent, since: page.next, tail: None, cut: false, known: false, gone_for: GONE_FOR, interrupted })
+        Ok(Follow {
+            agent,
+            since: page.next,
+            tail: None,
+            cut: false,
+            known: false,
+            gone_for: GONE_FOR,
+            only_failures: false,
+            interrupted,
+        })
     }
 
     pub fn agent(&mut self) -> &mut Agent {
         self.agent
+    }
+    /// Prints only events of failures from now on, or all of them.
+    pub fn only_failures(&mut self, only: bool) {
+        self.only_failures = only;
+    }
+    fn is_printed(&self, event: &Event) -> bool {
+        !self.only_failures || kind_style(event) == Style::Red
     }
 
     /// Ctrl-C came.
@@ -195,7 +213,9 @@ impl<'a> Follow<'a> {
                 Next::Event(event) if is_of(&event, wanted) => {
                     any = true;
                     print_missed(std::mem::take(&mut gone), out, paint)?;
-                    writeln!(out, "{}", line(&event, now(), paint))?;
+                    if self.is_printed(&event) {
+                        writeln!(out, "{}", line(&event, now(), paint))?;
+                    }
                 }
                 Next::Event(_) => {}
                 Next::Missed(count) => gone += count,
@@ -218,7 +238,9 @@ impl<'a> Follow<'a> {
         let mut any = false;
         for event in page.events.iter().filter(|event| is_of(event, wanted)) {
             any = true;
-            writeln!(out, "{}", line(event, now(), paint))?;
+            if self.is_printed(event) {
+                writeln!(out, "{}", line(event, now(), paint))?;
+            }
         }
         out.flush()?;
         Ok(any)
@@ -249,10 +271,14 @@ pub fn now() -> Timestamp {
 /// One event as a line: `10:04:31.250  ab12cd34  web  Started  ...`, with its date if that is another day than `now`'s; of a
 /// driver itself, which its message names, without the two.
 pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
-    let time = human::moment(event.time, now);
+    line_at(event, &human::moment(event.time, now), paint)
+}
+
+/// The same, with its time as it is to be shown.
+pub fn line_at(event: &Event, time: &str, paint: Paint) -> String {
     format!(
         "{}  {}  {}  {}  {}",
-        paint.paint(Style::Dim, &time),
+        paint.paint(Style::Dim, time),
         paint.paint(Style::Cyan, event.alloc_id.as_ref().map_or("-", AllocId::short)),
         event.task.as_ref().map_or("-", TaskName::as_str),
         paint.paint(kind_style(event), event.kind.text()),
@@ -262,23 +288,24 @@ pub fn line(event: &Event, now: Timestamp, paint: Paint) -> String {
 
 pub fn kind_style(event: &Event) -> Style {
     use EventKind::{
-        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
-        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
-        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
+        FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
+        NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
     };
     match event.kind {
         Started | Restored => Style::Green,
         AllocUnhealthy | ArtifactFailed | DriverFailure | FailedRestore | FailedValidation | HookFailed
         | NotRescheduling | SetupFailure | SiblingFailed => Style::Red,
         NotRestarting if event.fails_task => Style::Red,
+        Update if event.details.get("status").is_some_and(|status| status == "successful") => Style::Green,
+        Update if event.details.get("status").is_some_and(|status| status == "failed") => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
-        Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated => {
-            Style::Yellow
-        }
-        Device | DownloadingArtifacts | Driver | LeaderDead | MainTasksDead | Migration | Network | NotRestarting
-        | Received | ShutdownDelay | TaskSetup => Style::Plain,
+        Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated
+        | Update => Style::Yellow,
+        Device | DownloadingArtifacts | Driver | ExecEnded | ExecStarted | LeaderDead | MainTasksDead | Migration
+        | Network | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
     }
 }
 
@@ -322,8 +349,16 @@ mod tests {
     fn until_over(answers: Answers, gone_for: Duration, interrupted: bool) -> Result<FollowEnd, CliError> {
         let (mut agent, _dir) = testing::agent(answers);
         let interrupted = Arc::new(AtomicBool::new(interrupted));
-        let mut follow =
-            Follow { agent: &mut agent, since: 0, tail: None, cut: false, known: false, gone_for, interrupted };
+        let mut follow = Follow {
+            agent: &mut agent,
+            since: 0,
+            tail: None,
+            cut: false,
+            known: false,
+            gone_for,
+            only_failures: false,
+            interrupted,
+        };
         follow
             .until(&["a".to_owned()], &mut std::io::sink(), Paint(false), |allocs| allocs.iter().all(AllocRow::is_over))
     }

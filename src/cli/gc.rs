@@ -1,8 +1,9 @@
 //! `allostat gc`
 
-use super::Session;
 use super::exit::{CliResult, Exit};
+use super::{Session, follow, human};
 use crate::api::{Removed, encode};
+use crate::model::units::Timestamp;
 
 /// Garbage-collect ended allocs with their directories and logs; their totals are kept
 ///
@@ -17,8 +18,17 @@ pub struct Gc {
     all: bool,
 }
 
+/// `removable in 4m 10s at the latest`
+fn at_the_latest(until: Timestamp, now: Timestamp) -> String {
+    match now >= until {
+        true => "removable in a moment".to_owned(),
+        false => format!("removable in {} at the latest", human::duration(until.since(now))),
+    }
+}
+
 impl Gc {
-    /// Fails where something was to go and is kept, or something of those removed is still there.
+    /// Fails where something was to go and is kept, or something of those removed is still there. With `--all` allocs whose final
+    /// series are still exposed are no failure: they go by themselves.
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect_to_act()?;
         let target = match (&self.alloc, self.all) {
@@ -30,8 +40,15 @@ impl Gc {
         for one in &done.removed {
             writeln!(session.out, "removed {} ({})", one.id.short(), one.why)?;
         }
-        for one in &done.kept {
-            writeln!(session.out, "kept {}: {}", one.id.short(), one.why)?;
+        let (waiting, kept): (Vec<_>, Vec<_>) = done.kept.iter().partition(|one| self.all && one.until.is_some());
+        for one in &kept {
+            let until =
+                one.until.map_or_else(String::new, |until| format!("; {}", at_the_latest(until, follow::now())));
+            writeln!(session.out, "kept {}: {}{until}", one.id.short(), one.why)?;
+        }
+        if let Some(until) = waiting.iter().filter_map(|one| one.until).max() {
+            let (count, when) = (human::count(waiting.len(), "alloc"), at_the_latest(until, follow::now()));
+            writeln!(session.out, "kept {count}: scrapers have not read all final series yet; {when}")?;
         }
         for id in &done.live {
             writeln!(session.out, "{} has not ended", id.short())?;
@@ -42,6 +59,6 @@ impl Gc {
         if done.removed.is_empty() && done.kept.is_empty() {
             writeln!(session.out, "nothing to remove")?;
         }
-        Ok(if done.kept.is_empty() && done.left.is_empty() { Exit::Done } else { Exit::Failed })
+        Ok(if kept.is_empty() && done.left.is_empty() { Exit::Done } else { Exit::Failed })
     }
 }

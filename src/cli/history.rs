@@ -3,9 +3,11 @@
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::human::{self, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
+use super::output::{Align, Narrow, Paint, Style, Table, TableCell, printable, state_style};
+use super::overview::Uses;
+use super::reason::MemoryPeak;
 use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
-use super::{Session, follow, status};
+use super::{Session, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
@@ -73,17 +75,17 @@ impl History {
         if ends.len() < count {
             session.remark(&format!("{} on record are not what this version understands", count - ends.len()));
         }
-        let now = follow::now();
+        let (now, screen) = (follow::now(), output::screen());
         match (ends.first(), &self.alloc) {
             (None, Some(name)) => return self.of_name(&mut agent, name, session),
             (None, None) => session.remark("nothing like that is on record"),
             (Some(newest), Some(_)) if ends.iter().all(|end| end.alloc.id == newest.alloc.id) => {
-                write!(session.out, "{}", detail(newest, now, session.paint))?;
+                write!(session.out, "{}", detail(newest, now, screen, session.paint))?;
                 if ends.len() > 1 {
-                    write!(session.out, "\nits earlier ends:\n{}", table(&ends[1..], now, session.paint))?;
+                    write!(session.out, "\nits earlier ends:\n{}", table(&ends[1..], now, screen, session.paint))?;
                 }
             }
-            (Some(_), _) => write!(session.out, "{}", table(&ends, now, session.paint))?,
+            (Some(_), _) => write!(session.out, "{}", table(&ends, now, screen, session.paint))?,
         }
         if page.has_more {
             session.remark(&format!("there are more: these are the newest {count}"));
@@ -99,7 +101,7 @@ impl History {
         let page: HistoryPage = agent.get(&target)?;
         let ends: Vec<EndedRow> = page.ended.into_iter().filter_map(|end| serde_json::from_value(end).ok()).collect();
         if !ends.is_empty() {
-            write!(session.out, "{}", table(&ends, follow::now(), session.paint))?;
+            write!(session.out, "{}", table(&ends, follow::now(), output::screen(), session.paint))?;
             return Ok(Exit::Done);
         }
         let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
@@ -129,7 +131,7 @@ impl<'a> TaskUse<'a> {
         match last.filter(|_| !end.alloc.is_ours()) {
             Some(exit) => {
                 let began = exit.started_at.or(end.alloc.created_at);
-                TaskUse { ran: began.map(|began| exit.finished_at.since(began)), usage: &exit.usage }
+                TaskUse { ran: began.map(|began| exit.exit.finished_at.since(began)), usage: &exit.usage }
             }
             None => {
                 let ran = task.time_in_state_ns.get("running").map(|ns| Nanos(*ns));
@@ -139,6 +141,11 @@ impl<'a> TaskUse<'a> {
     }
     fn all(end: &'a EndedRow) -> impl Iterator<Item = (&'a String, TaskUse<'a>)> {
         end.stats.tasks.iter().map(|(name, task)| (name, TaskUse::of(end, name, task)))
+    }
+    /// Of several the one that was nearest to its limit: they need not have had their peaks at the same time.
+    fn nearest(end: &'a EndedRow) -> Option<TaskUse<'a>> {
+        let share = |task: &TaskUse<'_>| task.of_limit().unwrap_or(-1.0);
+        TaskUse::all(end).map(|(_, task)| task).max_by(|a, b| share(a).total_cmp(&share(b)))
     }
     fn cores(&self) -> Option<f64> {
         let (used, ran) = (self.usage.cpu_usage_ns()?, self.ran?);
@@ -159,7 +166,7 @@ impl<'a> TaskUse<'a> {
     }
 }
 
-fn table(ends: &[EndedRow], now: Timestamp, paint: Paint) -> String {
+fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ALLOC", Align::Left),
         ("JOB", Align::Left),
@@ -173,13 +180,15 @@ fn table(ends: &[EndedRow], now: Timestamp, paint: Paint) -> String {
     ]);
     for end in ends {
         let alloc = &end.alloc;
-        let uses = || TaskUse::all(end).map(|(_, task)| task);
+        let mut uses = TaskUse::all(end).map(|(_, task)| task);
         // Known of each, or not at all.
-        let cpu: Option<u64> = uses().try_fold(0_u64, |sum, task| Some(sum.saturating_add(task.usage.cpu_usage_ns()?)));
-        // Of several the one that was nearest to its limit: they need not have had their peaks at the same time.
-        let nearest = uses().max_by(|a, b| a.of_limit().unwrap_or(-1.0).total_cmp(&b.of_limit().unwrap_or(-1.0)));
+        let cpu: Option<u64> = uses.try_fold(0_u64, |sum, task| Some(sum.saturating_add(task.usage.cpu_usage_ns()?)));
+        let nearest = TaskUse::nearest(end);
+        // Of the same task: a peak of the whole alloc beside the share of one task would be of two things.
+        let limited = nearest.as_ref().filter(|task| task.of_limit().is_some());
         let of_alloc = Some(&end.stats.usage).filter(|_| alloc.is_ours() || alloc.tasks.len() > 1);
-        let peak = of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
+        let whole = || of_alloc.and_then(Usage::memory_peak_bytes).or_else(|| nearest.as_ref()?.peak());
+        let peak = limited.and_then(TaskUse::peak).or_else(whole);
         table.row(vec![
             TableCell::styled(alloc.short(), Style::Cyan),
             printable(&alloc.job).into(),
@@ -188,17 +197,53 @@ fn table(ends: &[EndedRow], now: Timestamp, paint: Paint) -> String {
             or_absent(alloc.created_at.map(|created| human::duration(end.ended_at.since(created)))).into(),
             or_absent(cpu.map(|ns| human::duration(Nanos(ns)))).into(),
             or_absent(peak.map(human::bytes)).into(),
-            or_absent(nearest.and_then(|task| task.of_limit()).map(human::percent_of)).into(),
+            or_absent(nearest.as_ref().and_then(TaskUse::of_limit).map(human::percent_of)).into(),
             status::last_exit(alloc.tasks.values()).into(),
         ]);
     }
     table.shorten(1);
-    table.render(paint)
+    let order = [
+        (8, Narrow::End(24)),
+        (1, Narrow::Middle(16)),
+        (0, Narrow::Middle(24)),
+        (4, Narrow::Away),
+        (5, Narrow::Away),
+        (8, Narrow::End(12)),
+        (7, Narrow::Away),
+        (1, Narrow::Middle(8)),
+        (0, Narrow::Middle(8)),
+    ];
+    table.fit(screen, &order);
+    table.render(paint) + &totals(ends)
+}
+
+/// Of what is shown. A sum has the parts that are known, and says where it lacks one.
+fn totals(ends: &[EndedRow]) -> String {
+    let tasks = || ends.iter().flat_map(TaskUse::all).map(|(_, task)| task);
+    let sum = |of: fn(&Usage) -> Option<u64>| {
+        let known: Vec<u64> = tasks().filter_map(|task| of(task.usage)).collect();
+        let is_whole = known.len() == tasks().count();
+        let sum = (!known.is_empty()).then(|| known.iter().fold(0_u64, |sum, one| sum.saturating_add(*one)));
+        (sum, if is_whole { "" } else { "≥ " })
+    };
+    let failed = ends.iter().filter(|end| end.alloc.status == "failed").count();
+    let mut words = vec![human::count(ends.len(), "end"), format!("{failed} failed")];
+    let (cpu, at_least) = sum(Usage::cpu_usage_ns);
+    words.extend(cpu.map(|ns| format!("{at_least}{} CPU", human::duration(Nanos(ns)))));
+    words.extend(
+        tasks().filter_map(|task| task.peak()).max().map(|peak| format!("highest peak {}", human::bytes(peak))),
+    );
+    let (kills, at_least) = sum(Usage::oom_kills);
+    words.extend(kills.map(|kills| format!("{at_least}{kills} OOM killed")));
+    format!("total: {}\n", words.join(", "))
 }
 
 /// All that is known of one.
-fn detail(end: &EndedRow, now: Timestamp, paint: Paint) -> String {
-    let mut out = status::detail(&end.alloc, now, paint);
+fn detail(end: &EndedRow, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+    let peak =
+        TaskUse::nearest(end).map(|task| MemoryPeak { peak: task.peak(), limit: task.usage.memory_limit_bytes() });
+    let uses = Uses::of_peak(&end.alloc.id, peak.unwrap_or_default());
+    let mut out = status::detail(&end.alloc, &uses, now, screen, paint);
     let mut table = Table::new(&[
         ("TASK", Align::Left),
         ("RAN", Align::Right),
@@ -231,6 +276,15 @@ fn detail(end: &EndedRow, now: Timestamp, paint: Paint) -> String {
         ]);
     }
     table.shorten(0);
+    let order = [
+        (0, Narrow::Middle(12)),
+        (3, Narrow::Away),
+        (9, Narrow::Away),
+        (10, Narrow::Away),
+        (4, Narrow::Away),
+        (8, Narrow::Away),
+    ];
+    table.fit(screen, &order);
     out.push('\n');
     out.push_str(&table.render(paint));
     if !end.alloc.is_ours() && end.alloc.restarts() > 0 {
@@ -279,13 +333,10 @@ mod tests {
         let now = Timestamp(3_710 * SECOND);
         let of = |source| {
             let end = end(source, &of_one_life());
-            (table(std::slice::from_ref(&end), now, Paint(false)), detail(&end, now, Paint(false)))
+            (table(std::slice::from_ref(&end), now, None, Paint(false)), detail(&end, now, None, Paint(false)))
         };
         let (rows, all) = of("docker");
-        assert!(
-            ["15.0 s", "96.0 MiB", "75 %", "10.0 s", "was killed by the OOM killer"].iter().all(|w| rows.contains(w)),
-            "{rows}"
-        );
+        assert!(["15.0 s", "96.0 MiB", "75 %", "10.0 s", "OOM killed"].iter().all(|w| rows.contains(w)), "{rows}");
         // Three of the two cores that its quota gives it.
         assert!(["3.00", "150 %", "5.0 s", "last life"].iter().all(|word| all.contains(word)), "{all}");
         let (rows, all) = of("managed");
@@ -294,10 +345,40 @@ mod tests {
     }
 
     #[test]
+    fn peak_and_share_of_a_limit_in_the_list_are_of_one_task() {
+        let mut end = end("managed", &of_one_life());
+        let small = json!({ "usage": { "memory_peak_bytes": 60 << 20, "memory_limit_bytes": 64 << 20 } });
+        end.stats.tasks.insert("proxy".into(), serde_json::from_value(small).unwrap());
+        // Of the alloc as a whole more than of either.
+        end.stats.usage = serde_json::from_value(json!({ "memory_peak_bytes": 180 << 20 })).unwrap();
+        let row = |end: &EndedRow| {
+            let shown = table(std::slice::from_ref(end), Timestamp(0), None, Paint(false));
+            shown.lines().nth(1).unwrap().to_owned()
+        };
+        let both = row(&end);
+        assert!(both.contains("120 MiB") && both.contains("94 %"), "94 % of 128 MiB: {both}");
+        assert!(!both.contains("180 MiB"), "{both}");
+        for task in end.stats.tasks.values_mut() {
+            task.usage = serde_json::from_value(json!({ "memory_peak_bytes": 60 << 20 })).unwrap();
+        }
+        assert!(row(&end).contains("180 MiB"), "without a limit it is the alloc's: {}", row(&end));
+    }
+
+    #[test]
+    fn history_fits_the_screen_and_keeps_how_each_ended() {
+        let end = end("docker", &of_one_life());
+        for screen in [60, 80, 120, 200] {
+            let shown = table(std::slice::from_ref(&end), Timestamp(3_710 * SECOND), Some(screen), Paint(false));
+            assert!(shown.lines().all(|line| super::super::width::columns_of(line) <= screen), "{screen}: {shown}");
+            assert!(shown.contains("OOM killed"), "{screen}: {shown}");
+        }
+    }
+
+    #[test]
     fn what_nobody_knows_of_it_is_absent() {
         let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
-        let rows = table(std::slice::from_ref(&end), Timestamp(0), Paint(false));
+        let rows = table(std::slice::from_ref(&end), Timestamp(0), None, Paint(false));
         assert_eq!(rows.lines().nth(1).unwrap().matches(&format!(" {ABSENT} ")).count(), 4, "{rows}");
         assert!(!rows.contains("0.00") && !rows.contains("0 %"), "{rows}");
     }

@@ -23,6 +23,16 @@ pub fn bytes(bytes: u64) -> String {
     if value < 99.95 { format!("{value:.1} {}", UNITS[unit]) } else { format!("{value:.0} {}", UNITS[unit]) }
 }
 
+/// `64.0 of 64.0 MiB`, `512 KiB of 2.0 GiB`.
+pub fn part_of(part: u64, whole: u64) -> String {
+    let (part, whole) = (bytes(part), bytes(whole));
+    let unit = |text: &str| text.split_once(' ').map(|(_, unit)| unit.to_owned());
+    match part.split_once(' ') {
+        Some((number, own)) if unit(&whole).as_deref() == Some(own) => format!("{number} of {whole}"),
+        _ => format!("{part} of {whole}"),
+    }
+}
+
 /// `340 µs`, `1.2 s`, `3m 05s`, `2h 10m`, `4d 6h`.
 #[allow(clippy::cast_precision_loss)] // for the eye
 pub fn duration(d: Nanos) -> String {
@@ -95,6 +105,13 @@ mod tests {
         ] {
             assert_eq!(bytes(n), text);
         }
+    }
+
+    #[test]
+    fn a_part_shares_the_unit_of_its_whole_where_they_have_one() {
+        assert_eq!(part_of(64 << 20, 64 << 20), "64.0 of 64.0 MiB");
+        assert_eq!(part_of(512 << 10, 2 << 30), "512 KiB of 2.0 GiB");
+        assert_eq!(part_of(0, 0), "0 of 0 B");
     }
 
     #[test]

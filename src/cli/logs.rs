@@ -1,76 +1,256 @@
 //! `allostat logs`
 
+mod reader;
+
 use std::time::Duration;
 
+use self::reader::LogReader;
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::Follow;
-use super::output::printable;
-use super::shape::AllocRow;
-use super::{Session, human};
+use super::output::{self, Style, printable};
+use super::shape::{AllocList, AllocRow};
+use super::{Session, human, times};
 use crate::api::encode;
 use crate::host::http::Response;
+use crate::model::units::Timestamp;
 
 /// How soon it is looked again for what was written.
 const LOOK: Duration = Duration::from_millis(100);
+/// A line without an end is printed in parts of so much, where lines have a prefix.
+const LONGEST_LINE: usize = 64 << 10;
 
-/// Show the output of a task
+/// Show the output of tasks
 ///
-/// With -f it follows new output across restarts of the task and the agent, until the task is dead or Ctrl-C.
+/// Both streams are shown in the order in which they were written, each on its own: standard output on standard
+/// output, standard error on standard error. Of several allocs each line begins with the name of its alloc and task.
+/// With -f it follows new output across restarts of the task and the agent, until the tasks are dead or Ctrl-C.
 ///
-/// Examples: `allostat logs 5f0d`, `allostat logs -f --stderr 5f0d web`
+/// Examples: `allostat logs web`, `allostat logs -f --stderr 5f0d web`, `allostat logs --since 10m web`
 #[derive(Debug, clap::Args)]
 pub struct Logs {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: String,
-    /// Task of the alloc; default: the only one
+    /// Task of the alloc; default: the only one, and of several allocs all
     task: Option<String>,
-    /// Show standard error instead of standard output
+    /// Show standard error alone
     #[arg(long)]
     stderr: bool,
-    /// Show only the last lines
+    /// Show standard output alone
+    #[arg(long, conflicts_with = "stderr")]
+    stdout: bool,
+    /// Show only the last lines of each stream
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<u64>,
+    /// Show only what was written since then: 10m, or a time such as 2026-01-31T12:00:00Z
+    #[arg(long, value_name = "TIME", value_parser = times::since, conflicts_with = "tail")]
+    since: Option<Timestamp>,
     /// Follow new output
     #[arg(short, long)]
     follow: bool,
 }
 
+/// The output of one task.
+struct Source {
+    /// Of its alloc; of one that was named, the name.
+    alloc: String,
+    task: String,
+    /// Before each line; `None`: it is the only one, and its bytes are passed on as they are.
+    prefix: Option<String>,
+    reader: LogReader,
+    /// Lines without an end.
+    open: [Vec<u8>; 2],
+    is_over: bool,
+}
+
 impl Logs {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect()?;
-        let alloc = format!("/v1/allocs/{}", encode(&self.alloc));
-        let task = match &self.task {
-            Some(task) => task.clone(),
-            None => only_task(&agent.get(&alloc)?)?,
-        };
-        let stream = if self.stderr { "stderr" } else { "stdout" };
-        let base = format!("{alloc}/logs/{}?stream={stream}", encode(&task));
-        let from = match self.tail {
-            Some(lines) => format!("tail={lines}"),
-            None => "offset=0".to_owned(),
-        };
-        let mut log = Log { base, from, place: None };
+        let mut sources = self.sources(&mut agent)?;
         if self.follow {
-            return follow(session, &mut agent, &mut log, &alloc, &task);
+            return self.follow(session, &mut agent, &mut sources);
         }
-        // What was written meanwhile is for the next time: a busy task would keep us for ever.
-        let mut left = None;
-        loop {
-            let piece = log.next(|target| agent.get_raw(target, &[]))?;
-            session.out.write_all(&piece.bytes)?;
-            let rest = left.map_or(piece.rest, |left: u64| left.saturating_sub(piece.bytes.len() as u64));
-            if rest == 0 || piece.bytes.is_empty() || session.out.is_gone() {
-                return Ok(Exit::Done);
+        for source in &mut sources {
+            // What was written meanwhile is for the next time: a busy task would keep us for ever.
+            let mut left = None;
+            loop {
+                let (length, rest) = self.next(source, session, |target| agent.get_raw(target, &[]))?;
+                let rest = left.map_or(rest, |left: u64| left.saturating_sub(length));
+                if rest == 0 || length == 0 || session.out.is_gone() {
+                    break;
+                }
+                left = Some(rest);
             }
-            left = Some(rest);
+            source.finish(session)?;
         }
+        session.out.flush()?;
+        if let Some(unknown) = sources.iter().find(|source| source.reader.is_unordered()) {
+            let task = printable(&unknown.task);
+            session.remark(&format!(
+                "the order of the two streams of task {task} was not recorded: standard output came first"
+            ));
+        }
+        Ok(Exit::Done)
+    }
+
+    /// Errors: none; or one alloc of several tasks, and none is named.
+    fn sources(&self, agent: &mut Agent) -> Result<Vec<Source>, CliError> {
+        let list: AllocList = agent.get("/v1/allocs")?;
+        let is_id = list.allocs.iter().any(|alloc| alloc.id.starts_with(&self.alloc));
+        let is_meant = |alloc: &&AllocRow| !is_id && alloc.is_ours() && alloc.goes_on() && alloc.is_called(&self.alloc);
+        let several: Vec<&AllocRow> = list.allocs.iter().filter(is_meant).collect();
+        if several.len() < 2 {
+            let task = match &self.task {
+                Some(task) => task.clone(),
+                None => only_task(&agent.get(&format!("/v1/allocs/{}", encode(&self.alloc)))?, "logs", "")?,
+            };
+            return Ok(vec![self.source(&self.alloc, task, None)]);
+        }
+        let mut sources = Vec::new();
+        for alloc in several {
+            for task in alloc.tasks.keys().filter(|task| self.task.as_ref().is_none_or(|wanted| wanted == *task)) {
+                let prefix = format!("{}/{} | ", printable(&alloc.name), printable(task));
+                sources.push(self.source(&alloc.id, task.clone(), Some(prefix)));
+            }
+        }
+        match &self.task {
+            Some(task) if sources.is_empty() => {
+                Err(CliError::new(Exit::NotFound, format!("no alloc of {:?} has a task {task:?}", self.alloc)))
+            }
+            _ => {
+                sources.sort_by(|a, b| a.prefix.cmp(&b.prefix));
+                Ok(sources)
+            }
+        }
+    }
+
+    fn source(&self, alloc: &str, task: String, prefix: Option<String>) -> Source {
+        let base = format!("/v1/allocs/{}/logs/{}", encode(alloc), encode(&task));
+        let from = match (self.tail, self.since) {
+            (Some(lines), _) => Some(format!("tail={lines}")),
+            (None, Some(since)) => Some(format!("since={}", since.0)),
+            (None, None) => None,
+        };
+        // Of one stream the agent counts lines; times are of both.
+        let stream = match (self.stdout, self.stderr) {
+            (true, _) if self.since.is_none() => Some("stdout"),
+            (_, true) if self.since.is_none() => Some("stderr"),
+            _ => None,
+        };
+        let reader = LogReader::new(base, stream, from);
+        Source { alloc: alloc.to_owned(), task, prefix, reader, open: [Vec::new(), Vec::new()], is_over: false }
+    }
+
+    /// Prints the next piece: how much it was, and how much is behind it.
+    fn next(
+        &self,
+        source: &mut Source,
+        session: &mut Session<'_>,
+        ask: impl FnOnce(&str) -> Result<Response, CliError>,
+    ) -> Result<(u64, u64), CliError> {
+        let piece = source.reader.next(ask)?;
+        let mut length = 0;
+        for (stream, bytes) in piece.runs {
+            length += bytes.len() as u64;
+            if (stream == 0 && !self.stderr) || (stream == 1 && !self.stdout) {
+                // One alone is the output of the command.
+                source.print(session, if self.stderr { 0 } else { stream }, &bytes)?;
+            }
+        }
+        Ok((length, piece.left))
+    }
+
+    /// Until all tasks are dead and everything that they wrote is shown.
+    fn follow(&self, session: &mut Session<'_>, agent: &mut Agent, sources: &mut [Source]) -> CliResult {
+        let mut follow = Follow::from_now(agent)?;
+        let one = match &*sources {
+            [source] => Some((format!("/v1/allocs/{}", encode(&source.alloc)), source.task.clone())),
+            _ => None,
+        };
+        while !follow.is_interrupted() && !session.out.is_gone() {
+            let mut is_busy = false;
+            for source in sources.iter_mut().filter(|source| !source.is_over) {
+                let next = self.next(source, session, |target| follow.insist(|agent| agent.get_raw(target, &[])));
+                let (length, left) = match next {
+                    Err(_) if follow.is_interrupted() => return Ok(Exit::Done),
+                    next => next?,
+                };
+                source.is_over = source.reader.is_last && length == 0 && left == 0;
+                is_busy |= left > 0;
+            }
+            session.out.flush()?;
+            if sources.iter().all(|source| source.is_over) {
+                break;
+            }
+            if is_busy {
+                continue;
+            }
+            // Asked for before the last look at the log: what a task wrote is there when it is dead.
+            let now = follow.insist(|agent| match &one {
+                Some((target, _)) => agent.get::<AllocRow>(target).map(|alloc| vec![alloc]),
+                None => agent.get::<AllocList>("/v1/allocs").map(|list| list.allocs),
+            });
+            let now = match now {
+                Err(_) if follow.is_interrupted() => break,
+                now => now?,
+            };
+            for source in sources.iter_mut() {
+                let mut of = now.iter().filter(|alloc| one.is_some() || alloc.id == source.alloc);
+                source.reader.is_last =
+                    of.next().is_none_or(|alloc| alloc.tasks.get(&source.task).is_none_or(|task| task.state == "dead"));
+            }
+            if sources.iter().any(|source| !source.is_over && !source.reader.is_last) {
+                std::thread::sleep(LOOK);
+            }
+        }
+        for source in sources {
+            source.finish(session)?;
+        }
+        session.out.flush()?;
+        Ok(Exit::Done)
     }
 }
 
-/// Errors: there are several, of which it names each.
-fn only_task(alloc: &AllocRow) -> Result<String, CliError> {
+impl Source {
+    fn print(&mut self, session: &mut Session<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
+        let Some(prefix) = &self.prefix else { return write(session, stream, bytes) };
+        let prefix = session.paint.paint(Style::Cyan, prefix);
+        let open = &mut self.open[stream];
+        for part in bytes.split_inclusive(|byte| *byte == b'\n') {
+            open.extend_from_slice(part);
+            if open.ends_with(b"\n") || open.len() >= LONGEST_LINE {
+                let end: &[u8] = if open.ends_with(b"\n") { b"" } else { b"\n" };
+                write(session, stream, &[prefix.as_bytes(), open, end].concat())?;
+                open.clear();
+            }
+        }
+        Ok(())
+    }
+
+    /// Lines that never ended.
+    fn finish(&mut self, session: &mut Session<'_>) -> Result<(), CliError> {
+        for stream in [0, 1] {
+            if !self.open[stream].is_empty() {
+                self.print(session, stream, b"\n")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(session: &mut Session<'_>, stream: usize, bytes: &[u8]) -> Result<(), CliError> {
+    if stream == 0 {
+        return Ok(session.out.write_all(bytes)?);
+    }
+    // On one terminal they stand in their order.
+    session.out.flush()?;
+    output::errors(bytes);
+    Ok(())
+}
+
+/// `command`: what the user runs; `rest`: what stands behind the task. Errors: there are several; it names each.
+pub(super) fn only_task(alloc: &AllocRow, command: &str, rest: &str) -> Result<String, CliError> {
     let mut names = alloc.tasks.keys();
     match (names.next(), names.next()) {
         // Of an alloc of others any: the answer says who has its logs.
@@ -79,74 +259,7 @@ fn only_task(alloc: &AllocRow) -> Result<String, CliError> {
             let names: Vec<String> = alloc.tasks.keys().map(|name| printable(name)).collect();
             let (short, count) = (printable(alloc.short()), human::count(names.len(), "task"));
             let error = CliError::new(Exit::Usage, format!("alloc {short} has {count}: {}", names.join(", ")));
-            Err(error.hint(format!("say which one: `allostat logs {short} TASK`")))
+            Err(error.hint(format!("say which one: `allostat {command} {short} TASK{rest}`")))
         }
-    }
-}
-
-/// Until the task is dead and everything that it wrote is told.
-fn follow(session: &mut Session<'_>, agent: &mut Agent, log: &mut Log, alloc: &str, task: &str) -> CliResult {
-    let mut follow = Follow::from_now(agent)?;
-    let mut is_dead = false;
-    while !follow.is_interrupted() && !session.out.is_gone() {
-        let piece = match log.next(|target| follow.insist(|agent| agent.get_raw(target, &[]))) {
-            Err(_) if follow.is_interrupted() => break,
-            piece => piece?,
-        };
-        session.out.write_all(&piece.bytes)?;
-        session.out.flush()?;
-        if piece.rest > 0 {
-            continue;
-        }
-        if is_dead && piece.bytes.is_empty() {
-            break;
-        }
-        // Asked for before the last look at the log: what a task wrote is there when it is dead.
-        let now: AllocRow = match follow.insist(|agent| agent.get(alloc)) {
-            Err(_) if follow.is_interrupted() => break,
-            now => now?,
-        };
-        is_dead = now.tasks.get(task).is_none_or(|task| task.state == "dead");
-        if !is_dead {
-            std::thread::sleep(LOOK);
-        }
-    }
-    Ok(Exit::Done)
-}
-
-/// A log, and how far it was read.
-struct Log {
-    base: String,
-    /// Where the next piece begins, as a query.
-    from: String,
-    place: Option<(u64, u64)>,
-}
-
-struct LogPiece {
-    bytes: Vec<u8>,
-    /// How much there is behind it.
-    rest: u64,
-}
-
-impl Log {
-    fn next(&mut self, ask: impl FnOnce(&str) -> Result<Response, CliError>) -> Result<LogPiece, CliError> {
-        let answer = ask(&format!("{}&{}", self.base, self.from))?;
-        let header = |name: &str| answer.header(name).and_then(|v| v.parse::<u64>().ok());
-        let place = answer.header("x-allostat-place").and_then(|text| {
-            let (file, bytes) = text.split_once('.')?;
-            Some((file.parse::<u64>().ok()?, bytes.parse::<u64>().ok()?))
-        });
-        let (Some(next), Some(size), Some(place)) =
-            (header("x-allostat-next-offset"), header("x-allostat-size"), place)
-        else {
-            let error = CliError::failed("the answer does not say where in the log it stands");
-            return Err(error.hint("is the agent of another version?"));
-        };
-        if !answer.body.is_empty() && self.place.is_some_and(|before| place <= before) {
-            return Err(CliError::failed("the answer does not go on in the log"));
-        }
-        self.place = Some(place);
-        self.from = format!("after={}.{}", place.0, place.1);
-        Ok(LogPiece { bytes: answer.body.to_vec(), rest: size.saturating_sub(next) })
     }
 }

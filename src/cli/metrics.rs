@@ -41,7 +41,7 @@ impl Metrics {
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
                 let config = Sources::default().with_environment().load().map_err(refused)?;
-                session.remark(&match none.nobody_there() {
+                session.remark(&match none.is_unreachable() {
                     true => "no agent runs: one pass of our own".to_owned(),
                     false => format!("no agent can be asked: one pass of our own\n  {}", none.why()),
                 });

@@ -12,6 +12,7 @@ mod device_plugin;
 mod devices;
 mod dispatch;
 mod events;
+mod exec;
 mod exit;
 mod follow;
 mod fs;
@@ -19,15 +20,20 @@ mod gc;
 mod history;
 mod human;
 mod inputs;
+mod last_output;
 mod logs;
 mod man;
 mod metrics;
 mod node;
 mod of_job;
 mod output;
+mod overview;
 mod parents;
 mod periodic;
 mod plan;
+mod progress;
+mod reason;
+mod report;
 mod restart;
 mod run;
 mod shape;
@@ -40,7 +46,9 @@ mod sweep;
 mod tail;
 #[cfg(test)]
 mod testing;
+mod times;
 mod top;
+mod updates;
 mod version;
 mod width;
 mod workload;
@@ -103,8 +111,10 @@ commands! {
     stats::Stats,
     events::Events,
     history::History,
+    report::Report,
     logs::Logs,
     fs::Fs,
+    exec::Exec,
     stop::Stop,
     restart::Restart,
     signal::Signal,

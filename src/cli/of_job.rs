@@ -59,33 +59,79 @@ impl OneOrJob {
     /// Errors: it was refused; of several allocs it goes on with the rest first.
     pub fn act(&self, session: &mut Session<'_>, verb: &str, did: &str, target: impl Fn(&str) -> String) -> CliResult {
         let mut agent = session.connect_to_act()?;
+        self.act_on(&mut agent, session, (verb, did), target)?.exit()
+    }
+
+    /// The same for a command that goes on with what was reached.
+    ///
+    /// Errors: the only one was refused, or the agent is gone.
+    pub fn act_on(
+        &self,
+        agent: &mut Agent,
+        session: &mut Session<'_>,
+        (verb, did): (&str, &str),
+        target: impl Fn(&str) -> String,
+    ) -> Result<Acted, CliError> {
         let ids = match (&self.job, &self.alloc) {
-            (Some(job), _) => of(&mut agent, job, |alloc| !alloc.is_over())?,
-            (None, Some(name)) => self.agreement.allocs(&mut agent, name, verb)?,
+            (Some(job), _) => of(agent, job, |alloc| !alloc.is_over())?,
+            (None, Some(name)) => self.agreement.allocs(agent, name, verb)?,
             (None, None) => Vec::new(),
         };
+        let mut acted = Acted { reached: Vec::new(), refused: 0, asked: ids.len() };
         if let ([id], None) = (ids.as_slice(), &self.job) {
             let answer = agent.post(&target(id), "").map_err(or_job)?;
-            writeln!(session.out, "{did} {}", tasks(&answer))?;
-            return Ok(Exit::Done);
+            writeln!(session.out, "{did} {}", tasks(&answer).join(", "))?;
+            acted.reached.push(Reached::of(id, &answer));
+            return Ok(acted);
         }
         if ids.is_empty() {
             writeln!(session.out, "nothing runs")?;
         }
-        let mut refused = 0;
         for id in &ids {
             match agent.post(&target(id), "") {
-                Ok(answer) => writeln!(session.out, "{}: {did} {}", short(id), tasks(&answer))?,
+                Ok(answer) => {
+                    writeln!(session.out, "{}: {did} {}", short(id), tasks(&answer).join(", "))?;
+                    acted.reached.push(Reached::of(id, &answer));
+                }
                 Err(error) if error.exit == Exit::NoAgent => return Err(error),
                 Err(error) => {
                     session.remark(&format!("{}: {error}", short(id)));
-                    refused += 1;
+                    acted.refused += 1;
                 }
             }
         }
-        match refused {
+        Ok(acted)
+    }
+}
+
+/// An alloc that an action reached, and its tasks.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Reached {
+    pub id: String,
+    pub tasks: Vec<String>,
+}
+
+impl Reached {
+    /// `id`: as it was asked for, of an agent that does not answer with the whole one.
+    fn of(id: &str, answer: &Value) -> Reached {
+        let id = answer["id"].as_str().unwrap_or(id).to_owned();
+        Reached { id, tasks: tasks(answer).into_iter().map(str::to_owned).collect() }
+    }
+}
+
+/// What became of an action on one or several allocs.
+#[derive(Debug)]
+pub struct Acted {
+    pub reached: Vec<Reached>,
+    refused: usize,
+    asked: usize,
+}
+
+impl Acted {
+    pub fn exit(&self) -> CliResult {
+        match self.refused {
             0 => Ok(Exit::Done),
-            _ => Err(CliError::failed(format!("refused by {refused} of {} allocs", ids.len()))),
+            refused => Err(CliError::failed(format!("refused by {refused} of {} allocs", self.asked))),
         }
     }
 }
@@ -111,6 +157,6 @@ pub fn or_job(error: CliError) -> CliError {
     error.hint("`allostat status` lists allocs and jobs")
 }
 
-fn tasks(answer: &Value) -> String {
-    answer["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect::<Vec<_>>().join(", ")
+fn tasks(answer: &Value) -> Vec<&str> {
+    answer["tasks"].as_array().into_iter().flatten().filter_map(Value::as_str).collect()
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 use std::io::{self, IsTerminal};
 
-use super::width::{columns_of, shortened};
+use super::width::{columns_of, cut_end, shortened, wrapped};
 use crate::model::text::{terminal, terminal_lines};
 
 /// Standard output of a command. Once it cannot be written it takes everything and keeps nothing: who has an outcome goes on to
@@ -87,6 +87,32 @@ pub fn tell(text: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
 }
 
+/// A user may see it at once.
+pub fn is_terminal() -> bool {
+    io::stdout().is_terminal()
+}
+
+/// Columns and rows of the terminal at standard output.
+pub fn terminal_size() -> Option<(u16, u16)> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
+    Some((size.ws_col, size.ws_row))
+}
+
+/// What a command in a task wrote to its standard error, as it is.
+pub fn errors(bytes: &[u8]) {
+    let _ = io::Write::write_all(&mut io::stderr(), bytes);
+}
+
+/// Whether standard error is a terminal.
+pub fn errors_are_on_a_terminal() -> bool {
+    io::stderr().is_terminal()
+}
+
+/// The line that the cursor of standard error is in, in place of what it said.
+pub fn rewrite_line(text: &str) {
+    tell(&format!("\r\x1b[K{}", terminal(text)));
+}
+
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
 pub fn confirm(question: &str) -> Option<bool> {
     /// No answer is longer.
@@ -104,6 +130,12 @@ pub fn confirm(question: &str) -> Option<bool> {
 /// What somebody else wrote to standard output.
 pub fn flush() -> io::Result<()> {
     io::Write::flush(&mut io::stdout())
+}
+
+/// The columns of the terminal that output goes to. `None`: it is no terminal, and nothing is cut or broken.
+pub fn screen() -> Option<u16> {
+    let size = rustix::termios::tcgetwinsize(io::stdout()).ok().filter(|_| io::stdout().is_terminal())?;
+    Some(size.ws_col).filter(|columns| *columns > 0)
 }
 
 /// A colour or weight.
@@ -180,6 +212,17 @@ impl TableCell {
     }
 }
 
+/// What a column gives up where its table is wider than the screen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Narrow {
+    /// Its texts lose their middle, down to so many columns.
+    Middle(u16),
+    /// Their end.
+    End(u16),
+    /// It is left out.
+    Away,
+}
+
 /// A longer name leaves no room for what stands beside it.
 const NAME_COLUMNS: u16 = 64;
 
@@ -217,6 +260,58 @@ impl Table {
     pub fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
+    pub fn columns(&self) -> usize {
+        self.columns.len()
+    }
+    pub fn width(&self) -> u16 {
+        let gaps = u16::try_from(self.columns.len().saturating_sub(1) * 2).unwrap_or(u16::MAX);
+        (0..self.columns.len()).map(|column| self.width_of(column)).fold(gaps, u16::saturating_add)
+    }
+    fn width_of(&self, column: usize) -> u16 {
+        let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| columns_of(&cell.text));
+        cells.chain(self.columns.get(column).map(|(name, _)| columns_of(name))).max().unwrap_or(0)
+    }
+    /// Makes it as narrow as the screen: columns give up what `order` says, the first of it first, until it fits. `None`: there is
+    /// no screen, and nothing is lost.
+    pub fn fit(&mut self, screen: Option<u16>, order: &[(usize, Narrow)]) {
+        let Some(screen) = screen else { return };
+        let mut away = Vec::new();
+        for (column, narrow) in order {
+            let over = self.width().saturating_sub(screen);
+            if over == 0 {
+                break;
+            }
+            let is_wide = self.width_of(*column);
+            match *narrow {
+                Narrow::Away => {
+                    away.push(*column);
+                    // Without a heading and texts only its gap is left, until it is removed below.
+                    self.columns[*column].0 = "";
+                    self.rows.iter_mut().filter_map(|row| row.get_mut(*column)).for_each(|cell| cell.text.clear());
+                }
+                Narrow::Middle(least) | Narrow::End(least) => {
+                    let room = is_wide.saturating_sub(over).max(least).max(columns_of(self.columns[*column].0));
+                    for cell in self.rows.iter_mut().filter_map(|row| row.get_mut(*column)) {
+                        cell.text = match narrow {
+                            Narrow::End(_) => cut_end(&cell.text, room),
+                            Narrow::Middle(_) | Narrow::Away => shortened(&cell.text, room),
+                        };
+                    }
+                }
+            }
+        }
+        away.sort_unstable();
+        away.into_iter().rev().for_each(|column| self.leave_out(column));
+    }
+    pub fn leave_out(&mut self, column: usize) {
+        self.columns.remove(column);
+        self.rows.iter_mut().filter(|row| row.len() > column).for_each(|row| drop(row.remove(column)));
+    }
+    /// The same on a screen: texts of the last column go on below themselves.
+    pub fn render_within(&self, screen: Option<u16>, paint: Paint) -> String {
+        let begins = self.width().saturating_sub(self.width_of(self.columns.len().saturating_sub(1)));
+        self.render(paint).lines().map(|line| wrapped(line, screen, begins) + "\n").collect()
+    }
     /// Lines without trailing blanks, the headings first.
     pub fn render(&self, paint: Paint) -> String {
         let width = |i: usize, name: &str| {
@@ -250,6 +345,13 @@ pub fn pairs(rows: &[(&str, String)], paint: Paint) -> String {
     rows.iter()
         .map(|(name, value)| format!("{}  {value}\n", paint.paint(Style::Dim, &format!("{name:width$}"))))
         .collect()
+}
+
+/// The same on a screen of so many columns: long values go on below themselves.
+pub fn pairs_within(rows: &[(&str, String)], screen: Option<u16>, paint: Paint) -> String {
+    let names = rows.iter().map(|(name, _)| columns_of(name)).max().unwrap_or(0);
+    let lines = pairs(rows, paint);
+    lines.lines().map(|line| wrapped(line, screen, names + 2) + "\n").collect()
 }
 
 /// The style of a task's state or an alloc's status.
@@ -355,6 +457,25 @@ mod tests {
         }
         plain.push_str(rest);
         assert_eq!(plain, table.render(Paint(false)));
+    }
+
+    #[test]
+    fn table_gives_up_columns_in_their_order_until_it_fits_the_screen() {
+        let fitted = |screen| {
+            let mut table = Table::new(&COLUMNS);
+            table.row(vec!["a-long-name-of-a-task".into(), "1.5 KiB".into(), "exit 3, restarts exhausted".into()]);
+            table.fit(screen, &[(2, Narrow::End(8)), (0, Narrow::Middle(9)), (1, Narrow::Away)]);
+            table.render(Paint(false))
+        };
+        let row = |screen| fitted(screen).lines().nth(1).unwrap_or_default().to_owned();
+        assert_eq!(row(None), "a-long-name-of-a-task  1.5 KiB  exit 3, restarts exhausted");
+        assert_eq!(row(Some(60)), row(None));
+        assert_eq!(row(Some(50)), "a-long-name-of-a-task  1.5 KiB  exit 3, restarts…");
+        assert_eq!(row(Some(33)), "a-long-…a-task  1.5 KiB  exit 3,…");
+        assert_eq!(fitted(Some(20)), "TASK       NOTE\na-lo…task  exit 3,…\n");
+        for screen in 19..70 {
+            assert!(fitted(Some(screen)).lines().all(|line| columns_of(line) <= screen), "{screen}");
+        }
     }
 
     proptest! {

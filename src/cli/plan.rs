@@ -7,12 +7,16 @@ use serde_json::Value;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::inputs::{CallersFiles, Variables};
-use super::output::{Align, Table, printable};
+use super::output::{Align, Paint, Style, Table, printable};
 use super::{Session, follow, human, parents};
-use crate::api::{JobText, Submitted, UnplacedGroup};
+use crate::api::{GroupEffect, JobText, Submitted, UnplacedGroup};
+use crate::jobspec::diff::{DiffKind, ObjectDiff};
 use crate::jobspec::{self, Diagnostic, Inputs};
 
-/// Show what a job file would run, and which parts of it are ignored or refused
+/// Show what a job file would change: the difference to the job that runs, and what becomes of its allocs
+///
+/// Changes nothing. It also reports which parts of the file are ignored or refused on this host. Values that may be
+/// secrets are hidden.
 ///
 /// Example: `allostat plan web.hcl`
 #[derive(Debug, clap::Args)]
@@ -73,18 +77,83 @@ impl Plan {
                 writeln!(session.out, "\nports of each alloc of {}: {}", printable(&group.name), ports.join(", "))?;
             }
         }
-        if !plan.replaces.is_empty() {
-            writeln!(session.out, "\nstops and replaces: {}", plan.replaces.join(", "))?;
-        }
-        if !plan.unchanged.is_empty() {
-            let ids = plan.unchanged.join(", ");
-            writeln!(session.out, "\nnothing would happen: it runs already, unchanged, as {ids}")?;
-        }
+        write!(session.out, "{}", changes(&plan, session.paint))?;
         match not_placed(&plan) {
             None => Ok(Exit::Done),
             Some(why) => Err(CliError::failed(format!("job {} would wait\n{why}", printable(&plan.job)))),
         }
     }
+}
+
+/// What differs from the job that runs, and what that does to its allocs.
+fn changes(plan: &Submitted, paint: Paint) -> String {
+    let mut out = String::new();
+    if let Some(diff) = &plan.diff {
+        out.push('\n');
+        object(&mut out, diff, 0, paint);
+    }
+    let lines: Vec<String> = plan.effects.iter().filter_map(effect).collect();
+    if plan.diff.is_some() && !lines.is_empty() {
+        out.push_str(&format!("\n{}\n", lines.join("\n")));
+    }
+    if !plan.replaces.is_empty() {
+        out.push_str(&format!("\nstops and replaces: {}\n", plan.replaces.join(", ")));
+    }
+    if plan.is_new == Some(true) {
+        out.push_str("\n+ new job: nothing of it runs\n");
+    } else if !plan.unchanged.is_empty() && plan.replaces.is_empty() {
+        let ids = plan.unchanged.join(", ");
+        out.push_str(&format!("\nnothing would happen: it runs already, unchanged, as {ids}\n"));
+    } else if plan.is_new == Some(false) && plan.diff.is_none() && plan.replaces.is_empty() {
+        out.push_str("\nnothing would happen: the job is unchanged\n");
+    }
+    out
+}
+
+fn sign(kind: DiffKind) -> (&'static str, Style) {
+    match kind {
+        DiffKind::Added => ("+", Style::Green),
+        DiffKind::Removed => ("-", Style::Red),
+        DiffKind::Edited => ("~", Style::Yellow),
+    }
+}
+
+/// As Nomad's `job plan` shows one: its fields, then what is in it.
+fn object(out: &mut String, diff: &ObjectDiff, depth: usize, paint: Paint) {
+    /// A hostile agent's may be as deep as its JSON.
+    const DEEPEST: usize = 16;
+    if depth > DEEPEST {
+        return;
+    }
+    let indent = "  ".repeat(depth);
+    let (mark, style) = sign(diff.kind);
+    let name = if diff.name.is_empty() { String::new() } else { format!(" {:?}", printable(&diff.name)) };
+    out.push_str(&format!("{indent}{} {}{name}\n", paint.paint(style, mark), printable(&diff.object)));
+    for field in &diff.fields {
+        let (mark, style) = sign(field.kind);
+        let text = |value: &Option<String>| printable(value.as_deref().unwrap_or_default());
+        let (old, new) = (text(&field.old), text(&field.new));
+        let value = match field.kind {
+            DiffKind::Added => new,
+            DiffKind::Removed => old,
+            DiffKind::Edited if old == new => format!("{new}, changed"),
+            DiffKind::Edited => format!("{old} => {new}"),
+        };
+        out.push_str(&format!("{indent}  {} {}: {value}\n", paint.paint(style, mark), printable(&field.name)));
+    }
+    diff.objects.iter().for_each(|inner| object(out, inner, depth + 1, paint));
+}
+
+/// `group "app": replaces 3 allocs, 1 at a time; 1 alloc stays`
+fn effect(effect: &GroupEffect) -> Option<String> {
+    let count = |n: u32| human::count(usize::try_from(n).unwrap_or(usize::MAX), "alloc");
+    let each =
+        [("starts", effect.starts), ("replaces", effect.replaces), ("stops", effect.stops), ("keeps", effect.stays)];
+    let words: Vec<String> =
+        each.iter().filter(|(_, n)| *n > 0).map(|(word, n)| format!("{word} {}", count(*n))).collect();
+    let rolls = effect.max_parallel.filter(|_| effect.replaces > 0);
+    let rolls = rolls.map_or_else(String::new, |n| format!(", {n} at a time"));
+    (!words.is_empty()).then(|| format!("group {:?}: {}{rolls}", printable(&effect.group), words.join(", ")))
 }
 
 /// A line for each reason of each group. `None`: all allocs are placed.

@@ -1,11 +1,20 @@
 //! `allostat restart`
 
-use super::Session;
-use super::exit::CliResult;
-use super::of_job::OneOrJob;
-use crate::api::encode;
+use std::collections::BTreeMap;
 
-/// Restart the running tasks of an alloc
+use super::exit::{CliError, CliResult, Exit};
+use super::follow::{Follow, FollowEnd};
+use super::of_job::{OneOrJob, Reached};
+use super::output::{Style, printable};
+use super::shape::{AllocList, AllocRow, TaskRow};
+use super::{Session, human, reason};
+use crate::api::encode;
+use crate::model::job::LifecycleHook;
+use crate::model::task::Outcome;
+
+/// Restart the running tasks of an alloc, and wait until they run again
+///
+/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the restart.
 ///
 /// Examples: `allostat restart web`, `allostat restart --job web`
 #[derive(Debug, clap::Args)]
@@ -17,7 +26,13 @@ pub struct Restart {
     /// Restart all tasks, ended ones too, in lifecycle order; also an alloc that has ended
     #[arg(long, conflicts_with = "task")]
     all: bool,
+    /// Return without waiting
+    #[arg(long)]
+    detach: bool,
 }
+
+/// The attempts that tasks are at, by alloc and task.
+type Attempts = BTreeMap<(String, String), u64>;
 
 impl Restart {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
@@ -26,6 +41,119 @@ impl Restart {
             None if self.all => "?all=true".to_owned(),
             None => String::new(),
         };
-        self.of.act(session, "restart", "restarting", |alloc| format!("/v1/allocs/{}/restart{what}", encode(alloc)))
+        let mut agent = session.connect_to_act()?;
+        let before = if self.detach { Attempts::new() } else { attempts(&agent.get("/v1/allocs")?) };
+        let mut follow = Follow::from_now(&mut agent)?;
+        let target = |alloc: &str| format!("/v1/allocs/{}/restart{what}", encode(alloc));
+        let acted = self.of.act_on(follow.agent(), session, ("restart", "restarting"), target)?;
+        if self.detach || acted.reached.is_empty() {
+            return acted.exit();
+        }
+        let ids: Vec<String> = acted.reached.iter().map(|reached| reached.id.clone()).collect();
+        let all_settled = |allocs: &[AllocRow]| {
+            allocs
+                .iter()
+                .all(|alloc| tasks_of(alloc, &acted.reached).all(|(name, task)| settled(alloc, name, task, &before)))
+        };
+        let paint = session.paint;
+        match follow.until(&ids, session.out, paint, all_settled)? {
+            FollowEnd::Interrupted => Err(CliError::failed("not waiting any longer; the restart continues")),
+            FollowEnd::Done(allocs) => {
+                let failures: Vec<String> = allocs.iter().flat_map(|alloc| failures(alloc, &acted.reached)).collect();
+                if failures.is_empty() {
+                    let text = format!("restarted {}", human::count(ids.len(), "alloc"));
+                    writeln!(session.out, "{}", paint.paint(Style::Green, &text))?;
+                    return acted.exit();
+                }
+                let hint = format!("`allostat status {}` shows its events", short_of(&allocs));
+                Err(CliError::new(Exit::Failed, failures.join("\n")).hint(hint))
+            }
+        }
+    }
+}
+
+fn attempts(list: &AllocList) -> Attempts {
+    let tasks = list.allocs.iter().flat_map(|alloc| alloc.tasks.iter().map(move |(name, task)| (alloc, name, task)));
+    tasks.filter_map(|(alloc, name, task)| Some(((alloc.id.clone(), name.clone()), task.attempt?))).collect()
+}
+
+/// The tasks that the request reached, except poststop tasks, which run only at the end of the alloc.
+fn tasks_of<'a>(alloc: &'a AllocRow, reached: &'a [Reached]) -> impl Iterator<Item = (&'a String, &'a TaskRow)> {
+    let asked = reached.iter().find(|reached| reached.id == alloc.id);
+    let is_after = |task: &TaskRow| task.lifecycle.is_some_and(|cycle| cycle.hook == LifecycleHook::Poststop);
+    alloc.tasks.iter().filter(move |(name, task)| asked.is_some_and(|all| all.tasks.contains(*name)) && !is_after(task))
+}
+
+/// Its next attempt runs, or has ended already; or there will be none.
+fn settled(alloc: &AllocRow, name: &str, task: &TaskRow, before: &Attempts) -> bool {
+    let was_at = before.get(&(alloc.id.clone(), name.to_owned()));
+    let is_new = task.attempt.is_some_and(|attempt| was_at.is_none_or(|before| attempt > *before));
+    let is_stopped = alloc.desired == "stop" && task.state == "dead";
+    is_stopped || (is_new && matches!(task.state.as_str(), "running" | "dead" | "backoff"))
+}
+
+/// What of it does not run after its restart, and did not end well either.
+fn failures(alloc: &AllocRow, reached: &[Reached]) -> Vec<String> {
+    let ended = tasks_of(alloc, reached).filter(|(_, task)| task.state != "running");
+    let words = ended.filter_map(|(name, task)| match &task.last_exit {
+        Some(exit) if exit.outcome == Outcome::Success => None,
+        Some(exit) => Some((name, reason::exit(exit))),
+        None => Some((name, task.state.clone())),
+    });
+    words.map(|(name, why)| format!("task {} of {} does not run: {why}", printable(name), alloc.short())).collect()
+}
+
+fn short_of(allocs: &[AllocRow]) -> &str {
+    allocs.first().map_or("", AllocRow::short)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn alloc(desired: &str, tasks: &Value) -> AllocRow {
+        let all = json!({ "id": "ab12cd34-0", "name": "web.app[0]", "desired": desired, "tasks": tasks });
+        serde_json::from_value(all).unwrap()
+    }
+    fn is_settled(desired: &str, task: &Value) -> bool {
+        let alloc = alloc(desired, &json!({ "t": task }));
+        let before = Attempts::from([(("ab12cd34-0".to_owned(), "t".to_owned()), 2)]);
+        settled(&alloc, "t", &alloc.tasks["t"], &before)
+    }
+
+    #[test]
+    fn restart_is_done_when_the_next_attempt_runs_or_has_ended() {
+        for (state, attempt, done) in [
+            ("running", 2, false),
+            ("killing", 2, false),
+            ("starting", 3, false),
+            ("running", 3, true),
+            ("dead", 3, true),
+            ("backoff", 3, true),
+            ("dead", 2, false),
+        ] {
+            assert_eq!(is_settled("run", &json!({ "state": state, "attempt": attempt })), done, "{state} {attempt}");
+        }
+        assert!(is_settled("stop", &json!({ "state": "dead", "attempt": 2 })), "a stop wins");
+    }
+
+    #[test]
+    fn restart_fails_for_tasks_that_do_not_run_again_and_leaves_out_poststop_tasks() {
+        let exit =
+            |outcome: &str, code: u8| json!({ "outcome": outcome, "status": { "code": code }, "finished_at": 1 });
+        let tasks = json!({
+            "bad": { "state": "backoff", "attempt": 3, "last_exit": exit("error", 3) },
+            "done": { "state": "dead", "attempt": 3, "last_exit": exit("success", 0) },
+            "fine": { "state": "running", "attempt": 3, "last_exit": exit("killed", 0) },
+            "other": { "state": "dead", "last_exit": exit("error", 1) },
+            "after": { "state": "pending", "lifecycle": { "hook": "poststop", "sidecar": false } },
+        });
+        let names = ["bad", "done", "fine", "after"].map(str::to_owned).to_vec();
+        let reached = [Reached { id: "ab12cd34-0".to_owned(), tasks: names }];
+        let alloc = alloc("run", &tasks);
+        assert_eq!(failures(&alloc, &reached), ["task bad of ab12cd34 does not run: exit 3"]);
+        assert_eq!(tasks_of(&alloc, &reached).count(), 3);
     }
 }

@@ -1,14 +1,14 @@
 //! `allostat run`
 
-use std::cell::Cell;
 use std::path::PathBuf;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::inputs::Variables;
 use super::output::{Style, printable};
-use super::shape::{AllocRow, ExitRow};
-use super::{Session, follow, human, parents, plan};
+use super::progress::{Above, Progress};
+use super::shape::{AllocRow, ExitRow, short};
+use super::{Session, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted};
 use crate::model::job::JobKind;
 use crate::model::task::{ExitStatus, Outcome};
@@ -50,13 +50,17 @@ impl Run {
             }
             return Ok(Exit::Done);
         }
-        if self.detach {
+        let unchanged = submitted.unchanged.first().filter(|_| submitted.allocs.is_empty());
+        if self.detach && unchanged.is_none() {
             for id in &submitted.allocs {
                 writeln!(session.out, "{id}")?;
             }
             return waiting(&submitted);
         }
         let job = printable(&submitted.job);
+        if let Some(first) = unchanged {
+            return self.unchanged(session, &mut follow, &submitted, first);
+        }
         if !submitted.replaces.is_empty() {
             writeln!(session.out, "job {job}: replaces {}", submitted.replaces.join(", "))?;
         }
@@ -65,14 +69,57 @@ impl Run {
         if !submitted.not_placed.is_empty() {
             return waiting(&submitted);
         }
-        let batch = JobKind::parse(&submitted.kind).is_some_and(|kind| !kind.is_service());
-        let goal = match (batch, self.wait) {
+        let goal = self.goal(&submitted.kind);
+        if let Some(update) = updates::of(follow.agent(), &submitted.job).filter(|_| goal != Goal::Done) {
+            if goal == Goal::Healthy {
+                return updates::until_ended(session, &mut follow, &submitted.job);
+            }
+            if update.outdated > 0 {
+                session.remark(&format!("{}; with --wait `run` waits for all of it", updates::line(&update)));
+            }
+        }
+        until(session, &mut follow, &job, &submitted.allocs, goal)
+    }
+
+    fn goal(&self, kind: &str) -> Goal {
+        let is_batch = JobKind::parse(kind).is_some_and(|kind| !kind.is_service());
+        match (is_batch, self.wait) {
             (true, _) => Goal::Done,
             (false, true) => Goal::Healthy,
             (false, false) => Goal::Running,
-        };
-        until(session, &mut follow, &job, &submitted.allocs, goal)
+        }
     }
+
+    /// The job runs as it is in the file. With `--wait` its health is waited for all the same: it may just have been submitted.
+    fn unchanged(
+        &self,
+        session: &mut Session<'_>,
+        follow: &mut Follow<'_>,
+        submitted: &Submitted,
+        first: &str,
+    ) -> CliResult {
+        let (job, ids) = (printable(&submitted.job), &submitted.unchanged);
+        let named = if ids.len() > NAMED { String::new() } else { format!(" as {}", shortened(ids)) };
+        let count = human::count(ids.len(), "alloc");
+        let text = format!("job {job} is unchanged: it runs already{named} ({count}); nothing was done");
+        match self.detach {
+            // Standard output has the IDs of new allocs alone: there are none.
+            true => session.remark(&text),
+            false => writeln!(session.out, "{text}")?,
+        }
+        session.remark(&format!("`allostat restart {}` restarts its tasks", short(first)));
+        match self.wait {
+            true => until(session, follow, &job, ids, self.goal(&submitted.kind)),
+            false => Ok(Exit::Done),
+        }
+    }
+}
+
+/// So many allocs are named one by one.
+const NAMED: usize = 8;
+
+fn shortened(ids: &[String]) -> String {
+    ids.iter().map(|id| printable(short(id))).collect::<Vec<_>>().join(", ")
 }
 
 /// Waits for a job that another one has launched.
@@ -97,23 +144,51 @@ enum Goal {
     Healthy,
 }
 
-fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], goal: Goal) -> CliResult {
-    let (paint, counted) = (session.paint, Cell::new(None));
-    let is_reached = |allocs: &[AllocRow]| match goal {
-        Goal::Done => !allocs.iter().any(AllocRow::goes_on),
-        // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each has to.
-        Goal::Running => allocs.iter().any(AllocRow::has_failed) || allocs.iter().all(AllocRow::has_begun),
-        Goal::Healthy => {
-            let healthy = allocs.iter().filter(|alloc| alloc.is_healthy()).count();
-            if counted.replace(Some(healthy)) != Some(healthy) {
-                super::say(&format!("{healthy} of {} healthy", human::count(allocs.len(), "alloc")));
-            }
-            allocs.iter().any(|alloc| alloc.has_failed() || alloc.is_unhealthy()) || healthy == allocs.len()
+impl Goal {
+    /// How many of them are there.
+    fn reached(self, allocs: &[AllocRow]) -> usize {
+        let is_there = |alloc: &&AllocRow| match self {
+            Goal::Done => !alloc.goes_on(),
+            Goal::Running => alloc.has_begun(),
+            Goal::Healthy => alloc.is_healthy(),
+        };
+        allocs.iter().filter(is_there).count()
+    }
+    fn word(self) -> &'static str {
+        match self {
+            Goal::Done => "done",
+            Goal::Running => "running",
+            Goal::Healthy => "healthy",
         }
+    }
+    /// Nothing more is waited for.
+    fn is_over(self, allocs: &[AllocRow], reached: usize) -> bool {
+        let is_lost = |alloc: &AllocRow| match self {
+            Goal::Done => false,
+            // A service that fails at once need not be waited for. An alloc runs as soon as one of its tasks does: each has to.
+            Goal::Running => alloc.has_failed(),
+            Goal::Healthy => alloc.has_failed() || alloc.is_unhealthy(),
+        };
+        reached == allocs.len() || allocs.iter().any(is_lost)
+    }
+}
+
+fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[String], goal: Goal) -> CliResult {
+    let (paint, progress) = (session.paint, Progress::new());
+    // The events of many are no answer: they are counted, and what fails is shown.
+    let is_counted = goal == Goal::Healthy || ids.len() > NAMED;
+    follow.only_failures(ids.len() > NAMED);
+    let is_reached = |allocs: &[AllocRow]| {
+        let (reached, total) = (goal.reached(allocs), allocs.len());
+        if is_counted {
+            progress.show(reached, total, &format!("{reached} of {} {}", human::count(total, "alloc"), goal.word()));
+        }
+        goal.is_over(allocs, reached)
     };
     let mut ids = ids.to_vec();
     let ended = loop {
-        let ended = follow.until(&ids, session.out, paint, is_reached);
+        let mut out = Above { progress: &progress, out: session.out };
+        let ended = follow.until(&ids, &mut out, paint, is_reached);
         match ended.map_err(|error| gone(error, job, &ids))? {
             // What was rescheduled meanwhile is the job's from then on.
             FollowEnd::Done(allocs) if goal == Goal::Done && allocs.iter().any(|a| a.next_alloc.is_some()) => {
@@ -122,22 +197,21 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
             ended => break ended,
         }
     };
+    progress.end_line();
     match ended {
         FollowEnd::Interrupted => {
-            session.remark(&format!(
-                "detached; it goes on: `allostat status` shows it, `allostat stop {}` ends it",
-                ids.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id))
-            ));
+            let stop =
+                if ids.len() > 1 { format!("--job {job}") } else { ids.first().map_or(job, |id| short(id)).to_owned() };
+            session
+                .remark(&format!("detached; it goes on: `allostat status` shows it, `allostat stop {stop}` ends it"));
             Ok(Exit::Done)
         }
         FollowEnd::Done(allocs) if goal == Goal::Done => finish(session, &allocs),
         FollowEnd::Done(allocs) if allocs.iter().any(AllocRow::has_failed) => {
-            let hint = "`allostat events ALLOC` says why";
-            let hint = match allocs.iter().find_map(|alloc| alloc.rescheduling(follow::now())) {
-                Some(next) => format!("{hint}; {next}: `allostat stop ALLOC` cancels that"),
-                None => hint.to_owned(),
-            };
-            Err(CliError::failed(format!("job {job} failed to run")).hint(hint))
+            let last = allocs.iter().find(|alloc| alloc.has_failed());
+            let last = last.map(|alloc| last_output::of_tasks(alloc, output::screen(), session.paint));
+            write!(session.out, "{}", last.unwrap_or_default())?;
+            Err(failed(job, &allocs))
         }
         FollowEnd::Done(allocs) if goal == Goal::Healthy && allocs.iter().any(AllocRow::is_unhealthy) => {
             Err(unhealthy(job, &allocs))
@@ -150,11 +224,34 @@ fn until(session: &mut Session<'_>, follow: &mut Follow<'_>, job: &str, ids: &[S
     }
 }
 
+/// An alloc of a service has failed before it ran.
+fn failed(job: &str, allocs: &[AllocRow]) -> CliError {
+    let failed: Vec<&AllocRow> = allocs.iter().filter(|alloc| alloc.has_failed()).collect();
+    let hint = failed.first().map(|alloc| {
+        let id = printable(alloc.short());
+        let why = format!("`allostat events {id}` says why");
+        match alloc.rescheduling(follow::now()) {
+            Some(next) => format!("{why}; {next}: `allostat stop {id}` cancels that"),
+            None => why,
+        }
+    });
+    let message = match failed.len() {
+        of if of < allocs.len() => format!("job {job} failed to run: {of} of {}", human::count(allocs.len(), "alloc")),
+        _ => format!("job {job} failed to run"),
+    };
+    let error = CliError::failed(message);
+    match hint {
+        Some(hint) => error.hint(hint),
+        None => error,
+    }
+}
+
 /// The first alloc that is not healthy, and why.
 fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
     let first = allocs.iter().find(|alloc| alloc.is_unhealthy());
-    let (id, why) = first.map_or(("ALLOC", ""), |alloc| (alloc.short(), alloc.health_reason.as_deref().unwrap_or("")));
-    CliError::failed(format!("job {job} is unhealthy: alloc {id}: {}", printable(why)))
+    let Some(first) = first else { return CliError::failed(format!("job {job} is unhealthy")) };
+    let (id, why) = (printable(first.short()), printable(first.health_reason.as_deref().unwrap_or_default()));
+    CliError::failed(format!("job {job} is unhealthy: alloc {id}: {why}"))
         .hint(format!("`allostat status {id}` shows its checks; it runs on"))
 }
 
@@ -181,7 +278,7 @@ fn gone(error: CliError, job: &str, allocs: &[String]) -> CliError {
     if error.exit != Exit::NoAgent {
         return error;
     }
-    let first = allocs.first().map_or("ALLOC", |id| id.get(..8).unwrap_or(id));
+    let first = allocs.first().map_or(job, |id| short(id));
     let message =
         format!("the agent does not come back: {}\njob {job} was submitted as {}", error.message, allocs.join(", "));
     CliError::new(Exit::NoAgent, message).hint(format!(
@@ -205,6 +302,7 @@ fn finish(session: &mut Session<'_>, allocs: &[AllocRow]) -> CliResult {
     };
     let what = task.last_exit.as_ref().map_or("never ran".to_owned(), describe);
     writeln!(session.out, "{} task {name} of {} {what}", session.paint.paint(Style::Red, "failed:"), alloc.short())?;
+    write!(session.out, "{}", last_output::of_tasks(alloc, output::screen(), session.paint))?;
     Ok(match task.last_exit.as_ref().map(|e| &e.status) {
         Some(ExitStatus::Code(code)) if *code > 0 => Exit::Task(*code),
         Some(ExitStatus::Signal(signal)) => Exit::Task(128u8.saturating_add(*signal)),
@@ -241,8 +339,9 @@ mod tests {
 
     #[test]
     fn what_the_oom_killer_ended_says_so_and_the_exit_code_where_there_is_one() {
-        let told =
-            |status, outcome, oom_kills| describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1) });
+        let told = |status, outcome, oom_kills| {
+            describe(&ExitRow { status, outcome, oom_kills, finished_at: Timestamp(1), last_output: None })
+        };
         assert_eq!(told(ExitStatus::Signal(9), Outcome::Oom, Some(1)), "was killed by the OOM killer");
         assert_eq!(told(ExitStatus::Code(137), Outcome::Oom, Some(2)), "was killed by the OOM killer (exit code 137)");
         assert_eq!(told(ExitStatus::Code(137), Outcome::Error, Some(0)), "exited with 137");

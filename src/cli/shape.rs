@@ -10,6 +10,7 @@ use crate::model::attributes::Attributes;
 use crate::model::capability::Capability;
 use crate::model::event::Event;
 use crate::model::job::{Lifecycle, LifecycleHook};
+use crate::model::last_output::LastOutput;
 use crate::model::network::{AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
 use crate::model::task::{ExitStatus, Failure, Outcome, known_failure};
@@ -237,14 +238,18 @@ pub struct ExitRow {
     pub finished_at: Timestamp,
     #[serde(default)]
     pub oom_kills: Option<u64>,
+    /// Alone only, and only for clients that may read logs.
+    #[serde(default)]
+    pub last_output: Option<LastOutput>,
 }
 
 /// One attempt, or one life of what others run.
 #[derive(Debug, Clone, Deserialize)]
 pub struct ExitWithUsage {
+    #[serde(flatten)]
+    pub exit: ExitRow,
     #[serde(default)]
     pub started_at: Option<Timestamp>,
-    pub finished_at: Timestamp,
     /// Of this one alone.
     pub usage: Usage,
 }
@@ -344,6 +349,8 @@ pub struct DeviceRow {
     /// Why it is not.
     pub why: Option<String>,
     pub values: DeviceValues,
+    /// What a plugin reports under names of its own.
+    pub stats: serde_json::Value,
     /// In the list.
     pub tasks: Vec<TaskOnDevice>,
 }
@@ -403,6 +410,11 @@ pub struct NodeReport {
     #[serde(default)]
     pub host_volumes: Vec<HostVolumeReport>,
     pub capabilities: Vec<Capability>,
+    /// Of an older agent nothing is known of it.
+    #[serde(default)]
+    pub usage: HostUsage,
+    #[serde(default)]
+    pub agent: AgentCost,
     /// Not before the first tick.
     #[serde(default)]
     pub kept_files: Option<KeptFiles>,
@@ -424,6 +436,36 @@ pub struct NodeReport {
     pub orphans: Vec<OrphanReport>,
     #[serde(default)]
     pub strays: Vec<StrayReport>,
+}
+
+/// What the host uses now.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct HostUsage {
+    /// By window: `1m`, `5m`, `15m`.
+    pub load_average: BTreeMap<String, f64>,
+    pub cpu_busy_cores: Option<f64>,
+    pub memory_used_bytes: Option<u64>,
+    pub swap_used_bytes: Option<u64>,
+    /// File systems of the agent's directories.
+    pub directories: BTreeMap<String, DirectorySpace>,
+}
+
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct DirectorySpace {
+    pub size_bytes: Option<u64>,
+    pub available_bytes: Option<u64>,
+}
+
+/// What the agent itself uses.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct AgentCost {
+    pub version: String,
+    pub cpu_cores: Option<f64>,
+    pub memory_bytes: Option<u64>,
+    pub started_at: Option<Timestamp>,
 }
 
 #[derive(Debug, Clone, Deserialize)]

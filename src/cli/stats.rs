@@ -13,7 +13,7 @@ use crate::model::usage::{Field, Usage};
 /// Show the usage of every task, or of one alloc in detail
 ///
 /// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. Without: the table of
-/// `allostat top --once`, from two samples one second apart. If no agent runs, the command samples the host itself.
+/// `allostat top --once`. If no agent runs, the command samples the host itself.
 #[derive(Debug, clap::Args)]
 pub struct Stats {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload

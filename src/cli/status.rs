@@ -3,11 +3,14 @@
 use serde_json::Value;
 
 use super::Session;
+use super::connect::Agent;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
-use super::output::{Align, Paint, Style, Table, TableCell, pairs, printable, state_style};
+use super::output::{self, Align, Narrow, Paint, Style, Table, TableCell, pairs_within, printable, state_style};
+use super::overview::{self, Uses, task_counts};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
-use super::{follow, parents, run};
+use super::width::wrapped;
+use super::{follow, last_output, parents, reason, top, updates};
 use crate::api::encode;
 use crate::model::alloc::AllocSource;
 use crate::model::raw_name;
@@ -18,13 +21,16 @@ use crate::model::units::Timestamp;
 const PORTS_SHOWN: usize = 10;
 /// Of what a check printed, so many characters of the first line.
 const OUTPUT_SHOWN: usize = 60;
+/// The rest of a long event begins here: behind its time.
+const EVENT_INDENT: u16 = 14;
 
-/// Show all allocs, or one with its tasks and latest events
+/// Show what runs, waits and ended, or one alloc with its tasks, latest events and last output
 ///
-/// Several allocs of one name are listed. Of a periodic or parameterized job it shows the next launch and the child jobs,
-/// the newest first.
+/// Managed allocs that run or wait have a line each, with CPU, memory and the reason of their state. Ended ones are summed
+/// up by job, observed ones by source; --all lists them. Several allocs of one name are listed. Of a periodic or
+/// parameterized job it shows the next launch and the child jobs, the newest first.
 ///
-/// Examples: `allostat status`, `allostat status web`
+/// Examples: `allostat status`, `allostat status --all`, `allostat status web`
 #[derive(Debug, clap::Args)]
 pub struct Status {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -33,6 +39,9 @@ pub struct Status {
     /// Only allocs of this source: managed, docker, systemd, kubernetes ...
     #[arg(long, value_name = "SOURCE", conflicts_with = "alloc", value_parser = AllocSource::named)]
     source: Option<AllocSource>,
+    /// List every alloc, ended and observed ones too
+    #[arg(short, long, conflicts_with = "alloc")]
+    all: bool,
     /// Print the API's JSON
     #[arg(long)]
     json: bool,
@@ -57,21 +66,27 @@ impl Status {
             session.json(&answer)?;
             return Ok(Exit::Done);
         }
-        let now = follow::now();
+        let (now, screen) = (follow::now(), output::screen());
         if let Some(name) = &self.alloc {
             if let Some(parent) = parents::find(&mut agent, name) {
-                write!(session.out, "{}", parents::detail(&parent, now, session.paint))?;
+                write!(session.out, "{}", within(&parents::detail(&parent, now, session.paint), screen))?;
                 return Ok(Exit::Done);
             }
             match agent.get::<AllocRow>(&target) {
-                Ok(alloc) => write!(session.out, "{}", detail(&alloc, now, session.paint))?,
+                Ok(alloc) => {
+                    let uses = if alloc.is_over() { Uses::default() } else { uses(&mut agent) };
+                    write!(session.out, "{}", detail(&alloc, &uses, now, screen, session.paint))?;
+                }
                 Err(error) => {
                     let mut list: AllocList = agent.get("/v1/allocs")?;
                     list.allocs.retain(|alloc| alloc.is_called(name) || alloc.id.starts_with(name.as_str()));
                     if list.allocs.is_empty() {
                         return Err(error);
                     }
-                    write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+                    write!(session.out, "{}", table(&list.allocs, now, screen, session.paint))?;
+                    if let Some(update) = updates::of(&mut agent, name) {
+                        writeln!(session.out, "{}", updates::line(&update))?;
+                    }
                 }
             }
         } else {
@@ -83,12 +98,19 @@ impl Status {
                 session.remark("no allocs of that source");
             } else if list.allocs.is_empty() {
                 session.remark("no allocs; `allostat run FILE` starts some");
+            } else if self.all || self.source.is_some() {
+                write!(session.out, "{}", table(&list.allocs, now, screen, session.paint))?;
             } else {
-                write!(session.out, "{}", table(&list.allocs, now, session.paint))?;
+                let shown = overview::text(&list.allocs, &uses(&mut agent), now, screen, session.paint);
+                write!(session.out, "{shown}")?;
+                // Advice is for a person at a terminal.
+                if screen.is_some() && overview::folds(&list.allocs) {
+                    session.remark("`allostat status --all` lists each of them");
+                }
             }
             let launching = parents::all(&mut agent);
             if !launching.is_empty() && self.source.is_none_or(|source| source == AllocSource::Managed) {
-                write!(session.out, "\n{}", parents::table(&launching, now, session.paint))?;
+                write!(session.out, "\n{}", within(&parents::table(&launching, now, session.paint), screen))?;
             }
             if let Some(said) = unwatched(&list.supervisors) {
                 session.remark(&said);
@@ -96,6 +118,16 @@ impl Status {
         }
         Ok(Exit::Done)
     }
+}
+
+/// Lines of a table whose long cells are few.
+fn within(text: &str, screen: Option<u16>) -> String {
+    text.lines().map(|line| wrapped(line, screen, 2) + "\n").collect()
+}
+
+/// What allocs use now. Without an answer of the agent nothing is known of it, and the rest is shown all the same.
+fn uses(agent: &mut Agent) -> Uses {
+    top::table_with_rates(agent).map_or_else(|_| Uses::default(), |table| Uses::of(&top::rows(&table)))
 }
 
 /// As the list for people has it: who says no source is the agent.
@@ -114,7 +146,7 @@ fn unwatched(supervisors: &Supervisors) -> Option<String> {
     (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
 }
 
-fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
+fn table(allocs: &[AllocRow], now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ALLOC", Align::Left),
         ("JOB", Align::Left),
@@ -131,7 +163,10 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
             printable(&alloc.job).into(),
             printable(&alloc.group).into(),
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
-            alloc.rescheduling(now).map_or_else(|| tasks(alloc), |next| format!("{}, {next}", tasks(alloc))).into(),
+            alloc
+                .rescheduling(now)
+                .map_or_else(|| task_counts(alloc), |next| format!("{}, {next}", task_counts(alloc)))
+                .into(),
             alloc.restarts().to_string().into(),
             or_absent(alloc.created_at.map(|at| human::ago(at, now))).into(),
             last_exit(alloc.tasks.values()).into(),
@@ -140,17 +175,20 @@ fn table(allocs: &[AllocRow], now: Timestamp, paint: Paint) -> String {
     // What people chose. An id stays whole: it is what the other commands take.
     table.shorten(1);
     table.shorten(2);
+    let order = [
+        (2, Narrow::Middle(12)),
+        (1, Narrow::Middle(20)),
+        (4, Narrow::End(12)),
+        (0, Narrow::Middle(24)),
+        (7, Narrow::End(16)),
+        (2, Narrow::Away),
+        (5, Narrow::Away),
+        (4, Narrow::Away),
+        (1, Narrow::Middle(8)),
+        (7, Narrow::End(10)),
+    ];
+    table.fit(screen, &order);
     table.render(paint)
-}
-
-/// `2 running, 1 dead (restarts used up)`, in the order of a life.
-fn tasks(alloc: &AllocRow) -> String {
-    let states = crate::model::task::TaskState::ALL.map(crate::model::task::TaskState::as_str);
-    let counted = states.iter().map(|state| (alloc.tasks.values().filter(|t| t.state == *state).count(), state));
-    let words: Vec<String> = counted.filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
-    let failure = alloc.tasks.values().filter_map(|task| task.failure).min();
-    let why = failure.map_or_else(String::new, |failure| format!(" ({})", failure.text()));
-    words.join(", ") + &why
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
@@ -158,10 +196,11 @@ pub(super) fn last_exit<'a>(tasks: impl Iterator<Item = &'a TaskRow>) -> String 
     let exits = tasks.filter_map(|t| Some((t.failed, t.last_exit.as_ref()?)));
     let newest = exits.max_by_key(|(failed, e)| (*failed, e.outcome != Outcome::Success, e.finished_at));
     let newest = newest.map(|(_, exit)| exit);
-    newest.map_or_else(|| ABSENT.to_owned(), run::describe)
+    newest.map_or_else(|| ABSENT.to_owned(), reason::exit)
 }
 
-pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+pub(super) fn detail(alloc: &AllocRow, uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+    let why = reason::of(alloc, uses.peak(alloc), now);
     let mut lines = vec![
         ("alloc", alloc.id.clone()),
         ("job", printable(&alloc.job)),
@@ -169,7 +208,7 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         ("run by", if alloc.is_ours() { "this agent".to_owned() } else { printable(&alloc.source) }),
         ("type", or_absent(alloc.kind.clone())),
         ("status", paint.paint(state_style(&alloc.status), &alloc.status)),
-        ("because", or_absent(Some(printable(&alloc.description)).filter(|d| !d.is_empty()))),
+        ("because", because(alloc, why, paint)),
         ("desired", or_absent(Some(alloc.desired.clone()).filter(|d| !d.is_empty()))),
         ("created", or_absent(alloc.created_at.map(|at| moment(at, now)))),
         ("ended", or_absent(alloc.finished_at.map(|t| moment(t, now)))),
@@ -204,7 +243,9 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     if !alloc.may_run.is_empty() {
         lines.push(("may still run", paint.paint(Style::Red, &printable(&alloc.may_run.join(", ")))));
     }
-    let mut out = pairs(&lines, paint);
+    lines.extend(uses.cpu(alloc).map(|cores| ("cpu", format!("{cores} cores"))));
+    lines.extend(uses.memory(alloc).map(|memory| ("memory", memory)));
+    let mut out = pairs_within(&lines, screen, paint);
     let mut table = Table::new(&[
         ("TASK", Align::Left),
         ("DRIVER", Align::Left),
@@ -235,6 +276,15 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
     }
     out.push('\n');
     table.shorten(0);
+    let order = [
+        (6, Narrow::End(20)),
+        (0, Narrow::Middle(16)),
+        (2, Narrow::End(20)),
+        (1, Narrow::Away),
+        (4, Narrow::Away),
+        (6, Narrow::End(8)),
+    ];
+    table.fit(screen, &order);
     out.push_str(&table.render(paint));
     let held: Vec<_> = alloc.tasks.iter().filter(|(_, task)| !task.devices.is_empty()).collect();
     if !held.is_empty() {
@@ -244,17 +294,30 @@ pub(super) fn detail(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
         let devices = task.devices.iter().map(|id| printable(id)).collect::<Vec<_>>().join(", ");
         out.push_str(&format!("{} holds {devices}\n", printable(name)));
     }
-    out.push_str(&checks(alloc, now, paint));
+    out.push_str(&checks(alloc, now, screen, paint));
+    out.push_str(&last_output::of_tasks(alloc, screen, paint));
     let mut events: Vec<_> = alloc.tasks.values().flat_map(|t| &t.events).collect();
     events.sort_by_key(|e| e.seq);
     if !events.is_empty() {
         out.push('\n');
     }
     for event in events {
-        out.push_str(&follow::line(event, now, paint));
+        out.push_str(&wrapped(&follow::line(event, now, paint), screen, EVENT_INDENT));
         out.push('\n');
     }
     out
+}
+
+/// The reason of its state; beside it what its agent says, where that says more.
+fn because(alloc: &AllocRow, why: Option<(String, Style)>, paint: Paint) -> String {
+    let said = Some(printable(&alloc.description)).filter(|said| !said.is_empty());
+    match (why, said) {
+        (Some((words, style)), Some(said)) if !said.contains(&words) && !words.contains(&said) => {
+            format!("{} ({said})", paint.paint(style, &words))
+        }
+        (Some((words, style)), _) => paint.paint(style, &words),
+        (None, said) => or_absent(said),
+    }
 }
 
 fn health_style(word: &str) -> Style {
@@ -267,7 +330,7 @@ fn health_style(word: &str) -> Style {
 }
 
 /// Its health checks; nothing where it has none.
-fn checks(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
+fn checks(alloc: &AllocRow, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     if alloc.checks.is_empty() {
         return String::new();
     }
@@ -295,6 +358,17 @@ fn checks(alloc: &AllocRow, now: Timestamp, paint: Paint) -> String {
             printable(&output.chars().take(OUTPUT_SHOWN).collect::<String>()).into(),
         ]);
     }
+    table.fit(
+        screen,
+        &[
+            (7, Narrow::End(12)),
+            (1, Narrow::Middle(10)),
+            (2, Narrow::Away),
+            (6, Narrow::Away),
+            (0, Narrow::Middle(8)),
+            (7, Narrow::Away),
+        ],
+    );
     format!("\n{}", table.render(paint))
 }
 
@@ -333,7 +407,13 @@ mod tests {
             state_since: Some(Timestamp(0)),
             next_start_at: None,
             finished_at: Some(Timestamp(finished_at)),
-            last_exit: Some(ExitRow { outcome, status, finished_at: Timestamp(finished_at), oom_kills: None }),
+            last_exit: Some(ExitRow {
+                outcome,
+                status,
+                finished_at: Timestamp(finished_at),
+                oom_kills: None,
+                last_output: None,
+            }),
             exits: Vec::new(),
             lifecycle: None,
             driver: None,
@@ -347,8 +427,8 @@ mod tests {
         .unwrap();
         alloc.tasks.insert("main".into(), task(ExitStatus::Signal(15), Outcome::Killed, 1));
         alloc.tasks.insert("poststop".into(), task(ExitStatus::Code(0), Outcome::Success, 2));
-        let shown = table(&[alloc], Timestamp(3), Paint(false));
+        let shown = table(&[alloc], Timestamp(3), None, Paint(false));
         let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
-        assert!(lines[0].ends_with("WORST EXIT") && lines[1].ends_with("was stopped by signal 15"), "{shown}");
+        assert!(lines[0].ends_with("WORST EXIT") && lines[1].ends_with("stopped on request"), "{shown}");
     }
 }

@@ -10,6 +10,7 @@ mod columns;
 mod draw;
 mod feed;
 mod gauges;
+mod growth;
 mod keys;
 mod lines;
 mod live;
@@ -26,12 +27,17 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::Session;
 use super::exit::{CliResult, Exit};
 use feed::Feed;
+pub use feed::table_with_rates;
 use lines::{Choice, Grouping};
+use rates::RateTracker;
+pub use rates::Row;
+pub use reply::TaskTable;
 
 /// Show the live usage of everything on this host
 ///
@@ -97,6 +103,11 @@ pub fn json(session: &mut Session<'_>) -> CliResult {
     let stats = feed.stats()?;
     session.json(&stats)?;
     Ok(Exit::Done)
+}
+
+/// Every task as it is now, with rates: of a table that has what was before it.
+pub fn rows(table: &TaskTable) -> Vec<Row> {
+    RateTracker::default().frame(table, &BTreeMap::new()).rows
 }
 
 /// The table, once: of two looks, since there are no rates in one.

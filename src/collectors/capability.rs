@@ -1,8 +1,9 @@
-//! What can be measured on this host, and why the rest cannot: each reason says what would mend it.
+//! Host capabilities: what the agent can measure on this host, and for each gap the reason and the fix.
 //!
-//! Source: the hierarchies that are mounted, and the files of a cgroup that exists: on v2 the root has few of them, so the
-//! agent's parent cgroup is looked at, and it should have been made before. Where there is none, or root has shut it, any other
-//! below the root tells as much. A file that may not be looked for says nothing of the kernel.
+//! Source: the mounted cgroup hierarchies, and the files of an existing cgroup. The v2 root cgroup has few files, so
+//! the probe reads the agent's parent cgroup, which should exist by then. If that is missing or unreadable, any other
+//! cgroup below the root answers as well. If no file can be checked for lack of permission, the capability is unknown,
+//! not absent.
 
 use std::io;
 use std::os::unix::fs::PermissionsExt;
@@ -16,16 +17,25 @@ use super::window::can_keep;
 use crate::host::bpf;
 use crate::host::hierarchy::{Hierarchy, Layout, Mode, Version};
 use crate::host::roots::Roots;
+use crate::host::systemd;
 use crate::kernel::cgroup::blkio;
 use crate::model::capability::Capability;
 use crate::model::id::CgroupPath;
 use crate::telemetry::chain;
 
-/// How an ordinary user gets cgroups.
+/// The command with which an unprivileged user gets a delegated cgroup.
 pub const DELEGATED: &str = "`systemd-run --user --scope -p Delegate=yes allostat agent`";
 
-/// Looks once. `parent`: the cgroup below which the agent makes those of its allocs. `peak_window_v1`: it may reset the peaks
-/// of cgroup v1.
+/// What gives an ordinary user cgroups on this host.
+fn delegation(has_systemd: bool) -> String {
+    match has_systemd {
+        true => format!("run as root, or with {DELEGATED}"),
+        false => "run as root, or let this user write to a cgroup".to_owned(),
+    }
+}
+
+/// Probes all capabilities once. `parent`: the cgroup below which the agent creates the cgroups of its allocs.
+/// `peak_window_v1`: the agent may reset memory peaks on cgroup v1.
 pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1: bool) -> Vec<Capability> {
     let probe = Probe { roots, layout, parent };
     vec![
@@ -46,17 +56,17 @@ pub fn probe(roots: &Roots, layout: &Layout, parent: &CgroupPath, peak_window_v1
     ]
 }
 
-/// Whether memory peaks of the last minute can be had.
+/// Memory peak of the last 60 s.
 pub const WINDOW_PEAK: &str = "memory_window_peak";
 
-/// Whether cgroups are measured by a program inside the kernel; tried, not looked at: see
-/// [`KernelPass::open`](super::KernelPass::open).
+/// Sampling by a BPF cgroup iterator. Not part of [`probe`]: [`KernelPass::open`](super::KernelPass::open) tries it.
 pub const KERNEL_PASS: &str = "kernel_pass";
 
-/// What is done to our own tasks' cgroups, and never to those of others.
-pub const OF_OURS: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
+/// Capabilities that concern managed tasks only; the agent never changes an observed cgroup.
+pub const MANAGED_ONLY: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
 
-/// Whether the kernel tells of what others run when it ends; tried: see [`KernelEnds::open`](super::KernelEnds::open).
+/// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
+/// [`KernelEnds::open`](super::KernelEnds::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
 
 #[derive(Debug, Clone, Copy)]
@@ -66,17 +76,17 @@ struct Probe<'a> {
     parent: &'a CgroupPath,
 }
 
-/// What looking for a file of cgroups came to.
+/// Result of the search for a cgroup file.
 #[derive(Debug)]
-enum Looked {
-    There(PathBuf),
-    /// A cgroup that would have it was looked into, and it has not.
-    Lacking,
-    /// Nobody could look, and why.
+enum FileLookup {
+    Found(PathBuf),
+    /// A cgroup with the right controller exists and lacks the file.
+    Missing,
+    /// No cgroup could be checked, with the reason.
     Unknown(String),
 }
 
-/// What a controller of v1 is called on v2.
+/// The v2 name of a v1 controller.
 fn on_v2(controller: &str) -> &str {
     match controller {
         "blkio" => "io",
@@ -86,7 +96,7 @@ fn on_v2(controller: &str) -> &str {
 }
 
 impl<'a> Probe<'a> {
-    /// Whether cgroups can be made at all.
+    /// Whether the agent can create cgroups.
     fn cgroup(self) -> Capability {
         const NAME: &str = "cgroup";
         if self.layout.mode() == Mode::None {
@@ -101,17 +111,17 @@ impl<'a> Probe<'a> {
             Some(why) if rustix::process::geteuid().is_root() => {
                 Capability::no(NAME, format!("{why}; mount it writable, or give the agent a cgroup of its own"))
             }
-            Some(why) => Capability::no(NAME, format!("{why}; run as root, or with {DELEGATED}")),
+            Some(why) => Capability::no(NAME, format!("{why}; {}", delegation(systemd::is_booted()))),
         }
     }
 
-    /// The nearest directory on the way to the parent cgroup that exists, if it cannot be written to.
+    /// The nearest existing ancestor of the parent cgroup, if it is not writable.
     fn not_writable(self, home: &Hierarchy) -> Option<(PathBuf, std::io::Error)> {
         let path = self.parent.relative();
         let nearest = (0..64).map(|up| above(&path, up)).find(|p| home.mount.join(p).is_dir())?;
         let wanted = Access::WRITE_OK | Access::EXEC_OK;
         let refused = rustix::fs::accessat(home.root(), nearest, wanted, rustix::fs::AtFlags::EACCESS).err()?;
-        // A path that ends in `/.` reads badly.
+        // Drops a trailing `/.` from the path that the user sees.
         Some((home.mount.join(nearest).components().collect(), refused.into()))
     }
 
@@ -123,7 +133,8 @@ impl<'a> Probe<'a> {
         let wanted = on_v2(controller);
         if self.layout.unified().is_some_and(|tree| tree.withheld.iter().any(|c| c == wanted)) {
             return format!(
-                "the {wanted} controller is not handed down to where {} is: under a user's systemd, add it to Delegate= of user@.service",
+                "the {wanted} controller is not delegated to the parent of {}: \
+                 under a user's systemd, add it to Delegate= of user@.service",
                 self.parent
             );
         }
@@ -132,7 +143,8 @@ impl<'a> Probe<'a> {
             Mode::V2 => {
                 let controller = on_v2(controller);
                 format!(
-                    "the {controller} controller is not in cgroup.controllers: see cgroup_disable on the kernel's command line"
+                    "the {controller} controller is not in cgroup.controllers: \
+                     see cgroup_disable on the kernel's command line"
                 )
             }
             Mode::V1 | Mode::Hybrid => {
@@ -141,7 +153,7 @@ impl<'a> Probe<'a> {
         }
     }
 
-    /// Whether a task can be kept from opening devices that are not its own.
+    /// Whether the agent can deny a task access to device nodes that it did not request.
     fn devices(self) -> Capability {
         const NAME: &str = "device_nodes";
         if self.layout.controller("devices").is_some_and(|home| home.version == Version::V1) {
@@ -150,13 +162,14 @@ impl<'a> Probe<'a> {
         if self.layout.unified().is_none() {
             return Capability::no(NAME, self.missing("devices"));
         }
-        // Trying is the only way to know: it is attached to nothing.
+        // Loading the program is the only reliable test. It is attached to no cgroup.
         match bpf::device_gate(&[]) {
             Ok(_) => Capability::yes(NAME),
             Err(refused) => Capability::no(
                 NAME,
                 format!(
-                    "nodes of devices that are not a task's own stay open to it: {}; on cgroup v2 that needs CAP_BPF and CAP_NET_ADMIN",
+                    "tasks can open device nodes that they did not request: {}; \
+                     on cgroup v2 the restriction needs CAP_BPF and CAP_NET_ADMIN",
                     chain(&refused)
                 ),
             ),
@@ -177,7 +190,7 @@ impl<'a> Probe<'a> {
         self.by_file(name, home, Some(controller), file, || format!("this kernel has no {file}: it needs {since}"))
     }
 
-    /// `lacking`: what to say where a cgroup was looked into that has no such file.
+    /// `lacking`: the reason if the kernel does not have the file.
     fn by_file(
         self,
         name: &'static str,
@@ -186,46 +199,46 @@ impl<'a> Probe<'a> {
         file: &str,
         lacking: impl FnOnce() -> String,
     ) -> Capability {
-        match self.look(home, controller, file) {
-            Looked::There(_) => Capability::yes(name),
-            Looked::Lacking => Capability::no(name, lacking()),
-            Looked::Unknown(why) => Capability::unknown(name, why),
+        match self.find_file(home, controller, file) {
+            FileLookup::Found(_) => Capability::yes(name),
+            FileLookup::Missing => Capability::no(name, lacking()),
+            FileLookup::Unknown(why) => Capability::unknown(name, why),
         }
     }
 
     fn no_cgroup(self, home: &Hierarchy) -> String {
         let parent = home.mount.join(self.parent.relative());
-        format!("{} does not exist, so that there is no cgroup to look at: see the feature cgroup", parent.display())
+        format!("{} does not exist, so there is no cgroup to check: see the feature cgroup", parent.display())
     }
 
-    /// `controller`: whose file it is; `None`: every cgroup of the tree has it.
-    fn look(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> Looked {
+    /// `controller`: the controller that provides the file; `None` for core files, which every cgroup has.
+    fn find_file(self, home: &Hierarchy, controller: Option<&str>, file: &str) -> FileLookup {
         let parent = home.mount.join(self.parent.relative());
         let is_root = self.parent.as_str().trim_matches('/').is_empty();
         let mut refused = None;
         if !is_root && parent.is_dir() {
-            match seen(&parent.join(file)) {
-                Ok(true) => return Looked::There(parent.join(file)),
-                Ok(false) if is_handed(home, controller, &parent) => return Looked::Lacking,
+            match file_exists(&parent.join(file)) {
+                Ok(true) => return FileLookup::Found(parent.join(file)),
+                Ok(false) if has_controller(home, controller, &parent) => return FileLookup::Missing,
                 Ok(false) => {}
                 Err(why) => refused = Some((parent, why)),
             }
         }
-        // What the root of a hierarchy has its cgroups have too; of the rest it says nothing.
-        if seen(&home.mount.join(file)).is_ok_and(|there| there) {
-            return Looked::There(home.mount.join(file));
+        // Every cgroup has the files of the root, but the root lacks some files of other cgroups.
+        if file_exists(&home.mount.join(file)).is_ok_and(|there| there) {
+            return FileLookup::Found(home.mount.join(file));
         }
-        // Somebody else's.
+        // Falls back to the other cgroups below the root.
         let mut lacking = false;
         match std::fs::read_dir(&home.mount) {
             Ok(others) => {
                 for other in others.flatten().map(|entry| entry.path()) {
-                    match seen(&other.join(file)) {
-                        Ok(true) => return Looked::There(other.join(file)),
-                        // Gone meanwhile it would have no processes to list either.
+                    match file_exists(&other.join(file)) {
+                        Ok(true) => return FileLookup::Found(other.join(file)),
+                        // If `cgroup.procs` is missing too, the cgroup was removed in between and proves nothing.
                         Ok(false) => {
-                            lacking |= is_handed(home, controller, &other)
-                                && seen(&other.join("cgroup.procs")).is_ok_and(|there| there);
+                            lacking |= has_controller(home, controller, &other)
+                                && file_exists(&other.join("cgroup.procs")).is_ok_and(|there| there);
                         }
                         Err(why) => drop(refused.get_or_insert((other, why))),
                     }
@@ -234,16 +247,16 @@ impl<'a> Probe<'a> {
             Err(why) => drop(refused.get_or_insert((home.mount.clone(), why))),
         }
         match refused {
-            _ if lacking => Looked::Lacking,
-            Some((shut, why)) => Looked::Unknown(format!(
-                "not known: {} may not be looked into ({why}), and there is no other cgroup to look at; run as root",
+            _ if lacking => FileLookup::Missing,
+            Some((shut, why)) => FileLookup::Unknown(format!(
+                "unknown: cannot read {} ({why}), and there is no other cgroup to check; run as root",
                 shut.display()
             )),
-            None => Looked::Unknown(self.no_cgroup(home)),
+            None => FileLookup::Unknown(self.no_cgroup(home)),
         }
     }
 
-    /// Whether it is counted what is read from disks and written to them.
+    /// Whether the kernel counts disk I/O per cgroup.
     fn io(self) -> Capability {
         const NAME: &str = "io";
         const BYTES: &str = "blkio.throttle.io_service_bytes_recursive";
@@ -252,21 +265,21 @@ impl<'a> Probe<'a> {
         match v1.and_then(|home| std::fs::read(home.mount.join(BYTES)).ok()) {
             Some(text) if !blkio::names_a_device(&text) => Capability::no(
                 NAME,
-                "on cgroup v1 this kernel counts on no disk before a throttle rule was set on it, and none was when the agent started: \
-                 set one in any cgroup (blkio.throttle.read_bps_device), or boot with cgroup v2",
+                "on cgroup v1 this kernel counts I/O only on disks with a throttle rule, and none had one at agent \
+                 start: set one in any cgroup (blkio.throttle.read_bps_device), or boot with cgroup v2",
             ),
             _ => found,
         }
     }
 
-    /// Whether the kernel's peak can be reset each 5 s, without anybody losing that of the whole life.
+    /// Whether the agent can reset the kernel's memory peak each 5 s without losing the lifetime peak.
     fn window_peak(self, peak_window_v1: bool) -> Capability {
         const NAME: &str = WINDOW_PEAK;
         let Some(home) = self.home("memory") else { return Capability::no(NAME, self.missing("memory")) };
         if home.version == Version::V1 {
             if !peak_window_v1 {
-                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if nobody \
-                           else reads memory.max_usage_in_bytes, or boot with cgroup v2";
+                let why = "on cgroup v1 a reset hides the lifetime peak from other readers: set cgroup.peak_window_v1 if \
+                           no other program reads memory.max_usage_in_bytes, or boot with cgroup v2";
                 return Capability::no(NAME, why);
             }
             return match can_keep(self.layout, self.parent) {
@@ -276,19 +289,19 @@ impl<'a> Probe<'a> {
                     let why = std::io::Error::from(why);
                     Capability::no(
                         NAME,
-                        format!("the lifetime peak cannot be kept beside the kernel's: {why}; run as root"),
+                        format!("cannot store the lifetime peak in an extended attribute: {why}; run as root"),
                     )
                 }
             };
         }
-        match self.look(home, Some("memory"), "memory.peak") {
-            Looked::There(file) => match std::fs::metadata(&file) {
+        match self.find_file(home, Some("memory"), "memory.peak") {
+            FileLookup::Found(file) => match std::fs::metadata(&file) {
                 Ok(found) if found.permissions().mode() & 0o200 != 0 => Capability::yes(NAME),
                 Ok(_) => Capability::no(NAME, "this kernel's memory.peak cannot be reset: it needs kernel 6.12"),
-                Err(why) => Capability::unknown(NAME, format!("not known: {}: {why}", file.display())),
+                Err(why) => Capability::unknown(NAME, format!("unknown: {}: {why}", file.display())),
             },
-            Looked::Lacking => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
-            Looked::Unknown(why) => Capability::unknown(NAME, why),
+            FileLookup::Missing => Capability::no(NAME, "this kernel has no memory.peak: it needs kernel 6.12"),
+            FileLookup::Unknown(why) => Capability::unknown(NAME, why),
         }
     }
 
@@ -305,11 +318,11 @@ impl<'a> Probe<'a> {
         const NAME: &str = "cpuset";
         let Some(home) = self.layout.controller("cpuset") else { return Capability::no(NAME, self.missing("cpuset")) };
         let control = home.mount.join(self.parent.relative()).join("cgroup.subtree_control");
-        let handed_down = std::fs::read_to_string(control).unwrap_or_default();
-        if home.version == Version::V2 && handed_down.split_whitespace().any(|c| c == "cpuset") {
+        let enabled = std::fs::read_to_string(control).unwrap_or_default();
+        if home.version == Version::V2 && enabled.split_whitespace().any(|c| c == "cpuset") {
             return Capability::yes(NAME);
         }
-        Capability::no(NAME, "only tasks with `cores` are in a cpuset of their own: all CPUs are the other tasks'")
+        Capability::no(NAME, "only tasks with `cores` get a cpuset of their own; the others may run on all CPUs")
     }
 
     fn psi(self) -> Capability {
@@ -323,12 +336,12 @@ impl<'a> Probe<'a> {
         let file = self.roots.proc("pressure/cpu");
         match std::fs::read(&file) {
             Ok(_) => {}
-            // EOPNOTSUPP: it is there, and off.
+            // EOPNOTSUPP: the file exists, but PSI is disabled.
             Err(why) if is_absent(&why) || Errno::from_io_error(&why) == Some(Errno::OPNOTSUPP) => {
                 let why = "the kernel has no pressure stall information, or it is off: boot with psi=1";
                 return Capability::no(NAME, why);
             }
-            Err(why) => return Capability::unknown(NAME, format!("not known: {}: {why}", file.display())),
+            Err(why) => return Capability::unknown(NAME, format!("unknown: {}: {why}", file.display())),
         }
         self.by_file(NAME, home, None, "cpu.pressure", || {
             "cgroups have no cpu.pressure: cgroup_disable=pressure, or cgroup.pressure is 0".to_owned()
@@ -338,7 +351,9 @@ impl<'a> Probe<'a> {
     fn cgroup_kill(self) -> Capability {
         const NAME: &str = "cgroup_kill";
         match self.layout.unified() {
-            None => Capability::no(NAME, "no unified tree: a task is frozen and its processes are killed one by one"),
+            None => {
+                Capability::no(NAME, "no unified tree: the agent freezes a task and kills its processes one by one")
+            }
             Some(home) => self.by_file(NAME, home, None, "cgroup.kill", || {
                 "this kernel has no cgroup.kill: it needs kernel 5.14".to_owned()
             }),
@@ -346,8 +361,8 @@ impl<'a> Probe<'a> {
     }
 }
 
-/// Errors: it cannot be told from here.
-fn seen(file: &Path) -> io::Result<bool> {
+/// Whether the file exists. Errors: unknown, for example for lack of permission.
+fn file_exists(file: &Path) -> io::Result<bool> {
     match std::fs::metadata(file) {
         Ok(_) => Ok(true),
         Err(why) if is_absent(&why) => Ok(false),
@@ -359,10 +374,11 @@ fn is_absent(why: &io::Error) -> bool {
     matches!(why.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
-/// Whether a cgroup has the files of a controller, as far as the kernel has them: on v2 the one above it hands it down or not.
-fn is_handed(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
+/// Whether the controller is enabled for the cgroup. On v2 the parent cgroup decides (`cgroup.subtree_control`); on v1
+/// always.
+fn has_controller(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool {
     let (Version::V2, Some(controller)) = (home.version, controller) else { return true };
-    // Where that is not told, who made the cgroup has seen to it.
+    // Without `cgroup.controllers` the creator of the cgroup enabled what it needs.
     let handed = std::fs::read_to_string(cgroup.join("cgroup.controllers"));
     handed.map_or_else(|why| is_absent(&why), |all| all.split_whitespace().any(|one| one == on_v2(controller)))
 }
@@ -370,6 +386,12 @@ fn is_handed(home: &Hierarchy, controller: Option<&str>, cgroup: &Path) -> bool 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_without_systemd_gets_no_advice_to_use_it() {
+        assert!(delegation(true).contains("systemd-run --user"));
+        assert!(!delegation(false).contains("systemd") && delegation(false).contains("root"));
+    }
 
     #[test]
     fn a_host_without_cgroups_can_measure_none_of_it_and_says_why() {
@@ -391,7 +413,7 @@ mod tests {
         assert!(all.iter().all(|c| c.available == c.reason.is_empty()), "{all:?}");
     }
 
-    /// A host with one tree, of which the root offers everything; cgroups are made in it by their path, with these files.
+    /// A host with one hierarchy whose root has all controllers. Tests add cgroups by path, with the given files.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -432,15 +454,15 @@ mod tests {
     #[test]
     fn what_any_cgroup_has_the_kernel_has_and_what_none_was_seen_of_is_not_known() {
         let tree = Tree::v1(&["pids", "memory"]);
-        let nobody_looked = tree.of("pids_peak");
-        assert!(nobody_looked.unknown && !nobody_looked.available, "{nobody_looked:?}");
-        assert!(!nobody_looked.reason.contains("kernel"), "{nobody_looked:?}");
+        let unchecked = tree.of("pids_peak");
+        assert!(unchecked.unknown && !unchecked.available, "{unchecked:?}");
+        assert!(!unchecked.reason.contains("kernel"), "{unchecked:?}");
         tree.cgroup("pids/other", &[]);
         let lacking = tree.of("pids_peak");
         assert!(!lacking.unknown && lacking.reason.contains("this kernel has no pids.peak"), "{lacking:?}");
         tree.cgroup("pids/third", &[("pids.peak", "1\n")]);
         assert!(tree.of("pids_peak").available);
-        // The agent's own tells of what its tasks will have.
+        // The agent's own cgroup decides: its tasks will have the same files.
         tree.cgroup("pids/allostat", &[]);
         assert!(!tree.of("pids_peak").available);
     }
@@ -455,10 +477,11 @@ mod tests {
         assert!(!tree.of("pids_peak").unknown, "that one it was handed");
         tree.cgroup("third", &[("cgroup.controllers", "memory"), ("memory.peak", "1\n")]);
         assert!(tree.of("memory_peak").available && tree.of("memory_window_peak").available);
-        assert!(tree.of("swap").reason.contains("swapaccount"), "that was looked for");
+        assert!(tree.of("swap").reason.contains("swapaccount"), "the file was checked");
     }
 
-    /// An ordinary user before a directory of root: `tests/observed/narrow.rs`. Here a link to itself stands for what cannot be told.
+    /// Permission denied is covered in `tests/observed/narrow.rs`. Here a symlink to itself stands for a file that
+    /// cannot be checked.
     #[test]
     fn what_may_not_be_looked_at_is_not_told_as_what_the_kernel_lacks() {
         let tree = Tree::v1(&["pids"]);
@@ -466,8 +489,8 @@ mod tests {
         let file = tree.0.path().join("sys/fs/cgroup/pids/allostat/pids.peak");
         std::os::unix::fs::symlink(&file, &file).unwrap();
         let unknown = tree.of("pids_peak");
-        assert!(unknown.unknown && unknown.reason.contains("may not be looked into"), "{unknown:?}");
+        assert!(unknown.unknown && unknown.reason.contains("cannot read"), "{unknown:?}");
         tree.cgroup("pids/other", &[("pids.peak", "1\n")]);
-        assert!(tree.of("pids_peak").available, "that one tells");
+        assert!(tree.of("pids_peak").available, "the other cgroup has the file");
     }
 }

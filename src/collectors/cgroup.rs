@@ -1,4 +1,5 @@
-//! The files of one cgroup: which exist, which stay open, and whether the cgroup is still the one that was meant.
+//! The files of one cgroup: which exist, which descriptors stay open, and whether the path still leads to the same
+//! cgroup.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -11,12 +12,12 @@ use rustix::io::Errno;
 use super::memory::ANCESTOR_LIMIT;
 use super::pass_rows::PassRows;
 use super::raw::{Ancestors, Raw};
+use super::row_source::{Row, RowSource, RowUse};
 use super::sampling::{ErrorReason, Rank, Sampling};
 use super::scratch::{self, Scratch};
 use super::subjects::files;
 use super::table::{Above, File};
-use super::told::{How, Row, Told};
-use super::trust::Distrust;
+use super::trust::RowTrust;
 use crate::host::hierarchy::{Hierarchy, Version};
 use crate::kernel::ParseError;
 use crate::model::id::CgroupPath;
@@ -25,81 +26,82 @@ use crate::model::measure::When;
 /// The file that lists the processes of a cgroup.
 pub(super) const PROCS: &str = "cgroup.procs";
 
-/// The cgroup was removed, or another one stands at its path.
+/// The cgroup was removed, or another cgroup has its path now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Gone;
 
-/// Shape: some 25 files; those kept open take one descriptor each from the budget.
+/// Shape: about 25 files. Each file that stays open takes one descriptor from the budget.
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     sampling: Arc<Sampling>,
     path: CgroupPath,
-    /// In each hierarchy where it exists, with its inode: a cgroup that is made again at the same path is another one.
-    homes: Vec<Place>,
-    /// The probes first.
+    /// Its directory in each hierarchy. A cgroup that is created again at the same path has another inode.
+    homes: Vec<CgroupDirectory>,
+    /// Probe files first.
     slots: Vec<Slot>,
     probes: usize,
-    /// The hierarchies (one bit each) in which something was opened by its path since the identity was checked last.
+    /// Bit set of the hierarchies in which a file was opened by path since the last identity check.
     by_path: u64,
-    /// Of a slot that was read beside a row of the kernel pass: what that said, so that it need not be read again until another one does.
-    marks: Vec<(usize, u64)>,
-    /// The list of its processes, if it is kept; and whether anybody asks for it.
+    /// For files read although the kernel pass has a row: slot and fingerprint of the row at that time. The file is
+    /// read again when the fingerprint changes.
+    fingerprints: Vec<(usize, u64)>,
+    /// The open `cgroup.procs`, if the budget allows it; and whether processes are listed at all.
     processes: Option<OwnedFd>,
     lists_processes: bool,
 }
 
-/// The directory in one hierarchy.
+/// The cgroup's directory in one hierarchy.
 #[derive(Debug)]
-struct Place {
-    /// By position in the layout.
+struct CgroupDirectory {
+    /// Index in the layout.
     hierarchy: usize,
     inode: u64,
-    /// Where its row was last: nearly always it is there again.
+    /// Index of its row in the last kernel pass, tried first in the next one.
     row: usize,
 }
 
-/// Small: there are some twenty of them for each task, and as many for its alloc.
+/// Kept small: each task has about 20 slots, and each alloc as many.
 #[derive(Debug)]
 struct Slot {
     file: &'static File,
     hierarchy: u8,
-    /// How many cgroups above ours the file stands.
+    /// Number of levels above the cgroup at which the file lies; 0 for the cgroup's own.
     up: u8,
-    /// `None`: it is the root's, and read for all: it takes no descriptor.
+    /// `None`: a file of the hierarchy's root, read once for all cgroups, without a descriptor.
     rank: Option<Rank>,
     fd: Option<OwnedFd>,
-    /// This cgroup has no such file: remembered until settings are looked at.
+    /// The file is missing. Checked again with the settings.
     absent: bool,
 }
 
-/// What the kernel pass of this tick says of one cgroup, by the places of the hierarchies in the layout.
+/// The rows of one cgroup in the kernel pass of this tick, by hierarchy index in the layout.
 #[derive(Debug)]
 pub(super) struct CgroupRows<'a> {
     rows: [Option<Row<'a>>; CgroupRows::MOST],
-    /// They tell more than whether anything moved.
+    /// The pass read all values, not only the probes.
     are_all: bool,
-    distrust: &'a Distrust,
-    /// The cgroup is somebody else's.
-    are_of_others: bool,
+    row_trust: &'a RowTrust,
+    /// The cgroup is observed, not managed.
+    is_observed: bool,
 }
 
 impl<'a> CgroupRows<'a> {
-    /// What stands in a hierarchy beyond these is read from files.
+    /// Further hierarchies are read from files.
     const MOST: usize = 16;
 
-    /// What tells this file.
+    /// The row that replaces this file in this pass.
     fn of(&self, slot: &Slot) -> Option<Row<'a>> {
         let row = self.rows.get(usize::from(slot.hierarchy)).copied().flatten();
         row.filter(|_| self.are_all || slot.file.when == When::Tick)
     }
-    /// Puts into the raw reading what the file would say. `false`: it has to be read.
-    fn tell(&self, told: Told, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
-        // Tasks of ours outlive an agent, and the next one must never show less of them.
-        (self.are_of_others || !told.rests_on_what_was_shown()) && self.distrust.tells(file, raw, row)
+    /// Fills `raw` from the row as the file would. `false`: the file must be read.
+    fn replace(&self, row_source: RowSource, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+        // A managed task outlives the agent. The next agent must not show less CPU time than the file had printed.
+        (self.is_observed || !row_source.depends_on_printed()) && self.row_trust.replaces(file, raw, row)
     }
 }
 
-/// Which files to read.
+/// Which groups of files to read.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Due {
     pub(super) asleep: bool,
@@ -123,12 +125,13 @@ impl Due {
 }
 
 impl CgroupFiles {
-    /// Opens nothing; remembers who the cgroup is. `only`: keys of the files to read, all if empty. `of_alloc`: read seldom,
-    /// and without what only tasks can tell.
+    /// Opens nothing; records the inode of the cgroup. `only`: keys of the files to read, all if empty. `of_alloc`:
+    /// reads files less often, and skips those whose values are summed over tasks.
     pub(super) fn new(sampling: &Arc<Sampling>, path: CgroupPath, only: &[&str], of_alloc: bool) -> CgroupFiles {
         let hierarchies = sampling.layout.hierarchies();
         let placed = hierarchies.iter().enumerate();
-        let place = |(hierarchy, home)| Some(Place { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
+        let place =
+            |(hierarchy, home)| Some(CgroupDirectory { hierarchy, inode: inode(home, &path.relative())?, row: 0 });
         let homes: Vec<_> = placed.filter_map(place).collect();
         let position = |file: &File| {
             let home = file.home.find(&sampling.layout)?;
@@ -154,32 +157,44 @@ impl CgroupFiles {
         slots.shrink_to_fit();
         let probes = slots.iter().filter(|s| s.file.when == When::Tick).count();
         slots.iter().filter_map(|slot| slot.rank).for_each(|rank| sampling.budget.need(rank));
-        sampling.budget.tell_if_short();
+        sampling.budget.warn_if_short();
         let (sampling, processes, lists_processes) = (Arc::clone(sampling), None, false);
-        CgroupFiles { sampling, path, homes, slots, probes, by_path: 0, marks: Vec::new(), processes, lists_processes }
+        CgroupFiles {
+            sampling,
+            path,
+            homes,
+            slots,
+            probes,
+            by_path: 0,
+            fingerprints: Vec::new(),
+            processes,
+            lists_processes,
+        }
     }
 
-    /// Several tasks are in it.
-    pub(super) fn are_of_several(&mut self) {
+    /// The cgroup holds several tasks: drops the files that count only local events.
+    pub(super) fn drop_local_files(&mut self) {
         let budget = &self.sampling.budget;
         self.slots.retain(|slot| {
             if slot.file.is_local() {
-                slot.rank.into_iter().for_each(|rank| budget.need_no_more(rank));
+                slot.rank.into_iter().for_each(|rank| budget.release_need(rank));
             }
             !slot.file.is_local()
         });
     }
 
-    /// Nobody after this agent shows less of it than was shown: rows may tell all that they can.
-    pub(super) fn are_of_others(&mut self) {
+    /// The cgroup is observed: no later agent continues its values, so rows may replace every file that they can.
+    pub(super) fn set_observed(&mut self) {
         if self.sampling.kernel_pass().is_none() {
             return;
         }
         let budget = &self.sampling.budget;
-        for slot in self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.told.is_some_and(|t| t.is_whole())) {
-            let Some(rank) = slot.rank.replace(Rank::Told) else { continue };
-            budget.need_no_more(rank);
-            budget.need(Rank::Told);
+        for slot in
+            self.slots.iter_mut().filter(|slot| slot.up == 0 && slot.file.row_source.is_some_and(|t| t.replaces_file()))
+        {
+            let Some(rank) = slot.rank.replace(Rank::Replaced) else { continue };
+            budget.release_need(rank);
+            budget.need(Rank::Replaced);
         }
     }
 
@@ -187,8 +202,8 @@ impl CgroupFiles {
         &self.path
     }
 
-    /// A hierarchy in which the cgroup's processes can be listed, and the list, where it can be kept open: that of the unified tree, since
-    /// a kept descriptor of v1 shows an old list for as long as it is read often. Errors: `Gone`.
+    /// A hierarchy in which the cgroup's processes can be listed, and the open list where it can stay open. That is the
+    /// unified tree only: on v1 an open list returns stale content while it is read often. Errors: `Gone`.
     pub(super) fn processes(&mut self) -> Result<Option<(&Hierarchy, Option<BorrowedFd<'_>>)>, Gone> {
         let sampling = Arc::clone(&self.sampling);
         let homes = || self.homes.iter().filter_map(|place| self.sampling.layout.hierarchies().get(place.hierarchy));
@@ -204,51 +219,52 @@ impl CgroupFiles {
             self.processes = scratch::open(unified.root(), &path, OFlags::empty()).ok();
             match self.processes {
                 Some(_) => self.check_identity()?,
-                None => sampling.budget.give_back(Rank::Moving),
+                None => sampling.budget.release(Rank::Moving),
             }
         } else if self.processes.is_some() && sampling.budget.is_over(Rank::Moving) {
             self.processes = None;
-            sampling.budget.give_back(Rank::Moving);
+            sampling.budget.release(Rank::Moving);
         }
         Ok(Some((unified, self.processes.as_ref().map(AsFd::as_fd))))
     }
 
-    /// What a kernel pass says of this cgroup.
-    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, distrust: &'a Distrust, of_others: bool) -> CgroupRows<'a> {
+    /// The rows of this cgroup in a kernel pass.
+    pub(super) fn rows<'a>(&mut self, all: &'a PassRows, row_trust: &'a RowTrust, is_observed: bool) -> CgroupRows<'a> {
         let mut rows = [None; CgroupRows::MOST];
         for place in &mut self.homes {
             if let Some(row) = rows.get_mut(place.hierarchy) {
                 *row = all.row_near(&mut place.row, place.hierarchy, place.inode);
             }
         }
-        CgroupRows { rows, are_all: all.are_all, distrust, are_of_others: of_others }
+        CgroupRows { rows, are_all: all.are_all, row_trust, is_observed }
     }
-    /// Whether these rows show when somebody sets something.
+    /// Whether these rows reveal a change of a setting.
     pub(super) fn show_settings(&self, rows: &CgroupRows<'_>) -> bool {
         let is_shown = |slot: &Slot| {
-            let mark = rows.of(slot).zip(slot.file.told).and_then(|(row, told)| told.mark(row));
-            slot.file.when == When::Set && mark.is_some()
+            let fingerprint =
+                rows.of(slot).zip(slot.file.row_source).and_then(|(row, row_source)| row_source.fingerprint(row));
+            slot.file.when == When::Set && fingerprint.is_some()
         };
         self.slots.iter().any(is_shown)
     }
-    /// Which one it is in a hierarchy. `None`: it is in none there.
+    /// The cgroup's inode in a hierarchy. `None`: it does not exist there.
     pub(super) fn inode_in(&self, home: usize) -> Option<u64> {
         self.homes.iter().find(|place| place.hierarchy == home).map(|place| place.inode)
     }
 
-    /// It is read wherever its cgroup is, and that is the very one which was there when this began.
-    pub(super) fn stand(&self) -> bool {
+    /// Whether the path still leads to the same cgroup in every hierarchy.
+    pub(super) fn is_same_cgroup(&self) -> bool {
         let path = self.path.relative();
         let mut homes = self.sampling.layout.hierarchies().iter().enumerate();
         homes.all(|(at, home)| inode(home, &path) == self.inode_in(at))
     }
 
-    /// Whether a kernel pass asks for this very cgroup.
+    /// Whether the kernel pass requests a comparison of this cgroup with its files.
     pub(super) fn is_wanted(&self, rows: &PassRows) -> bool {
         self.homes.iter().any(|place| rows.wants(place.inode))
     }
 
-    /// Reads the probes, if no row tells them. Errors: `Gone`.
+    /// Reads the probe files that no row replaces. Errors: `Gone`.
     pub(super) fn probe(
         &mut self,
         scratch: &mut Scratch,
@@ -261,10 +277,10 @@ impl CgroupFiles {
         for index in 0..self.probes {
             self.read_wanted(index, scratch, raw, rows, Due::default())?;
         }
-        self.settle_identity()
+        self.check_opened_by_path()
     }
 
-    /// Reads what is due of the rest, if no row tells it. Errors: `Gone`, and then what was put into `raw` is worth nothing.
+    /// Reads the other due files that no row replaces. Errors: `Gone`; the contents of `raw` are invalid then.
     pub(super) fn read_due(
         &mut self,
         scratch: &mut Scratch,
@@ -273,22 +289,22 @@ impl CgroupFiles {
         due: Due,
     ) -> Result<(), Gone> {
         if due.set {
-            self.look_for_absent(scratch, raw)?;
+            self.recheck_missing(scratch, raw)?;
         }
-        // What somebody sets is looked at in each row: it costs next to nothing there.
-        let told = rows.is_some_and(|rows| rows.are_all);
+        // Rows show changed settings at no cost, so settings are checked in every row.
+        let all_rows = rows.is_some_and(|rows| rows.are_all);
         for index in self.probes..self.slots.len() {
-            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && told);
+            let wanted = |slot: &Slot| due.wants(slot.file.when) || (slot.file.when == When::Set && all_rows);
             if self.slots.get(index).is_some_and(wanted) {
                 self.read_wanted(index, scratch, raw, rows, due)?;
             }
         }
-        self.settle_identity()
+        self.check_opened_by_path()
     }
 
-    /// What was not there may be by now: on cgroup v2 whoever owns the one above may hand down a controller at any time, as systemd does to
-    /// all units of a slice when one of them needs it.
-    fn look_for_absent(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
+    /// Checks whether missing files exist now. On cgroup v2 the parent may enable a controller at any time; systemd
+    /// enables it for all units of a slice as soon as one of them needs it.
+    fn recheck_missing(&mut self, scratch: &mut Scratch, raw: &mut Raw) -> Result<(), Gone> {
         for index in 0..self.slots.len() {
             let is_due =
                 |slot: &Slot| slot.absent && slot.file.home.version() == Version::V2 && (slot.file.needed)(raw);
@@ -312,34 +328,36 @@ impl CgroupFiles {
             return Ok(());
         }
         let row = rows.filter(|_| slot.up == 0).and_then(|rows| rows.of(slot));
-        let mark = match (row, slot.file.told) {
-            (Some(row), Some(told)) => {
-                // A limit above this cgroup stands in no row of it.
-                let above = due.set && matches!(told.how, How::Lines);
-                // A number that was 0 wherever it was compared may stand somewhere else.
-                let unseen = due.set && rows.is_some_and(|rows| rows.distrust.has_unseen(slot.file));
-                if !above && !unseen && rows.is_some_and(|rows| rows.tell(told, slot.file, raw, row)) {
-                    // Whatever the file said when it was read last, it is not what was told now.
-                    self.marks.retain(|(slot, _)| *slot != index);
+        let fingerprint = match (row, slot.file.row_source) {
+            (Some(row), Some(row_source)) => {
+                // The row does not contain limits of ancestor cgroups.
+                let above = due.set && matches!(row_source.how, RowUse::StatLines);
+                // A value that was 0 in every comparison may be at another offset in the kernel's struct.
+                let unconfirmed = due.set && rows.is_some_and(|rows| rows.row_trust.has_unconfirmed(slot.file));
+                if !above && !unconfirmed && rows.is_some_and(|rows| rows.replace(row_source, slot.file, raw, row)) {
+                    // The recorded fingerprint belongs to an older content of the file.
+                    self.fingerprints.retain(|(slot, _)| *slot != index);
                     return Ok(());
                 }
-                // One that contradicts its files may stand still while they move.
-                rows.filter(|rows| rows.distrust.trusts(slot.file)).and_then(|_| told.mark(row))
+                // A row that contradicts its file may stay the same while the file changes.
+                rows.filter(|rows| rows.row_trust.trusts(slot.file)).and_then(|_| row_source.fingerprint(row))
             }
             (None, _) | (_, None) => None,
         };
         let is_set = slot.file.when == When::Set;
-        if mark.is_some_and(|mark| (is_set || !due.set) && self.marks.contains(&(index, mark))) {
+        if fingerprint
+            .is_some_and(|fingerprint| (is_set || !due.set) && self.fingerprints.contains(&(index, fingerprint)))
+        {
             return Ok(());
         }
-        if is_set && mark.is_none() && !due.set {
+        if is_set && fingerprint.is_none() && !due.set {
             return Ok(());
         }
         if slot.up == 1 && std::ptr::eq(slot.file, &ANCESTOR_LIMIT) {
             raw.ancestors = Ancestors::default();
         }
-        self.marks.retain(|(slot, _)| *slot != index);
-        self.marks.extend(mark.map(|mark| (index, mark)));
+        self.fingerprints.retain(|(slot, _)| *slot != index);
+        self.fingerprints.extend(fingerprint.map(|fingerprint| (index, fingerprint)));
         self.read_slot(index, scratch, raw)
     }
 
@@ -370,7 +388,7 @@ impl CgroupFiles {
                 let result = scratch.read(fd);
                 if result.is_ok() && sampling.budget.is_over(rank) {
                     slot.fd = None;
-                    sampling.budget.give_back(rank);
+                    sampling.budget.release(rank);
                 }
                 result
             }
@@ -390,16 +408,16 @@ impl CgroupFiles {
         };
         let error = match result {
             Ok(bytes) => file.apply(raw, Some(bytes)),
-            // The file is gone, and with it perhaps the cgroup.
+            // The file is gone, perhaps with its cgroup.
             Err(Errno::NODEV | Errno::NOENT | Errno::OPNOTSUPP | Errno::NOTDIR) => {
                 if slot.fd.take().is_some() {
-                    sampling.budget.give_back(rank);
+                    sampling.budget.release(rank);
                     self.check_identity()?;
-                    // The same cgroup: its controller was turned off, and perhaps on again.
+                    // Same cgroup: the controller was disabled, and perhaps enabled again.
                     return self.read_slot(index, scratch, raw);
                 }
                 if !std::mem::replace(&mut slot.absent, true) {
-                    sampling.budget.need_no_more(rank);
+                    sampling.budget.release_need(rank);
                 }
                 let error = file.apply(raw, None);
                 self.check_identity()?;
@@ -438,8 +456,8 @@ impl CgroupFiles {
         self.sampling.errors.report(ErrorReason::Parse, || format!("{}: {error}", self.path));
     }
 
-    /// Files that were opened by their path may belong to a cgroup that took the place of ours meanwhile.
-    fn settle_identity(&mut self) -> Result<(), Gone> {
+    /// A file opened by path may belong to a new cgroup at the same path.
+    fn check_opened_by_path(&mut self) -> Result<(), Gone> {
         match std::mem::take(&mut self.by_path) {
             0 => Ok(()),
             hierarchies => self.check_identity_in(hierarchies),
@@ -450,31 +468,31 @@ impl CgroupFiles {
         self.check_identity_in(u64::MAX)
     }
 
-    /// In these hierarchies only, one bit each: where nothing was opened by its path, a kept descriptor cannot mean another.
+    /// Checks only these hierarchies, one bit each: a descriptor that stays open always belongs to the original cgroup.
     fn check_identity_in(&self, wanted: u64) -> Result<(), Gone> {
         let hierarchies = self.sampling.layout.hierarchies();
-        let same = |place: &Place| {
+        let same = |place: &CgroupDirectory| {
             hierarchies.get(place.hierarchy).and_then(|h| inode(h, &self.path.relative())) == Some(place.inode)
         };
         let mut asked = self.homes.iter().filter(|place| wanted & (1 << place.hierarchy.min(63)) != 0);
         if asked.all(same) { Ok(()) } else { Err(Gone) }
     }
 
-    /// Closes everything.
+    /// Closes all descriptors and releases their budget.
     pub(super) fn close(&mut self) {
         if self.processes.take().is_some() {
-            self.sampling.budget.give_back(Rank::Moving);
+            self.sampling.budget.release(Rank::Moving);
         }
         if std::mem::take(&mut self.lists_processes) {
-            self.sampling.budget.need_no_more(Rank::Moving);
+            self.sampling.budget.release_need(Rank::Moving);
         }
         for slot in self.slots.drain(..) {
             let Some(rank) = slot.rank else { continue };
             if slot.fd.is_some() {
-                self.sampling.budget.give_back(rank);
+                self.sampling.budget.release(rank);
             }
             if !slot.absent {
-                self.sampling.budget.need_no_more(rank);
+                self.sampling.budget.release_need(rank);
             }
         }
     }
@@ -486,11 +504,11 @@ impl Drop for CgroupFiles {
     }
 }
 
-/// What stays open when there are not enough descriptors for all. Of ours: what rests on what was shown is read all the same.
+/// Priority of the file's descriptor. For managed tasks, files whose value depends on what was printed are always read.
 fn rank(file: &File, of_alloc: bool, passed: bool) -> Rank {
-    let is_told = |told: Told| told.is_whole() && !told.rests_on_what_was_shown();
+    let is_replaced = |row_source: RowSource| row_source.replaces_file() && !row_source.depends_on_printed();
     match file.when {
-        _ if passed && file.told.is_some_and(is_told) => Rank::Told,
+        _ if passed && file.row_source.is_some_and(is_replaced) => Rank::Replaced,
         When::Tick if of_alloc => Rank::Regular,
         When::Tick => Rank::Probe,
         When::Asleep if of_alloc => Rank::Moving,
@@ -505,12 +523,12 @@ fn inode(hierarchy: &Hierarchy, path: &Path) -> Option<u64> {
     Some(stat.st_ino)
 }
 
-/// How many cgroups a path goes down.
+/// Number of levels of a path below the root.
 pub(super) fn depth(path: &CgroupPath) -> usize {
     path.as_str().split('/').filter(|part| !part.is_empty()).count()
 }
 
-/// The path without its last `up` parts.
+/// The path without its last `up` components.
 pub(super) fn above(path: &Path, up: usize) -> &Path {
     path.ancestors().nth(up).filter(|above| !above.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
@@ -522,7 +540,7 @@ mod tests {
     #[test]
     fn what_is_read_of_our_own_whenever_they_run_is_not_the_last_to_stay_open() {
         let read: Vec<&File> =
-            files().filter(|file| file.told.is_some_and(|told| told.rests_on_what_was_shown())).collect();
+            files().filter(|file| file.row_source.is_some_and(|row_source| row_source.depends_on_printed())).collect();
         assert!(!read.is_empty());
         for file in read {
             assert_eq!(rank(file, false, true), rank(file, false, false), "{}", file.name);

@@ -17,9 +17,9 @@ const V1: Home = Home::V1("cpu");
 const V2: Home = Home::V2("cpu");
 
 const MODES: &[Field] = &[Field::cpu_user_ns, Field::cpu_system_ns];
-/// Usage where no cgroup of v1 tells it: a service on a host of systemd whose CPU time nobody asked v1 to account for.
+/// CPU usage on a hybrid host whose v1 hierarchies have no cgroup for the service (no CPU accounting on v1).
 const UNIFIED: &[Field] = &[Field::cpu_usage_ns, Field::cpu_user_ns, Field::cpu_system_ns];
-/// Known only beside a quota: what tells the quota tells these as well.
+/// Shown only with a quota, so the files that provide the quota provide these as well.
 const THROTTLING: &[Field] = &[
     Field::cpu_cfs_periods,
     Field::cpu_cfs_throttled_periods,
@@ -48,8 +48,8 @@ const STAT: &[Field] = &[
 ];
 
 const FILES: &[File] = &[
-    // v1 tells the modes apart by counting clock ticks: a task shorter than a tick has none of either. The unified tree
-    // of the same host divides the exact time instead.
+    // v1 estimates user and system time from clock ticks: a task shorter than a tick has neither. The unified tree of
+    // the same host divides the exact CPU time.
     File::new(Home::UnifiedBesideV1("cpuacct"), "cpu.stat", When::Ran, UNIFIED, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.exact_modes = stat.user_ns.zip(stat.system_ns);
@@ -68,7 +68,7 @@ const FILES: &[File] = &[
         error
     })
     .if_needed(|raw| raw.exact_modes.is_none()),
-    // In ticks of 10 ms: only where the kernel has nothing finer.
+    // Resolution is 10 ms: used only if the kernel has no finer file.
     File::new(ACCT, "cpuacct.stat", When::Ran, MODES, |raw, bytes| {
         let (ticks, error) = values(bytes, cpuacct::stat);
         raw.ticks = ticks;
@@ -91,7 +91,7 @@ const FILES: &[File] = &[
         raw.usage.set(Field::cpu_period_us, period);
         error
     }),
-    // Its usage lines are there also without the cpu controller.
+    // The usage lines exist even without the cpu controller.
     File::new(Home::UnifiedUnlessV1("cpuacct"), "cpu.stat", When::Tick, STAT, |raw, bytes| {
         let (stat, error) = values(bytes, cpu_stat::v2);
         raw.usage.set(Field::cpu_usage_ns, stat.usage_ns);
@@ -127,7 +127,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .in_profiles(Lean, Full, Lean)
         .called("cpu_usage_seconds_total")
         .on_v1(ValueSource::Number { controller: "cpuacct", file: "cpuacct.usage", when: When::Tick })
-        .on_v2(ValueSource::Told("cpu.stat usage_usec"))
+        .on_v2(ValueSource::Described("cpu.stat usage_usec"))
         .absent_when("no cgroup accounts CPU time")
         .otlp("container.cpu.time", "s"),
     Measure::new(

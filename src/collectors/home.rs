@@ -1,17 +1,17 @@
-//! Where the kernel files of a cgroup stand.
+//! The hierarchy in which a kernel file of a cgroup lies.
 
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 
-/// The hierarchy a file stands in.
+/// The hierarchy of a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Home {
     /// The v1 hierarchy of this controller.
     V1(&'static str),
     /// The unified tree, if this controller belongs to it.
     V2(&'static str),
-    /// The unified tree, whatever its controllers.
+    /// The unified tree, with any controllers.
     Unified,
-    /// The unified tree, unless this controller has a v1 hierarchy that tells the same more exactly.
+    /// The unified tree, unless a v1 hierarchy of this controller provides the same value more exactly.
     UnifiedUnlessV1(&'static str),
     /// The unified tree of a hybrid host, beside the v1 hierarchy of this controller.
     UnifiedBesideV1(&'static str),
@@ -21,7 +21,7 @@ impl Home {
     pub(super) fn is(self, layout: &Layout, hierarchy: &Hierarchy) -> bool {
         self.find(layout).is_some_and(|home| std::ptr::eq(home, hierarchy))
     }
-    /// Where that is on this host; `None` where it is not.
+    /// The hierarchy on this host; `None` if it does not exist.
     pub(super) fn find(self, layout: &Layout) -> Option<&Hierarchy> {
         let of = |controller, version| layout.controller(controller).filter(|h| h.version == version);
         match self {
@@ -33,7 +33,7 @@ impl Home {
             Home::UnifiedBesideV1(controller) => of(controller, Version::V1).and(layout.unified()),
         }
     }
-    /// Of the files there.
+    /// The cgroup version of the files there.
     pub(super) fn version(self) -> Version {
         match self {
             Home::V1(_) => Version::V1,
@@ -45,7 +45,7 @@ impl Home {
         match self {
             Home::V1(controller) => controller,
             Home::V2(_) | Home::Unified | Home::UnifiedUnlessV1(_) => "unified",
-            // A key of its own: what the file means differs from what it means on a v2 host.
+            // A separate key: the file means something else than on a v2 host.
             Home::UnifiedBesideV1(_) => "hybrid",
         }
     }

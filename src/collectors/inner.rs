@@ -1,5 +1,5 @@
-//! Whom the OOM killer chose below a task's own cgroup: on v1 the kernel counts each in the very cgroup where it was, and in none above. v2 hands
-//! them up. Source: `memory.oom_control` (4.13).
+//! OOM kills in cgroups below a task's own cgroup. On v1 the kernel counts each kill only in the cgroup where it
+//! happened; v2 propagates the count to the ancestors. Source: `memory.oom_control` (4.13).
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -15,19 +15,19 @@ use crate::kernel::cgroup::oom_control;
 use crate::model::id::CgroupPath;
 
 pub(super) const HOME: Home = Home::V1("memory");
-/// So many are looked at; who makes more has no whole sum.
+/// Maximum of cgroups per task. Beyond that the sum is incomplete.
 const MOST: usize = 1_000;
-/// Of so many that went it is known what they had counted: they are told of within some ticks.
+/// Removed cgroups whose last count is remembered: the tracepoint and the walk may both report one within a few ticks.
 const REMEMBERED: usize = 256;
-/// More are looked at with the processes alone, and not whenever memory moves.
+/// Above this number the cgroups are read only when processes are listed, not at each memory change.
 const FEW: usize = 16;
 
-/// What is known of cgroups below one, those that are gone included.
+/// Kill counts of the cgroups below one, including removed ones.
 #[derive(Debug, Clone, Default)]
 pub(super) struct InnerKills {
-    /// By inode.
+    /// Inode and count of each existing cgroup.
     there: Vec<(u64, u64)>,
-    /// Those that went last, whose numbers are in `gone`: a look and the kernel both tell of them.
+    /// Recently removed cgroups. Their counts are part of `gone`; a second report of the same cgroup adds nothing.
     went: VecDeque<(u64, u64)>,
     gone: u64,
 }
@@ -39,7 +39,7 @@ impl InnerKills {
     pub(super) fn are_few(&self) -> bool {
         self.there.len() <= FEW
     }
-    /// One was removed, and had counted so many. What is told of it once more counts nothing.
+    /// A cgroup was removed with this count. A repeated report counts once.
     pub(super) fn ended(&mut self, inode: u64, kills: u64) {
         self.there.retain(|(known, _)| *known != inode);
         if kills == 0 {
@@ -58,8 +58,8 @@ impl InnerKills {
             self.went.pop_front();
         }
     }
-    /// `all`: what is not among these has gone.
-    fn look(&mut self, there: Vec<(u64, u64)>, all: bool) {
+    /// `all`: the list is complete, so cgroups that are missing from it were removed.
+    fn update(&mut self, there: Vec<(u64, u64)>, all: bool) {
         let before = std::mem::replace(&mut self.there, there);
         for (inode, kills) in before {
             if self.there.iter().any(|(now, _)| *now == inode) {
@@ -74,18 +74,23 @@ impl InnerKills {
     }
 }
 
-/// Looks at what is below a task's cgroup, where something is or was.
-pub(super) fn look(layout: &Layout, path: &CgroupPath, scratch: &mut Scratch, known: &mut Option<Box<InnerKills>>) {
+/// Reads the kill counts below a task's cgroup.
+pub(super) fn read_below(
+    layout: &Layout,
+    path: &CgroupPath,
+    scratch: &mut Scratch,
+    known: &mut Option<Box<InnerKills>>,
+) {
     let Some(home) = HOME.find(layout) else { return };
     let mut there = Vec::new();
     let is_known = walk(home.root(), &path.relative(), scratch, &mut there).is_ok();
     if !there.is_empty() || known.is_some() {
         let all = is_known && there.len() < MOST;
-        known.get_or_insert_default().look(there, all);
+        known.get_or_insert_default().update(there, all);
     }
 }
 
-/// Errors: it is not known what is there.
+/// Errors: the list is incomplete.
 fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Vec<(u64, u64)>) -> Result<(), Errno> {
     for (child, inode) in or_gone(scratch::below(root, path))?.unwrap_or_default() {
         if found.len() == MOST {
@@ -99,7 +104,7 @@ fn walk(root: BorrowedFd<'_>, path: &Path, scratch: &mut Scratch, found: &mut Ve
     Ok(())
 }
 
-/// It may come and go as the task pleases.
+/// A task may create and remove such cgroups at any time.
 fn or_gone<T>(found: Result<T, Errno>) -> Result<Option<T>, Errno> {
     match found {
         Err(Errno::NOENT | Errno::NODEV) => Ok(None),
@@ -114,28 +119,28 @@ mod tests {
     #[test]
     fn what_went_counts_on_and_one_that_was_made_anew_counts_beside_it() {
         let mut kills = InnerKills::default();
-        kills.look(vec![(1, 0), (2, 1)], true);
-        kills.look(vec![(1, 2), (2, 1)], true);
+        kills.update(vec![(1, 0), (2, 1)], true);
+        kills.update(vec![(1, 2), (2, 1)], true);
         assert_eq!(kills.total(), 3);
         kills.ended(2, 2);
         assert_eq!(kills.total(), 4, "one more than was seen");
-        kills.look(vec![(3, 1)], true);
+        kills.update(vec![(3, 1)], true);
         assert_eq!(kills.total(), 5);
     }
 
     #[test]
     fn what_a_look_and_the_kernel_both_tell_counts_once_in_either_order_and_a_look_that_failed_forgets_nothing() {
         let mut kills = InnerKills::default();
-        kills.look(vec![(1, 1)], true);
-        kills.look(vec![], true);
+        kills.update(vec![(1, 1)], true);
+        kills.update(vec![], true);
         kills.ended(1, 1);
         assert_eq!(kills.total(), 1);
         kills.ended(1, 2);
         kills.ended(1, 1);
         assert_eq!(kills.total(), 2, "one more before it went");
-        kills.look(vec![(4, 3)], true);
-        kills.look(vec![], false);
-        kills.look(vec![(4, 3)], true);
+        kills.update(vec![(4, 3)], true);
+        kills.update(vec![], false);
+        kills.update(vec![(4, 3)], true);
         assert_eq!(kills.total(), 5);
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Shape: summed over devices. A stacked device (LVM, RAID, encryption) may count the same bytes once per layer.
 //!
-//! On cgroup v1 newer kernels (seen on 6.18) count nothing on a disk before somebody has set a throttle rule there, in any cgroup. The root has
-//! a line for each disk on which is counted: without one, all is absent.
+//! On cgroup v1, newer kernels (seen on 6.18) count no I/O on a disk until a throttle rule is set for it in any cgroup.
+//! The root cgroup has a line for each disk with counting enabled; without a line, all values are absent.
 
 use super::home::Home;
 use super::raw::Raw;
@@ -58,7 +58,7 @@ const FILES: &[File] = &[
     ),
 ];
 
-/// Of the root: on which disks is counted.
+/// Read from the root: the disks with counting enabled.
 static DISKS: File = File::new(Home::V1("blkio"), BYTES, When::Set, &[], |raw, bytes| {
     raw.no_disk_counts = bytes.is_some_and(|text| !blkio::names_a_device(text));
     None

@@ -1,24 +1,24 @@
-//! What cgroups used that are gone: programs at trace points of the kernel tell of each that is removed, with its last numbers and how its
-//! last process ended.
+//! Last usage of removed cgroups: BPF programs at kernel tracepoints report each removed cgroup, with its final
+//! counters and the exit status of its last process.
 //!
 //! ```text
-//! a process ends ──► noted for its cgroups ──► a cgroup is removed ──► a record in the ring ──► taken by who looks on
+//! a process exits ──► status recorded per cgroup ──► cgroup removed ──► record in the ring ──► taken by the observer
 //! ```
-//! Only beside a kernel pass whose numbers agree with the kernel's files: both read the same fields in the same way, and a file that the
-//! pass is not believed about is not believed here. Left out is what the kernel sums up later, when somebody reads it: `memory.stat`,
-//! `io.stat`, pressure. CPU time that the unified tree has not summed up yet is added here. What the pass does not read is tried first
-//! (`ends_trial`).
+//! It needs a kernel pass whose values agree with the kernel's files: both read the same fields in the same way, and a
+//! file that is not trusted there is not trusted here. Values that the kernel aggregates only on read are missing:
+//! `memory.stat`, `io.stat`, pressure. CPU time that is pending in the unified tree is added here. Fields that the
+//! kernel pass does not read are checked by a self-test first (`ends_self_test`).
 
 use std::fs::File;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 
-use super::ends_trial::{self, TriedHome};
+use super::ends_self_test::{self, TestedHierarchy};
 use super::kernel_pass::{DESCRIPTION, ITERATOR, KernelPass, KernelPassError};
+use super::row_source::{Row, RowSource, RowUse};
 use super::subjects::files;
 use super::table;
-use super::told::{How, Row, Told};
 use crate::host::bpf::{self, KernelRows, LatestByKey, RecordRing};
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 use crate::host::roots::Roots;
@@ -29,31 +29,31 @@ use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::proc::cgroup;
 use crate::telemetry::chain;
 
-/// Records of some thousand cgroups: whoever takes them is woken at once.
+/// Room for records of some thousand cgroups; the reader is woken at once.
 const RING: u32 = 1 << 20;
-/// What ends in users' cgroups may fill half of it: the rest is for root's.
+/// Cgroups of unprivileged users may fill half of the ring. The rest is reserved for root's cgroups.
 const SHARE: i32 = 1 << 19;
-/// Of so many cgroups it is noted how their processes ended; of those in which nothing ended for longest it is forgotten.
-const NOTED: u32 = 16_384;
-/// The controllers of v1 in whose hierarchies a cgroup of somebody's is looked for, as the kernel numbers them.
-const NOTED_IN: [(&str, &str); 3] =
+/// Cgroups whose last exit is remembered; beyond that the least recently used one is forgotten.
+const MAX_EXITS: u32 = 16_384;
+/// v1 controllers in whose hierarchies an exit is recorded, with the kernel's names of their IDs.
+const EXIT_CONTROLLERS: [(&str, &str); 3] =
     [("memory", "memory_cgrp_id"), ("pids", "pids_cgrp_id"), ("cpuacct", "cpuacct_cgrp_id")];
 
-/// The controllers of v1 whose hierarchies have something to tell.
-const TOLD_BY: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
+/// v1 controllers whose hierarchies have values to report.
+const REPORTED_CONTROLLERS: [&str; 4] = ["memory", "pids", "cpuacct", "cpu"];
 
 /// A cgroup that was removed from one hierarchy.
 #[derive(Debug, Clone)]
 pub struct EndedCgroup {
-    /// The hierarchy's place in the layout.
+    /// Index of the hierarchy in the layout.
     pub home: usize,
     pub inode: u64,
-    /// From the root of its hierarchy. Empty: nobody knows.
+    /// Path from the root of its hierarchy. Empty: unknown.
     pub path: String,
     /// Nanoseconds since boot.
     pub at: u64,
     pub notes: EndNotes,
-    /// Its CPU time is all that was used in it.
+    /// `false`: CPU time was pending that the record lacks.
     pub is_whole: bool,
     words: Vec<u64>,
     plan: Arc<EndPlan>,
@@ -65,23 +65,24 @@ impl EndedCgroup {
     }
 }
 
-/// Programs that tell of what ends, as long as this is.
+/// The loaded tracepoint programs. Dropping this unloads them.
 #[derive(Debug)]
 pub struct KernelEnds {
     plan: Arc<EndPlan>,
-    /// By the kernel's numbers of hierarchies: their places in the layout.
+    /// Kernel hierarchy ID, and index in the layout.
     homes: Vec<(u64, usize)>,
     ring: RecordRing,
-    /// Where records are made; first stands how many found no room.
+    /// Buffer in which the program builds records; its first word counts records that found no room in the ring.
     place: KernelRows,
-    told_lost: u64,
+    reported_lost: u64,
     _notes: LatestByKey,
     _programs: [OwnedFd; 2],
 }
 
 impl KernelEnds {
-    /// From now on all that ends is told of. Errors: no right, no description, another kernel than this was written for, hierarchies that
-    /// are mounted from below their roots: the paths that the kernel tells are no paths here then. Blocks for some milliseconds.
+    /// Reports all cgroups removed from now on. Errors: missing permission, no BTF, an unsupported kernel, or
+    /// hierarchies that are not mounted from their roots (kernel paths would not match paths here). Blocks for some
+    /// milliseconds.
     pub fn open(roots: &Roots, layout: &Layout, pass: &KernelPass) -> Result<KernelEnds, KernelPassError> {
         let path = roots.sys.join(DESCRIPTION);
         let description = std::fs::read(&path)
@@ -89,7 +90,7 @@ impl KernelEnds {
         KernelEnds::described(&description, roots, layout, pass)
     }
 
-    /// With a description of the kernel that comes from elsewhere: for tests of what a wrong one does.
+    /// Like [`KernelEnds::open`], with a given BTF description: tests pass wrong ones.
     pub fn described(
         description: &[u8],
         roots: &Roots,
@@ -98,35 +99,40 @@ impl KernelEnds {
     ) -> Result<KernelEnds, KernelPassError> {
         let btf = Btf::parse(description)?;
         let homes = homes(roots, layout)?;
-        let wanted: Vec<RowValue> =
-            files().filter_map(says).flat_map(|told| told.values).copied().chain([RowValue::Dying]).collect();
+        let wanted: Vec<RowValue> = files()
+            .filter_map(source_at_end)
+            .flat_map(|row_source| row_source.values)
+            .copied()
+            .chain([RowValue::Dying])
+            .collect();
         let (plan, refused) = EndPlan::of(&btf, &wanted, pass.processors())?;
         for (value, why) in refused {
-            tracing::debug!(?value, error = %why, "what ends does not tell this");
+            tracing::debug!(?value, error = %why, "value unavailable for ended cgroups");
         }
-        let noted_in =
-            NOTED_IN.iter().filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
-        let (controllers, ids): (Vec<&str>, Vec<&str>) = noted_in.copied().unzip();
-        let own = ends_trial::own_cgroups(roots, layout, &controllers);
-        let exits = ends_trial::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
+        let exit_controllers = EXIT_CONTROLLERS
+            .iter()
+            .filter(|(name, _)| layout.controller(name).is_some_and(|home| home.version == Version::V1));
+        let (controllers, ids): (Vec<&str>, Vec<&str>) = exit_controllers.copied().unzip();
+        let own = ends_self_test::own_cgroups(roots, layout, &controllers);
+        let exits = ends_self_test::exits(ExitPlan::of(&btf, &ids)?, own.as_deref())?;
         let tried = homes.iter().filter_map(|(id, at)| {
             let home = layout.hierarchies().get(*at)?;
-            Some(TriedHome { id: *id, mount: &home.mount, version: home.version })
+            Some(TestedHierarchy { id: *id, mount: &home.mount, version: home.version })
         });
-        ends_trial::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
+        ends_self_test::rows(&plan, btf.function(ITERATOR)?, &tried.collect::<Vec<_>>())?;
 
         let ring = RecordRing::create(RING)?;
         let place = KernelRows::create(plan.place_bytes().next_multiple_of(8), 0)?;
-        let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, NOTED)?;
+        let notes = LatestByKey::create(exits::NOTE_KEY, exits::NOTE, MAX_EXITS)?;
         let known: Vec<u32> = homes.iter().filter_map(|(id, _)| u32::try_from(*id).ok()).collect();
         let removed = plan.removed(place.descriptor(), notes.descriptor(), (ring.descriptor(), SHARE), &known)?;
         let exited = exits.program(notes.descriptor())?;
         let programs = [bpf::trace(&exited, exits::EXITED)?, bpf::trace(&removed, ends::REMOVED)?];
         let plan = Arc::new(plan);
-        Ok(KernelEnds { plan, homes, ring, place, told_lost: 0, _notes: notes, _programs: programs })
+        Ok(KernelEnds { plan, homes, ring, place, reported_lost: 0, _notes: notes, _programs: programs })
     }
 
-    /// What was removed since, in its order.
+    /// The cgroups removed since the last call, in order.
     pub fn take(&mut self) -> Vec<EndedCgroup> {
         let (plan, homes, mut taken) = (&self.plan, &self.homes, Vec::new());
         self.ring.take(|bytes| {
@@ -141,32 +147,32 @@ impl KernelEnds {
         taken
     }
 
-    /// How many found no room in the ring since this was asked last.
+    /// Number of records that found no room in the ring since the last call.
     pub fn lost(&mut self) -> u64 {
         let all = self.place.first_word();
-        all.saturating_sub(std::mem::replace(&mut self.told_lost, all))
+        all.saturating_sub(std::mem::replace(&mut self.reported_lost, all))
     }
 }
 
-/// Readable when something has ended.
+/// Readable when a cgroup was removed.
 impl AsFd for KernelEnds {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.ring.as_fd()
     }
 }
 
-/// What a file would say at the end, where a row says that of a cgroup that is gone.
-pub(super) fn says(file: &'static table::File) -> Option<&'static Told> {
-    let told = file.told.as_ref().filter(|_| file.is_read_at_end())?;
-    let is_summed_later = told.values.contains(&RowValue::PressureEnabled);
-    (matches!(told.how, How::Says(_)) && !is_summed_later).then_some(told)
+/// The row source of a file whose last value a record contains.
+pub(super) fn source_at_end(file: &'static table::File) -> Option<&'static RowSource> {
+    let row_source = file.row_source.as_ref().filter(|_| file.is_read_at_end())?;
+    let is_summed_later = row_source.values.contains(&RowValue::PressureEnabled);
+    (matches!(row_source.how, RowUse::Values(_)) && !is_summed_later).then_some(row_source)
 }
 
-/// The hierarchies that are looked at, by the kernel's numbers of them.
+/// Hierarchies to report, by kernel hierarchy ID.
 fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPassError> {
     let text = roots.read_proc("self/cgroup").map_err(|error| {
-        tracing::debug!(error = %chain(&error), "the hierarchies have no numbers");
-        KernelPassError::Nothing
+        tracing::debug!(error = %chain(&error), "cannot read cgroup hierarchy IDs");
+        KernelPassError::NoValues
     })?;
     let mut found = Vec::new();
     for (id, controllers) in cgroup::hierarchies(&text) {
@@ -178,15 +184,15 @@ fn homes(roots: &Roots, layout: &Layout) -> Result<Vec<(u64, usize)>, KernelPass
             }
         };
         let Some((at, home)) = layout.hierarchies().iter().enumerate().find(is_it) else { continue };
-        if home.version == Version::V1 && !TOLD_BY.iter().any(|name| home.has(name)) {
+        if home.version == Version::V1 && !REPORTED_CONTROLLERS.iter().any(|name| home.has(name)) {
             continue;
         }
-        // The root of each hierarchy is its first directory.
+        // The root directory of each hierarchy has inode 1.
         let root = File::open(&home.mount).and_then(|root| root.metadata()).map(|root| root.ino());
         if root.as_ref().ok() != Some(&1) {
             return Err(KernelPassError::BelowRoot { mount: home.mount.display().to_string() });
         }
         found.push((id, at));
     }
-    if found.is_empty() { Err(KernelPassError::Nothing) } else { Ok(found) }
+    if found.is_empty() { Err(KernelPassError::NoValues) } else { Ok(found) }
 }

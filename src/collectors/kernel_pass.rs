@@ -1,16 +1,16 @@
-//! The kernel pass: before the readers are asked, a program inside the kernel walks each hierarchy and writes a row for each cgroup below the
-//! agent's parent. What a row tells is not read from files (`told`); everything else is, as without it.
+//! The kernel pass: at each tick a BPF program walks each hierarchy and writes one row per cgroup below the agent's
+//! parent cgroup. Files with all values in the row (`row_source`) are not read; all other files are.
 //!
 //! ```text
-//! tick ── flush: the parent's own memory.stat and cpu.stat ── walk: what tells whether anything moved ── rows, for looks of this tick only
-//!            └── many moved when they were asked last, or 8 s since the last one? ── walk: everything, instead
+//! tick ── flush: the parent's memory.stat and cpu.stat ── walk: probe values only ── rows, valid for this tick
+//!            └── many cgroups moved at the last tick, or 8 s since the last full walk? ── walk: all values instead
 //! ```
-//! Everything costs as much of a cgroup that sleeps as of one that works: where few work, their files are read.
-//! A row is looked for by the inode of its cgroup, which the kernel gives to no other one. A look at another moment than the tick's (the
-//! first of a reader, the last of a task) reads files.
+//! A full walk costs as much for an idle cgroup as for a busy one. Where few are busy, reading their files is cheaper.
+//! Rows are found by cgroup inode, which the kernel does not reuse. Readings outside of a tick (the first of a reader,
+//! the last of a task) use files.
 //!
-//! No number is believed because a program could be loaded: where a row and a file contradict each other, the file is read from then on
-//! (`trust`).
+//! A program that loads may still read wrong fields. Rows are therefore compared with files; a file that its row
+//! contradicts is read from then on (`trust`).
 
 use std::fs::File;
 use std::io;
@@ -20,9 +20,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
-use super::pass_rows::{HomeRows, Index, PassRows, Words};
+use super::pass_rows::{HierarchyRows, Index, PassRows, Words};
 use super::subjects::files;
-use super::trust::{self, Distrust, Trial};
+use super::trust::{self, RowCheck, RowTrust};
 use crate::host::bpf::{self, BpfError, CgroupWalk, KernelRows};
 use crate::host::hierarchy::{Hierarchy, Layout, Version};
 use crate::host::roots::Roots;
@@ -33,40 +33,40 @@ use crate::model::id::CgroupPath;
 use crate::model::measure::When;
 use crate::telemetry::{chain, lock};
 
-/// The kernel's description of its own types.
+/// BTF: the kernel's description of its own types.
 pub(super) const DESCRIPTION: &str = "kernel/btf/vmlinux";
 const PROCESSORS: &str = "devices/system/cpu/possible";
-/// What the kernel calls for each cgroup.
+/// The kernel function that the iterator program attaches to.
 pub(super) const ITERATOR: &str = "bpf_iter_cgroup";
-/// For so many rows there is room at first; it grows with what is there.
+/// Initial number of rows; the buffer grows with the number of cgroups.
 const ROOM: u32 = 64;
-/// Everything is walked at least this often: with a tick each second no reader is due to look by itself then.
-const WHOLE_EACH: Duration = Duration::from_millis(7_500);
-/// Reading the files of one that moved costs as much as walking over so many.
-const WORTH: usize = 16;
+/// Maximum interval of full walks. With a tick each second, no reader is due to read files by itself before that.
+const FULL_WALK_INTERVAL: Duration = Duration::from_millis(7_500);
+/// Reading the files of one changed cgroup costs as much as walking this many.
+const ROWS_PER_CHANGE: usize = 16;
 
 /// Why there is no kernel pass on this host.
 #[derive(Debug, thiserror::Error)]
 pub enum KernelPassError {
-    #[error("cannot read the kernel's description of its types, {path}")]
+    #[error("cannot read BTF from {path}")]
     Description { path: String, source: io::Error },
     #[error(transparent)]
     Btf(#[from] BtfError),
-    #[error("the program cannot be written")]
+    #[error("cannot assemble the BPF program")]
     Assemble(#[from] AssembleError),
     #[error(transparent)]
     Bpf(#[from] BpfError),
-    /// Nothing that it told was the same as in the files.
-    #[error("what it says is not what the files say")]
+    /// No value agreed with its file.
+    #[error("its values contradict the cgroup files")]
     Contradicted,
-    /// Of what ends: with processes of our own, and with cgroups that are there.
-    #[error("it does not say what is known of {what}")]
-    Wrong { what: &'static str },
-    #[error("it cannot be tried with a process of our own")]
-    Untried { source: io::Error },
-    #[error("no hierarchy of cgroups has anything to tell")]
-    Nothing,
-    /// Of those who tell of what ends.
+    /// A self-test of the tracepoint programs failed.
+    #[error("self-test failed: {what}")]
+    SelfTestFailed { what: &'static str },
+    #[error("self-test impossible: cannot start a child process")]
+    SelfTestImpossible { source: io::Error },
+    #[error("no cgroup hierarchy has values to report")]
+    NoValues,
+    /// Tracepoint programs only.
     #[error("{mount} is not the root of its hierarchy")]
     BelowRoot { mount: String },
 }
@@ -81,94 +81,95 @@ impl From<ProcessorsError> for KernelPassError {
 }
 
 impl KernelPassError {
-    /// A sentence that says what would mend it.
+    /// The error as one sentence, with the fix where one is known.
     pub fn reason(&self) -> String {
         self.reason_with("files are read instead")
     }
-    /// The same. `instead`: what is done without it.
+    /// As [`KernelPassError::reason`]. `instead`: the fallback.
     pub fn reason_with(&self, instead: &str) -> String {
-        let mend = match self {
+        let fix = match self {
             KernelPassError::Description { .. } => "it needs a kernel with CONFIG_DEBUG_INFO_BTF; ",
             KernelPassError::Bpf(error) if error.is_refused_right() => "it needs CAP_BPF and CAP_PERFMON, or root; ",
             KernelPassError::BelowRoot { .. } => "it needs the whole tree, as outside of containers; ",
             _ => "",
         };
-        format!("{}: {mend}{instead}", chain(self))
+        format!("{}: {fix}{instead}", chain(self))
     }
 }
 
-/// Concurrency: the sampler walks; any thread looks at rows.
+/// Concurrency: the sampler walks; any thread may read rows.
 #[derive(Debug)]
 pub struct KernelPass {
     state: Mutex<State>,
     rows: RwLock<Option<Arc<PassRows>>>,
-    pub(super) distrust: Distrust,
-    /// Readers of our own and of others that saw something move since they were asked last.
+    pub(super) row_trust: RowTrust,
+    /// Number of managed and observed readers that saw a change since the last pass.
     moved: [AtomicUsize; 2],
-    /// What flushes the statistics of everything that is walked.
+    /// Open files; reading one flushes the kernel's statistics for everything below the parent cgroup.
     flushes: Vec<OwnedFd>,
-    /// The unified tree, where it is walked from its root: that one's own `cpu.stat` flushes nothing, those below it do.
+    /// Mount point of the unified tree, if it is walked from its root: reading the root's `cpu.stat` does not flush, so
+    /// the children's are read.
     whole: Option<PathBuf>,
-    /// Everything is walked, and not only what is below a parent.
+    /// The walk starts at the root, not at a parent cgroup.
     is_of_all: bool,
-    /// Where each one's own numbers begin.
+    /// Per-CPU offsets of the kernel.
     processors: Vec<u64>,
 }
 
-/// Which readers a pass is for.
+/// The readers that a pass serves.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Readers {
     All,
-    Ours,
-    Others,
+    Managed,
+    Observed,
 }
 
 impl Readers {
-    /// Of those of ours and of others.
+    /// The counters of these readers.
     fn counts(self, counts: &[AtomicUsize; 2]) -> &[AtomicUsize] {
         match self {
             Readers::All => counts,
-            Readers::Ours => &counts[..1],
-            Readers::Others => &counts[1..],
+            Readers::Managed => &counts[..1],
+            Readers::Observed => &counts[1..],
         }
     }
 }
 
 #[derive(Debug)]
 struct State {
-    /// By the places of the hierarchies in the layout: for what tells whether anything moved, and for everything.
-    probes: Vec<Option<Hill>>,
-    whole: Vec<Option<Hill>>,
+    /// Walks by hierarchy index in the layout: probe values only, and all values.
+    probes: Vec<Option<HierarchyWalk>>,
+    whole: Vec<Option<HierarchyWalk>>,
     next_whole: Option<Instant>,
-    /// How many cgroups there were.
+    /// Number of cgroups in the last pass.
     count: usize,
-    trial: Option<Trial>,
-    /// Readers turn it is to be compared with its files.
+    check: Option<RowCheck>,
+    /// Rotates through the cgroups: selects the next one to compare with its files.
     turn: usize,
 }
 
-/// One hierarchy, as it is walked.
+/// The BPF walk of one hierarchy.
 #[derive(Debug)]
-struct Hill {
+struct HierarchyWalk {
     plan: Arc<RowPlan>,
     iterator: u32,
     directory: PathBuf,
     room: u32,
-    /// Shared with who looks at them.
+    /// Shared with the readers of the last pass.
     rows: Arc<KernelRows>,
     program: OwnedFd,
     walk: CgroupWalk,
-    /// Where each cgroup stands, as long as there are the same ones in the same order.
+    /// Row positions, reused while the cgroups and their order stay the same.
     index: Arc<Index>,
-    /// How often others have come or some have gone; `None`: there is no room for all.
+    /// Number of changes of the set of cgroups. `None`: the buffer has no room for all.
     changes: Option<u64>,
 }
 
 impl KernelPass {
-    /// Loads the program for each hierarchy, walks all of them from their roots and compares what it says with the files of cgroups that are
-    /// there. `parent`: below it are those that are walked from then on, `/` for all of the host; it must exist.
+    /// Loads a program per hierarchy, walks all of them from their roots and compares the rows with the files of
+    /// existing cgroups. `parent`: later passes walk the cgroups below it, `/` for the whole host; it must exist.
     ///
-    /// Errors: no right, no description, another kernel than this was written for: files tell everything then.
+    /// Errors: missing permission, no BTF, or an unsupported kernel. All values are then read from files.
     pub fn open(roots: &Roots, layout: &Layout, parent: &CgroupPath) -> Result<KernelPass, KernelPassError> {
         let path = roots.sys.join(DESCRIPTION);
         let description = std::fs::read(&path)
@@ -176,7 +177,7 @@ impl KernelPass {
         KernelPass::described(&description, roots, layout, parent)
     }
 
-    /// With a description of the kernel that comes from elsewhere: for tests of what a wrong one does.
+    /// Like [`KernelPass::open`], with a given BTF description: tests pass wrong ones.
     pub fn described(
         description: &[u8],
         roots: &Roots,
@@ -185,38 +186,39 @@ impl KernelPass {
     ) -> Result<KernelPass, KernelPassError> {
         let btf = Btf::parse(description)?;
         let iterator = btf.function(ITERATOR)?;
-        let first = layout.hierarchies().first().ok_or(KernelPassError::Nothing)?;
+        let first = layout.hierarchies().first().ok_or(KernelPassError::NoValues)?;
         let processors = match processors(&btf, iterator, roots, first) {
             Ok(processors) => processors,
             Err(error @ KernelPassError::Bpf(_)) => return Err(error),
             Err(error) => {
-                tracing::debug!(error = %chain(&error), "what each processor counts is read from files");
+                tracing::debug!(error = %chain(&error), "per-CPU counters unavailable; falling back to files");
                 Vec::new()
             }
         };
-        let hills = |probes: bool| -> Result<Vec<Option<Hill>>, KernelPassError> {
+        let walks = |probes: bool| -> Result<Vec<Option<HierarchyWalk>>, KernelPassError> {
             let each = layout.hierarchies().iter();
-            each.map(|home| Hill::of(&btf, iterator, &wanted(layout, home, probes), &processors, home)).collect()
+            each.map(|home| HierarchyWalk::of(&btf, iterator, &wanted(layout, home, probes), &processors, home))
+                .collect()
         };
-        let (probes, whole) = (hills(true)?, hills(false)?);
+        let (probes, whole) = (walks(true)?, walks(false)?);
         if whole.iter().all(Option::is_none) {
-            return Err(KernelPassError::Nothing);
+            return Err(KernelPassError::NoValues);
         }
-        let mut state = State { probes, whole, next_whole: None, count: 0, trial: None, turn: 0 };
-        let distrust = Distrust::default();
+        let mut state = State { probes, whole, next_whole: None, count: 0, check: None, turn: 0 };
+        let row_trust = RowTrust::default();
         let walk = || {
-            // Else what moved since somebody read a file is in the file alone.
+            // Without a flush, changes since the last read of a file are visible only in the file.
             layout.unified().into_iter().for_each(|unified| flush_below(&unified.mount));
             state.walk(Instant::now(), true)
         };
-        if !trust::at_start(roots, layout, &distrust, walk) {
+        if !trust::at_start(roots, layout, &row_trust, walk) {
             return Err(KernelPassError::Contradicted);
         }
-        for hills in [&mut state.probes, &mut state.whole] {
-            for (hill, hierarchy) in hills.iter_mut().zip(layout.hierarchies()) {
-                let Some(hill) = hill else { continue };
-                hill.directory = hierarchy.mount.join(parent.relative());
-                hill.begin()?;
+        for walks in [&mut state.probes, &mut state.whole] {
+            for (walk, hierarchy) in walks.iter_mut().zip(layout.hierarchies()) {
+                let Some(walk) = walk else { continue };
+                walk.directory = hierarchy.mount.join(parent.relative());
+                walk.begin()?;
             }
         }
         let flushes = layout.hierarchies().iter().flat_map(|hierarchy| {
@@ -227,88 +229,89 @@ impl KernelPass {
         let is_of_all = parent.as_str() == "/";
         let whole = layout.unified().filter(|_| is_of_all).map(|unified| unified.mount.clone());
         let (rows, moved) = (RwLock::default(), Default::default());
-        Ok(KernelPass { state: Mutex::new(state), rows, distrust, moved, flushes, whole, is_of_all, processors })
+        Ok(KernelPass { state: Mutex::new(state), rows, row_trust, moved, flushes, whole, is_of_all, processors })
     }
 
-    /// One pass over all hierarchies, for looks at this very moment, of these readers. Blocks for a microsecond or so for each cgroup. What
-    /// cannot be walked has no rows, and is tried again at the next pass.
-    pub fn take(&self, layout: &Layout, now: Instant, whose: Readers) {
-        self.take_or_all(layout, now, whose, false);
+    /// Walks all hierarchies, for readings of these readers at `now`. Blocks for about a microsecond per cgroup. A
+    /// hierarchy that cannot be walked has no rows, and is tried again at the next pass.
+    pub fn take(&self, layout: &Layout, now: Instant, readers: Readers) {
+        self.take_or_all(layout, now, readers, false);
     }
-    /// The same of everything, whatever moved: for measurements of the walk alone.
+    /// Like [`KernelPass::take`], always with all values: for benchmarks.
     pub fn take_all(&self, layout: &Layout, now: Instant) {
         self.take_or_all(layout, now, Readers::All, true);
     }
-    /// Whether the next pass goes over everything whatever moved: all readers are to be asked then, none of which has to look by itself.
+    /// Whether the next pass is a full walk in any case. All readers should be read then, because none needs its files.
     pub fn is_due(&self, now: Instant) -> bool {
         lock(&self.state).is_due(now)
     }
-    fn take_or_all(&self, layout: &Layout, now: Instant, whose: Readers, all: bool) {
+    fn take_or_all(&self, layout: &Layout, now: Instant, readers: Readers, all: bool) {
         let mut state = lock(&self.state);
         let mut buffer = [0; 4096];
         for flush in &self.flushes {
-            // A parent that was removed has nothing below it.
+            // A failure means that the parent was removed, with everything below it.
             let _ = rustix::io::pread(flush.as_fd(), &mut buffer[..], 0);
         }
         self.whole.iter().for_each(|mount| flush_below(mount));
-        // Nobody looks at them any more: the kernel writes there again.
+        // Release the old rows: the kernel writes into the same buffer.
         drop(self.rows.write().unwrap_or_else(PoisonError::into_inner).take());
-        let moved: usize = whose.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
-        let all = all || moved * WORTH > state.count || state.is_due(now);
-        // Whoever was not asked is due by himself.
-        if all && whose == Readers::All {
-            state.next_whole = Some(now + WHOLE_EACH);
+        let moved: usize = readers.counts(&self.moved).iter().map(|count| count.swap(0, Ordering::Relaxed)).sum();
+        let all = all || moved * ROWS_PER_CHANGE > state.count || state.is_due(now);
+        // Readers that are left out of this pass read their files when they are due.
+        if all && readers == Readers::All {
+            state.next_whole = Some(now + FULL_WALK_INTERVAL);
         }
         let mut rows = state.walk(now, all);
         state.count = rows.count();
-        if state.trial.is_none() {
+        if state.check.is_none() {
             state.turn = state.turn.wrapping_add(1);
             rows.wanted = rows.nth(state.turn);
         }
         let rows = Arc::new(rows);
         if all {
-            state.trial = state.trial.take().and_then(|trial| trial.step(layout, &self.distrust, &rows));
+            state.check = state.check.take().and_then(|check| check.step(layout, &self.row_trust, &rows));
         }
         *self.rows.write().unwrap_or_else(PoisonError::into_inner) = Some(rows);
     }
 
-    /// The rows of this very moment.
+    /// The rows of the pass taken at `now`.
     pub(super) fn rows(&self, now: Instant) -> Option<Arc<PassRows>> {
         let rows = self.rows.read().unwrap_or_else(PoisonError::into_inner);
         rows.as_ref().filter(|rows| rows.taken == now).map(Arc::clone)
     }
 
-    /// Empty: what they count is not read.
+    /// Per-CPU offsets. Empty: per-CPU counters are not read.
     pub(super) fn processors(&self) -> &[u64] {
         &self.processors
     }
 
-    /// Another number after cgroups have come or gone in these hierarchies, by their places in the layout. What has come is in it after the next
-    /// walk over everything. `None`: not all of them are walked.
+    /// A number that changes when cgroups are created or removed in these hierarchies (indexes in the layout). A new
+    /// cgroup is included after the next full walk. `None`: not all hierarchies are walked completely.
     pub fn population(&self, homes: &[usize]) -> Option<u64> {
         let state = lock(&self.state);
         let changes = |home: &usize| state.whole.get(*home)?.as_ref()?.changes;
         homes.iter().map(changes).sum::<Option<u64>>().filter(|_| self.is_of_all)
     }
 
-    /// A reader of this kind saw something move.
-    pub(super) fn note_moved(&self, whose: Readers) {
-        for count in whose.counts(&self.moved) {
+    /// A reader of this kind saw a change.
+    pub(super) fn note_moved(&self, readers: Readers) {
+        for count in readers.counts(&self.moved) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
 
-    /// A reader tells where its cgroup is, which was wanted: it is compared with its files at the next pass.
+    /// The reader of the cgroup that was selected for comparison passes its path. The next pass compares it with its
+    /// files.
     pub(super) fn offer(&self, path: &CgroupPath) {
-        lock(&self.state).trial = Some(Trial::of(path));
+        lock(&self.state).check = Some(RowCheck::of(path));
     }
 
-    pub fn distrusts_nothing(&self) -> bool {
-        self.distrust.is_clear()
+    pub fn trusts_all_files(&self) -> bool {
+        self.row_trust.is_clear()
     }
-    /// Files that are read although rows tell them, because the two have contradicted each other.
-    pub fn distrusted(&self) -> Vec<String> {
-        files().filter(|file| !self.distrust.trusts(file)).map(super::table::File::key).collect()
+    /// Keys of the files that are read although rows provide their values, because the two contradicted each other.
+    pub fn distrusted_files(&self) -> Vec<String> {
+        files().filter(|file| !self.row_trust.trusts(file)).map(super::table::File::key).collect()
     }
 }
 
@@ -317,71 +320,76 @@ impl State {
         self.next_whole.is_none_or(|at| at <= now)
     }
     fn walk(&mut self, taken: Instant, all: bool) -> PassRows {
-        let hills = if all { &mut self.whole } else { &mut self.probes };
-        let homes = hills.iter_mut().map(|hill| hill.as_mut().and_then(Hill::walk)).collect();
+        let walks = if all { &mut self.whole } else { &mut self.probes };
+        let homes = walks.iter_mut().map(|walk| walk.as_mut().and_then(HierarchyWalk::walk)).collect();
         PassRows { taken, homes, are_all: all, wanted: None }
     }
 }
 
-impl Hill {
-    /// `None`: nothing is wanted of this hierarchy, or it cannot be walked.
+impl HierarchyWalk {
+    /// `None`: no values to read in this hierarchy, or it cannot be walked.
     fn of(
         btf: &Btf<'_>,
         iterator: u32,
         wanted: &[RowValue],
         processors: &[u64],
         hierarchy: &Hierarchy,
-    ) -> Result<Option<Hill>, KernelPassError> {
+    ) -> Result<Option<HierarchyWalk>, KernelPassError> {
         if wanted.is_empty() {
             return Ok(None);
         }
         let (plan, refused) = RowPlan::of(btf, wanted, processors)?;
         for (value, why) in refused {
-            tracing::debug!(?value, error = %why, "the kernel pass leaves this to files");
+            tracing::debug!(?value, error = %why, "value unavailable in the kernel pass; falling back to files");
         }
-        match Hill::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
-            Ok(hill) => Ok(Some(hill)),
+        match HierarchyWalk::open(Arc::new(plan), iterator, hierarchy.mount.clone(), ROOM) {
+            Ok(walk) => Ok(Some(walk)),
             // Before 6.2 only the unified tree can be walked.
             Err(KernelPassError::Bpf(BpfError::Walk(error))) if hierarchy.version == Version::V1 => {
-                tracing::debug!(mount = %hierarchy.mount.display(), %error, "the kernel does not walk this hierarchy");
+                tracing::debug!(mount = %hierarchy.mount.display(), %error, "no BPF iterator; falling back to files");
                 Ok(None)
             }
             Err(error) => Err(error),
         }
     }
 
-    fn open(plan: Arc<RowPlan>, iterator: u32, directory: PathBuf, room: u32) -> Result<Hill, KernelPassError> {
+    fn open(
+        plan: Arc<RowPlan>,
+        iterator: u32,
+        directory: PathBuf,
+        room: u32,
+    ) -> Result<HierarchyWalk, KernelPassError> {
         let rows = KernelRows::create(plan.row_bytes(), room)?;
         let program = program(&plan, &rows, iterator)?;
         let walk = over(&program, &directory)?;
         let (rows, index, changes) = (Arc::new(rows), Arc::default(), Some(0));
-        Ok(Hill { plan, iterator, directory, room, rows, program, walk, index, changes })
+        Ok(HierarchyWalk { plan, iterator, directory, room, rows, program, walk, index, changes })
     }
 
-    /// From what stands at its directory now.
+    /// Restarts the walk at the cgroup that is at the directory now.
     fn begin(&mut self) -> Result<(), KernelPassError> {
         self.walk = over(&self.program, &self.directory)?;
         Ok(())
     }
 
-    fn walk(&mut self) -> Option<HomeRows> {
+    fn walk(&mut self) -> Option<HierarchyRows> {
         let mut there = self.fill()?;
         let changes = self.changes.unwrap_or_default();
         if there > self.room as usize {
-            // Some more may come before the next pass.
+            // Leaves room for cgroups that are created before the next pass.
             let room = u32::try_from(there + there / 4).ok()?.checked_add(ROOM)?;
             let (plan, directory) = (Arc::clone(&self.plan), self.directory.clone());
-            match Hill::open(plan, self.iterator, directory, room) {
+            match HierarchyWalk::open(plan, self.iterator, directory, room) {
                 Ok(larger) => *self = larger,
                 Err(error) => {
-                    tracing::debug!(error = %chain(&error), room, "no room for more rows: the rest is read from files");
+                    tracing::debug!(error = %chain(&error), room, "cannot enlarge the row map; falling back to files");
                 }
             }
             there = self.fill()?;
         }
         self.changes = (there > 0 && there <= self.room as usize).then_some(changes);
         if there == 0 {
-            // Where the walk began was removed; perhaps another one stands there.
+            // The start of the walk was removed. Another cgroup may have its path now.
             let _ = self.begin();
             return None;
         }
@@ -392,16 +400,17 @@ impl Hill {
             self.changes = self.changes.map(|changes| changes + 1);
         }
         let words = Words::Kernels(Arc::clone(&self.rows));
-        Some(HomeRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
+        Some(HierarchyRows { plan: Arc::clone(&self.plan), words, index: Arc::clone(&self.index) })
     }
 
-    /// How many rows there are, perhaps more than there is room for. `None`: somebody still looks at those of an earlier walk.
+    /// The number of cgroups, perhaps more than the buffer has rows. `None`: rows of an earlier walk are still in use.
     fn fill(&mut self) -> Option<usize> {
         Some(Arc::get_mut(&mut self.rows)?.fill(&self.walk).unwrap_or_default())
     }
 }
 
-/// CPU time of everything in a unified tree: the root's own file flushes nothing, those below it do.
+/// Flushes CPU time in the whole unified tree: reading the root's `cpu.stat` does not, reading those of its children
+/// does.
 pub(super) fn flush_below(mount: &Path) {
     let mut buffer = [0; 4096];
     for entry in std::fs::read_dir(mount).into_iter().flatten().flatten() {
@@ -413,14 +422,14 @@ pub(super) fn flush_below(mount: &Path) {
     }
 }
 
-/// As the kernel takes it: by the cheapest way of reading that its verifier admits.
+/// Loads the program with the cheapest kind of memory access that the verifier accepts.
 fn program(plan: &RowPlan, rows: &KernelRows, iterator: u32) -> Result<OwnedFd, KernelPassError> {
-    let mut refused = KernelPassError::Nothing;
+    let mut refused = KernelPassError::NoValues;
     for access in plan.accesses() {
         match bpf::load(&plan.program(rows.descriptor(), access)?, iterator) {
             Ok(program) => return Ok(program),
             Err(error) => {
-                tracing::debug!(?access, error = %chain(&error), "the kernel refused this program");
+                tracing::debug!(?access, error = %chain(&error), "BPF program rejected; trying the next variant");
                 refused = error.into();
             }
         }
@@ -433,18 +442,23 @@ fn over(program: &OwnedFd, directory: &Path) -> Result<CgroupWalk, BpfError> {
     CgroupWalk::over(program, directory.as_fd())
 }
 
-/// What the files that stand in a hierarchy are told by: the probes, or all of them.
+/// Values that replace files of a hierarchy: those of the probe files, or of all files.
 fn wanted(layout: &Layout, hierarchy: &Hierarchy, probes: bool) -> Vec<RowValue> {
     let here = |file: &&super::table::File| (!probes || file.when == When::Tick) && file.home.is(layout, hierarchy);
-    files().filter(here).filter_map(|file| file.told.as_ref()).flat_map(|told| told.values).copied().collect()
+    files()
+        .filter(here)
+        .filter_map(|file| file.row_source.as_ref())
+        .flat_map(|row_source| row_source.values)
+        .copied()
+        .collect()
 }
 
-/// Where each processor's own numbers begin.
+/// Per-CPU offsets of the kernel. Empty: unknown.
 fn processors(btf: &Btf<'_>, iterator: u32, roots: &Roots, first: &Hierarchy) -> Result<Vec<u64>, KernelPassError> {
     let text = std::fs::read_to_string(roots.sys.join(PROCESSORS)).unwrap_or_default();
     let last =
         text.trim().strip_prefix("0-").or(text.trim().strip_prefix('0').filter(|rest| rest.is_empty()).map(|_| "0"));
-    // With holes between them nobody knows what stands there.
+    // With gaps in the CPU numbers the offsets are ambiguous.
     let Some(last) = last.and_then(|last| last.parse::<u32>().ok()).filter(|last| *last < 8192) else {
         return Ok(Vec::new());
     };
@@ -453,7 +467,7 @@ fn processors(btf: &Btf<'_>, iterator: u32, roots: &Roots, first: &Hierarchy) ->
     let program = processors_program(btf, own.as_raw_fd(), rows.descriptor(), last + 1)?;
     let walk = over(&bpf::load(&program, iterator)?, &first.mount)?;
     let found = rows.first(&walk)?;
-    let (common, each) = found.split_first().ok_or(KernelPassError::Nothing)?;
+    let (common, each) = found.split_first().ok_or(KernelPassError::NoValues)?;
     let known = *common != 0 && each.iter().all(|address| *address != 0);
     Ok(if known { each.iter().map(|address| address.wrapping_sub(*common)).collect() } else { Vec::new() })
 }

@@ -1,4 +1,4 @@
-//! The last reading: the same files once more, read by the supervisor when the process tree is gone.
+//! The last sample: the supervisor reads the same files once more when the process tree is gone.
 
 use std::path::{Path, PathBuf};
 
@@ -13,16 +13,16 @@ use crate::host::hierarchy::Layout;
 use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
 
-/// One file that the supervisor reads when the process tree is gone.
+/// One file of the last sample.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FinalFile {
-    /// What [`parse_final`] knows it by: `memory/memory.stat`, `unified/cpu.pressure`.
+    /// Key for [`parse_final`]: `memory/memory.stat`, `unified/cpu.pressure`.
     pub key: String,
     pub path: PathBuf,
 }
 
-/// The files of a cgroup to be read once, when its last process is gone: those that may exist here. A file that is missing
-/// when the time comes is an answer too: its errno goes to [`parse_final`].
+/// The files to read once when the last process of a cgroup is gone. Files that do not exist at that time are reported
+/// as well: [`parse_final`] needs their errno.
 pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     let mut found = Vec::new();
     for file in files().filter(|f| f.is_read_at_end()) {
@@ -35,16 +35,17 @@ pub fn final_files(layout: &Layout, path: &CgroupPath) -> Vec<FinalFile> {
     found
 }
 
-/// What a cgroup that is still there has counted, and what of it could not be read. Blocks for the reads.
+/// Reads the final values of a cgroup that still exists. Returns them with one message per unreadable file. Blocks for
+/// the reads.
 pub fn read_final(layout: &Layout, path: &CgroupPath) -> (Usage, Vec<String>) {
     let read = |path: &Path| std::fs::read(path).map_err(|e| e.raw_os_error().unwrap_or(Errno::IO.raw_os_error()));
     let files = final_files(layout, path).into_iter();
     parse_final(&files.map(|f| (f.key, read(&f.path))).collect::<Vec<_>>())
 }
 
-/// What the final files said: key, and bytes or errno. Gives what stays of it (live gauges go with the end), and what could
-/// not be had, as sentences; a file that this kernel does not have is no problem, and neither is a key that another version
-/// of this program wrote.
+/// Parses the final files: key, and bytes or errno. Returns counters, peaks and limits without live gauges, and one
+/// message per failure. A file that the kernel does not have is no failure, nor is a key from another version of this
+/// program.
 pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec<String>) {
     let mut raw = Raw::default();
     let mut problems = Vec::new();
@@ -73,7 +74,7 @@ pub fn parse_final(files_read: &[(String, Result<Vec<u8>, i32>)]) -> (Usage, Vec
         apply(file, &key, &mut raw);
     }
     if !files_read.is_empty() && files_read.iter().all(|(_, r)| r.is_err()) {
-        problems.push("the cgroup was gone before its last reading".to_owned());
+        problems.push("the cgroup was removed before its last sample".to_owned());
     }
     let mut usage = raw.finish();
     if raw.peak_missing {
@@ -149,6 +150,6 @@ mod tests {
     fn a_cgroup_that_was_gone_is_said_and_gives_nothing() {
         let (usage, problems) = read(&[("unified/memory.peak", Err(2)), ("unified/cpu.stat", Err(2))]);
         assert_eq!(usage, Usage::default());
-        assert_eq!(problems, ["the cgroup was gone before its last reading"]);
+        assert_eq!(problems, ["the cgroup was removed before its last sample"]);
     }
 }

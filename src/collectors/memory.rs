@@ -15,7 +15,7 @@ use crate::model::usage::{Field, Usage};
 
 const V1: Home = Home::V1("memory");
 const V2: Home = Home::V2("memory");
-/// What `memory.stat` tells on one version or the other.
+/// Fields of `memory.stat`, on either version.
 const STAT: &[Field] = &[
     Field::memory_working_set_bytes,
     Field::memory_rss_bytes,
@@ -31,7 +31,7 @@ const STAT: &[Field] = &[
     Field::workingset_refaults_anon,
     Field::workingset_refaults_file,
 ];
-/// Where the kernel keeps no peak, what is used is one.
+/// Without a kernel peak, usage provides the sampled peak.
 const USAGE: &[Field] = &[Field::memory_usage_bytes, Field::memory_working_set_bytes, Field::memory_sampled_peak_bytes];
 const PEAK: &[Field] = &[Field::memory_peak_bytes, Field::memory_sampled_peak_bytes];
 
@@ -52,7 +52,7 @@ const FILES: &[File] = &[
         raw.failcnt = hits;
         error
     }),
-    // Absent without swap accounting: then nothing can be refused by it.
+    // Absent without swap accounting; no charge is refused by that limit then.
     File::new(V1, "memory.memsw.failcnt", When::Stirred, &[Field::memory_limit_hits], |raw, bytes| {
         let (hits, error) = number("memory.memsw.failcnt", bytes);
         raw.memsw_failcnt = hits;
@@ -108,7 +108,7 @@ const FILES: &[File] = &[
     }),
 ];
 
-/// `memory.max` of each cgroup above, up to the root, which has none: the lowest of all is what counts.
+/// `memory.max` of each ancestor (the root has none). The lowest limit counts.
 pub(super) static ANCESTOR_LIMIT: File =
     File::new(V2, "memory.max", When::Set, &[Field::memory_limit_bytes], |raw, bytes| {
         let (limit, error) = value(bytes, |b| limit::parse("memory.max", b));
@@ -119,8 +119,8 @@ pub(super) static ANCESTOR_LIMIT: File =
         error
     });
 
-/// What both versions tell in `memory.stat`. Swap and kernel memory stand there in one version and in a file of their own
-/// in the other.
+/// The fields of `memory.stat` that both versions share. Swap and kernel memory are in `memory.stat` of one version and
+/// in a separate file of the other.
 pub(super) fn stat(raw: &mut Raw, version: Version, stat: &memory_stat::MemoryStat) {
     match version {
         Version::V1 => raw.usage.set(Field::memory_swap_bytes, stat.swap),
@@ -225,7 +225,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.dirty", "By"),
     Measure::of(Field::memory_swap_bytes, "Swap used, without memory.")
-        .on_v1(ValueSource::Told("memory.stat total_swap"))
+        .on_v1(ValueSource::Described("memory.stat total_swap"))
         .on_v2(number_of("memory.swap.current", When::Asleep))
         .absent_when("the kernel does not account for swap")
         .otlp("allostat.task.memory.swap", "By"),
@@ -235,7 +235,7 @@ const MEASURES: &[Measure<Usage>] = &[
         .otlp("allostat.task.memory.zswap", "By"),
     Measure::of(Field::memory_kernel_bytes, "Kernel memory charged to the cgroup.")
         .on_v1(number_of("memory.kmem.usage_in_bytes", When::Stirred))
-        .on_v2(ValueSource::Told("memory.stat kernel (5.18)"))
+        .on_v2(ValueSource::Described("memory.stat kernel (5.18)"))
         .absent_when("the kernel does not report it")
         .otlp("allostat.task.memory.kernel", "By"),
     Measure::of(

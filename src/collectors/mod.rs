@@ -1,13 +1,13 @@
-//! Floor 2: what is measured, one subject per file.
+//! Collectors: what is measured, one subject per file (floor 2).
 //!
-//! [`TaskReader`] reads a cgroup again and again; [`final_files`] and [`parse_final`] are the same tables, read once by the
-//! supervisor when the process tree is gone. The `subjects` declare the files and the measures of both. A [`Collector`] reads the
-//! host; [`host`] lists them.
+//! [`TaskReader`] samples a cgroup repeatedly. [`final_files`] and [`parse_final`] use the same tables once, in the
+//! supervisor, when the process tree is gone. `subjects` lists the files and measures of both. A [`Collector`] reads
+//! the host; [`host`] lists them.
 
 pub mod capability;
 mod cgroup;
 mod cpu;
-mod ends_trial;
+mod ends_self_test;
 mod home;
 mod host;
 mod inner;
@@ -26,12 +26,12 @@ mod process;
 mod raw;
 pub mod reader;
 mod root_files;
+mod row_source;
 pub mod sampling;
 mod scratch;
 mod stat_lines;
 mod subjects;
 mod table;
-mod told;
 mod traffic;
 mod trust;
 mod window;
@@ -47,17 +47,17 @@ pub use kernel_ends::{EndedCgroup, KernelEnds};
 pub use kernel_pass::{KernelPass, KernelPassError, Readers};
 pub use last::{FinalFile, final_files, parse_final, read_final};
 pub use process::{bytes_of_pages, time_of_ticks};
-pub use reader::{Keeps, News, Reading, ReadingError, TaskReader};
+pub use reader::{EarlierReading, Reading, ReadingChange, ReadingError, ReadingStore, TaskReader};
 pub use sampling::{ErrorCounts, ErrorReason, FdBudget, Sampling};
 pub use subjects::{fields_of, measures, shared_measures};
 pub use window::kept_peak;
 
-/// How readings are taken.
+/// Settings of the sampling methods.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// By a program inside the kernel, where it may be loaded.
+    /// Sample with a BPF cgroup iterator, where the agent may load one.
     pub kernel_pass: bool,
-    /// What others run tells of its end, where there is a kernel pass.
+    /// Report the end of observed cgroups by kernel tracepoints. Needs the kernel pass.
     pub kernel_ends: bool,
 }
 
@@ -67,23 +67,23 @@ impl Default for Config {
     }
 }
 
-/// Why a collector pushed less than it could.
+/// Why a collector returned less than it could.
 #[derive(Debug, thiserror::Error)]
 pub enum CollectError {
-    /// This kernel or machine has no such thing: not an error, said once.
+    /// The kernel or machine does not have it: no error, logged once.
     #[error("{0}")]
     Absent(String),
     #[error(transparent)]
     Read(#[from] ReadError),
     #[error(transparent)]
     Parse(#[from] ParseError),
-    /// It did not answer in time.
+    /// The source did not answer in time.
     #[error("{0}")]
     Timeout(String),
 }
 
 impl CollectError {
-    /// What it counts as; `None`: it does not count.
+    /// The `reason` label. `None`: not counted as an error.
     pub fn reason(&self) -> Option<ErrorReason> {
         match self {
             CollectError::Absent(_) | CollectError::Read(ReadError::Absent { .. }) => None,
@@ -95,27 +95,27 @@ impl CollectError {
     }
 }
 
-/// One subject of the host. Concurrency: called by the sampler once per tick; it must not wait for anything slow.
+/// Collector of one subject of the host. Concurrency: the sampler calls it once per tick; it must not block.
 pub trait Collector: Send {
     /// The `collector` label.
     fn name(&self) -> &'static str;
     fn metrics(&self) -> &'static [&'static MetricDesc];
-    /// Pushes what it can; what could not be had is the error. What was pushed before the error counts.
+    /// Pushes samples. An error reports what is missing; the samples pushed before it are valid.
     fn collect(&mut self, roots: &Roots, out: &mut Samples) -> Result<(), CollectError>;
-    /// How old the oldest value was that it pushed last.
+    /// Age of the oldest value in the last samples.
     fn age(&self) -> Duration {
         Duration::ZERO
     }
-    /// Whether a call of it has not come back in its time. `None`: it makes none that the kernel may keep.
+    /// Whether one of its calls is past its deadline. `None`: it makes no call that may hang.
     fn stuck(&self) -> Option<bool> {
         None
     }
 }
 
-/// What the agent calls a directory of its own, and where it is.
-pub type AskedDirectory = (&'static str, PathBuf);
+/// Label and path of one of the agent's directories.
+pub type AgentDirectory = (&'static str, PathBuf);
 
-/// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
-pub fn host(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
+/// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
+pub fn host(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
     host::all(directories)
 }

@@ -1,5 +1,5 @@
-//! What a task has received and sent over a network of its own. Source: `/proc/PID/net/dev` of its network namespace, which
-//! [`traffic`](super::traffic) reads.
+//! Network traffic of a task with its own network namespace. Source: `/proc/PID/net/dev` of the namespace, read by
+//! [`traffic`](super::traffic).
 
 use super::table::Subject;
 use crate::model::measure::Measure;

@@ -1,4 +1,4 @@
-//! Whose each network namespace is.
+//! Assigns each network namespace to one task, so that shared traffic is counted once.
 
 use std::collections::HashMap;
 use std::sync::Mutex;
@@ -7,32 +7,32 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::network::Counts;
 use crate::telemetry::lock;
 
-/// What is known of one.
+/// State of one namespace.
 #[derive(Debug, Default)]
 struct Namespace {
-    /// The process by which its task was seen, and which task that is. `None`: nobody tells of it now.
-    teller: Option<(u32, u64)>,
-    /// What its counters were when they were told last.
-    told: Option<Counts>,
+    /// Process and ID of the task that reports its traffic. `None`: no task does.
+    owner: Option<(u32, u64)>,
+    /// Counters at the last report.
+    last_counts: Option<Counts>,
 }
 
-/// Concurrency: any thread; a short lock at each look at a task that has
-/// a network of its own.
+/// Concurrency: any thread; a short lock at each reading of a task with its own network namespace.
 #[derive(Debug, Default)]
-pub(super) struct Networks {
-    /// As many as there were at a time: the kernel gives numbers anew.
+pub(super) struct NamespaceOwners {
+    /// By inode. Inode numbers are reused, so it holds at most as many entries as namespaces existed at a time.
     known: Mutex<HashMap<u64, Namespace>>,
     next: AtomicU64,
 }
 
-impl Networks {
-    /// One more task that has a network of its own.
-    pub(super) fn one_more(&self) -> u64 {
+impl NamespaceOwners {
+    /// An ID for one more task with its own network namespace.
+    pub(super) fn new_id(&self) -> u64 {
         self.next.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Whether the task tells of this namespace: it does already, nobody does, or who did has another one now, since numbers are given anew.
-    pub(super) fn is_of(
+    /// Whether the task reports this namespace: it already does, no other task does, or the other task is in another
+    /// namespace by now (inode numbers are reused).
+    pub(super) fn claim(
         &self,
         namespace: u64,
         (pid, id): (u32, u64),
@@ -40,28 +40,27 @@ impl Networks {
     ) -> bool {
         let mut known = lock(&self.known);
         let known = known.entry(namespace).or_default();
-        let taken = known.teller.filter(|(_, whose)| *whose != id);
+        let taken = known.owner.filter(|(_, whose)| *whose != id);
         if taken.is_some_and(|(by, _)| network(by) == Some(namespace)) {
             return false;
         }
-        known.teller = Some((pid, id));
+        known.owner = Some((pid, id));
         true
     }
 
-    /// It tells these counts now. Gives what was told before, by whomever.
-    pub(super) fn told(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
+    /// Records the task's counters. Returns those recorded before, by any task.
+    pub(super) fn record(&self, namespace: u64, id: u64, counts: Counts) -> Option<Counts> {
         let mut known = lock(&self.known);
-        let known = known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))?;
-        known.told.replace(counts)
+        let known = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))?;
+        known.last_counts.replace(counts)
     }
 
-    /// The task tells of it no more.
+    /// The task no longer reports the namespace.
     pub(super) fn close(&self, namespace: u64, id: u64) {
         let mut known = lock(&self.known);
-        if let Some(known) =
-            known.get_mut(&namespace).filter(|known| known.teller.is_some_and(|(_, whose)| whose == id))
+        if let Some(known) = known.get_mut(&namespace).filter(|known| known.owner.is_some_and(|(_, whose)| whose == id))
         {
-            known.teller = None;
+            known.owner = None;
         }
     }
 }
@@ -72,16 +71,16 @@ mod tests {
 
     #[test]
     fn one_of_two_that_share_a_namespace_tells_and_then_the_other() {
-        let networks = Networks::default();
+        let networks = NamespaceOwners::default();
         let lives = |_| Some(7);
-        assert!(networks.is_of(7, (100, 1), lives));
-        assert!(!networks.is_of(7, (200, 2), lives) && networks.is_of(7, (100, 1), lives));
+        assert!(networks.claim(7, (100, 1), lives));
+        assert!(!networks.claim(7, (200, 2), lives) && networks.claim(7, (100, 1), lives));
         networks.close(7, 2);
-        assert!(!networks.is_of(7, (200, 2), lives), "it was not the other's");
+        assert!(!networks.claim(7, (200, 2), lives), "it was not the other's");
         networks.close(7, 1);
-        assert!(networks.is_of(7, (200, 2), lives));
-        // The kernel gives the number of a namespace that has gone to the next one.
-        assert!(networks.is_of(7, (300, 3), |_| Some(9)), "who told has another one");
-        assert!(networks.is_of(7, (400, 4), |_| None), "who told is gone");
+        assert!(networks.claim(7, (200, 2), lives));
+        // The kernel reuses the inode number of a removed namespace.
+        assert!(networks.claim(7, (300, 3), |_| Some(9)), "the owner moved to another namespace");
+        assert!(networks.claim(7, (400, 4), |_| None), "the owner is gone");
     }
 }

@@ -3,16 +3,16 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::told::Row;
+use super::row_source::Row;
 use crate::host::bpf::KernelRows;
 use crate::kernel::bpf::walk::RowPlan;
 use crate::model::measure::When;
 
-/// Which cgroup's row stands where.
+/// Positions of rows by cgroup inode.
 #[derive(Debug, Default)]
 pub(super) struct Index {
     pub(super) ids: Vec<u64>,
-    /// The places in `ids`, by the ids there.
+    /// Indexes into `ids`, sorted by inode.
     order: Vec<usize>,
 }
 
@@ -27,31 +27,31 @@ impl Index {
     }
 }
 
-/// What one pass found.
+/// The rows of one pass.
 #[derive(Debug)]
 pub(super) struct PassRows {
-    /// The tick's moment.
+    /// `now` of the tick.
     pub(super) taken: Instant,
-    /// By the places of the hierarchies in the layout.
-    pub(super) homes: Vec<Option<HomeRows>>,
-    /// They tell more than whether anything moved: of a tick in which that is worth it.
+    /// By hierarchy index in the layout.
+    pub(super) homes: Vec<Option<HierarchyRows>>,
+    /// The pass read all values, not only the probes.
     pub(super) are_all: bool,
-    /// The reader of this cgroup is asked for its path.
+    /// Inode of the cgroup whose reader should call [`KernelPass::offer`](super::KernelPass::offer).
     pub(super) wanted: Option<u64>,
 }
 
-/// Of one hierarchy.
+/// The rows of one hierarchy.
 #[derive(Debug)]
-pub(super) struct HomeRows {
+pub(super) struct HierarchyRows {
     pub(super) plan: Arc<RowPlan>,
     pub(super) words: Words,
     pub(super) index: Arc<Index>,
 }
 
-/// One row after the other.
+/// The rows, one after the other.
 #[derive(Debug)]
 pub(super) enum Words {
-    /// Where the kernel wrote them: no other walk until these are gone.
+    /// The buffer that the kernel fills: the next walk waits until it is released.
     Kernels(Arc<KernelRows>),
     Copied(Vec<u64>),
 }
@@ -66,11 +66,11 @@ impl Words {
 }
 
 impl PassRows {
-    /// `home`: the hierarchy's place in the layout. `when`: of the file that it stands for.
+    /// `home`: hierarchy index in the layout. `when`: reading rule of the file that the row replaces.
     pub(super) fn row(&self, home: usize, inode: u64, when: When) -> Option<Row<'_>> {
         self.row_near(&mut 0, home, inode).filter(|_| self.are_all || when == When::Tick)
     }
-    /// `near`: where it was last, and is now.
+    /// `near`: position in the last pass; updated to the current one.
     pub(super) fn row_near(&self, near: &mut usize, home: usize, inode: u64) -> Option<Row<'_>> {
         let home = self.homes.get(home)?.as_ref()?;
         let width = home.plan.row_bytes() as usize / 8;
@@ -81,16 +81,16 @@ impl PassRows {
         let words = home.words.get().get(at..at + width)?;
         Some(Row { plan: &home.plan, words })
     }
-    /// For who looks at them beside those of the next pass.
+    /// Copies the rows, to compare them with those of the next pass.
     pub(super) fn copied(mut self) -> PassRows {
         for home in self.homes.iter_mut().flatten() {
             home.words = Words::Copied(home.words.get().to_vec());
         }
         self
     }
-    /// Those of some cgroups alone, each by its hierarchy's place and its inode, for who keeps them longer than a pass.
+    /// Copies the rows of some cgroups, each given by hierarchy index and inode, to keep them beyond this pass.
     pub(super) fn only(&self, wanted: &[(usize, u64)]) -> PassRows {
-        let of = |(place, home): (usize, &Option<HomeRows>)| {
+        let of = |(place, home): (usize, &Option<HierarchyRows>)| {
             let home = home.as_ref()?;
             let width = home.plan.row_bytes() as usize / 8;
             let (mut ids, mut words) = (Vec::new(), Vec::new());
@@ -100,19 +100,19 @@ impl PassRows {
                 ids.push(*id);
             }
             let (plan, words) = (Arc::clone(&home.plan), Words::Copied(words));
-            Some(HomeRows { plan, words, index: Arc::new(Index::of(ids)) })
+            Some(HierarchyRows { plan, words, index: Arc::new(Index::of(ids)) })
         };
         let homes = self.homes.iter().enumerate().map(of).collect();
         PassRows { taken: self.taken, homes, are_all: self.are_all, wanted: None }
     }
-    /// How many cgroups there are in the hierarchy that has most.
+    /// Number of cgroups in the largest hierarchy.
     pub(super) fn count(&self) -> usize {
         self.homes.iter().flatten().map(|home| home.index.ids.len()).max().unwrap_or_default()
     }
     pub(super) fn wants(&self, inode: u64) -> bool {
         self.wanted == Some(inode)
     }
-    /// The id of some cgroup, another one for each number.
+    /// The inode of one cgroup, another one for each `n`.
     pub(super) fn nth(&self, n: usize) -> Option<u64> {
         let ids = &self.homes.iter().flatten().next()?.index.ids;
         ids.get(n.checked_rem(ids.len())?).copied()

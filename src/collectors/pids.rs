@@ -8,10 +8,10 @@ use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
 
 macro_rules! both {
-    ($($name:literal, $field:ident, $tell:expr;)*) => {
+    ($($name:literal, $field:ident, $parse:expr;)*) => {
         &[$(
-            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $tell),
-            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $tell),
+            File::new(Home::V1("pids"), $name, When::Ran, &[Field::$field], $parse),
+            File::new(Home::V2("pids"), $name, When::Ran, &[Field::$field], $parse),
         )*]
     };
 }
@@ -33,7 +33,7 @@ const FILES: &[File] = both! {
 
 const MEASURES: &[Measure<Usage>] = &[
     Measure::of(Field::pids_current, "Current number of processes and threads.")
-        // A process that is moved here from outside does not have to run.
+        // A process that is moved into the cgroup need not run, so CPU time does not reveal it.
         .in_profiles(Standard, Full, Full)
         .on_v1(number_of("pids.current", When::Asleep))
         .on_v2(number_of("pids.current", When::Asleep))

@@ -1,5 +1,5 @@
-//! Time in which a task's processes waited for CPU, memory, I/O or interrupts. Source: PSI, Documentation/accounting/psi.rst:
-//! `*.pressure` of the unified tree (4.20; `irq` 6.1), which a v1 host may have beside its v1 hierarchies.
+//! PSI stall time of a task: CPU, memory, I/O, interrupts. Source: Documentation/accounting/psi.rst, `*.pressure` of
+//! the unified tree (4.20; `irq` 6.1). A v1 host may mount that tree beside its v1 hierarchies.
 
 use super::home::Home;
 use super::table::{File, Subject, values};

@@ -1,4 +1,4 @@
-//! `/proc`: opened once, and how it counts descriptors.
+//! `/proc`, opened once, and how to count file descriptors on this kernel.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -9,21 +9,21 @@ use rustix::io::Errno;
 use super::scratch::{self, Scratch};
 use crate::host::roots::open_path;
 
-/// `/proc`, and how it counts descriptors.
+/// An open `/proc`.
 #[derive(Debug)]
 pub(super) struct Proc {
     root: OwnedFd,
-    /// The size of `/proc/PID/fd` is the number of its entries (6.2).
+    /// The size of `/proc/PID/fd` is the number of its entries (since 6.2).
     fds_by_size: bool,
-    /// The number of the host's network namespace, which is that of the first process: of its `net/dev`, which each namespace has
-    /// its own of and everybody may look at, as nobody may at `ns/net` of who has more rights.
+    /// Inode of `net/dev` in the host's network namespace, that of PID 1. Every namespace has its own `net/dev`, which
+    /// any user may stat; `ns/net` of a more privileged process is not readable.
     host_network: Option<u64>,
 }
 
 impl Proc {
     pub(super) fn open(path: &Path) -> Option<Proc> {
         let root = open_path(path).ok()?;
-        // Whoever asks has descriptors: only a kernel that does not count shows 0.
+        // This process has open descriptors, so size 0 means that the kernel does not count them.
         let fds_by_size = rustix::fs::fstatfs(&root).is_ok_and(|s| s.f_type == rustix::fs::PROC_SUPER_MAGIC)
             && rustix::fs::statat(&root, "self/fd", AtFlags::empty()).is_ok_and(|s| s.st_size > 0);
         let host_network = rustix::fs::statat(&root, "1/net/dev", AtFlags::empty()).ok().map(|stat| stat.st_ino);
@@ -38,7 +38,7 @@ impl Proc {
         self.host_network
     }
 
-    /// Errors: ENOENT, ESRCH: the process is gone. EACCES: it is somebody else's.
+    /// Errors: ENOENT, ESRCH: the process is gone. EACCES: it belongs to another user.
     pub(super) fn open_fds(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
         use std::fmt::Write;
         scratch.path.clear();

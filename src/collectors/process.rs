@@ -1,4 +1,4 @@
-//! Processes of a task: how many, with how many descriptors; and, where there is no cgroup, all that is measured of it.
+//! Process count and file descriptors of a task; without a cgroup, all of its measures.
 //!
 //! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
 
@@ -18,10 +18,10 @@ use crate::model::id::ProcessId;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
-/// Deeper trees of cgroups, or of processes, are cut off here.
+/// Deeper trees of cgroups or processes are cut off.
 const MAX_DEPTH: usize = 64;
 
-/// Counts the processes of a cgroup and of those below it, and their descriptors. Errors: `Gone`.
+/// Counts the processes of a cgroup and its descendants, and their file descriptors. Errors: `Gone`.
 pub(super) fn count(
     sampling: &Sampling,
     files: &mut CgroupFiles,
@@ -40,7 +40,7 @@ pub(super) fn count(
             usage.set(Field::processes, u64::try_from(pids.len()).ok());
             usage.set(Field::open_fds, sampling.proc.as_ref().and_then(|proc| open_fds(proc, scratch, &pids)));
         }
-        // A threaded cgroup does not list processes.
+        // A threaded cgroup cannot list processes.
         Err(Errno::OPNOTSUPP) => {}
         Err(Errno::NOENT | Errno::NODEV) => files.check_identity()?,
         Err(errno) => {
@@ -52,7 +52,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Appends the processes of the cgroup at `path` and of those below. `kept`: its list, where it need not be opened anew.
+/// Appends the processes of the cgroup at `path` and its descendants. `kept`: the open list, if there is one.
 fn list(
     sampling: &Sampling,
     root: BorrowedFd<'_>,
@@ -63,7 +63,7 @@ fn list(
     depth: usize,
 ) -> Result<(), Errno> {
     let bytes = match kept {
-        Some(kept) => scratch.read_list_anew(kept)?,
+        Some(kept) => scratch.reread_list(kept)?,
         None => scratch.read_list(scratch::open(root, path.join(PROCS), OFlags::empty())?)?,
     };
     let ((), error) = procs::pids(PROCS, bytes, pids);
@@ -76,7 +76,7 @@ fn list(
     }
     for (child, _) in scratch::below(root, path)? {
         match list(sampling, root, &child, None, scratch, pids, depth - 1) {
-            // A cgroup below ours may come and go as its task pleases.
+            // The task may create and remove cgroups below its own.
             Ok(()) | Err(Errno::NOENT | Errno::NODEV) => {}
             Err(errno) => return Err(errno),
         }
@@ -84,7 +84,7 @@ fn list(
     Ok(())
 }
 
-/// `None` if some process does not let us look: a sum that lacks one would be wrong. A process that has ended has none.
+/// `None` if the descriptors of any process cannot be read: the sum would be too low. A process that ended has none.
 fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     pids.iter().try_fold(0u64, |sum, pid| match proc.open_fds(scratch, *pid) {
         Ok(n) => Some(sum.saturating_add(n)),
@@ -93,11 +93,11 @@ fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
     })
 }
 
-/// Adds up the processes below a supervisor, which reaps all that lose their parent: so what ended processes used is in
-/// its own "waited for" numbers. Parents are read before their children: a process that ends in between may be missed
-/// until the next reading, but never counts twice.
+/// Sums the processes below a supervisor. The supervisor is a child subreaper, so the usage of ended processes is in
+/// its own "waited for" counters. Parents are read before their children: a process that ends in between may be missing
+/// until the next reading, but is never counted twice.
 ///
-/// Units: CPU time comes in clock ticks of 10 ms. Errors: `Gone` if the supervisor has ended.
+/// Units: CPU time in clock ticks of 10 ms. Errors: `Gone` if the supervisor has ended.
 pub(super) fn sum(
     sampling: &Sampling,
     supervisor: ProcessId,
@@ -123,7 +123,7 @@ pub(super) fn sum(
     let mut next = 0;
     while let Some(pid) = pids.get(next).copied() {
         next += 1;
-        // It ended meanwhile, or it is no longer the child that was listed: then somebody else has its numbers.
+        // The process ended, or its PID was reused by a process that is no child.
         let Ok(Some(stat)) = stat(sampling, proc, scratch, pid) else { continue };
         total.add(&stat);
         let _ = children(proc, scratch, pid, &mut pids);
@@ -142,7 +142,7 @@ pub(super) fn sum(
     Ok(())
 }
 
-/// `None`: it is not what is documented, and counted.
+/// `None`: the file cannot be parsed; counted as an error.
 fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
     let file = scratch::open(proc.root(), format!("{pid}/stat"), OFlags::empty())?;
     let parsed = pid_stat::parse(scratch.read_list(file)?);
@@ -163,8 +163,8 @@ fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) ->
             Ok(bytes) => {
                 let _ = procs::pids("children", bytes, out);
             }
-            // The thread ended; its children are somebody else's by now. Of the first thread it says that there is no
-            // such file.
+            // The thread ended, and another thread has its children now. For the main thread the error means that the
+            // kernel lacks the file.
             Err(errno) if thread == pid.to_string() => return Err(errno),
             Err(_) => {}
         }
@@ -190,7 +190,7 @@ impl Totals {
         self.minor = sum(self.minor, stat.minor_faults, stat.waited_minor_faults);
         self.major = sum(self.major, stat.major_faults, stat.waited_major_faults);
         self.rss_pages = self.rss_pages.saturating_add(stat.rss_pages);
-        // One that has ended and waits to be reaped holds nothing any more, but its numbers still count.
+        // A zombie uses no resources, but its counters still count.
         self.processes += u64::from(stat.state != b'Z');
     }
 
@@ -206,12 +206,12 @@ impl Totals {
     }
 }
 
-/// As `/proc/PID/stat` counts time.
+/// Converts clock ticks of `/proc/PID/stat`.
 pub fn time_of_ticks(ticks: u64) -> Nanos {
     Nanos(ticks.saturating_mul(1_000_000_000 / rustix::param::clock_ticks_per_second().max(1)))
 }
 
-/// As `/proc/PID/stat` counts memory.
+/// Converts pages of `/proc/PID/stat` to bytes.
 pub fn bytes_of_pages(pages: u64) -> u64 {
     pages.saturating_mul(u64::try_from(rustix::param::page_size()).unwrap_or(4096))
 }
@@ -228,7 +228,7 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::model::units::Timestamp;
 
-    /// A shell in the place of a supervisor: it waits for what it starts.
+    /// A shell in place of the supervisor: it waits for its children.
     fn supervisor(script: &str) -> (Child, Arc<Sampling>, ProcessId) {
         let child = Command::new("sh").args(["-c", script]).stdin(Stdio::null()).spawn().unwrap();
         let stat = std::fs::read(format!("/proc/{}/stat", child.id())).unwrap();

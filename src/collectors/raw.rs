@@ -1,4 +1,4 @@
-//! What the files of one cgroup said, before it is put together: some fields need several files of one tick.
+//! Values of one cgroup's files before they are combined: some fields need several files of one tick.
 
 use super::inner::InnerKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
@@ -8,30 +8,30 @@ use crate::model::usage::{Field, Usage};
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Raw {
-    /// What one file tells on its own.
+    /// Fields that need one file only.
     pub(super) usage: Usage,
     pub(super) inactive_file: Option<u64>,
     pub(super) page_faults: Option<u64>,
     pub(super) major_faults: Option<u64>,
-    /// The cgroup's own.
+    /// Limit of the cgroup itself.
     pub(super) memory_limit: Option<Limit>,
     pub(super) ancestors: Ancestors,
-    /// v1, where somebody resets the kernel's peak: the highest one before that.
+    /// v1 with peak resets: the highest peak before the last reset.
     pub(super) kept_peak: Option<u64>,
-    /// The kernel keeps no peak: then we remember the highest sample.
+    /// The kernel records no peak: the highest sample replaces it.
     pub(super) peak_missing: bool,
     pub(super) quota: Option<Limit>,
     pub(super) cpu_stat: CpuStat,
     /// User and system time of the unified tree on a hybrid host.
     pub(super) exact_modes: Option<(u64, u64)>,
-    /// Where no cgroup of v1 counts CPU time: the unified tree beside it does.
+    /// CPU usage from the unified tree, if no v1 hierarchy counts it.
     pub(super) unified_cpu_ns: Option<u64>,
-    /// What the kernel pass made of them last, ns.
+    /// User and system time that the kernel pass computed last, ns.
     pub(super) modes_shown: (u64, u64),
-    /// v1: charges refused by the memory limit, and by the limit on memory and swap together. Where both are the same,
-    /// the kernel asks the second one first and only it counts.
+    /// v1: charges refused by the memory limit, and by the limit of memory plus swap. If both limits are equal, the
+    /// kernel checks the second one first, and only its counter rises.
     pub(super) failcnt: Option<u64>,
-    /// v1: what cgroups below it count. `None`: there are none.
+    /// v1: OOM kills of the cgroups below. `None`: there are none.
     pub(super) inner: Option<Box<InnerKills>>,
     pub(super) memsw_failcnt: Option<u64>,
     /// v1 `cpuacct.usage_user`, `cpuacct.usage_sys`; where there are none, `cpuacct.stat` in ticks.
@@ -39,15 +39,16 @@ pub(super) struct Raw {
     pub(super) system_ns: Option<u64>,
     pub(super) ticks: CpuacctStat,
     pub(super) ns_per_tick: u64,
-    /// v1: the kernel counts on no disk, so that its 0 says nothing.
+    /// v1: no disk has counting enabled, so a 0 means absent.
     pub(super) no_disk_counts: bool,
 }
 
-/// The lowest memory limit above the cgroup: on v1 `memory.stat` tells it, on v2 each `memory.max` up to the root.
+/// The lowest memory limit of the ancestors: on v1 from `memory.stat`, on v2 the minimum of each `memory.max` up to the
+/// root.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Ancestors {
     Lowest(Limit),
-    /// One of them could not be understood, so that nobody knows.
+    /// One of them could not be parsed.
     Unknown,
 }
 
@@ -66,7 +67,7 @@ pub(super) fn lower(a: Limit, b: Limit) -> Limit {
 }
 
 impl Raw {
-    /// The reading that these files make together.
+    /// Combines the values into a reading.
     pub(super) fn finish(&self) -> Usage {
         let mut usage = self.usage.clone();
         let peak = usage.memory_peak_bytes().map(|peak| peak.max(self.kept_peak.unwrap_or_default()));
@@ -88,7 +89,7 @@ impl Raw {
         if let Some(inner) = &self.inner {
             usage.set(Field::oom_kills, usage.oom_kills().map(|own| own.saturating_add(inner.total())));
         }
-        // v2's `cpu.stat` and v1's `cpuacct` files tell these; a host has one or the other.
+        // Either v2 `cpu.stat` or v1 `cpuacct` provides these on a given host.
         usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().or(self.unified_cpu_ns));
         let ticks = |n: Option<u64>| n.map(|n| n.saturating_mul(self.ns_per_tick));
         let exact = self.exact_modes.unzip();
@@ -96,7 +97,7 @@ impl Raw {
         let system = self.cpu_stat.system_ns.or(exact.1).or(self.system_ns).or(ticks(self.ticks.system_ticks));
         usage.set(Field::cpu_user_ns, user);
         usage.set(Field::cpu_system_ns, system);
-        // Without a quota the kernel prints 0, which would read as "never throttled".
+        // Without a quota the kernel prints 0, which would mean "never throttled".
         usage.set(Field::cpu_quota_us, self.quota.and_then(Limit::finite));
         if usage.cpu_quota_us().is_some() {
             usage.set(Field::cpu_cfs_periods, self.cpu_stat.periods);

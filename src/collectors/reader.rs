@@ -1,13 +1,13 @@
-//! A task's (or an alloc's) descriptors and what they said last.
+//! Reads a task's or alloc's cgroup repeatedly, with open descriptors, and keeps the last reading.
 //!
 //! ```text
 //! tick ── probes: memory usage, CPU time
-//!           ├─ neither moved, now and at the last tick ── 9 s since the last look? ─── no ── done: two system calls
-//!           │                                                └─ yes ── what can change while all sleep
-//!           └─ moved ── everything that can have changed with it; settings each 9 s
+//!           ├─ neither changed, now and at the last tick ── 9 s since the last full reading? ── no ── done
+//!           │                                                └─ yes ── files that can change while all processes sleep
+//!           └─ changed ── every file that can have changed with it; settings each 9 s
 //! ```
-//! What the kernel pass tells of a tick ([`kernel_pass`](super::kernel_pass)) is not read from files, probes included.
-//! The tick after a movement counts as one too, so that what the kernel writes a moment late is not missed.
+//! Values in the rows of the kernel pass ([`kernel_pass`](super::kernel_pass)) are not read from files, probes
+//! included. The tick after a change counts as a change too, because the kernel may write some values late.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -16,93 +16,115 @@ use super::cgroup::{CgroupFiles, Due, Gone};
 use super::inner;
 use super::kernel_ends::{self, EndedCgroup};
 use super::kernel_pass::Readers;
-use super::networks::Networks;
+use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
 use super::process;
 use super::raw::Raw;
+use super::row_source::{RowSource, RowUse};
 use super::sampling::Sampling;
 use super::scratch::{self, Scratch};
 use super::subjects::files;
-use super::told::{How, Told};
-use super::traffic::Network;
+use super::traffic::TaskTraffic;
 use super::window::{Window, kept_peak};
 use crate::kernel::bpf::walk::RowValue;
 use crate::model::id::{CgroupPath, ProcessId};
-use crate::model::units::Timestamp;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 use crate::telemetry::lock;
 
-/// Even where nothing seems to move no sample gets older than 10 s: with a tick each second this is due at each ninth, since what
-/// the tenth reads is shown only when its pass is over.
-const LOOK_EACH: Duration = Duration::from_millis(8_500);
-/// Settings of a cgroup in which nothing moves are looked at this often.
-const SETTINGS_EACH: Duration = Duration::from_secs(60);
+/// Keeps every sample younger than 10 s even if nothing changes. With a tick each second a reading is due at each ninth
+/// tick, because the result is visible only when the pass is over.
+const READ_INTERVAL: Duration = Duration::from_millis(8_500);
+/// Interval for the settings of an idle cgroup.
+const SETTINGS_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Of a task that runs on with as many processes and threads as before they are listed this often, which costs as much as all else that is
-/// read of it.
-const LIST_EACH: Duration = LOOK_EACH;
-/// More processes are listed at that time only, whatever comes and goes among them: each costs as much as one alone.
+/// Interval for listing the processes of a busy task whose number of processes and threads stays the same. Listing
+/// costs as much as all other files together.
+const LIST_INTERVAL: Duration = READ_INTERVAL;
+/// Tasks with more processes are listed only at that interval, because each process adds to the cost.
 const MANY: u64 = 64;
 
-/// What a task used, and when that was read.
+/// Usage of a task and the time of its reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Reading {
-    /// Of this attempt alone; shared and replaced as a whole: the same `Arc` as before means that nothing changed.
+    /// Usage of this attempt alone. Replaced as a whole: the same `Arc` means that nothing changed.
     pub usage: Arc<Usage>,
-    /// When more than the probes was read last: up to 10 s ago where nothing moves.
+    /// When files other than the probes were read last; up to 10 s ago for an idle task.
     pub at: Timestamp,
-    /// It is what the end of its attempt says: nothing is used now.
+    /// The final values of an ended attempt: nothing is in use.
     pub is_end: bool,
+    /// The reading that rates are taken against.
+    pub before: Option<EarlierReading>,
 }
 
+/// A reading at least [`RATES_OVER`] older than the one that it stands in.
+#[derive(Debug, Clone, PartialEq)]
+pub struct EarlierReading {
+    pub usage: Arc<Usage>,
+    pub at: Timestamp,
+}
+
+/// Rates over less time are noise: a reading that a client requests between two ticks is no reference for the next one.
+const RATES_OVER: Nanos = Nanos(500_000_000);
+
 impl Reading {
-    /// Of an attempt that goes on, as far as is known.
+    /// A reading of an attempt that still runs, as far as is known.
     pub fn of(usage: Arc<Usage>, at: Timestamp) -> Reading {
-        Reading { usage, at, is_end: false }
+        Reading { usage, at, is_end: false, before: None }
+    }
+    /// It replaces `old`, and takes it, or what that was compared with, as its reference.
+    fn after(self, old: Option<&Reading>) -> Reading {
+        let before = old.and_then(|old| old.reference(self.at));
+        Reading { before, ..self }
+    }
+    fn reference(&self, at: Timestamp) -> Option<EarlierReading> {
+        let itself = || EarlierReading { usage: Arc::clone(&self.usage), at: self.at };
+        if at.since(self.at) >= RATES_OVER { Some(itself()) } else { self.before.clone() }
     }
 }
 
-/// What a look found.
+/// Result of [`TaskReader::look`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum News {
-    /// Nothing moved and nothing was due: the reading is the one before.
+pub enum ReadingChange {
+    /// Nothing changed and no file was due: same reading as before.
     None,
-    /// Everything is as it was, at a later time.
+    /// Same values, read at a later time.
     Later,
-    /// Another usage.
+    /// The usage changed.
     Changed,
 }
 
 #[derive(Debug, thiserror::Error)]
 pub enum ReadingError {
-    /// The cgroup was removed: not an error, and never a zero.
+    /// The cgroup was removed. This is no error, and never a zero.
     #[error("the cgroup is gone")]
     Gone,
 }
 
-/// Owns a task's descriptors.
+/// Samples one task and owns its descriptors.
 ///
-/// Concurrency: the runner and the sampler both hold it; a read excludes another one, [`TaskReader::latest`] waits for none.
+/// Concurrency: the runner and the sampler share it. Reads exclude each other; [`TaskReader::latest`] never blocks on a
+/// read.
 #[derive(Debug)]
 pub struct TaskReader {
     sampling: Arc<Sampling>,
     inner: Mutex<Inner>,
     latest: Mutex<Latest>,
-    /// What its first reading said, of one that counts from there. Unset: from 0.
+    /// Counters at the first reading, for a reader that starts at 0 there. Unset: counters are absolute.
     from: Option<Box<OnceLock<Usage>>>,
-    /// Where what is read is kept, of a source that keeps nothing itself.
-    keep: OnceLock<Box<dyn Keeps>>,
+    /// Where readings are persisted, for a source that does not keep its counters.
+    keep: OnceLock<Box<dyn ReadingStore>>,
 }
 
 #[derive(Debug, Default)]
 struct Latest {
     reading: Option<Reading>,
-    /// It is the last one.
+    /// The reader is closed: `reading` is final.
     closed: bool,
 }
 
-/// Takes each new reading before anybody sees it.
-pub trait Keeps: std::fmt::Debug + Send + Sync {
+/// Receives each new reading before it becomes visible.
+pub trait ReadingStore: std::fmt::Debug + Send + Sync {
     fn keep(&self, reading: &Reading);
 }
 
@@ -114,32 +136,32 @@ struct Inner {
     gone: bool,
 }
 
-/// What a tick decides by. Together, because a thousand readers do not stay in a processor's cache from one tick to the next.
+/// Scheduling state, kept together: a thousand readers do not fit into the CPU cache from one tick to the next.
 #[derive(Debug, Default)]
 struct Pace {
-    /// What the probes said last: memory in use, CPU time used.
+    /// Last probe values: memory in use, CPU time used.
     probed: (Option<u64>, Option<u64>),
-    next_look: Option<Instant>,
+    next_read: Option<Instant>,
     next_settings: Option<Instant>,
-    /// The last tick saw a movement.
+    /// A change was seen at the last tick.
     stirred: bool,
-    /// When its processes are listed again, and how many processes and threads there were at the last time.
+    /// When its processes are listed next, and the number of processes and threads at the last listing.
     next_list: Option<Instant>,
     listed: Option<u64>,
-    /// They were more than [`MANY`] processes.
+    /// The last listing had more than [`MANY`] processes.
     many: bool,
 }
 
 impl Pace {
-    /// Whether processes are to be listed now; if so the next time is set.
+    /// Whether to list processes now. If so, schedules the next listing.
     fn lists(&mut self, pids: Option<u64>, now: Instant, everything: bool, stagger: impl FnOnce() -> Duration) -> bool {
         let first = self.next_list.is_none();
-        // Where nobody tells how many there are, there may be others.
+        // Without a count, processes may have been replaced.
         let same = self.many || (pids.is_some() && pids == self.listed);
         if !first && !everything && same && self.next_list.is_some_and(|at| at > now) {
             return false;
         }
-        (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_EACH }));
+        (self.listed, self.next_list) = (pids, Some(now + if first { stagger() } else { LIST_INTERVAL }));
         true
     }
 }
@@ -148,94 +170,95 @@ impl Pace {
 enum Source {
     Cgroup {
         files: CgroupFiles,
-        network: Network,
-        /// Its processes are listed. An alloc's are the sum of its tasks'.
+        network: TaskTraffic,
+        /// Lists its processes. An alloc's are the sum of its tasks' instead.
         processes: bool,
-        /// It is told when its tasks have moved, and does not look for itself at every tick.
-        told: bool,
-        /// It was there before this agent.
+        /// It is read when one of its tasks changed, not at every tick.
+        on_demand: bool,
+        /// The cgroup existed before this agent started.
         found: bool,
-        /// It is not ours: nothing is reset in it.
+        /// The cgroup is observed: nothing is reset in it.
         only_reads: bool,
         window: Option<Box<Window>>,
     },
     Processes(ProcessId),
-    /// Somebody tells; what was handed on last.
-    Told(Option<Reading>),
+    /// A driver reports the usage. Holds the reading that was returned last.
+    Reported(Option<Reading>),
 }
 
 impl Source {
-    /// Ours, and made after this agent began.
-    fn cgroup(files: CgroupFiles, processes: bool, told: bool) -> Source {
-        let network = Network::default();
-        Source::Cgroup { files, network, processes, told, found: false, only_reads: false, window: None }
+    /// A managed cgroup that this agent created.
+    fn cgroup(files: CgroupFiles, processes: bool, on_demand: bool) -> Source {
+        let network = TaskTraffic::default();
+        Source::Cgroup { files, network, processes, on_demand, found: false, only_reads: false, window: None }
     }
 }
 
 impl TaskReader {
-    /// Reads a task's cgroup, which exists by now. Opens nothing yet.
+    /// Reads a task's cgroup, which must exist. Opens no file yet.
     pub fn for_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], false);
         TaskReader::new(sampling, Source::cgroup(files, true, false))
     }
-    /// Reads an alloc's own cgroup. Its processes and descriptors are the sum of its tasks' and not looked at. It has no
-    /// probes: who sees one of its tasks change asks it for `everything`, and otherwise it looks each 9 s only.
+    /// Reads an alloc's own cgroup. Processes and descriptors are not read but summed over its tasks. It has no probes:
+    /// when one of its tasks changes, the caller reads `everything`; otherwise it is read each 9 s.
     pub fn for_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, &[], true);
         TaskReader::new(sampling, Source::cgroup(files, false, true))
     }
-    /// Reads a cgroup above those of tasks, which others made: what each cgroup counts of its own limits, too. Processes are its tasks' and
-    /// not looked at.
+    /// Reads an observed cgroup above those of tasks, including what the kernel counts for its own limits. Processes
+    /// are not read but summed over its tasks.
     pub fn for_parent_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         TaskReader::of_several(sampling, path, false)
     }
-    /// The same of an alloc's own, which is asked for `everything` by who sees one of its tasks change.
+    /// Like [`TaskReader::for_parent_cgroup`] for an alloc's own cgroup: when one of its tasks changes, the caller
+    /// reads `everything`.
     pub fn for_limited_alloc_cgroup(sampling: &Arc<Sampling>, path: CgroupPath) -> TaskReader {
         TaskReader::of_several(sampling, path, true)
     }
-    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, told: bool) -> TaskReader {
+    fn of_several(sampling: &Arc<Sampling>, path: CgroupPath, on_demand: bool) -> TaskReader {
         let mut files = CgroupFiles::new(sampling, path, &[], false);
-        files.are_of_several();
-        TaskReader::new(sampling, Source::cgroup(files, false, told)).that_only_reads()
+        files.drop_local_files();
+        TaskReader::new(sampling, Source::cgroup(files, false, on_demand)).read_only()
     }
-    /// The same, of a cgroup that was there before this agent: what it says of the last minute has to wait for that.
+    /// Marks the cgroup as older than this agent: the window peak is absent for the first 60 s.
     pub fn found(self) -> TaskReader {
         if let Source::Cgroup { found, .. } = &mut lock(&self.inner).source {
             *found = true;
         }
         self
     }
-    /// The same, of a cgroup that is somebody else's: it is read and nothing else, so of the last minute it has no peak.
-    pub fn that_only_reads(self) -> TaskReader {
+    /// Marks the cgroup as observed: it is only read, so it has no window peak.
+    pub fn read_only(self) -> TaskReader {
         if let Source::Cgroup { files, only_reads, .. } = &mut lock(&self.inner).source {
             *only_reads = true;
-            files.are_of_others();
+            files.set_observed();
         }
         self
     }
-    /// The same, of a cgroup whose counters hold what others used, or what was told before: what they say at its first reading is left
-    /// out of each. Of its peaks nobody knows when they were reached, so it has none.
-    pub fn that_counts_anew(self) -> TaskReader {
+    /// Counts from the first reading, for a cgroup whose counters include earlier usage. Peaks are absent, because
+    /// their time is unknown.
+    pub fn counting_from_now(self) -> TaskReader {
         TaskReader { from: Some(Box::default()), ..self }
     }
-    /// Reads some files of a cgroup only, by their keys: for measurements of the reading itself.
+    /// Reads some files of a cgroup only, by their keys: for benchmarks.
     pub fn for_files(sampling: &Arc<Sampling>, path: CgroupPath, keys: &[&str]) -> TaskReader {
         let files = CgroupFiles::new(sampling, path, keys, false);
         TaskReader::new(sampling, Source::cgroup(files, false, false))
     }
-    /// Adds up the processes below a supervisor (itself left out): where no cgroup could be made. Shared pages count in
-    /// each process, and what a process did that nobody waited for is lost.
+    /// Sums the processes below a supervisor (without the supervisor), where no cgroup could be created. Shared pages
+    /// count in each process. The usage of processes that were never waited for is lost.
     pub fn for_processes(sampling: &Arc<Sampling>, supervisor: ProcessId) -> TaskReader {
         TaskReader::new(sampling, Source::Processes(supervisor))
     }
 
-    /// Of a task that nothing of this host tells about: its driver does, when it likes ([`TaskReader::tell`]), and nobody waits
-    /// for it. One that tells no more leaves its last reading, with the time at which it told.
-    pub fn told(sampling: &Arc<Sampling>) -> TaskReader {
-        TaskReader::new(sampling, Source::Told(None))
+    /// A reader of values that the driver reports by [`TaskReader::report`] at any time; nothing waits for them. When the
+    /// reports stop, the last one stays, with its time.
+    pub fn reported(sampling: &Arc<Sampling>) -> TaskReader {
+        TaskReader::new(sampling, Source::Reported(None))
     }
-    /// Counters never fall, whatever is told; of what cannot be the last possible value stays.
-    pub fn tell(&self, mut usage: Usage, at: Timestamp) {
+    /// Records a report. Counters never fall; an impossible value is replaced by the last possible one.
+    pub fn report(&self, mut usage: Usage, at: Timestamp) {
         let impossible = usage.drop_impossible();
         let before = self.latest();
         match &before {
@@ -246,13 +269,13 @@ impl TaskReader {
         self.set_latest(Reading::of(Arc::new(usage), at));
     }
 
-    /// Whether its source counts on by itself and can be asked by the next agent: a cgroup does.
-    pub fn counts_by_itself(&self) -> bool {
+    /// Whether the source keeps its counters across a restart of the agent, as a cgroup does.
+    pub fn survives_restart(&self) -> bool {
         matches!(lock(&self.inner).source, Source::Cgroup { .. })
     }
-    /// Goes on from what an earlier reader of the same attempt has kept, and keeps what it reads.
-    pub fn keep_in(&self, earlier: Option<Reading>, keep: Box<dyn Keeps>) {
-        // Told already: a driver that was asked again for an attempt may give the reader that it had.
+    /// Continues from the persisted reading of an earlier reader of the same attempt, and persists new readings.
+    pub fn persist_in(&self, earlier: Option<Reading>, keep: Box<dyn ReadingStore>) {
+        // A driver may return the same reader twice for one attempt; the store is already set then.
         if self.keep.set(keep).is_err() {
             return;
         }
@@ -267,18 +290,19 @@ impl TaskReader {
         };
     }
 
-    /// From now on nobody sees another reading than this one, the last: it is what its attempt will have used.
+    /// Makes the current reading final and returns it: the usage of the attempt.
     pub fn close(&self) -> Option<Reading> {
         let mut latest = lock(&self.latest);
         latest.closed = true;
         latest.reading.clone()
     }
-    /// The same, where it is known what its end says. Where nothing was ever read of it, as right after a restart of the agent, that is seen
-    /// until it is shown: else sums would be smaller for a moment.
+    /// Like [`TaskReader::close`], with the recorded final values. If there is no reading, as right after a restart of
+    /// the agent, the final values are visible until they are exported; otherwise sums would drop for a moment.
     pub fn close_with(&self, end: &Usage, at: Timestamp) -> Option<Reading> {
         let last = self.close();
         if last.is_none() && *end != Usage::default() {
-            lock(&self.latest).reading = Some(Reading { usage: Arc::new(end.without_live()), at, is_end: true });
+            lock(&self.latest).reading =
+                Some(Reading { is_end: true, ..Reading::of(Arc::new(end.without_live()), at) });
         }
         last
     }
@@ -289,7 +313,7 @@ impl TaskReader {
         }
         let mut latest = lock(&self.latest);
         if !latest.closed {
-            latest.reading = Some(reading);
+            latest.reading = Some(reading.after(latest.reading.as_ref()));
         }
     }
 
@@ -299,28 +323,28 @@ impl TaskReader {
         TaskReader { sampling: Arc::clone(sampling), inner, latest, from: None, keep }
     }
 
-    /// Reads what can have changed. `now` decides what is due; with `everything` all is, but an alloc's settings at their
-    /// time.
+    /// Reads the files that can have changed. `now` decides which are due; `everything` reads all, except an alloc's
+    /// settings.
     ///
-    /// Errors: `Gone`, from then on for ever: this attempt's cgroup was removed, or its supervisor has ended. Anything else
-    /// that goes wrong costs its own field, and is counted in `Sampling::errors`.
+    /// Errors: `Gone`, permanently: the cgroup was removed, or the supervisor ended. Any other failure makes its field
+    /// absent and is counted in `Sampling::errors`.
     pub fn read(&self, now: Instant, at: Timestamp, everything: bool) -> Result<Reading, ReadingError> {
         self.look(now, at, everything)?;
-        // Only a reader that is gone has never read anything.
+        // Only a reader that is gone never had a reading.
         self.latest().ok_or(ReadingError::Gone)
     }
 
-    /// [`TaskReader::read`] without the reading: whether it is another one than before.
-    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<News, ReadingError> {
+    /// Like [`TaskReader::read`], but returns only what changed.
+    pub fn look(&self, now: Instant, at: Timestamp, everything: bool) -> Result<ReadingChange, ReadingError> {
         let mut inner = lock(&self.inner);
-        if let Source::Told(handed_on) = &mut inner.source {
+        if let Source::Reported(handed_on) = &mut inner.source {
             let mut latest = lock(&self.latest);
             let reading = latest.reading.get_or_insert_with(|| Reading::of(Arc::default(), at)).clone();
             drop(latest);
             let news = match handed_on {
-                Some(last) if *last == reading => News::None,
-                Some(last) if last.usage == reading.usage => News::Later,
-                Some(_) | None => News::Changed,
+                Some(last) if *last == reading => ReadingChange::None,
+                Some(last) if last.usage == reading.usage => ReadingChange::Later,
+                Some(_) | None => ReadingChange::Changed,
             };
             *handed_on = Some(reading);
             return Ok(news);
@@ -333,7 +357,7 @@ impl TaskReader {
             }
         };
         match read {
-            Ok(Read::Nothing) => Ok(News::None),
+            Ok(Read::Nothing) => Ok(ReadingChange::None),
             Ok(Read::Window) => {
                 let earlier = self.latest().map(|reading| reading.at);
                 Ok(self.keep(&inner.raw, earlier.unwrap_or(at)))
@@ -346,8 +370,8 @@ impl TaskReader {
         }
     }
 
-    /// Makes what was read the newest reading.
-    fn keep(&self, raw: &Raw, at: Timestamp) -> News {
+    /// Combines the values and publishes them as the latest reading.
+    fn keep(&self, raw: &Raw, at: Timestamp) -> ReadingChange {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
         if let Some(from) = &self.from {
@@ -364,41 +388,41 @@ impl TaskReader {
         match before {
             Some(before) if *before == usage => {
                 if let Some(reading) = &mut lock(&self.latest).reading {
-                    reading.at = at;
+                    *reading = Reading { at, before: reading.reference(at), ..reading.clone() };
                 }
-                News::Later
+                ReadingChange::Later
             }
             _ => {
                 self.set_latest(Reading::of(Arc::new(usage), at));
-                News::Changed
+                ReadingChange::Changed
             }
         }
     }
 
-    /// Whether it was this very cgroup that was removed. `None`: this reader knows of none in that hierarchy.
+    /// Whether the removed cgroup is the one of this reader. `None`: the reader has none in that hierarchy.
     pub fn is_of(&self, ended: &EndedCgroup) -> Option<bool> {
         match &lock(&self.inner).source {
             Source::Cgroup { files, .. } => files.inode_in(ended.home).map(|inode| inode == ended.inode),
-            Source::Processes(_) | Source::Told(_) => None,
+            Source::Processes(_) | Source::Reported(_) => None,
         }
     }
 
-    /// Takes what the kernel said of the cgroup as it was removed: of one hierarchy, and each tells its own. It looks at nothing.
+    /// Applies the final values of a removed cgroup, from the record of one hierarchy. Reads no file.
     pub fn end(&self, ended: &EndedCgroup, at: Timestamp) {
         let mut inner = lock(&self.inner);
         let Some(home) = self.sampling.layout.hierarchies().get(ended.home) else { return };
         let pass = self.sampling.kernel_pass();
-        for file in files().filter(|file| pass.is_none_or(|pass| pass.distrust.trusts(file))) {
-            let Some(Told { how: How::Says(says), .. }) = kernel_ends::says(file) else { continue };
+        for file in files().filter(|file| pass.is_none_or(|pass| pass.row_trust.trusts(file))) {
+            let Some(RowSource { how: RowUse::Values(apply), .. }) = kernel_ends::source_at_end(file) else { continue };
             if file.home.is(&self.sampling.layout, home) {
-                // What its row lacks stays as it was read last.
-                let _ = says(&mut inner.raw, ended.row());
+                // Fields that the record lacks keep their last value.
+                let _ = apply(&mut inner.raw, ended.row());
             }
         }
         self.keep(&inner.raw, at);
     }
 
-    /// The same of a cgroup inside of it.
+    /// Applies the OOM kills of a removed cgroup below this one.
     pub fn end_below(&self, ended: &EndedCgroup, at: Timestamp) {
         let layout = &self.sampling.layout;
         let is_it = layout.hierarchies().get(ended.home).is_some_and(|home| inner::HOME.is(layout, home));
@@ -408,42 +432,42 @@ impl TaskReader {
         self.keep(&inner.raw, at);
     }
 
-    /// Whether a look is due even if nothing seems to move.
+    /// Whether a reading is due even if nothing changes.
     pub fn is_due(&self, now: Instant) -> bool {
-        lock(&self.inner).pace.next_look.is_none_or(|at| at <= now)
+        lock(&self.inner).pace.next_read.is_none_or(|at| at <= now)
     }
 
-    /// Somebody has limited the memory or the CPU time of this very cgroup, as far as was read.
+    /// Whether this cgroup has a memory or CPU limit of its own, as of the last reading.
     pub fn has_own_limit(&self) -> bool {
         let inner = lock(&self.inner);
         [inner.raw.memory_limit, inner.raw.quota].into_iter().flatten().any(|limit| limit.finite().is_some())
     }
 
-    /// What is read is the cgroup that stands there now, wherever it stands.
-    pub fn stands(&self) -> bool {
+    /// Whether the path still leads to the same cgroup in every hierarchy.
+    pub fn is_same_cgroup(&self) -> bool {
         match &lock(&self.inner).source {
-            Source::Cgroup { files, .. } => files.stand(),
-            Source::Processes(_) | Source::Told(_) => true,
+            Source::Cgroup { files, .. } => files.is_same_cgroup(),
+            Source::Processes(_) | Source::Reported(_) => true,
         }
     }
 
-    /// It was found to be gone.
+    /// Whether the source is gone.
     pub fn is_gone(&self) -> bool {
         lock(&self.inner).gone
     }
 
-    /// The newest reading, without touching the kernel.
+    /// The latest reading, without a system call.
     pub fn latest(&self) -> Option<Reading> {
         lock(&self.latest).reading.clone()
     }
 }
 
-/// What a look read, beside the probes.
+/// What was read, apart from the probes.
 enum Read {
     Nothing,
-    /// A sub-window ended, and the highest of the last minute is another one.
+    /// A sub-window ended and changed the window peak.
     Window,
-    /// What was due: the first time always.
+    /// The due files; all of them at the first reading.
     All,
 }
 
@@ -456,11 +480,11 @@ impl Inner {
         now: Instant,
         everything: bool,
     ) -> Result<Read, Gone> {
-        let (files, network, processes, told, found, only_reads, window) = match &mut self.source {
+        let (files, network, processes, on_demand, found, only_reads, window) = match &mut self.source {
             Source::Processes(supervisor) => {
                 process::sum(sampling, *supervisor, scratch, &mut self.raw.usage)?;
-                self.pace.next_look = Some(now + LOOK_EACH);
-                // The sums stand where a cgroup's own numbers would: nothing is derived from them.
+                self.pace.next_read = Some(now + READ_INTERVAL);
+                // The sums replace the cgroup's own counters; nothing is derived from them.
                 self.raw.user_ns = self.raw.usage.cpu_user_ns();
                 self.raw.system_ns = self.raw.usage.cpu_system_ns();
                 self.raw.major_faults = self.raw.usage.page_faults_major();
@@ -468,63 +492,64 @@ impl Inner {
                     self.raw.usage.page_faults_minor().zip(self.raw.major_faults).map(|(a, b)| a.saturating_add(b));
                 return Ok(Read::All);
             }
-            Source::Cgroup { files, network, processes, told, found, only_reads, window } => {
-                (files, network, *processes, *told, *found, *only_reads, window)
+            Source::Cgroup { files, network, processes, on_demand, found, only_reads, window } => {
+                (files, network, *processes, *on_demand, *found, *only_reads, window)
             }
-            // Handed on where it was told.
-            Source::Told(_) => return Ok(Read::Nothing),
+            // Returned by `look` already.
+            Source::Reported(_) => return Ok(Read::Nothing),
         };
         let raw = &mut self.raw;
-        let first = self.pace.next_look.is_none();
-        let look_due = self.pace.next_look.is_none_or(|at| at <= now);
+        let first = self.pace.next_read.is_none();
+        let read_due = self.pace.next_read.is_none_or(|at| at <= now);
         if first {
             raw.kept_peak = kept_peak(&sampling.layout, files.path());
             if !only_reads {
                 *window = Window::begin(sampling, files.path(), found, now, &mut raw.kept_peak).map(Box::new);
             }
         }
-        // The first look is one at all files: what is not there is known from then on.
+        // The first reading uses files only, to learn which ones are missing.
         let pass = sampling.kernel_pass().filter(|_| !first);
-        // Where a pass tells everything, looking costs next to nothing.
-        let told_all = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !told;
-        let look = look_due || told_all;
-        // The next rows of everything, in some seconds, tell what somebody has set: no file is opened for that.
-        let waits = pass.is_some() && !told && rows.is_some_and(|rows| !rows.are_all);
+        // With rows of all values a reading costs almost nothing.
+        let all_rows = pass.is_some() && rows.is_some_and(|rows| rows.are_all) && !on_demand;
+        let look = read_due || all_rows;
+        // The next full walk, within seconds, shows changed settings without opening files.
+        let waits = pass.is_some() && !on_demand && rows.is_some_and(|rows| !rows.are_all);
         let rows = pass.zip(rows).map(|(pass, rows)| {
             if files.is_wanted(rows) {
                 pass.offer(files.path());
             }
-            files.rows(rows, &pass.distrust, only_reads)
+            files.rows(rows, &pass.row_trust, only_reads)
         });
         let rows = rows.as_ref();
-        if told && !everything && !look {
+        if on_demand && !everything && !look {
             return Ok(if close(window, files.path(), raw, now) { Read::Window } else { Read::Nothing });
         }
         files.probe(scratch, raw, rows)?;
         let probed = (raw.usage.memory_usage_bytes(), raw.usage.cpu_usage_ns());
-        // Nobody knows whether it ran if nothing tells CPU time.
+        // Without CPU time, assume that the task ran.
         let ran = probed.1 != self.pace.probed.1 || probed.1.is_none();
         let moved = ran || probed.0 != self.pace.probed.0;
         let unsettled = std::mem::replace(&mut self.pace.stirred, moved);
         self.pace.probed = probed;
 
-        // Rows tell what somebody sets by themselves.
-        let seldom = look_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
+        // Rows reveal changed settings by themselves.
+        let seldom = read_due && moved && !rows.is_some_and(|rows| files.show_settings(rows));
         let set = !waits && (seldom || self.pace.next_settings.is_none_or(|at| at <= now));
-        let due = if first || (everything && !told) {
+        let due = if first || (everything && !on_demand) {
             Due::ALL
         } else {
             let (moved, ran) = (moved || unsettled || everything, ran || unsettled || everything);
-            Due { asleep: moved || (look && !told), stirred: moved, ran, set }
+            Due { asleep: moved || (look && !on_demand), stirred: moved, ran, set }
         };
         if let Some(pass) = pass.filter(|_| moved || unsettled) {
-            pass.note_moved(if only_reads { Readers::Others } else { Readers::Ours });
+            pass.note_moved(if only_reads { Readers::Observed } else { Readers::Managed });
         }
-        if look_due || everything || (told_all && !moved) {
-            self.pace.next_look = Some(now + if first { sampling.stagger(LOOK_EACH) } else { LOOK_EACH });
+        if read_due || everything || (all_rows && !moved) {
+            self.pace.next_read = Some(now + if first { sampling.stagger(READ_INTERVAL) } else { READ_INTERVAL });
         }
         if due.set {
-            self.pace.next_settings = Some(now + if first { sampling.stagger(SETTINGS_EACH) } else { SETTINGS_EACH });
+            self.pace.next_settings =
+                Some(now + if first { sampling.stagger(SETTINGS_INTERVAL) } else { SETTINGS_INTERVAL });
         }
         if let Some(window) = window {
             window.moved |= moved || unsettled || everything;
@@ -538,25 +563,25 @@ impl Inner {
             });
         }
         files.read_due(scratch, raw, rows, due)?;
-        let stagger = || sampling.stagger(LIST_EACH);
+        let stagger = || sampling.stagger(LIST_INTERVAL);
         let wanted = processes && (due.ran || self.pace.next_list.is_none());
         let lists = wanted && self.pace.lists(raw.usage.pids_current(), now, everything, stagger);
-        // Whom the OOM killer chose had memory.
+        // The victim of an OOM kill had memory, so memory changed.
         if lists || (due.stirred && raw.inner.as_ref().is_some_and(|inner| inner.are_few())) {
-            inner::look(&sampling.layout, files.path(), scratch, &mut raw.inner);
+            inner::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
             process::count(sampling, files, scratch, &mut raw.usage)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
-        let looks = processes && (due.ran || look_due);
+        let looks = processes && (due.ran || read_due);
         if looks && network.read(sampling, scratch, (now, lists), &mut raw.usage) {
             self.pace.next_list = None;
         }
         Ok(Read::All)
     }
 
-    fn close(&mut self, networks: &Networks) {
+    fn close(&mut self, networks: &NamespaceOwners) {
         self.gone = true;
         if let Source::Cgroup { files, network, window, .. } = &mut self.source {
             files.close();
@@ -566,7 +591,7 @@ impl Inner {
     }
 }
 
-/// Ends a sub-window, if it is time. Gives whether the highest of the last minute is another one now.
+/// Ends a sub-window if it is due. Returns whether the window peak changed.
 fn close(window: &mut Option<Box<Window>>, path: &CgroupPath, raw: &mut Raw, now: Instant) -> bool {
     let Some(window) = window.as_mut().filter(|w| w.is_due(now)) else { return false };
     let highest = window.close(path, now, raw.usage.memory_usage_bytes(), &mut raw.kept_peak);
@@ -582,7 +607,7 @@ mod tests {
     #[test]
     fn as_many_processes_as_before_are_listed_at_their_time_and_others_at_once() {
         let (mut pace, now) = (Pace::default(), Instant::now());
-        let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_EACH);
+        let mut lists = |pids, after, everything| pace.lists(pids, now + after, everything, || LIST_INTERVAL);
         let second = Duration::from_secs(1);
         assert!(lists(Some(3), Duration::ZERO, false), "the first time");
         assert!(!lists(Some(3), second, false));
@@ -590,9 +615,12 @@ mod tests {
         assert!(!lists(Some(4), 10 * second, false));
         assert!(lists(Some(4), 11 * second, false), "it is time");
         assert!(lists(Some(4), 12 * second, true), "all is read, as at the end");
-        assert!(lists(None, 13 * second, false) && lists(None, 14 * second, false), "nobody says how many there are");
+        assert!(
+            lists(None, 13 * second, false) && lists(None, 14 * second, false),
+            "the number of processes is unknown"
+        );
         pace.many = true;
-        let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_EACH);
+        let mut lists = |pids, after| pace.lists(pids, now + after, false, || LIST_INTERVAL);
         assert!(
             !lists(Some(200), 15 * second) && !lists(Some(300), 22 * second),
             "so many are listed at their time only"

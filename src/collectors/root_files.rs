@@ -1,7 +1,7 @@
-//! Files of a hierarchy's root that say something of every cgroup below it: read once a second for all who ask.
+//! Root files of a hierarchy that concern every cgroup below, read at most once a second for all readers.
 //!
-//! For the root's `blkio.throttle.*_recursive` the kernel goes over all cgroups there are: read for each of five thousand it costs more
-//! than everything else that is read of them.
+//! For the root's `blkio.throttle.*_recursive` the kernel visits all cgroups. Read for each of 5,000 cgroups it would
+//! cost more than all other files together.
 
 use std::os::fd::BorrowedFd;
 use std::sync::{Arc, Mutex};
@@ -13,16 +13,16 @@ use rustix::io::Errno;
 use super::scratch::{self, Scratch};
 use crate::telemetry::lock;
 
-/// So old may be what is said.
+/// Maximum age of the cached content.
 const FRESH: Duration = Duration::from_secs(1);
 
-/// Concurrency: any thread; one reads while the others wait for what it has read.
+/// Concurrency: any thread; one reads, the others wait for the result.
 #[derive(Debug, Default)]
 pub(super) struct RootFiles(Mutex<Vec<RootFile>>);
 
 #[derive(Debug)]
 struct RootFile {
-    /// The hierarchy's place in the layout.
+    /// Index of the hierarchy in the layout.
     hierarchy: usize,
     name: &'static str,
     read_at: Instant,
@@ -30,7 +30,7 @@ struct RootFile {
 }
 
 impl RootFiles {
-    /// What the file says, or said less than a second before `now`. Errors: those of opening and reading.
+    /// Content of the file, at most one second older than `now`. Errors: those of opening and reading.
     pub(super) fn read(
         &self,
         (hierarchy, root): (usize, BorrowedFd<'_>),

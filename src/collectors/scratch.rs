@@ -1,4 +1,4 @@
-//! One buffer per thread, reused for every file: nothing is allocated per file or number once it is warm.
+//! One buffer per thread, reused for all files: no allocation per file or number after warm-up.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
@@ -13,7 +13,7 @@ use rustix::path::Arg;
 #[derive(Debug)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
-    /// A path relative to a root, made anew for each file.
+    /// A path relative to a root, rebuilt for each file.
     pub(super) path: OsString,
     pub(super) pids: Vec<u32>,
 }
@@ -23,17 +23,17 @@ thread_local! {
         RefCell::new(Scratch { bytes: vec![0; 16 << 10], path: OsString::new(), pids: Vec::new() });
 }
 
-/// Lends the buffer of this thread. It must not be asked for again inside.
+/// Lends the thread's buffer to `work`, which must not call this function.
 pub(super) fn with<T>(work: impl FnOnce(&mut Scratch) -> T) -> T {
     SCRATCH.with_borrow_mut(work)
 }
 
-/// Relative to an O_PATH descriptor; no link is followed.
+/// Opens a path relative to an O_PATH descriptor; follows no symlink at its end.
 pub(super) fn open(root: BorrowedFd<'_>, path: impl Arg, flags: OFlags) -> Result<OwnedFd, Errno> {
     rustix::fs::openat(root, path, OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NOFOLLOW | flags, Mode::empty())
 }
 
-/// A file that is larger is not read: a user's network namespace lists as many interfaces as he makes.
+/// Larger files are not read: `net/dev` of a user's network namespace grows with the interfaces that the user creates.
 const MOST_BYTES: usize = 32 << 20;
 
 impl Scratch {
@@ -46,7 +46,7 @@ impl Scratch {
         Ok(())
     }
 
-    /// The whole of a file that the kernel prints in one go, from its beginning.
+    /// Reads a file that the kernel returns in one read, from its start.
     pub(super) fn read(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         loop {
             let n = rustix::io::pread(file.as_fd(), &mut self.bytes[..], 0)?;
@@ -57,10 +57,10 @@ impl Scratch {
         }
     }
 
-    /// The whole of a list from its beginning, of a descriptor that was read before. The kernel hands out a page at a time: a piece that
-    /// leaves room in its page is the last one.
-    pub(super) fn read_list_anew(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
-        /// Less any one line.
+    /// Reads a list from its start, with a descriptor that was read before. The kernel returns a page at a time; a
+    /// piece that is shorter than its page is the last one.
+    pub(super) fn reread_list(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
+        /// A page minus the longest line.
         const PAGE: usize = 4096 - 64;
         let mut filled = 0;
         loop {
@@ -76,7 +76,7 @@ impl Scratch {
         }
     }
 
-    /// The whole of a file that the kernel may hand out in pieces: lists.
+    /// Reads a file that the kernel may return in several pieces, such as a list.
     pub(super) fn read_list(&mut self, file: impl AsFd) -> Result<&[u8], Errno> {
         let mut filled = 0;
         loop {
@@ -92,11 +92,10 @@ impl Scratch {
     }
 }
 
-/// Hands on the entries of a directory, without itself and the one above.
-/// The cgroups right below one, with their inodes.
+/// The child cgroups, with their inodes.
 pub(super) fn below(root: BorrowedFd<'_>, path: &Path) -> Result<Vec<(PathBuf, u64)>, Errno> {
     let mut below = Vec::new();
-    // The kernel counts a cgroup's directories in its links, so that one without any costs no listing.
+    // The link count of a cgroup directory includes its children, so a cgroup without children need not be listed.
     if rustix::fs::statat(root, path, AtFlags::SYMLINK_NOFOLLOW)?.st_nlink == 2 {
         return Ok(below);
     }

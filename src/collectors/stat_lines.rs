@@ -1,25 +1,25 @@
-//! Which number of a cgroup's row stands behind which line of its `memory.stat`. That is the kernel's own affair, and differs from one to
-//! the next: it is found out by comparing, and never guessed.
+//! Maps the lines of `memory.stat` to positions in the kernel's counter arrays. The order differs between kernels and
+//! BTF does not describe it, so it is learned by comparison and never guessed.
 //!
 //! ```text
-//! line ── every number of the array may be behind it ── not what the file says, twice ── this one is not
-//!            └── all that may still be say the same of this cgroup? ── yes ── told ── no ── the file is read
+//! line ── every position is a candidate ── differs from the file twice ── position ruled out
+//!             └── do all candidates have the same value in this cgroup? ── yes ── value known ── no ── read the file
 //! ```
-//! So a line needs no single number left to be told: of a host without swap all that may be its swap are 0.
-//! One contradiction is not enough, since what rises and falls again while a file is read looks like one.
+//! A line does not need a single remaining candidate: on a host without swap all candidates for swap are 0. One
+//! contradiction is not enough, because a value may rise and fall again while the file is read.
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use super::home::Home;
-use super::told::Row;
+use super::row_source::Row;
 use crate::host::hierarchy::Version;
 use crate::kernel::bpf::walk::RowValue;
 use crate::kernel::cgroup::memory_stat::{self, MemoryStat};
 
-/// So many contradictions rule a number out.
-const AGAINST: u8 = 2;
-/// Longer arrays are left to the file.
+/// Contradictions that rule out a position.
+const MAX_CONTRADICTIONS: u8 = 2;
+/// Longer arrays are not supported; the file is read.
 const MOST: usize = 64;
 
 struct Line {
@@ -49,7 +49,7 @@ const LINES: [Line; 12] = [
 ];
 
 impl Line {
-    /// As the file prints it: below 0 there is nothing.
+    /// The value as the file prints it: negative counts become 0.
     fn printed(&self, word: u64) -> u64 {
         let count = u64::try_from(word.cast_signed()).unwrap_or_default();
         if self.pages {
@@ -60,44 +60,44 @@ impl Line {
     }
 }
 
-/// Concurrency: the sampler learns, any thread asks.
+/// Concurrency: the sampler learns; any thread reads.
 pub(super) struct StatLines {
     known: [Known; LINES.len()],
-    /// A file was seen.
+    /// At least one file was compared.
     seen: AtomicBool,
 }
 
 struct Known {
-    /// The kernel prints it.
+    /// The kernel prints this line.
     is_there: AtomicBool,
-    /// One bit for each number that may be behind it.
-    may_be: AtomicU64,
-    against: [AtomicU8; MOST],
+    /// Bit set of the candidate positions.
+    candidates: AtomicU64,
+    contradictions: [AtomicU8; MOST],
 }
 
 impl Default for StatLines {
     fn default() -> StatLines {
         let known = || Known {
             is_there: AtomicBool::new(false),
-            may_be: AtomicU64::new(u64::MAX),
-            against: [const { AtomicU8::new(0) }; MOST],
+            candidates: AtomicU64::new(u64::MAX),
+            contradictions: [const { AtomicU8::new(0) }; MOST],
         };
         StatLines { known: std::array::from_fn(|_| known()), seen: AtomicBool::new(false) }
     }
 }
 
 impl fmt::Debug for StatLines {
-    /// Of each line that the kernel prints which numbers may be behind it.
+    /// The candidates of each line that the kernel prints.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let there = self.known.iter().enumerate().filter(|(_, known)| known.is_there.load(Ordering::Relaxed));
         f.debug_map()
-            .entries(there.map(|(n, known)| (n, format!("{:#x}", known.may_be.load(Ordering::Relaxed)))))
+            .entries(there.map(|(n, known)| (n, format!("{:#x}", known.candidates.load(Ordering::Relaxed)))))
             .finish()
     }
 }
 
 impl StatLines {
-    /// Of a cgroup whose row was the same before and after its file was read. `text`: that file.
+    /// Compares a file with the row of its cgroup, which was the same before and after. `text`: content of the file.
     pub(super) fn learn(&self, home: Home, text: &[u8], row: Row<'_>) {
         let parse = if home.version() == Version::V1 { memory_stat::v1 } else { memory_stat::v2 };
         let (mut stat, error) = parse(text);
@@ -109,29 +109,29 @@ impl StatLines {
                 continue;
             };
             known.is_there.store(true, Ordering::Relaxed);
-            for (n, (word, against)) in words.iter().zip(&known.against).enumerate() {
-                let so_far = against.load(Ordering::Relaxed);
-                if line.printed(*word) == said || so_far >= AGAINST {
+            for (n, (word, contradictions)) in words.iter().zip(&known.contradictions).enumerate() {
+                let so_far = contradictions.load(Ordering::Relaxed);
+                if line.printed(*word) == said || so_far >= MAX_CONTRADICTIONS {
                     continue;
                 }
-                against.store(so_far + 1, Ordering::Relaxed);
-                if so_far + 1 == AGAINST {
-                    known.may_be.fetch_and(!(1 << n), Ordering::Relaxed);
+                contradictions.store(so_far + 1, Ordering::Relaxed);
+                if so_far + 1 == MAX_CONTRADICTIONS {
+                    known.candidates.fetch_and(!(1 << n), Ordering::Relaxed);
                 }
             }
         }
         self.seen.store(true, Ordering::Relaxed);
     }
 
-    /// What the file of this cgroup says. `None`: not all of it is known.
-    pub(super) fn tell(&self, row: Row<'_>) -> Option<MemoryStat> {
+    /// Values of `memory.stat` from the row. `None`: some lines are still ambiguous.
+    pub(super) fn read(&self, row: Row<'_>) -> Option<MemoryStat> {
         let mut stat = MemoryStat::default();
         for (line, known) in LINES.iter().zip(&self.known) {
             let words = row.plan.words(row.words, line.array).filter(|words| words.len() <= MOST)?;
             if !known.is_there.load(Ordering::Relaxed) {
                 continue;
             }
-            let mut left = known.may_be.load(Ordering::Relaxed) & (u64::MAX >> (MOST - words.len().max(1)));
+            let mut left = known.candidates.load(Ordering::Relaxed) & (u64::MAX >> (MOST - words.len().max(1)));
             let first = words.get(left.trailing_zeros() as usize)?;
             while left != 0 {
                 if words.get(left.trailing_zeros() as usize)? != first {
@@ -154,7 +154,7 @@ mod tests {
     const PAGE: u64 = 4096;
     const V2: Home = Home::V2("memory");
 
-    /// Of six states and three events.
+    /// A plan with six states and three events.
     fn row(plan: &RowPlan, numbers: [u64; 9]) -> Vec<u64> {
         let mut words = vec![7, 1];
         words.extend(numbers);
@@ -166,29 +166,29 @@ mod tests {
         let words = row(plan, numbers);
         lines.learn(V2, text.as_bytes(), Row { plan, words: &words });
     }
-    fn tell(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
+    fn read(lines: &StatLines, plan: &RowPlan, numbers: [u64; 9]) -> Option<MemoryStat> {
         let words = row(plan, numbers);
-        lines.tell(Row { plan, words: &words })
+        lines.read(Row { plan, words: &words })
     }
 
     #[test]
     fn a_line_is_told_once_all_that_may_be_behind_it_say_the_same() {
         let (plan, lines) = (memory_plan(6, 3), StatLines::default());
-        assert_eq!(tell(&lines, &plan, [0; 9]), None, "nothing was ever compared");
+        assert_eq!(read(&lines, &plan, [0; 9]), None, "nothing was compared yet");
         let text = |anon: u64, faults: u64| format!("anon {}\nshmem 0\npgfault {faults}\n", anon * PAGE);
         learn(&lines, &plan, &text(5, 90), [5, 1, 5, 2, 0, 0, 90, 3, 90]);
-        assert_eq!(tell(&lines, &plan, [5, 1, 6, 2, 0, 0, 91, 3, 92]), None, "one comparison rules nothing out");
+        assert_eq!(read(&lines, &plan, [5, 1, 6, 2, 0, 0, 91, 3, 92]), None, "one comparison rules nothing out");
         learn(&lines, &plan, &text(6, 91), [6, 1, 8, 2, 0, 0, 91, 4, 97]);
         learn(&lines, &plan, &text(7, 93), [7, 1, 9, 2, 0, 0, 93, 5, 98]);
-        let told = tell(&lines, &plan, [10, 1, 11, 2, 0, 0, 99, 5, 100]).expect("all is known");
-        assert_eq!((told.anon, told.shmem, told.pgfault), (Some(10 * PAGE), Some(0), Some(99)));
-        assert_eq!((told.swap, told.file), (None, None), "what the kernel does not print is absent");
-        // Two numbers may be its shared memory, and are not the same here: nobody knows.
-        assert_eq!(tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]), None);
+        let stat = read(&lines, &plan, [10, 1, 11, 2, 0, 0, 99, 5, 100]).expect("all is known");
+        assert_eq!((stat.anon, stat.shmem, stat.pgfault), (Some(10 * PAGE), Some(0), Some(99)));
+        assert_eq!((stat.swap, stat.file), (None, None), "what the kernel does not print is absent");
+        // Two candidates for shared memory remain, with different values here.
+        assert_eq!(read(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]), None);
         learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
         learn(&lines, &plan, &text(7, 93).replace("shmem 0", "shmem 16384"), [7, 1, 9, 2, 4, 0, 93, 5, 98]);
-        let told = tell(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]).expect("that is known now");
-        assert_eq!(told.shmem, Some(4 * PAGE));
+        let stat = read(&lines, &plan, [10, 1, 11, 2, 4, 0, 99, 5, 100]).expect("the line is unambiguous now");
+        assert_eq!(stat.shmem, Some(4 * PAGE));
     }
 
     #[test]
@@ -200,16 +200,16 @@ mod tests {
             learn(&lines, &plan, &text, numbers);
         }
         learn(&lines, &plan, "anon 0\n", at(9).0);
-        assert_eq!(tell(&lines, &plan, at(20).0).and_then(|told| told.anon), Some(20 * PAGE));
+        assert_eq!(read(&lines, &plan, at(20).0).and_then(|stat| stat.anon), Some(20 * PAGE));
         learn(&lines, &plan, "anon 0\n", at(9).0);
-        assert_eq!(tell(&lines, &plan, at(20).0), None);
+        assert_eq!(read(&lines, &plan, at(20).0), None);
     }
 
     #[test]
     fn below_nothing_is_nothing_as_the_kernel_prints_it() {
         let (plan, lines) = (memory_plan(1, 1), StatLines::default());
         let words = |n: i64| vec![7, 1, n.cast_unsigned(), 3];
-        let row = |words: &[u64]| -> Option<u64> { lines.tell(Row { plan: &plan, words })?.anon };
+        let row = |words: &[u64]| -> Option<u64> { lines.read(Row { plan: &plan, words })?.anon };
         lines.learn(V2, b"anon 8192\npgfault 3\n", Row { plan: &plan, words: &words(2) });
         assert_eq!((row(&words(2)), row(&words(-1))), (Some(2 * PAGE), Some(0)));
     }

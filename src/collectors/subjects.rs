@@ -1,4 +1,4 @@
-//! What is read and told of a task, subject by subject.
+//! All subjects of a task: their files and measures.
 
 use std::sync::LazyLock;
 
@@ -23,19 +23,19 @@ pub fn measures() -> impl Iterator<Item = &'static Measure<Usage>> {
     SUBJECTS.iter().flat_map(|subject| subject.measures)
 }
 
-/// Those of which a cgroup tells for all that is in it.
+/// The measures that a cgroup counts for everything below it.
 pub fn shared_measures() -> impl Iterator<Item = &'static Measure<Usage>> {
     let shared = files().filter(|file| !file.is_local()).flat_map(|file| file.fields);
-    let told = shared.fold(Usage::default(), |told, field| told.with(*field, 1));
-    measures().filter(move |measure| measure.cells.iter().any(|cell| (cell.get)(&told).is_some()))
+    let usage = shared.fold(Usage::default(), |usage, field| usage.with(*field, 1));
+    measures().filter(move |measure| measure.cells.iter().any(|cell| (cell.get)(&usage).is_some()))
 }
 
-/// Every file of a cgroup, probes first.
+/// Every file of a cgroup, probe files first.
 pub(super) fn files() -> impl Iterator<Item = &'static File> {
     FILES.iter()
 }
 
-/// What a file of this name tells, on whatever version: nothing else is lost without it.
+/// The fields that come from a file of this name, on either cgroup version.
 pub fn fields_of(file: &str) -> impl Iterator<Item = Field> {
     files().filter(move |f| f.name == file).flat_map(|f| f.fields.iter().copied())
 }
@@ -96,7 +96,7 @@ mod tests {
         }
     }
 
-    /// What an alloc does not read it must not show as its own either.
+    /// An alloc must not expose as its own what it does not read.
     #[test]
     fn what_is_read_of_tasks_only_tells_what_an_alloc_takes_from_its_tasks() {
         let text = |name| match name {
@@ -117,8 +117,8 @@ mod tests {
             let before = raw.finish();
             assert_eq!(file.apply(&mut raw, Some(text(file.name).as_bytes())), None, "{}", file.key());
             let mut after = raw.finish();
-            // The second of the two counts only where there is the first.
-            assert!(after != before || file.name == "memory.memsw.failcnt", "{} told nothing", file.key());
+            // The second counter is shown only with the first.
+            assert!(after != before || file.name == "memory.memsw.failcnt", "{} set no field", file.key());
             after.take_from_tasks(&before);
             assert_eq!(after, before, "{}", file.key());
         }

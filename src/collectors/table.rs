@@ -1,19 +1,19 @@
-//! What a subject says about its kernel files: where each stands, when it can have changed, how its text becomes values.
+//! Tables of kernel files: where each file lies, when it can have changed, and how to parse it.
 
 use super::home::Home;
 use super::raw::Raw;
-use super::told::{Told, told};
+use super::row_source::{RowSource, row_source};
 use crate::kernel::cgroup::limit;
 use crate::kernel::{ParseError, Parsed, text};
 use crate::model::measure::{Measure, Nature, ValueSource, When};
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
-/// What is read and told of one subject.
+/// The files and measures of one subject.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) measures: &'static [Measure<Usage>],
-    /// Those that hold nothing but the number of a measure stand in the measure: see [`File::of`].
+    /// Files that contain only the number of a measure are derived from the measure: see [`File::of`].
     pub(super) files: &'static [File],
 }
 
@@ -23,24 +23,24 @@ pub(super) struct File {
     pub(super) home: Home,
     pub(super) name: &'static str,
     pub(super) when: When,
-    /// What it tells, alone or together with others: nothing else is lost without it.
+    /// All fields that the file contributes to, alone or with others.
     pub(super) fields: &'static [Field],
-    /// `false`: another file has told it already.
+    /// `false`: another file already provided the value.
     pub(super) needed: fn(&Raw) -> bool,
-    /// How the kernel pass tells it, and its place among all files: see [`File::at`].
-    pub(super) told: Option<Told>,
+    /// How a row of the kernel pass replaces the file, and its index among all files: see [`File::at`].
+    pub(super) row_source: Option<RowSource>,
     pub(super) place: usize,
-    /// What else has to be read for it, of cgroups above.
+    /// A file of ancestor cgroups that must be read as well.
     pub(super) above: Option<Above>,
-    tell: Tell,
+    parser: Parser,
 }
 
-/// Files of the same hierarchy that are not the cgroup's own.
+/// Files of the same hierarchy outside of the cgroup itself.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Above {
-    /// Of each cgroup above it; the root has none.
+    /// Of each ancestor below the root.
     Each(&'static File),
-    /// Of the root alone.
+    /// Of the root only.
     Root(&'static File),
 }
 
@@ -50,7 +50,7 @@ impl Above {
             Above::Each(file) | Above::Root(file) => file,
         }
     }
-    /// How many cgroups above one they stand. `depth`: of that one; the root's is 0.
+    /// Levels above the cgroup at which the files lie. `depth`: level of the cgroup; the root's is 0.
     pub(super) fn up(self, depth: usize) -> std::ops::Range<usize> {
         match self {
             Above::Each(_) => 1..depth,
@@ -60,10 +60,10 @@ impl Above {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Tell {
-    /// Puts the file's text into what is its own; `None`: there is no such file. Gives the first thing that could not be understood.
+enum Parser {
+    /// Parses the text into fields; `None`: the file does not exist. Returns the first parse error.
     Text(fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>),
-    /// It holds one number, or `max` in place of a limit.
+    /// One number, or `max` for a limit.
     Number(Field),
 }
 
@@ -73,7 +73,7 @@ impl File {
         name: &'static str,
         when: When,
         fields: &'static [Field],
-        tell: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
+        parser: fn(&mut Raw, Option<&[u8]>) -> Option<ParseError>,
     ) -> File {
         File {
             home,
@@ -81,10 +81,10 @@ impl File {
             when,
             fields,
             needed: |_| true,
-            told: None,
+            row_source: None,
             place: usize::MAX,
             above: None,
-            tell: Tell::Text(tell),
+            parser: Parser::Text(parser),
         }
     }
     pub(super) const fn if_needed(mut self, needed: fn(&Raw) -> bool) -> File {
@@ -95,29 +95,39 @@ impl File {
         self.above = Some(above);
         self
     }
-    /// As it stands in the list of all.
+    /// Assigns the index among all files.
     pub(super) fn at(self, place: usize) -> File {
-        File { told: told(self.home, self.name), place, ..self }
+        File { row_source: row_source(self.home, self.name), place, ..self }
     }
-    /// Those that hold nothing but the number of a measure.
+    /// The files that contain only the number of this measure.
     pub(super) fn of(measure: &'static Measure<Usage>) -> impl Iterator<Item = File> {
         let fields = measure.field.as_slice();
         let of = |home: fn(&'static str) -> Home, source| match (source, measure.field) {
             (ValueSource::Number { controller, file, when }, Some(field)) => {
-                let (home, needed, tell) = (home(controller), |_: &Raw| true, Tell::Number(field));
-                Some(File { home, name: file, when, fields, needed, told: None, place: usize::MAX, above: None, tell })
+                let (home, needed, parser) = (home(controller), |_: &Raw| true, Parser::Number(field));
+                Some(File {
+                    home,
+                    name: file,
+                    when,
+                    fields,
+                    needed,
+                    row_source: None,
+                    place: usize::MAX,
+                    above: None,
+                    parser,
+                })
             }
             _ => None,
         };
         [of(Home::V1, measure.v1), of(Home::V2, measure.v2)].into_iter().flatten()
     }
 
-    /// Puts its text into the fields that are its own; `None`: there is no such file, so they are absent. Gives the first thing
-    /// that could not be understood.
+    /// Parses the content into the file's fields; `None`: the file does not exist, so they become absent. Returns the
+    /// first parse error.
     pub(super) fn apply(&self, raw: &mut Raw, bytes: Option<&[u8]>) -> Option<ParseError> {
-        let field = match self.tell {
-            Tell::Text(tell) => return tell(raw, bytes),
-            Tell::Number(field) => field,
+        let field = match self.parser {
+            Parser::Text(parser) => return parser(raw, bytes),
+            Parser::Number(field) => field,
         };
         let (value, error) = match field.nature() {
             Nature::Limit => {
@@ -130,20 +140,20 @@ impl File {
         error
     }
 
-    /// Read after the last process is gone, too: not what is used now only.
+    /// Part of the last sample: the file has more than live gauges.
     pub(super) fn is_read_at_end(&self) -> bool {
         self.fields.iter().any(|field| !field.nature().goes_with_the_end())
     }
-    /// It tells nothing but what an alloc shows as the sum over its tasks: not read of an alloc.
+    /// All fields of an alloc are sums over its tasks, so the file is not read for an alloc.
     pub(super) fn is_of_tasks_only(&self) -> bool {
         self.fields.iter().all(|field| field.nature().is_summed())
     }
-    /// The kernel counts it in the cgroup where it happens, and in none above: of several tasks together it would say too little.
+    /// The kernel counts only events in this very cgroup, not below: too low for a cgroup with several tasks.
     pub(super) fn is_local(&self) -> bool {
         let on_v1 = matches!(self.home, Home::V1(_));
         self.fields.contains(&Field::pids_limit_hits) || (on_v1 && self.fields.contains(&Field::oom_kills))
     }
-    /// `memory/memory.stat`, `unified/cpu.pressure`.
+    /// For example `memory/memory.stat`, `unified/cpu.pressure`.
     pub(super) fn key(&self) -> String {
         format!("{}/{}", self.home.label(), self.name)
     }
@@ -152,12 +162,12 @@ impl File {
     }
 }
 
-/// Of a file with one number.
+/// Parses a file with one number.
 pub(super) fn number(file: &'static str, bytes: Option<&[u8]>) -> Parsed<Option<u64>> {
     value(bytes, |b| text::single(file, b))
 }
 
-/// Of a file that is one value.
+/// Parses a file with one value.
 pub(super) fn value<T>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Result<T, ParseError>) -> Parsed<Option<T>> {
     match bytes.map(parse) {
         None => (None, None),
@@ -166,7 +176,7 @@ pub(super) fn value<T>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Result<T, 
     }
 }
 
-/// Of a file with several values, each of which may be missing.
+/// Parses a file with several values; each may be missing.
 pub(super) fn values<T: Default>(bytes: Option<&[u8]>, parse: impl Fn(&[u8]) -> Parsed<T>) -> Parsed<T> {
     bytes.map_or_else(|| (T::default(), None), parse)
 }

@@ -1,10 +1,12 @@
-//! Reads the network of a task. Source: `/proc/PID/net/dev` of one of its processes, whose inode number
-//! tells namespaces apart.
+//! Network traffic of a task. Source: `/proc/PID/net/dev` of one of its processes. The inode number of that file
+//! identifies the network namespace.
 //!
-//! Shape: summed over the interfaces of its network namespace but the loopback. Of a namespace that several tasks have (a pod), the one that was
-//! seen with it first tells, so that no sum has it twice. One whose namespace is the host's has nothing to tell: that would be all of the host.
+//! Shape: summed over the interfaces of the namespace without loopback. If several tasks share a namespace (a pod),
+//! only the first one reports it, so that no sum counts it twice. A task in the host's namespace reports nothing,
+//! because the counters are those of the whole host.
 //!
-//! A namespace goes with its last process: what was carried after the last look is lost, and nothing is known of one that was never looked at.
+//! A namespace ends with its last process: traffic after the last reading is lost, and a namespace that was never read
+//! is not counted.
 
 use std::time::{Duration, Instant};
 
@@ -12,44 +14,44 @@ use rustix::fs::{AtFlags, OFlags};
 use rustix::io::Errno;
 
 use super::network::{Counts, FIELDS};
-use super::networks::Networks;
+use super::networks::NamespaceOwners;
 use super::proc::Proc;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
 use crate::kernel::proc::net_dev;
 use crate::model::usage::Usage;
 
-/// A task that began in the host's network may get one of its own in its first moments, as containers do; later that is looked at when its
-/// processes are listed.
+/// A container starts in the host's namespace and enters its own shortly after. The namespace is checked at each
+/// reading during this time, and afterwards when processes are listed.
 const YOUNG: Duration = Duration::from_secs(10);
 
-/// The network of one task. Small: nearly all tasks of a host may have the host's.
+/// State of one task. Kept small: most tasks of a host may use the host's network.
 #[derive(Debug, Default)]
-pub(super) struct Network {
-    /// By which it is seen, and the namespace that it was in when the task's processes were listed.
+pub(super) struct TaskTraffic {
+    /// The process that is read, and its namespace when processes were listed.
     process: Option<(u32, u64)>,
-    /// Until when it is looked at closely.
+    /// End of the time with frequent checks.
     young: Option<Instant>,
     is_hosts: bool,
-    own: Option<Box<Own>>,
+    own: Option<Box<OwnNamespace>>,
 }
 
-/// One of its own.
+/// State of a namespace that is not the host's.
 #[derive(Debug, Default)]
-struct Own {
-    /// Among the others.
+struct OwnNamespace {
+    /// ID for [`NamespaceOwners`].
     id: u64,
-    /// The namespace that it tells of.
+    /// The namespace that the task reports.
     namespace: Option<u64>,
-    /// Of what it told before.
+    /// Sum over earlier namespaces.
     ended: Counts,
     from: Counts,
     now: Counts,
 }
 
-impl Network {
-    /// Reads, by one of the processes that were listed last. `listed`: they were listed just now. Gives whether they should be listed again, since
-    /// the one that was known is gone.
+impl TaskTraffic {
+    /// Reads the counters of one of the processes that were listed last. `listed`: they were listed just now. Returns
+    /// whether to list them again, because that process is gone.
     pub(super) fn read(
         &mut self,
         sampling: &Sampling,
@@ -75,7 +77,7 @@ impl Network {
                     namespace = own;
                     self.process = Some((pid, own));
                 }
-                // It has ended, or has another one: its number may be another process's by now.
+                // It ended or changed its namespace; its PID may belong to another process by now.
                 _ => {
                     self.process = None;
                     return true;
@@ -86,54 +88,56 @@ impl Network {
         if self.is_hosts {
             return false;
         }
-        let own = self.own.get_or_insert_with(|| Box::new(Own { id: sampling.networks.one_more(), ..Own::default() }));
+        let own = self.own.get_or_insert_with(|| {
+            Box::new(OwnNamespace { id: sampling.networks.new_id(), ..OwnNamespace::default() })
+        });
         if own.namespace.is_some_and(|before| before != namespace) {
-            own.leave(&sampling.networks);
+            own.release(&sampling.networks);
         }
-        if !sampling.networks.is_of(namespace, (pid, own.id), |pid| proc.network(scratch, pid).ok()) {
+        if !sampling.networks.claim(namespace, (pid, own.id), |pid| proc.network(scratch, pid).ok()) {
             own.namespace = None;
             return false;
         }
         let Ok(counts) = carried(sampling, proc, scratch, pid) else { return false };
-        own.take(namespace, counts, sampling.networks.told(namespace, own.id, counts));
-        for (field, n) in FIELDS.into_iter().zip(own.told()) {
+        own.take(namespace, counts, sampling.networks.record(namespace, own.id, counts));
+        for (field, n) in FIELDS.into_iter().zip(own.total()) {
             usage.set(field, Some(n));
         }
         false
     }
 
-    /// Its task is over.
-    pub(super) fn close(&mut self, networks: &Networks) {
+    /// The task ended.
+    pub(super) fn close(&mut self, networks: &NamespaceOwners) {
         if let Some(own) = &mut self.own {
-            own.leave(networks);
+            own.release(networks);
         }
     }
 }
 
-impl Own {
-    /// `before`: what had been told of that namespace, by whomever.
+impl OwnNamespace {
+    /// `before`: counters that another task reported for this namespace.
     fn take(&mut self, namespace: u64, counts: Counts, before: Option<Counts>) {
         let is_new = self.namespace != Some(namespace);
         let fell = |from: &Counts| counts.iter().zip(from).any(|(n, before)| n < before);
         if is_new {
-            self.ended = self.told();
-            // Numbers of namespaces are given anew: one that has less than was told is another one.
+            self.ended = self.total();
+            // Inode numbers are reused: lower counters mean another namespace.
             self.from = before.filter(|before| !fell(before)).unwrap_or_default();
         } else if fell(&self.now) {
-            // An interface that goes takes its counts along.
-            self.ended = self.told();
+            // The counters of a removed interface are gone.
+            self.ended = self.total();
             self.from = counts;
         }
         (self.namespace, self.now) = (Some(namespace), counts);
     }
 
-    fn told(&self) -> Counts {
+    fn total(&self) -> Counts {
         std::array::from_fn(|at| self.ended[at].saturating_add(self.now[at].saturating_sub(self.from[at])))
     }
 
-    /// It tells of that no more: who shares it may.
-    fn leave(&mut self, networks: &Networks) {
-        self.ended = self.told();
+    /// Releases the namespace, so that another task may report it.
+    fn release(&mut self, networks: &NamespaceOwners) {
+        self.ended = self.total();
         (self.from, self.now) = (Counts::default(), Counts::default());
         if let Some(namespace) = self.namespace.take() {
             networks.close(namespace, self.id);
@@ -141,7 +145,7 @@ impl Own {
     }
 }
 
-/// The first of the listed processes that may be looked at, and its namespace: a first thread that has ended before the others is none.
+/// The first listed process whose namespace can be read. A process whose main thread ended first has none.
 fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.sort_unstable();
@@ -150,7 +154,7 @@ fn first_seen(proc: &Proc, scratch: &mut Scratch) -> Option<(u32, u64)> {
     found
 }
 
-/// All interfaces of its namespace but the loopback; of one that is not understood nothing is known.
+/// Sum over all interfaces except loopback. An unparsable line makes the whole sum absent.
 fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Counts, Errno> {
     let file = scratch::open(proc.root(), format!("{pid}/net/dev"), OFlags::empty())?;
     let (interfaces, error) = net_dev::parse(scratch.read_list(file)?);
@@ -169,7 +173,7 @@ fn carried(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) ->
 }
 
 impl Proc {
-    /// The number of a process's network namespace, by its `net/dev`. Errors: as [`Proc::open_fds`].
+    /// Inode of a process's network namespace, from its `net/dev`. Errors: as [`Proc::open_fds`].
     fn network(&self, scratch: &mut Scratch, pid: u32) -> Result<u64, Errno> {
         use std::fmt::Write;
         scratch.path.clear();
@@ -188,33 +192,33 @@ mod tests {
 
     #[test]
     fn what_it_carried_never_falls_over_interfaces_and_namespaces_that_go() {
-        let mut own = Own::default();
+        let mut own = OwnNamespace::default();
         own.take(7, counts(100), None);
-        assert_eq!(own.told(), counts(100), "from the beginning of the namespace");
+        assert_eq!(own.total(), counts(100), "from the beginning of the namespace");
         own.take(7, counts(160), Some(counts(100)));
-        // One of two interfaces has gone: what the other one carried before is told already.
+        // One of two interfaces is gone; the traffic of the other one is part of the total already.
         own.take(7, counts(60), Some(counts(160)));
-        assert_eq!(own.told(), counts(160));
+        assert_eq!(own.total(), counts(160));
         own.take(7, counts(65), Some(counts(60)));
-        assert_eq!(own.told(), counts(165));
-        own.leave(&Networks::default());
+        assert_eq!(own.total(), counts(165));
+        own.release(&NamespaceOwners::default());
         own.take(8, counts(5), None);
-        assert_eq!(own.told(), counts(170), "a new one begins at nothing");
+        assert_eq!(own.total(), counts(170), "a new namespace starts at 0");
     }
 
     #[test]
     fn who_goes_on_with_a_namespace_begins_where_another_one_left_it() {
-        let (mut first, mut second) = (Own::default(), Own::default());
+        let (mut first, mut second) = (OwnNamespace::default(), OwnNamespace::default());
         first.take(7, counts(500), None);
-        first.leave(&Networks::default());
+        first.release(&NamespaceOwners::default());
         second.take(7, counts(504), Some(counts(500)));
-        assert_eq!(second.told(), counts(4));
-        second.leave(&Networks::default());
+        assert_eq!(second.total(), counts(4));
+        second.release(&NamespaceOwners::default());
         first.take(7, counts(510), Some(counts(504)));
-        assert_eq!((first.told(), second.told()), (counts(506), counts(4)), "together what it carried");
-        // The kernel gives the number of one that has gone to the next one.
-        let mut third = Own::default();
+        assert_eq!((first.total(), second.total()), (counts(506), counts(4)), "both add up to the traffic");
+        // The kernel reuses the inode number of a removed namespace.
+        let mut third = OwnNamespace::default();
         third.take(7, counts(3), Some(counts(510)));
-        assert_eq!(third.told(), counts(3));
+        assert_eq!(third.total(), counts(3));
     }
 }

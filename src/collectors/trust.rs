@@ -1,9 +1,10 @@
-//! Whether rows of the kernel pass and files say the same: asked once at start of cgroups that are there, and of one cgroup after the other
-//! from then on.
+//! Compares rows of the kernel pass with the files: at start for existing cgroups, later for one cgroup after the
+//! other.
 //!
-//! A file is read between two passes. What only rises must lie between what the two say; what moves both ways must be the same if the row
-//! did not move at all. What is 0 everywhere proves nothing, and contradicts nothing: it is asked again for as long as the agent runs. A number
-//! that nobody has yet seen agree is not told by a row once it is more than 0: its file is read, and each minute where it is 0.
+//! A file is read between two passes. A counter must lie between the two rows; a gauge must match if the row did not
+//! change at all. A value that is 0 everywhere neither confirms nor contradicts, so comparisons continue as long as the
+//! agent runs. Until a value above 0 was confirmed, its row is used only while it is 0: the file is read when the row
+//! shows more than 0, and each minute otherwise.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -12,10 +13,10 @@ use std::sync::atomic::{AtomicU8, AtomicU32, Ordering};
 use super::memory;
 use super::pass_rows::PassRows;
 use super::raw::Raw;
+use super::row_source::{Row, RowUse};
 use super::stat_lines::StatLines;
 use super::subjects::files;
 use super::table::File;
-use super::told::{How, Row};
 use crate::host::cgroup::own_directory;
 use crate::host::hierarchy::{Hierarchy, Layout};
 use crate::host::roots::Roots;
@@ -25,172 +26,176 @@ use crate::model::measure::When;
 use crate::model::units::Limit;
 use crate::model::usage::{Field, Usage};
 
-/// So many cgroups of a hierarchy are asked at start.
+/// Maximum number of cgroups per hierarchy to compare at start.
 const AT_START: usize = 48;
-/// So often more what differs there is looked at.
+/// Additional comparisons of a contradiction at start.
 const AGAIN: usize = 3;
-/// So many contradictions without an agreement between them are one too many: a value that goes up and down again between two passes
-/// looks like one.
+/// Contradictions without an agreement in between after which a file is no longer trusted. Fewer may be a coincidence:
+/// a value that rises and falls again between two passes.
 const STRIKES: u8 = 3;
-/// Modes are divided by clock ticks, and what was shown before counts: so far apart they may be, or this part of what the file says.
+/// Allowed difference of user and system time, as ns or as part of the value: the kernel splits CPU time by clock ticks
+/// and by what it printed before.
 const MODES_NS: u64 = 100_000_000;
 const MODES_PART: u64 = 50;
 
-/// By the file's place among all.
+/// Trust in rows, by index of the file.
 #[derive(Debug)]
-pub(super) struct Distrust {
-    /// Contradictions in a row.
+pub(super) struct RowTrust {
+    /// Consecutive contradictions.
     strikes: Vec<AtomicU8>,
-    /// Of the values that tell it: more than 0 was seen, and the file said the same; one bit each.
+    /// Bit set of the values that were confirmed above 0.
     seen: Vec<AtomicU32>,
     lines: StatLines,
 }
 
-impl Default for Distrust {
-    fn default() -> Distrust {
+impl Default for RowTrust {
+    fn default() -> RowTrust {
         let strikes = files().map(|_| AtomicU8::new(0)).collect();
-        Distrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
+        RowTrust { strikes, seen: files().map(|_| AtomicU32::new(0)).collect(), lines: StatLines::default() }
     }
 }
 
-impl Distrust {
+impl RowTrust {
     pub(super) fn trusts(&self, file: &File) -> bool {
         self.strikes.get(file.place).is_some_and(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
     pub(super) fn is_clear(&self) -> bool {
         self.strikes.iter().all(|strikes| strikes.load(Ordering::Relaxed) < STRIKES)
     }
-    /// Puts into the raw reading what the file would say. `false`: it has to be read.
-    pub(super) fn tells(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
-        let unseen = self.unseen(file);
-        let is_seen = unseen == 0 || unseen & more_than_0(file, row) == 0;
-        self.trusts(file) && is_seen && self.says(file, raw, row).is_some()
+    /// Sets the fields from the row as the file would. `false`: read the file.
+    pub(super) fn replaces(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> bool {
+        let unconfirmed = self.unconfirmed(file);
+        let is_seen = unconfirmed == 0 || unconfirmed & more_than_0(file, row) == 0;
+        self.trusts(file) && is_seen && self.apply_row(file, raw, row).is_some()
     }
-    /// Some of what tells it has been 0 wherever it was compared.
-    pub(super) fn has_unseen(&self, file: &File) -> bool {
-        self.unseen(file) != 0
+    /// Whether some of the values were 0 in every comparison.
+    pub(super) fn has_unconfirmed(&self, file: &File) -> bool {
+        self.unconfirmed(file) != 0
     }
-    fn unseen(&self, file: &File) -> u32 {
-        let Some(told) = file.told.filter(|told| matches!(told.how, How::Says(_))) else { return 0 };
+    fn unconfirmed(&self, file: &File) -> u32 {
+        let Some(row_source) = file.row_source.filter(|row_source| matches!(row_source.how, RowUse::Values(_))) else {
+            return 0;
+        };
         let is_printed = |(n, value): (usize, &RowValue)| u32::from(value.is_printed()) << n;
-        let all = told.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
+        let all = row_source.values.iter().take(32).enumerate().map(is_printed).fold(0, |all, one| all | one);
         all & !self.seen.get(file.place).map_or(0, |seen| seen.load(Ordering::Relaxed))
     }
-    fn note_seen(&self, finding: &Finding) {
-        if let Some(seen) = self.seen.get(finding.file.place).filter(|_| finding.verdict == Verdict::Agrees) {
-            seen.fetch_or(finding.seen, Ordering::Relaxed);
+    fn record_confirmed(&self, comparison: &RowComparison) {
+        if let Some(seen) = self.seen.get(comparison.file.place).filter(|_| comparison.verdict == Verdict::Agrees) {
+            seen.fetch_or(comparison.seen, Ordering::Relaxed);
         }
     }
-    fn says(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
-        match file.told?.how {
-            How::Says(says) => says(raw, row),
-            How::Lines => {
-                memory::stat(raw, file.home.version(), &self.lines.tell(row)?);
+    fn apply_row(&self, file: &File, raw: &mut Raw, row: Row<'_>) -> Option<()> {
+        match file.row_source?.how {
+            RowUse::Values(apply) => apply(raw, row),
+            RowUse::StatLines => {
+                memory::stat(raw, file.home.version(), &self.lines.read(row)?);
                 Some(())
             }
-            // They are only ever compared with themselves.
-            How::Marks | How::Set | How::MarksAs(_) => None,
+            // Fingerprints are compared only with each other.
+            RowUse::Fingerprint | RowUse::Setting | RowUse::FingerprintBy(_) => None,
         }
     }
-    /// What the rows around a file that was read show beside whether they agree.
-    fn learn(&self, sight: &Sight, before: &PassRows, after: &PassRows) {
-        if let Some(text) = sight.lines.as_deref().filter(|_| sight.is_still(before, after))
-            && let Some(row) = after.row(sight.home, sight.inode, sight.file.when)
+    /// Learns the line positions of `memory.stat` from a comparison.
+    fn learn(&self, file_read: &FileReading, before: &PassRows, after: &PassRows) {
+        if let Some(text) = file_read.lines.as_deref().filter(|_| file_read.is_still(before, after))
+            && let Some(row) = after.row(file_read.home, file_read.inode, file_read.file.when)
         {
-            self.lines.learn(sight.file.home, text, row);
+            self.lines.learn(file_read.file.home, text, row);
         }
     }
-    fn note(&self, finding: &Finding, weight: u8) {
-        let Some(strikes) = self.strikes.get(finding.file.place) else { return };
+    fn record(&self, comparison: &RowComparison, weight: u8) {
+        let Some(strikes) = self.strikes.get(comparison.file.place) else { return };
         let so_far = strikes.load(Ordering::Relaxed);
         if so_far >= STRIKES {
             return;
         }
-        self.note_seen(finding);
-        let now = match finding.verdict {
+        self.record_confirmed(comparison);
+        let now = match comparison.verdict {
             Verdict::Impossible | Verdict::Differs => so_far.saturating_add(weight),
             Verdict::Agrees => 0,
-            Verdict::SaysNothing => so_far,
+            Verdict::Inconclusive => so_far,
         };
         strikes.store(now, Ordering::Relaxed);
         if now >= STRIKES {
-            let Finding { file, told, read, .. } = finding;
+            let RowComparison { file, from_row, read, .. } = comparison;
             tracing::warn!(
                 file = file.name,
-                ?told,
+                ?from_row,
                 ?read,
-                "the kernel pass and a file contradict each other: the file is read"
+                "kernel pass contradicts a file; falling back to the file"
             );
         }
     }
 }
 
-/// What a file of a cgroup said.
+/// Content of one file of a cgroup.
 #[derive(Debug)]
-struct Sight {
+struct FileReading {
     file: &'static File,
     home: usize,
     inode: u64,
     read: Usage,
-    /// The file itself, where its lines are looked for.
+    /// Raw text, if its line positions are to be learned.
     lines: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Verdict {
-    /// All is 0, or moves.
-    SaysNothing,
+    /// All values are 0, or changed during the comparison.
+    Inconclusive,
     Agrees,
-    /// What moves both ways was another one in between, although the row is the same before and afterwards.
+    /// A gauge differs although the row is the same before and after.
     Differs,
-    /// What only rises was lower than before, or higher than afterwards; or one of the two says nothing.
+    /// A counter is lower than before or higher than after, or only one side has a value.
     Impossible,
 }
 
-/// What came of it.
+/// Result of one comparison.
 #[derive(Debug)]
-struct Finding {
+struct RowComparison {
     file: &'static File,
-    /// The hierarchy's place, and its inode there.
+    /// Hierarchy index and inode.
     cgroup: (usize, u64),
     verdict: Verdict,
-    told: Usage,
+    from_row: Usage,
     read: Usage,
-    /// Of the values that tell it: those of which there was more than 0 before.
+    /// Bit set of the values that were above 0 before.
     seen: u32,
 }
 
-/// Of the values that tell a file: those of which this row has more than 0, one bit each. What says whether there is such a file at all is told
-/// by whether there is.
+/// Bit set of the values of a file that are above 0 in this row. Values that only show whether the file exists are left
+/// out.
 fn more_than_0(file: &File, row: Row<'_>) -> u32 {
-    let values = file.told.map_or(&[][..], |told| told.values).iter().take(32).enumerate();
+    let values = file.row_source.map_or(&[][..], |row_source| row_source.values).iter().take(32).enumerate();
     let of = |(n, value): (usize, &RowValue)| u32::from(row.has_more_than_0(*value)) << n;
     values.map(of).fold(0, |all, one| all | one)
 }
 
-/// What is compared of a reading: throttling is shown only beside a quota, and the second kind of refused charges beside the first.
+/// Base for comparisons: throttling is shown only with a quota, and the counter of memory plus swap only with that of
+/// memory.
 fn bare(file: &File) -> Raw {
     let mut raw = Raw { quota: Some(Limit::At(1)), failcnt: Some(0), ..Raw::default() };
-    if file.told.is_some_and(|told| matches!(told.how, How::Lines)) {
-        // Of what is inactive only the rest of it is shown.
+    if file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines)) {
+        // Inactive memory is visible only as the difference to usage.
         raw.usage.set(Field::memory_usage_bytes, Some(u64::MAX));
     }
     raw
 }
 
-fn told(distrust: &Distrust, file: &File, row: Row<'_>) -> Option<Usage> {
+fn usage_of_row(row_trust: &RowTrust, file: &File, row: Row<'_>) -> Option<Usage> {
     let mut raw = bare(file);
-    distrust.says(file, &mut raw, row)?;
+    row_trust.apply_row(file, &mut raw, row)?;
     Some(raw.finish())
 }
 
-impl Sight {
-    /// What the files say that rows tell as well. `home`: the hierarchy's place; a file that is not there says nothing.
-    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<Sight> {
+impl FileReading {
+    /// Reads all files that rows replace. `home`: hierarchy index; missing files are left out.
+    fn all(layout: &Layout, home: usize, directory: &Path) -> Vec<FileReading> {
         let Some(hierarchy) = layout.hierarchies().get(home) else { return Vec::new() };
         let Ok(inode) = std::fs::metadata(directory).map(|found| found.ino()) else { return Vec::new() };
         let here = |file: &&File| {
-            file.told.is_some_and(|told| matches!(told.how, How::Says(_) | How::Lines))
+            file.row_source.is_some_and(|row_source| matches!(row_source.how, RowUse::Values(_) | RowUse::StatLines))
                 && file.home.is(layout, hierarchy)
         };
         let read = |file: &'static File| {
@@ -198,8 +203,11 @@ impl Sight {
             let mut raw = bare(file);
             match file.apply(&mut raw, Some(&text)) {
                 None => {
-                    let lines = file.told.is_some_and(|told| matches!(told.how, How::Lines)).then_some(text);
-                    Some(Sight { file, home, inode, read: raw.finish(), lines })
+                    let lines = file
+                        .row_source
+                        .is_some_and(|row_source| matches!(row_source.how, RowUse::StatLines))
+                        .then_some(text);
+                    Some(FileReading { file, home, inode, read: raw.finish(), lines })
                 }
                 Some(_) => None,
             }
@@ -207,7 +215,7 @@ impl Sight {
         files().filter(here).filter_map(read).collect()
     }
 
-    /// Nothing of its cgroup moved between the two.
+    /// The row did not change between the passes.
     fn is_still(&self, before: &PassRows, after: &PassRows) -> bool {
         [When::Tick, When::Asleep].into_iter().all(|when| {
             let [first, last] = [before, after].map(|rows| rows.row(self.home, self.inode, when).map(|row| row.words));
@@ -215,15 +223,15 @@ impl Sight {
         })
     }
 
-    /// `None`: there is nothing to compare it with.
-    fn judge(self, distrust: &Distrust, before: &PassRows, after: &PassRows) -> Option<Finding> {
+    /// `None`: a row is missing, so there is nothing to compare.
+    fn judge(self, row_trust: &RowTrust, before: &PassRows, after: &PassRows) -> Option<RowComparison> {
         let still = self.is_still(before, after);
-        let of = |rows: &PassRows| told(distrust, self.file, rows.row(self.home, self.inode, self.file.when)?);
+        let of = |rows: &PassRows| usage_of_row(row_trust, self.file, rows.row(self.home, self.inode, self.file.when)?);
         let (first, last) = (of(before)?, of(after)?);
         let verdict = |field: &Field| {
             let (first, read, last) = match (first.get(*field), self.read.get(*field), last.get(*field)) {
                 (Some(first), Some(read), Some(last)) => (first, read, last),
-                (None, None, None) => return Verdict::SaysNothing,
+                (None, None, None) => return Verdict::Inconclusive,
                 _ => return Verdict::Impossible,
             };
             let slack = match field {
@@ -234,96 +242,105 @@ impl Sight {
             let (least, most) = if rises { (first, last) } else { (first.min(last), first.max(last)) };
             let inside = least.saturating_sub(slack) <= read && read <= most.saturating_add(slack);
             match (inside, rises) {
-                (true, _) if read == 0 => Verdict::SaysNothing,
+                (true, _) if read == 0 => Verdict::Inconclusive,
                 (true, true) => Verdict::Agrees,
                 (false, true) => Verdict::Impossible,
                 (true, false) if still => Verdict::Agrees,
                 (false, false) if still => Verdict::Differs,
-                (_, false) => Verdict::SaysNothing,
+                (_, false) => Verdict::Inconclusive,
             }
         };
-        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::SaysNothing);
+        let verdict = self.file.fields.iter().map(verdict).max().unwrap_or(Verdict::Inconclusive);
         let seen = before.row(self.home, self.inode, self.file.when).map_or(0, |row| more_than_0(self.file, row));
-        Some(Finding { file: self.file, cgroup: (self.home, self.inode), verdict, told: last, read: self.read, seen })
+        Some(RowComparison {
+            file: self.file,
+            cgroup: (self.home, self.inode),
+            verdict,
+            from_row: last,
+            read: self.read,
+            seen,
+        })
     }
 }
 
-impl Finding {
-    /// Both contradict the same row with the same number.
-    fn differs_like(&self, other: &Finding) -> bool {
+impl RowComparison {
+    /// Both contradict the same row with the same value.
+    fn differs_like(&self, other: &RowComparison) -> bool {
         let differs = self.verdict == Verdict::Differs && other.verdict == Verdict::Differs;
         let same_place = self.file.place == other.file.place && self.cgroup == other.cgroup;
-        differs && same_place && self.told == other.told && self.read == other.read
+        differs && same_place && self.from_row == other.from_row && self.read == other.read
     }
 }
 
-/// Compares cgroups that are there. `false`: not one file says what its rows say, but some say something else.
+/// Compares existing cgroups. `false`: no file confirms its row and at least one contradicts it.
 pub(super) fn at_start(
     roots: &Roots,
     layout: &Layout,
-    distrust: &Distrust,
+    row_trust: &RowTrust,
     mut walk: impl FnMut() -> PassRows,
 ) -> bool {
-    // The first one makes room.
+    // The first walk allocates room for all rows.
     walk();
     let homes = layout.hierarchies().iter().enumerate();
     let all: Vec<_> =
         homes.flat_map(|(home, hierarchy)| below(&hierarchy.mount).into_iter().map(move |d| (home, d))).collect();
     let mut look = |directories: &[(usize, PathBuf)]| {
         let before = walk().copied();
-        let sights: Vec<Sight> = directories.iter().flat_map(|(home, d)| Sight::all(layout, *home, d)).collect();
+        let files_read: Vec<FileReading> =
+            directories.iter().flat_map(|(home, d)| FileReading::all(layout, *home, d)).collect();
         let after = walk();
-        sights.iter().for_each(|sight| distrust.learn(sight, &before, &after));
-        (before, sights, after)
+        files_read.iter().for_each(|file_read| row_trust.learn(file_read, &before, &after));
+        (before, files_read, after)
     };
-    // What one comparison contradicts another one has to contradict, too. Of what the kernel never shows less of than before the second one finds
-    // what the first one has made it show: there the first one counts.
-    let rests = |sight: &Sight| sight.file.told.is_some_and(|told| told.rests_on_what_was_shown());
-    let (mut findings, mut earlier) = (Vec::new(), Vec::new());
+    // A second comparison must confirm the first. Exception: reading user and system time changes what the kernel
+    // prints next, so there the first comparison counts.
+    let rests =
+        |file_read: &FileReading| file_read.file.row_source.is_some_and(|row_source| row_source.depends_on_printed());
+    let (mut comparisons, mut earlier) = (Vec::new(), Vec::new());
     for is_first in [true, false] {
-        let (before, sights, after) = look(&all);
-        for sight in sights {
-            let counts = !is_first || rests(&sight);
-            let into = if counts { &mut findings } else { &mut earlier };
-            into.extend(sight.judge(distrust, &before, &after));
+        let (before, files_read, after) = look(&all);
+        for file_read in files_read {
+            let counts = !is_first || rests(&file_read);
+            let into = if counts { &mut comparisons } else { &mut earlier };
+            into.extend(file_read.judge(row_trust, &before, &after));
         }
     }
-    // What somebody begins and ends between two passes looks like a contradiction: a process that forks, memory that is given back. It does not
-    // look so each time, with the same numbers. How many others agree says nothing: in many a cgroup two numbers are the same.
-    let ours = line_of_ours(layout, roots);
-    let mut is_sure = |finding: &Finding| {
-        let (home, _) = finding.cgroup;
-        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&finding.cgroup));
-        if !is_others || !earlier.iter().any(|e| finding.differs_like(e)) {
+    // A process that forks or memory that is freed between two passes looks like a contradiction, but not repeatedly
+    // with the same numbers. Agreement in other cgroups proves nothing, because in many cgroups two values are equal.
+    let ours = own_cgroup_and_ancestors(layout, roots);
+    let mut is_sure = |comparison: &RowComparison| {
+        let (home, _) = comparison.cgroup;
+        let is_others = ours.get(home).is_some_and(|line| !line.is_empty() && !line.contains(&comparison.cgroup));
+        if !is_others || !earlier.iter().any(|e| comparison.differs_like(e)) {
             return false;
         }
-        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(finding.cgroup));
+        let directory = all.iter().find(|(home, d)| cgroup_at(*home, d) == Some(comparison.cgroup));
         let mut again = || {
-            let (before, sights, after) = look(directory.map_or(&[], std::slice::from_ref));
-            let mut found = sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, &after));
-            found.any(|found| finding.differs_like(&found))
+            let (before, files_read, after) = look(directory.map_or(&[], std::slice::from_ref));
+            let mut found = files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, &after));
+            found.any(|found| comparison.differs_like(&found))
         };
         (0..AGAIN).all(|_| again())
     };
-    tracing::debug!(lines = ?distrust.lines, "what is known of memory.stat");
+    tracing::debug!(lines = ?row_trust.lines, "memory.stat line positions");
     for file in files() {
-        let of_it = || findings.iter().filter(|finding| finding.file.place == file.place);
-        let wrong = of_it().find(|finding| match finding.verdict {
+        let of_it = || comparisons.iter().filter(|comparison| comparison.file.place == file.place);
+        let wrong = of_it().find(|comparison| match comparison.verdict {
             Verdict::Impossible => true,
-            Verdict::Differs => is_sure(finding),
-            Verdict::Agrees | Verdict::SaysNothing => false,
+            Verdict::Differs => is_sure(comparison),
+            Verdict::Agrees | Verdict::Inconclusive => false,
         });
         match wrong {
-            Some(wrong) => distrust.note(wrong, STRIKES),
-            None => of_it().for_each(|finding| distrust.note_seen(finding)),
+            Some(wrong) => row_trust.record(wrong, STRIKES),
+            None => of_it().for_each(|comparison| row_trust.record_confirmed(comparison)),
         }
     }
-    findings.is_empty() || findings.iter().any(|finding| distrust.trusts(finding.file))
+    comparisons.is_empty() || comparisons.iter().any(|comparison| row_trust.trusts(comparison.file))
 }
 
-/// Of each hierarchy the cgroup that this process is in and those above it: what we do here is charged to them, and given back before the second
-/// pass. Empty: nobody says where that is.
-fn line_of_ours(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
+/// The cgroup of this process and its ancestors, per hierarchy. The agent's own memory is charged to them and freed
+/// before the second pass. Empty: the agent's cgroup is unknown.
+fn own_cgroup_and_ancestors(layout: &Layout, roots: &Roots) -> Vec<Vec<(usize, u64)>> {
     let line = |(home, hierarchy): (usize, &Hierarchy)| {
         let own = own_directory(roots, hierarchy).unwrap_or_default();
         let line = own.ancestors().take_while(|directory| directory.starts_with(&hierarchy.mount));
@@ -336,7 +353,7 @@ fn cgroup_at(home: usize, directory: &Path) -> Option<(usize, u64)> {
     std::fs::metadata(directory).ok().map(|found| (home, found.ino()))
 }
 
-/// Some of the cgroups of a hierarchy, without its root, of which the kernel tells less.
+/// Some cgroups of a hierarchy, without the root: the kernel has fewer values for it.
 fn below(root: &Path) -> Vec<PathBuf> {
     let mut found = Vec::new();
     let mut next = vec![root.to_path_buf()];
@@ -353,35 +370,38 @@ fn below(root: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// One cgroup that is being compared.
+/// A comparison of one cgroup in progress.
 #[derive(Debug)]
-pub(super) struct Trial {
+pub(super) struct RowCheck {
     path: CgroupPath,
-    /// What its files said, and the rows before that.
-    read: Option<(Vec<Sight>, PassRows)>,
+    /// Content of its files, and the rows before.
+    read: Option<(Vec<FileReading>, PassRows)>,
 }
 
-impl Trial {
-    pub(super) fn of(path: &CgroupPath) -> Trial {
-        Trial { path: path.clone(), read: None }
+impl RowCheck {
+    pub(super) fn of(path: &CgroupPath) -> RowCheck {
+        RowCheck { path: path.clone(), read: None }
     }
 
-    /// After a pass: reads the files the first time, and judges the second. `None`: it is over.
-    pub(super) fn step(self, layout: &Layout, distrust: &Distrust, rows: &PassRows) -> Option<Trial> {
+    /// Called after each pass: reads the files at the first call and compares them at the second. `None`: finished.
+    pub(super) fn step(self, layout: &Layout, row_trust: &RowTrust, rows: &PassRows) -> Option<RowCheck> {
         match self.read {
             None => {
                 let directories = layout.hierarchies().iter().map(|home| home.mount.join(self.path.relative()));
-                let sights = directories.enumerate().flat_map(|(home, directory)| Sight::all(layout, home, &directory));
-                let sights: Vec<Sight> = sights.collect();
-                let mut places: Vec<_> = sights.iter().map(|sight| (sight.home, sight.inode)).collect();
+                let files_read =
+                    directories.enumerate().flat_map(|(home, directory)| FileReading::all(layout, home, &directory));
+                let files_read: Vec<FileReading> = files_read.collect();
+                let mut places: Vec<_> = files_read.iter().map(|file_read| (file_read.home, file_read.inode)).collect();
                 places.dedup();
-                let read = Some((sights, rows.only(&places)));
-                Some(Trial { read, path: self.path })
+                let read = Some((files_read, rows.only(&places)));
+                Some(RowCheck { read, path: self.path })
             }
-            Some((sights, before)) => {
-                sights.iter().for_each(|sight| distrust.learn(sight, &before, rows));
-                for finding in sights.into_iter().filter_map(|sight| sight.judge(distrust, &before, rows)) {
-                    distrust.note(&finding, 1);
+            Some((files_read, before)) => {
+                files_read.iter().for_each(|file_read| row_trust.learn(file_read, &before, rows));
+                for comparison in
+                    files_read.into_iter().filter_map(|file_read| file_read.judge(row_trust, &before, rows))
+                {
+                    row_trust.record(&comparison, 1);
                 }
                 None
             }

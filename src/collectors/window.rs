@@ -1,12 +1,12 @@
-//! The highest memory usage of the last minute: the kernel's own peak, read and then reset at the end of each sub-window.
+//! Peak memory usage of the last 60 s: the kernel's peak, read and reset at the end of each sub-window.
 //!
 //! ```text
-//! v2, 6.12   a descriptor of `memory.peak` of our own: a reset counts for it alone
-//! v1         `memory.max_usage_in_bytes` is one for all: read ─► higher than kept? keep beside it ─► read again ─► reset
+//! v2, 6.12   an own descriptor of `memory.peak`: a reset affects this descriptor only
+//! v1         `memory.max_usage_in_bytes` is shared: read ─► higher than stored? store ─► read again ─► reset
 //! ```
-//! On v1 the lifetime peak is the higher one of the file and of what is kept beside it, in an extended attribute of that very
-//! file: it outlives the agent, and goes with the cgroup. Whenever the agent dies, one of the two has it. What rises between
-//! the last reading and the reset, some microseconds, is in neither.
+//! On v1 the lifetime peak is the maximum of the file and of a stored value, which is an extended attribute of the same
+//! file. It outlives the agent and ends with the cgroup. If the agent dies at any point, one of the two has the peak. A
+//! peak between the last read and the reset, some microseconds, is lost.
 //!
 //! Source: Documentation/admin-guide/cgroup-v2.rst, `memory.peak`; cgroup-v1/memory.rst, `max_usage_in_bytes`.
 
@@ -22,11 +22,11 @@ use crate::host::hierarchy::{Layout, Version};
 use crate::kernel::text;
 use crate::model::id::CgroupPath;
 
-/// How long a sub-window is, at least: it ends with a tick.
+/// Minimum length of a sub-window: it ends at a tick.
 const EACH: Duration = Duration::from_secs(5);
-/// Sub-windows that are remembered: a minute of them.
+/// Number of sub-windows that make up 60 s.
 const KEPT: usize = 12;
-/// Where the lifetime peak is kept on v1, as a decimal number. Only root may read and write it.
+/// Extended attribute with the lifetime peak on v1, a decimal number. Only root may read and write it.
 const ATTRIBUTE: &str = "trusted.allostat.memory_peak";
 
 const V1: &str = "memory.max_usage_in_bytes";
@@ -37,7 +37,7 @@ const V2: &str = "memory.peak";
 struct Ring {
     peaks: [u64; KEPT],
     closed: usize,
-    /// The first of them began with the cgroup.
+    /// The first sub-window started with the cgroup.
     from_birth: bool,
 }
 
@@ -46,33 +46,33 @@ impl Ring {
         self.peaks[self.closed % KEPT] = peak;
         self.closed += 1;
     }
-    /// `None` until a minute of the cgroup's life, or all of it, was looked at: what came before is not known.
+    /// `None` until 60 s, or the whole life of the cgroup, are covered.
     fn highest(&self) -> Option<u64> {
-        // The very first is a shorter one.
+        // The first sub-window is shorter than the others.
         let known = self.from_birth || self.closed > KEPT;
         self.peaks.iter().take(self.closed).max().copied().filter(|_| known)
     }
 }
 
-/// Of one cgroup.
+/// The window peak of one cgroup.
 #[derive(Debug)]
 pub(super) struct Window {
     sampling: Arc<Sampling>,
     version: Version,
     ring: Ring,
-    /// v2: the descriptor that was reset. v1 opens the file anew each time.
+    /// v2: the descriptor that was reset. v1 opens the file each time.
     fd: Option<OwnedFd>,
-    /// The last reset came off.
+    /// The last reset succeeded.
     begun: bool,
     closes_at: Instant,
-    /// Something moved in this sub-window. If nothing did, its peak is what is used now; and if that is wrong, the next
-    /// reading has it, because nothing was reset.
+    /// Usage changed in this sub-window. Without a change its peak is the current usage, and no reset is needed: if
+    /// that is wrong, the next reading has the peak.
     pub(super) moved: bool,
 }
 
 impl Window {
-    /// Begins the first sub-window. `found`: the cgroup was there before this agent. `None`: this host has no such thing, or nobody
-    /// asked for it.
+    /// Starts the first sub-window. `found`: the cgroup existed before this agent. `None`: the host cannot reset peaks,
+    /// or the setting is off.
     pub(super) fn begin(
         sampling: &Arc<Sampling>,
         path: &CgroupPath,
@@ -85,10 +85,10 @@ impl Window {
             sampling.budget.need(Rank::Window);
         }
         let (sampling, ring) = (Arc::clone(sampling), Ring { from_birth: !found, ..Ring::default() });
-        // A new cgroup's own beginning is that of its first sub-window.
+        // A new cgroup starts with its first sub-window.
         let mut window = Window { sampling, version, ring, fd: None, begun: !found, closes_at: now, moved: true };
         window.close(path, now, None, lifetime);
-        // Readers that were made together are not read together.
+        // Readers created together are not due together.
         window.closes_at = now + EACH - window.sampling.stagger(EACH);
         Some(window)
     }
@@ -97,8 +97,8 @@ impl Window {
         self.closes_at <= now
     }
 
-    /// Ends a sub-window and begins the next one. `usage`: what is used now. Gives the highest of those that are remembered; `None`: it cannot be
-    /// known, because there is no descriptor to keep, or the kernel refuses.
+    /// Ends a sub-window and starts the next one. `usage`: current usage. Returns the window peak; `None`: unknown,
+    /// because the descriptor budget is used up or the kernel refuses.
     pub(super) fn close(
         &mut self,
         path: &CgroupPath,
@@ -114,14 +114,14 @@ impl Window {
         let begun = std::mem::take(&mut self.begun) && (reset || (self.ring.from_birth && self.ring.closed == 0));
         let peak = match usage.filter(|_| begun && !moved) {
             Some(usage) => Ok(usage),
-            None => self.turn(path, lifetime),
+            None => self.read_and_reset(path, lifetime),
         };
         match peak {
             Ok(peak) if begun => self.ring.push(peak),
-            // Since the cgroup was made, or another agent looked, and not since a sub-window began.
+            // The peak covers the time since the creation or another agent's reset, not this sub-window.
             Ok(_) => self.ring = Ring::default(),
             Err(errno) => {
-                tracing::debug!(%path, error = %std::io::Error::from(errno), "no window peak");
+                tracing::debug!(%path, error = %std::io::Error::from(errno), "window peak unavailable");
                 self.ring = Ring::default();
             }
         }
@@ -129,14 +129,14 @@ impl Window {
         self.ring.highest()
     }
 
-    /// Reads the peak since the last reset, and resets.
-    fn turn(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
+    /// Reads the peak since the last reset, and resets it.
+    fn read_and_reset(&mut self, path: &CgroupPath, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
         if self.version == Version::V1 {
-            return turn_v1(&mut File(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
+            return read_and_reset_v1(&mut PeakFd(&open(&self.sampling.layout, path, V1, OFlags::RDWR)?), lifetime);
         }
         let sampling = &self.sampling;
         if sampling.budget.is_over(Rank::Window) {
-            self.let_go();
+            self.close_file();
             return Err(Errno::MFILE);
         }
         if self.fd.is_none() {
@@ -144,41 +144,40 @@ impl Window {
                 return Err(Errno::MFILE);
             }
             let opened = open(&sampling.layout, path, V2, OFlags::RDWR);
-            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.give_back(Rank::Window))?;
+            opened.map(|file| self.fd = Some(file)).inspect_err(|_| sampling.budget.release(Rank::Window))?;
         }
         let Some(file) = &self.fd else { return Err(Errno::BADF) };
-        let mut door = File(file);
-        let peak = door.peak().and_then(|peak| door.reset().map(|()| peak));
-        peak.inspect_err(|_| self.let_go())
+        let mut file = PeakFd(file);
+        let peak = file.peak().and_then(|peak| file.reset().map(|()| peak));
+        peak.inspect_err(|_| self.close_file())
     }
 
-    fn let_go(&mut self) {
+    fn close_file(&mut self) {
         if self.fd.take().is_some() {
-            self.sampling.budget.give_back(Rank::Window);
+            self.sampling.budget.release(Rank::Window);
         }
     }
 }
 
 impl Drop for Window {
     fn drop(&mut self) {
-        self.let_go();
+        self.close_file();
         if self.version == Version::V2 {
-            self.sampling.budget.need_no_more(Rank::Window);
+            self.sampling.budget.release_need(Rank::Window);
         }
     }
 }
 
-/// The lifetime peak that was kept before resets, bytes: of a cgroup that still exists, on v1. Without it what the kernel
-/// says is all there is.
+/// The stored lifetime peak of an existing cgroup on v1, bytes. `None`: the kernel's peak is the lifetime peak.
 pub fn kept_peak(layout: &Layout, path: &CgroupPath) -> Option<u64> {
     layout.controller("memory").filter(|home| home.version == Version::V1)?;
     kept(&open(layout, path, V1, OFlags::RDONLY).ok()?)
 }
 
-/// Whether the lifetime peak of a cgroup can be kept beside the kernel's: tried.
+/// Tests whether the lifetime peak of a cgroup can be stored.
 pub(super) fn can_keep(layout: &Layout, path: &CgroupPath) -> Result<(), Errno> {
     let file = open(layout, path, V1, OFlags::RDWR)?;
-    File(&file).keep(kept(&file).unwrap_or_default())
+    PeakFd(&file).keep(kept(&file).unwrap_or_default())
 }
 
 fn open(layout: &Layout, path: &CgroupPath, name: &str, access: OFlags) -> Result<OwnedFd, Errno> {
@@ -193,16 +192,16 @@ fn kept(file: &OwnedFd) -> Option<u64> {
     text::single(ATTRIBUTE, bytes.get(..length)?).ok()
 }
 
-/// A peak that can be reset, and a place beside it. The tests have one that dies between any two calls.
-trait Door {
+/// A peak that can be reset, with a stored lifetime peak. The tests use one that fails before any call.
+trait PeakFile {
     fn peak(&mut self) -> Result<u64, Errno>;
     fn keep(&mut self, peak: u64) -> Result<(), Errno>;
     fn reset(&mut self) -> Result<(), Errno>;
 }
 
-struct File<'a>(&'a OwnedFd);
+struct PeakFd<'a>(&'a OwnedFd);
 
-impl Door for File<'_> {
+impl PeakFile for PeakFd<'_> {
     fn peak(&mut self) -> Result<u64, Errno> {
         let mut bytes = [0; 32];
         let length = rustix::io::pread(self.0.as_fd(), &mut bytes, 0)?;
@@ -216,19 +215,19 @@ impl Door for File<'_> {
     }
 }
 
-/// Reads, keeps what raises the lifetime peak, resets. What rises while it is being kept is kept as well; where it never
-/// stops rising, the next sub-window resets.
-fn turn_v1(door: &mut impl Door, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
+/// Reads, stores a higher lifetime peak, resets. If the peak keeps rising while it is stored, the next sub-window
+/// resets it.
+fn read_and_reset_v1(file: &mut impl PeakFile, lifetime: &mut Option<u64>) -> Result<u64, Errno> {
     const TRIES: usize = 4;
-    let mut peak = door.peak()?;
+    let mut peak = file.peak()?;
     for _ in 0..TRIES {
         if *lifetime >= Some(peak) {
-            door.reset()?;
+            file.reset()?;
             break;
         }
-        door.keep(peak)?;
+        file.keep(peak)?;
         *lifetime = Some(peak);
-        peak = door.peak()?;
+        peak = file.peak()?;
     }
     Ok(peak)
 }
@@ -264,7 +263,7 @@ mod tests {
         assert_eq!(ring.highest(), Some(12));
     }
 
-    /// A cgroup: what the kernel counts, what stands beside it, and an agent that dies before its n-th call.
+    /// A cgroup with the kernel's peak, the stored value, and an agent that dies before its n-th call.
     #[derive(Debug, Clone, Default)]
     struct Kernel {
         usage: u64,
@@ -290,13 +289,13 @@ mod tests {
                 None => Ok(()),
             }
         }
-        /// What the next agent finds.
+        /// The state that the next agent finds.
         fn lifetime(&self) -> u64 {
             self.peak.max(self.kept.unwrap_or_default())
         }
     }
 
-    impl Door for Kernel {
+    impl PeakFile for Kernel {
         fn peak(&mut self) -> Result<u64, Errno> {
             self.call().map(|()| self.peak)
         }
@@ -316,13 +315,13 @@ mod tests {
         for (highest, then) in [(100, 40), (60, 10), (10, 10)] {
             kernel.use_now(highest);
             kernel.use_now(then);
-            turns.push((turn_v1(&mut kernel, &mut lifetime), kernel.lifetime()));
+            turns.push((read_and_reset_v1(&mut kernel, &mut lifetime), kernel.lifetime()));
         }
         assert_eq!(turns, [(Ok(100), 100), (Ok(60), 100), (Ok(10), 100)]);
     }
 
     proptest! {
-        /// An agent dies before any call, another begins with what it finds: the lifetime peak is never lost.
+        /// For each call before which an agent may die: the next agent finds the lifetime peak.
         #[test]
         fn whenever_the_agent_dies_the_lifetime_peak_is_found_again(
             steps in prop::collection::vec((0_u64..1_000, 0_u64..1_000, prop::option::of(0_usize..7)), 1..40)
@@ -333,7 +332,7 @@ mod tests {
                 kernel.use_now(highest);
                 kernel.use_now(then);
                 kernel.calls_left = dies_after;
-                if turn_v1(&mut kernel, &mut lifetime).is_err() {
+                if read_and_reset_v1(&mut kernel, &mut lifetime).is_err() {
                     lifetime = kernel.kept;
                 }
                 prop_assert_eq!(kernel.lifetime(), kernel.truth);

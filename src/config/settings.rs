@@ -138,6 +138,14 @@ static OURS: &[Setting] = &[
     },
     Setting {
         stanza: "agent",
+        key: "disable_remote_exec",
+        env: "ALLOSTAT_DISABLE_REMOTE_EXEC",
+        about: "Refuse `allostat exec`: no client runs commands in tasks through the agent.",
+        kind: Kind::Bool(|c, on| c.api.disable_remote_exec = on),
+        get: |c| Some(c.api.disable_remote_exec.to_string()),
+    },
+    Setting {
+        stanza: "agent",
         key: "memory_limit_mib",
         env: "ALLOSTAT_MEMORY_LIMIT_MIB",
         about: "Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The \
@@ -349,6 +357,22 @@ static OURS: &[Setting] = &[
         about: "Maximum size of the history in the data directory: the oldest records are dropped.",
         kind: Kind::Whole(1 << 20, 1 << 40, |c, n| c.history.max_bytes = n),
         get: |c| Some(c.history.max_bytes.to_string()),
+    },
+    Setting {
+        stanza: "history",
+        key: "series_interval",
+        env: "ALLOSTAT_HISTORY_SERIES_INTERVAL",
+        about: "Interval of the points of the last hour, which the page at / and `allostat top` show.",
+        kind: Kind::Duration(Duration::from_secs(5), Duration::from_secs(30), |c, d| c.recent.interval = d),
+        get: |c| Some(short(c.recent.interval)),
+    },
+    Setting {
+        stanza: "history",
+        key: "series_max_bytes",
+        env: "ALLOSTAT_HISTORY_SERIES_MAX_BYTES",
+        about: "Maximum memory of the last hour: ended allocs leave it first, then the newest. 0: no last hour.",
+        kind: Kind::Whole(0, 1 << 30, |c, n| c.recent.max_bytes = n),
+        get: |c| Some(c.recent.max_bytes.to_string()),
     },
     Setting {
         stanza: "devices",

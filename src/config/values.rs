@@ -122,3 +122,15 @@ pub(super) fn duration(text: &str, least: Duration, most: Duration) -> Result<Du
     }
     Ok(value)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn observed_sources_refuse_processes_with_the_setting_that_shows_them() {
+        let refused = observed_sources(&["process".to_owned()]).unwrap_err();
+        assert!(refused.contains("observe.processes") && refused.contains("ALLOSTAT_OBSERVE_PROCESSES"), "{refused}");
+        assert_eq!(observed_sources(&["docker".to_owned()]).unwrap(), BTreeSet::from([AllocSource::Docker]));
+    }
+}

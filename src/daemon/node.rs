@@ -130,7 +130,7 @@ pub(super) fn info(
     // What a cgroup of one's own would tell is not measured where a task has none, whatever the kernel could; cgroups of others tell it.
     if capabilities.iter().any(|c| c.feature == "cgroup" && !c.available) {
         let is_lost = |c: &&mut Capability| {
-            (c.available || c.unknown) && (!may.observe || capability::OF_OURS.contains(&&*c.feature))
+            (c.available || c.unknown) && (!may.observe || capability::MANAGED_ONLY.contains(&&*c.feature))
         };
         for capability in capabilities.iter_mut().filter(is_lost) {
             (capability.available, capability.unknown) = (false, false);

@@ -1,11 +1,11 @@
-//! Pure: which devices a task gets for what it asks, or why none.
+//! Selects the devices for a task's requests, or gives the reason why it cannot. Pure.
 //!
 //! ```text
-//! each request ── called so, constraints hold, well, free ──► its makes, best first ──┐
-//!        all of them at once: a make for each request, a device for each place ◄──────┘ else nothing
+//! each request ── name matches, constraints hold, healthy, free ──► candidate groups, best first ──┐
+//!        all requests together: one group per request, one device per slot ◄─────────────────────────┘ or none at all
 //! ```
-//! The devices of one request are of one make. Two requests may want the same ones: then each gives way to the other where it can do
-//! with what is left.
+//! All devices of one request come from one group. If two requests compete for the same devices, one of them takes
+//! others where it can.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -16,34 +16,34 @@ use crate::model::demand::{Constraint, DeviceName, DeviceRequest};
 use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind};
 use crate::model::id::DeviceId;
 
-/// Why a task gets nothing.
+/// Why no devices were selected.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refused {
+pub enum ChooseError {
     #[error("this host has no {name}{}", listed("; it has ", known))]
     NoSuchDevice { name: DeviceName, known: Vec<DeviceKind> },
-    #[error("no {name} is as it is asked for{}", listed(": ", unmet))]
+    #[error("no {name} meets the constraints{}", listed(": ", unmet))]
     Unmet { name: DeviceName, unmet: Vec<Unmet> },
-    #[error("{wanted} of {name} are asked for, and of no make that would do are there more than {there}")]
+    #[error("requested {wanted} of {name}; no suitable group has more than {there}")]
     TooFew { name: DeviceName, wanted: u32, there: usize },
-    #[error("{wanted} of {name} are asked for, and no more than {well} are well{}", listed(": ", unhealthy))]
-    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<Ailing> },
-    #[error("{wanted} of {name} are asked for, and no more than {free} are free{}", listed(": ", held))]
+    #[error("requested {wanted} of {name}; only {well} healthy{}", listed(": ", unhealthy))]
+    Unhealthy { name: DeviceName, wanted: u32, well: usize, unhealthy: Vec<UnhealthyDevice> },
+    #[error("requested {wanted} of {name}; only {free} free{}", listed(": ", held))]
     Held { name: DeviceName, wanted: u32, free: usize, held: Vec<Held> },
-    #[error("each device that is asked for could be had, but not all of them together")]
+    #[error("each request alone could be satisfied, but not all of them together")]
     Together,
 }
 
-/// The first constraint that no device of a make meets.
+/// The first constraint that no device of a group meets.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unmet {
     pub kind: DeviceKind,
     pub constraint: Constraint,
-    /// `None`: nobody says.
+    /// The value of the attribute. `None`: the plugin does not report it.
     pub is: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Ailing {
+pub struct UnhealthyDevice {
     pub device: DeviceId,
     pub why: String,
 }
@@ -56,12 +56,12 @@ pub struct Held {
 
 impl fmt::Display for Unmet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is = self.is.as_deref().unwrap_or("not known");
-        write!(f, "{}: {} (it is {is})", self.kind, self.constraint)
+        let is = self.is.as_deref().unwrap_or("unknown");
+        write!(f, "{}: {} (actual: {is})", self.kind, self.constraint)
     }
 }
 
-impl fmt::Display for Ailing {
+impl fmt::Display for UnhealthyDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} ({})", self.device, self.why)
     }
@@ -73,7 +73,7 @@ impl fmt::Display for Held {
     }
 }
 
-/// How many of a list are named.
+/// Maximum number of items that a message lists.
 const NAMED: usize = 5;
 
 fn listed(before: &str, items: &[impl fmt::Display]) -> String {
@@ -86,22 +86,22 @@ fn listed(before: &str, items: &[impl fmt::Display]) -> String {
     format!("{before}{named}{more}")
 }
 
-/// A make that would do for a request.
-struct Fit<'a> {
+/// A group that can satisfy a request.
+struct GroupCandidate<'a> {
     kind: &'a DeviceKind,
     score: i64,
     /// Best first.
     devices: Vec<&'a DeviceId>,
 }
 
-/// The devices for all requests, in their order. The same question gets the same answer.
+/// Selects the devices for all requests, in their order. Deterministic.
 ///
-/// Errors: they cannot be had all at once. Nothing is taken then.
+/// Errors: not all requests can be satisfied together. Nothing is reserved then.
 pub fn choose(
     groups: &[&DeviceGroup],
     requests: &[DeviceRequest],
     holder: impl Fn(&DeviceId) -> Option<DeviceHolder>,
-) -> Result<Vec<DeviceId>, Refused> {
+) -> Result<Vec<DeviceId>, ChooseError> {
     let offers = Offers::of(groups);
     let fits = requests.iter().map(|request| {
         let fits = offers.fits(request, &holder);
@@ -109,7 +109,7 @@ pub fn choose(
     });
     let fits = fits.collect::<Result<Vec<_>, _>>()?;
     let counts: Vec<usize> = requests.iter().map(wanted).collect();
-    let places = Places::default().filled(&fits, &counts).ok_or(Refused::Together)?;
+    let places = Slots::default().filled(&fits, &counts).ok_or(ChooseError::Together)?;
     Ok(places.taken().into_iter().cloned().collect())
 }
 
@@ -117,12 +117,12 @@ fn wanted(request: &DeviceRequest) -> usize {
     usize::try_from(request.count).unwrap_or(usize::MAX)
 }
 
-/// What there is: each make with those of its devices that can be given away whole.
+/// The device groups, each with the devices that can be reserved whole.
 struct Offers<'a>(Vec<(&'a DeviceGroup, Vec<&'a Device>)>);
 
 impl<'a> Offers<'a> {
     fn of(groups: &[&'a DeviceGroup]) -> Offers<'a> {
-        // One that is divided is given in its parts.
+        // A partitioned device is reserved by its instances.
         let divided: BTreeSet<&DeviceId> =
             groups.iter().flat_map(|group| &group.devices).filter_map(|device| device.facts.parent.as_ref()).collect();
         let mut offers: Vec<_> = groups
@@ -134,7 +134,7 @@ impl<'a> Offers<'a> {
         Offers(offers)
     }
 
-    /// Of each make that is called so the devices that pass.
+    /// The groups with a matching name, each with the devices that pass the filter.
     fn pass(
         &self,
         request: &DeviceRequest,
@@ -147,45 +147,58 @@ impl<'a> Offers<'a> {
         called.map(passed).filter(|(_, devices)| !devices.is_empty()).collect()
     }
 
-    fn fits(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Vec<Fit<'a>> {
+    fn fits(
+        &self,
+        request: &DeviceRequest,
+        holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>,
+    ) -> Vec<GroupCandidate<'a>> {
         let free = |group: &DeviceGroup, device: &Device| {
             device.unhealthy.is_none() && meets(request, group, device) && holder(&device.id).is_none()
         };
         let enough = self.pass(request, free).into_iter().filter(|(_, devices)| devices.len() >= wanted(request));
-        let mut fits: Vec<Fit<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
+        let mut fits: Vec<GroupCandidate<'_>> = enough.map(|(group, devices)| fit(request, group, devices)).collect();
         fits.sort_by_key(|fit| (Reverse(fit.score), fit.kind));
         fits
     }
 
-    /// Why there is no fit: the first thing that is missing.
-    fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> Refused {
+    /// The reason why no group fits: the first condition that fails.
+    fn refuse(&self, request: &DeviceRequest, holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>) -> ChooseError {
         let (name, wanted) = (request.name.clone(), request.count);
         let most = |of: &[(&DeviceGroup, Vec<&Device>)]| of.iter().map(|(_, devices)| devices.len()).max().unwrap_or(0);
         let enough = |there: usize| there >= self::wanted(request);
         let called = self.pass(request, |_, _| true);
         if called.is_empty() {
-            return Refused::NoSuchDevice { name, known: self.0.iter().map(|(group, _)| group.kind.clone()).collect() };
+            return ChooseError::NoSuchDevice {
+                name,
+                known: self.0.iter().map(|(group, _)| group.kind.clone()).collect(),
+            };
         }
         let good = self.pass(request, |group, device| meets(request, group, device));
         if good.is_empty() {
-            return Refused::Unmet {
+            return ChooseError::Unmet {
                 name,
                 unmet: called.iter().filter_map(|(g, devices)| unmet(request, g, devices)).collect(),
             };
         }
         if !enough(most(&good)) {
-            return Refused::TooFew { name, wanted, there: most(&good) };
+            return ChooseError::TooFew { name, wanted, there: most(&good) };
         }
         let well = most(&self.pass(request, |g, d| meets(request, g, d) && d.unhealthy.is_none()));
         let all = || good.iter().flat_map(|(_, devices)| devices);
         if !enough(well) {
-            let ailing = |d: &&Device| Some(Ailing { device: d.id.clone(), why: d.unhealthy.clone()? });
-            return Refused::Unhealthy { name, wanted, well, unhealthy: all().filter_map(ailing).collect() };
+            let unhealthy_device =
+                |d: &&Device| Some(UnhealthyDevice { device: d.id.clone(), why: d.unhealthy.clone()? });
+            return ChooseError::Unhealthy {
+                name,
+                wanted,
+                well,
+                unhealthy: all().filter_map(unhealthy_device).collect(),
+            };
         }
         let is_free = |d: &Device| d.unhealthy.is_none() && holder(&d.id).is_none();
         let free = most(&self.pass(request, |g, d| meets(request, g, d) && is_free(d)));
         let held = all().filter_map(|d| Some(Held { device: d.id.clone(), by: holder(&d.id)? })).collect();
-        Refused::Held { name, wanted, free, held }
+        ChooseError::Held { name, wanted, free, held }
     }
 }
 
@@ -200,31 +213,31 @@ fn meets(request: &DeviceRequest, group: &DeviceGroup, device: &Device) -> bool 
 fn unmet(request: &DeviceRequest, group: &DeviceGroup, devices: &[&Device]) -> Option<Unmet> {
     let first = offer(group, devices.first()?);
     let fails = |constraint: &&Constraint| !devices.iter().any(|device| offer(group, device).meets(constraint));
-    // Where each is met by some and all by none, it is the first that this one does not meet.
+    // If each constraint is met by some device but none meets all, the first that this device fails.
     let constraint = request.constraints.iter().find(fails);
     let constraint = constraint.or_else(|| request.constraints.iter().find(|constraint| !first.meets(constraint)))?;
     let is = first.property(&constraint.attribute).map(|is| is.to_string());
     Some(Unmet { kind: group.kind.clone(), constraint: constraint.clone(), is })
 }
 
-fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> Fit<'a> {
+fn fit<'a>(request: &DeviceRequest, group: &'a DeviceGroup, devices: Vec<&'a Device>) -> GroupCandidate<'a> {
     let mut scored: Vec<_> = devices.into_iter().map(|device| (offer(group, device).score(request), device)).collect();
     let place = |device: &Device| device.facts.index.unwrap_or(u32::MAX);
     scored.sort_by_key(|(score, device)| (Reverse(*score), place(device), &device.id));
     let score = scored.iter().take(wanted(request)).map(|(score, _)| score).sum();
-    Fit { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
+    GroupCandidate { kind: &group.kind, score, devices: scored.into_iter().map(|(_, device)| &device.id).collect() }
 }
 
-/// Places to be filled, each with one of its candidates, none twice.
+/// Slots to fill, each with one of its candidates, no device twice (bipartite matching).
 #[derive(Clone, Default)]
-struct Places<'f, 'a> {
+struct Slots<'f, 'a> {
     candidates: Vec<&'f [&'a DeviceId]>,
     taken_by: BTreeMap<&'a DeviceId, usize>,
 }
 
-impl<'f, 'a> Places<'f, 'a> {
-    /// With a make for each of the requests that are left; the best ones that go together. `None`: none do.
-    fn filled(self, fits: &'f [Vec<Fit<'a>>], counts: &[usize]) -> Option<Places<'f, 'a>> {
+impl<'f, 'a> Slots<'f, 'a> {
+    /// Assigns a group to each remaining request, preferring the best. `None`: no combination works.
+    fn filled(self, fits: &'f [Vec<GroupCandidate<'a>>], counts: &[usize]) -> Option<Slots<'f, 'a>> {
         let (Some((first, rest)), Some((count, counts))) = (fits.split_first(), counts.split_first()) else {
             return Some(self);
         };
@@ -239,7 +252,7 @@ impl<'f, 'a> Places<'f, 'a> {
         self.fill(self.candidates.len() - 1, &mut BTreeSet::new())
     }
 
-    /// With one that is free, or else with one whose place can be filled otherwise.
+    /// Fills the slot with a free device, or with one whose slot can take another device (augmenting path).
     fn fill(&mut self, place: usize, seen: &mut BTreeSet<&'a DeviceId>) -> bool {
         let candidates = self.candidates[place];
         let free = candidates.iter().find(|id| !self.taken_by.contains_key(*id));
@@ -256,7 +269,7 @@ impl<'f, 'a> Places<'f, 'a> {
         won.is_some()
     }
 
-    /// In the order of the places.
+    /// In slot order.
     fn taken(&self) -> Vec<&'a DeviceId> {
         let mut taken: Vec<(usize, &DeviceId)> = self.taken_by.iter().map(|(id, place)| (*place, *id)).collect();
         taken.sort_unstable();

@@ -41,7 +41,7 @@ fn chosen(
     Ok(ids.iter().map(ToString::to_string).collect())
 }
 
-/// Two small ones and one large one.
+/// Two small devices and one large one.
 fn host() -> [DeviceGroup; 2] {
     [group("T4", "15 GiB", &["t-2", "t-1"]), group("A100", "40 GiB", &["a-1"])]
 }
@@ -84,7 +84,7 @@ fn a_request_gives_way_to_one_that_can_have_nothing_else() {
     let this =
         DeviceRequest { constraints: vec![constraint("device.ids", Operator::Equal, "t-1")], ..request("gpu", 1) };
     assert_eq!(chosen(&[&t4], &[request("gpu", 1), this], free).unwrap(), ["t-2", "t-1"], "within a make as well");
-    let together = "each device that is asked for could be had, but not all of them together";
+    let together = "each request alone could be satisfied, but not all of them together";
     assert_eq!(chosen(&[&t4, &a100], &[large.clone(), large], free).unwrap_err(), together);
     assert_eq!(chosen(&[&t4, &a100], &[request("gpu", 2), request("gpu", 2)], free).unwrap_err(), together);
 }
@@ -104,36 +104,30 @@ fn what_is_missing_is_told() {
     };
     assert_eq!(
         ask(&huge, &t4),
-        "no gpu is as it is asked for: nvidia/gpu/A100: device.attr.memory >= 80 GiB (it is 40 GiB), \
-         nvidia/gpu/T4: device.attr.memory >= 80 GiB (it is 15 GiB)"
+        "no gpu meets the constraints: nvidia/gpu/A100: device.attr.memory >= 80 GiB (actual: 40 GiB), \
+         nvidia/gpu/T4: device.attr.memory >= 80 GiB (actual: 15 GiB)"
     );
     let odd =
         DeviceRequest { constraints: vec![constraint("device.attr.x", Operator::IsSet, "")], ..request("gpu", 1) };
     assert_eq!(
         chosen(&[&a100], &[odd], free).unwrap_err(),
-        "no gpu is as it is asked for: nvidia/gpu/A100: device.attr.x is_set (it is not known)"
+        "no gpu meets the constraints: nvidia/gpu/A100: device.attr.x is_set (actual: unknown)"
     );
-    assert_eq!(
-        ask(&request("gpu", 3), &t4),
-        "3 of gpu are asked for, and of no make that would do are there more than 2"
-    );
+    assert_eq!(ask(&request("gpu", 3), &t4), "requested 3 of gpu; no suitable group has more than 2");
     assert_eq!(
         ask(&request("nvidia/gpu", 2), &t4),
-        "2 of nvidia/gpu are asked for, and no more than 1 are free: t-1 is held by 0b3c1f0a/train"
+        "requested 2 of nvidia/gpu; only 1 free: t-1 is held by 0b3c1f0a/train"
     );
     t4.devices[0].unhealthy = Some("XID 79".to_owned());
-    assert_eq!(
-        ask(&request("nvidia/gpu", 2), &t4),
-        "2 of nvidia/gpu are asked for, and no more than 1 are well: t-2 (XID 79)"
-    );
+    assert_eq!(ask(&request("nvidia/gpu", 2), &t4), "requested 2 of nvidia/gpu; only 1 healthy: t-2 (XID 79)");
     assert_eq!(
         ask(&request("nvidia/gpu/T4", 1), &t4),
-        "1 of nvidia/gpu/T4 are asked for, and no more than 0 are free: t-1 is held by 0b3c1f0a/train"
+        "requested 1 of nvidia/gpu/T4; only 0 free: t-1 is held by 0b3c1f0a/train"
     );
     let ids: Vec<String> = (0..9).map(|n| format!("g-{n}")).collect();
     let many = group("T4", "1 GiB", &ids.iter().map(String::as_str).collect::<Vec<_>>());
-    let told = chosen(&[&many], &[request("gpu", 1)], |_| Some(holder("x"))).unwrap_err();
-    assert!(told.ends_with("g-4 is held by 0b3c1f0a/x and 4 more"), "{told}");
+    let refused = chosen(&[&many], &[request("gpu", 1)], |_| Some(holder("x"))).unwrap_err();
+    assert!(refused.ends_with("g-4 is held by 0b3c1f0a/x and 4 more"), "{refused}");
 }
 
 #[test]
@@ -145,7 +139,7 @@ fn a_device_that_is_divided_is_given_in_its_parts_only() {
 }
 
 proptest! {
-    /// Whether it can be done at all is tried out.
+    /// Computed by brute force.
     #[test]
     fn what_can_be_had_is_had_and_is_what_was_asked_for(
         sizes in proptest::collection::vec(0usize..4, 0..4),
@@ -159,7 +153,7 @@ proptest! {
         }).collect();
         let at = |id: &DeviceId| id.as_str().bytes().map(u32::from).sum::<u32>() % 12;
         let is_held = |id: &DeviceId| (held >> at(id) & 1 == 1).then(|| holder("x"));
-        // Of each request the makes that it takes.
+        // For each request, the groups that it accepts.
         let requests: Vec<DeviceRequest> = asked.iter().map(|(count, makes)| {
             let makes: Vec<String> = (0..4).filter(|g| makes >> g & 1 == 1).map(|g| format!("m{g}")).collect();
             let value = format!("^({})$", makes.join("|"));

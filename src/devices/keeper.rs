@@ -1,10 +1,10 @@
-//! Gives devices to tasks: what is free by the table, what comes with it by the plugin.
+//! Reserves devices for tasks: selected from the table, completed by the plugins.
 //!
 //! ```text
-//! reserve ── table (at once) ──► plugins (each within a deadline, on another thread) ──► ids, variables, nodes
+//! reserve ── table (at once) ──► plugins (each with a deadline, on another thread) ──► IDs, variables, nodes
 //!                 ▲ freed ◄────────────── one fails
 //! ```
-//! Concurrency: every call from any task. Whoever drops a `reserve` frees what it may have taken.
+//! Concurrency: any task may call. A caller that drops the future of `reserve` must free the holder.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use std::time::Duration;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
-use super::choose::Refused;
+use super::choose::ChooseError;
 use super::plugin::{DevicePlugin, PluginError, PluginFault};
 use super::reservations::{Conflict, Reservations};
 use crate::model::demand::DeviceRequest;
@@ -22,21 +22,21 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
 
-/// How long a plugin may take to say what comes with its devices.
+/// Deadline for a plugin's answer to a reservation.
 const ANSWER: Duration = Duration::from_secs(10);
-/// How long a task waits for plugins that have said nothing yet.
+/// Maximum wait for the first report of the plugins.
 const FIRST: Duration = Duration::from_secs(10);
 const LOOK: Duration = Duration::from_millis(50);
 
-/// Devices of one make, and the plugin whose they are.
+/// A device group and its plugin.
 pub type Owned = (Arc<dyn DevicePlugin>, DeviceGroup);
 
-/// What there is, as the plugins have it.
+/// The devices that the plugins report.
 pub trait Inventory: Send + Sync {
     fn groups(&self) -> Vec<Owned>;
-    /// Each plugin has said what it has, or that it cannot.
+    /// Whether each plugin has reported or failed.
     fn is_complete(&self) -> bool;
-    /// What a task has used of devices up to now.
+    /// The usage of devices by a task so far.
     fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed>;
 }
 
@@ -44,18 +44,18 @@ pub trait Inventory: Send + Sync {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum ReserveError {
     #[error(transparent)]
-    Refused(#[from] Refused),
-    /// It holds them, and no plugin has them any more.
-    #[error("the device {0} is gone")]
+    ChooseError(#[from] ChooseError),
+    /// The task holds it, but no plugin lists it.
+    #[error("device {0} is gone")]
     Gone(DeviceId),
-    #[error("the device plugin {plugin} does not give its devices: {error}")]
+    #[error("device plugin {plugin} failed to reserve: {error}")]
     Plugin { plugin: String, error: PluginError },
 }
 
 pub struct Keeper {
     inventory: Arc<dyn Inventory>,
     table: Mutex<Reservations>,
-    /// One question at a time of each plugin, by its name: one that hangs keeps one thread.
+    /// One call at a time per plugin name: a plugin that hangs blocks one thread.
     questions: Mutex<BTreeMap<String, Arc<Semaphore>>>,
 }
 
@@ -64,9 +64,9 @@ impl Keeper {
         Keeper { inventory, table: Mutex::default(), questions: Mutex::default() }
     }
 
-    /// All that is asked for, or nothing. Asked again by who holds devices, it gives the same.
+    /// Reserves all requested devices or none. Repeated for the same holder it returns the same devices.
     ///
-    /// Errors: they cannot be had, or a plugin does not give them; then it holds none.
+    /// Errors: the devices are not available, or a plugin failed; the holder has none then.
     pub async fn reserve(
         &self,
         holder: &DeviceHolder,
@@ -86,11 +86,12 @@ impl Keeper {
         with.map(|with| ReservedDevices { denied_nodes: others(&groups, &ids, &with), ids, with })
     }
 
-    /// What is on record of an attempt that may run. Errors: somebody else holds one of them; it holds what it held.
+    /// Restores the recorded devices of an attempt that may still run. Errors: another task holds one of them; nothing
+    /// changes.
     pub fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), Conflict> {
         lock(&self.table).hold(holder, ids)
     }
-    /// Repeating it does no harm.
+    /// Idempotent.
     pub fn free(&self, holder: &DeviceHolder) {
         lock(&self.table).free(holder);
     }
@@ -105,7 +106,7 @@ impl Keeper {
         self.inventory.used(holder)
     }
 
-    /// Each plugin once, for all of its own.
+    /// Calls each plugin once, for all of its devices.
     async fn ask(&self, owned: &[Owned], ids: &[DeviceId]) -> Result<DeviceReservation, ReserveError> {
         let mut shares: BTreeMap<String, (Arc<dyn DevicePlugin>, Vec<DeviceId>)> = BTreeMap::new();
         for id in ids {
@@ -139,16 +140,14 @@ impl Keeper {
                 let _turn = turn;
                 plugin.reserve(&ids)
             });
-            asked
-                .await
-                .unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("an internal error: {e}"))))
+            asked.await.unwrap_or_else(|e| Err(PluginError::new(PluginFault::Failed, format!("internal error: {e}"))))
         };
-        let late = || PluginError::new(PluginFault::Timeout, format!("it does not answer within {ANSWER:?}"));
+        let late = || PluginError::new(PluginFault::Timeout, format!("no answer within {ANSWER:?}"));
         tokio::time::timeout(ANSWER, answer).await.unwrap_or_else(|_| Err(late()))
     }
 }
 
-/// Nodes of devices that are not among these, and that these do not need.
+/// Device nodes of other devices that the task does not need.
 fn others(groups: &[&DeviceGroup], ids: &[DeviceId], with: &DeviceReservation) -> Vec<String> {
     let devices = || groups.iter().flat_map(|group| &group.devices);
     let own = devices().filter(|device| ids.contains(&device.id)).flat_map(|device| &device.facts.nodes);

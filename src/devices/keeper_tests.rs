@@ -5,14 +5,14 @@ use super::super::choose::tests::{group, request};
 use super::super::plugin::PluginReports;
 use super::*;
 
-/// What it does when it is asked.
+/// What the test plugin does on a call.
 #[derive(Default)]
 enum Act {
     #[default]
     Give,
     Refuse,
     Panic,
-    /// Until somebody sends.
+    /// Blocks until the test sends.
     Hang(Mutex<mpsc::Receiver<()>>),
 }
 
@@ -117,8 +117,8 @@ async fn a_plugin_that_does_not_give_leaves_nothing_reserved_of_others_either() 
     let (x, y) = (Scripted::named("x"), Scripted::named("y"));
     let keeper = Keeper::new(stock(&[&x, &y]));
     for (act, why) in [
-        (Act::Refuse, "the device plugin y does not give its devices: it ended"),
-        (Act::Panic, "the device plugin y does not give its devices: an internal error: task"),
+        (Act::Refuse, "device plugin y failed to reserve: it ended"),
+        (Act::Panic, "device plugin y failed to reserve: internal error: task"),
     ] {
         *lock(&y.act) = act;
         let asked = [request("nvidia/gpu/x", 1), request("nvidia/gpu/y", 1)];
@@ -136,14 +136,14 @@ async fn a_plugin_that_hangs_is_late_keeps_one_thread_and_disturbs_no_other() {
     *lock(&x.act) = Act::Hang(Mutex::new(until));
     for task in ["a", "b", "c"] {
         let (whose, asked) = (holder(task), [request("nvidia/gpu/x", 1)]);
-        // Paused time stands still while somebody blocks.
+        // Paused time does not advance while a thread blocks.
         let (late, ()) = tokio::join!(keeper.reserve(&whose, &asked), tokio::time::advance(ANSWER));
         let late = late.unwrap_err();
         assert!(matches!(&late, ReserveError::Plugin { error, .. } if error.fault == PluginFault::Timeout), "{late}");
         assert_eq!(keeper.held_by(&holder(task)), []);
         keeper.reserve(&holder("other"), &[request("nvidia/gpu/y", 1)]).await.unwrap();
     }
-    assert_eq!(lock(&x.asked).len(), 1, "the others stood in line");
+    assert_eq!(lock(&x.asked).len(), 1, "the others waited");
     drop(go_on);
 }
 

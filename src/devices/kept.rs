@@ -1,8 +1,9 @@
-//! What tasks have used of devices, in a file that survives the agent's death: drivers count for a device, for no task. What was shown
-//! of one that runs goes on, and the last of one that has ended is there again, its record's or this.
+//! Device usage of tasks, in a file that survives the agent: drivers count per device, not per task. The next agent
+//! continues the usage of running tasks from it and shows the final usage of ended ones, from their records or from
+//! this file.
 //!
-//! Written as a whole and renamed before it is shown: SIGKILL takes back none of it. Never synced: what the power takes of it is at
-//! most what came after the end of a task's last attempt, which is on record.
+//! The file is written as a whole and renamed before the values are exposed, so SIGKILL loses nothing. It is not
+//! synced: a power loss costs at most what was used after the end of a task's last attempt, which is recorded.
 
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,14 +16,15 @@ use crate::model::device_used::DeviceUsed;
 use crate::model::id::{AllocId, TaskName};
 use crate::telemetry::lock;
 
-/// What a task has used of a device.
+/// Usage of a device by a task.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct KeptUse {
     pub alloc: AllocId,
     pub task: TaskName,
     #[serde(flatten)]
     pub used: DeviceUsed,
-    /// What the device had counted when the task's share was told last, in millijoules; `None`: the task does not hold it.
+    /// Energy counter of the device at the last update of the task's share, millijoules. `None`: the task does not hold
+    /// the device.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub counted_to: Option<u64>,
 }
@@ -30,21 +32,21 @@ pub struct KeptUse {
 /// Concurrency: any thread.
 #[derive(Debug)]
 pub struct KeptUses {
-    /// `None`: kept by nobody.
+    /// `None`: not persisted.
     path: Option<PathBuf>,
     last: Mutex<Last>,
 }
 
-/// As it stands in the file.
+/// The content of the file.
 #[derive(Debug, Default)]
 pub struct Last {
     uses: Vec<KeptUse>,
-    /// That it cannot be kept was told.
-    told: bool,
+    /// The write failure was logged.
+    warned: bool,
 }
 
 impl KeptUses {
-    /// With what an agent before this one left; of a file that cannot be read, nothing.
+    /// Opens the file and returns what an earlier agent left. An unreadable file counts as empty.
     pub fn open(path: Option<PathBuf>) -> (KeptUses, Vec<KeptUse>) {
         let read = |path: &PathBuf| match std::fs::read(path) {
             Ok(bytes) => serde_json::from_slice::<Vec<KeptUse>>(&bytes).map_err(io::Error::from),
@@ -53,27 +55,27 @@ impl KeptUses {
         };
         let found = path.as_ref().map_or(Ok(Vec::new()), read).unwrap_or_else(|error| {
             let path = path.as_ref().map(|path| path.display().to_string());
-            tracing::warn!(path, %error, "what tasks used of devices cannot be read: their records alone tell it");
+            tracing::warn!(path, %error, "cannot read persisted device usage; falling back to task records");
             Vec::new()
         });
-        let last = Mutex::new(Last { uses: found.clone(), told: false });
+        let last = Mutex::new(Last { uses: found.clone(), warned: false });
         (KeptUses { path, last }, found)
     }
 
-    /// Held from before somebody looks at what is to be shown until that is written: so the later look is the later file.
+    /// Lock to hold from collecting the values to writing them, so that the later values are in the later file.
     pub fn turn(&self) -> MutexGuard<'_, Last> {
         lock(&self.last)
     }
 
-    /// Nothing is written where nothing has changed: on a host without devices, never.
+    /// Writes the file only if something changed: never on a host without devices.
     pub fn keep(&self, last: &mut Last, uses: Vec<KeptUse>) {
         let Some(path) = self.path.as_ref().filter(|_| last.uses != uses) else { return };
         let written = serde_json::to_vec(&uses).map_err(io::Error::from).and_then(|bytes| replace(path, &bytes));
         match written {
-            Ok(()) => *last = Last { uses, told: false },
+            Ok(()) => *last = Last { uses, warned: false },
             Err(error) => {
-                if !std::mem::replace(&mut last.told, true) {
-                    tracing::warn!(path = %path.display(), %error, "what tasks use of devices is not kept: a counter may fall after a crash");
+                if !std::mem::replace(&mut last.warned, true) {
+                    tracing::warn!(path = %path.display(), %error, "failed to persist device usage; counters may fall");
                 }
             }
         }

@@ -1,14 +1,14 @@
-//! Follows every plugin for as long as the agent lives, and tells what is known.
+//! Runs every device plugin for the life of the agent and keeps the state of its devices.
 //!
-//! | a plugin | what is known | and then |
+//! | plugin | state | next |
 //! |---|---|---|
-//! | reports | the last report, whole | |
-//! | says what cannot be | what it said before that | goes on |
-//! | ends, panics | its devices are not there; their values go when they are old | run again, later each time |
-//! | finds nothing to work with | nothing; if the host has its devices all the same, that it does not run | run again each [`Config::retry`] |
+//! | reports | the last report, as a whole | |
+//! | sends an invalid report | the report before | continues |
+//! | ends or panics | its devices are gone; their values expire | started again, with backoff |
+//! | finds no driver or library | none, or "not running" if the hardware exists | started again each [`Config::retry`] |
 //!
-//! Concurrency: a plugin runs on a thread of its own, its reports are taken by another; both end with it. While a plugin finds
-//! nothing to work with there is no thread.
+//! Concurrency: each plugin runs on its own thread, and another thread processes its reports; both end with it. A
+//! plugin that finds nothing to work with has no thread.
 
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::kept::KeptUses;
 use super::owners::{Owners, ProcessOwner};
-use super::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use super::state::{DeviceChange, DeviceState};
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::{Board, BoardView};
@@ -32,15 +32,15 @@ use crate::model::id::DeviceId;
 use crate::model::words;
 use crate::telemetry::{lock, panics};
 
-/// Before a plugin that failed is run again; doubled each time, up to the second.
+/// First and maximum pause before a failed plugin is started again; doubled each time.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// Reports that a plugin may be ahead by.
+/// Queue length of reports.
 const AHEAD: usize = 256;
 
 words! {
-    /// Whether processes on devices are told whose they are.
+    /// Whether processes on devices are attributed to tasks.
     pub enum Attribution {
-        /// Where the agent sees the processes of the whole host: elsewhere a pid may be somebody else's.
+        /// Only if the agent sees all processes of the host: elsewhere a PID may belong to another process.
         Auto = "auto",
         Always = "always",
         Never = "never",
@@ -49,7 +49,7 @@ words! {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// How often a library or driver that was missing is looked for again.
+    /// Retry interval for a missing library or driver.
     pub retry: Duration,
     pub attribution: Attribution,
 }
@@ -60,10 +60,10 @@ impl Default for Config {
     }
 }
 
-/// Told of each change of a device.
-pub type Tell = Box<dyn Fn(&DeviceChange) + Send + Sync>;
+/// Receives each change of a device.
+pub type OnDeviceChange = Box<dyn Fn(&DeviceChange) + Send + Sync>;
 
-/// Everything a manager needs.
+/// Dependencies of a manager.
 pub struct Parts {
     pub config: Config,
     pub tick: Duration,
@@ -71,18 +71,18 @@ pub struct Parts {
     pub board: Arc<Board>,
     pub clock: Arc<dyn Clock>,
     pub roots: Roots,
-    /// Where what tasks use is kept for an agent after this one; `None`: nowhere.
+    /// The file for the usage of tasks, read by the next agent. `None`: not persisted.
     pub kept: Option<PathBuf>,
-    pub tell: Tell,
+    pub on_change: OnDeviceChange,
 }
 
 /// Concurrency: any thread.
 pub struct DeviceManager {
     parts: Parts,
     state: Mutex<DeviceState>,
-    /// `None`: whose processes are cannot be told here.
+    /// `None`: processes cannot be attributed here.
     owners: Option<Mutex<Owners>>,
-    ends: Arc<Ends>,
+    ends: Arc<StopSignal>,
     kept: KeptUses,
 }
 
@@ -97,17 +97,15 @@ impl DeviceManager {
         let (kept, found) = KeptUses::open(parts.kept.clone());
         let names = parts.plugins.iter().map(|plugin| plugin.name().to_owned());
         let state = DeviceState::new(names, parts.tick, found);
-        let tells = match parts.config.attribution {
+        let attributes = match parts.config.attribution {
             Attribution::Auto => process::sees_all(&parts.roots),
             Attribution::Always => true,
             Attribution::Never => false,
         };
-        if !tells && parts.config.attribution == Attribution::Auto {
-            tracing::debug!(
-                "processes on devices are not told whose they are: not all of the host can be seen from here"
-            );
+        if !attributes && parts.config.attribution == Attribution::Auto {
+            tracing::debug!("device processes are not attributed to tasks: not all host processes are visible");
         }
-        let owners = tells.then(|| Mutex::new(Owners::new(parts.roots.clone())));
+        let owners = attributes.then(|| Mutex::new(Owners::new(parts.roots.clone())));
         Arc::new(DeviceManager { state: Mutex::new(state), owners, ends: Arc::default(), kept, parts })
     }
 
@@ -115,28 +113,28 @@ impl DeviceManager {
         lock(&self.state)
     }
 
-    /// What plugins that run have, with whom to ask for it.
+    /// The groups of running plugins, with the plugin for reservations.
     pub fn groups(&self) -> Vec<(Arc<dyn DevicePlugin>, DeviceGroup)> {
         let state = self.state();
         state.groups().map(|(at, group)| (Arc::clone(&self.parts.plugins[at]), group)).collect()
     }
 
-    /// Each plugin has said what it has, or why it cannot.
+    /// Whether each plugin has reported or failed.
     pub fn is_complete(&self) -> bool {
         self.state().is_complete()
     }
 
-    /// What a task has used of devices up to now.
+    /// The usage of devices by a task so far.
     pub fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
         self.state().used(holder)
     }
 
-    /// Plugins end, each in its own time: what [`DeviceManager::follow`] gave ends with them.
+    /// Asks the plugins to stop. The futures of [`DeviceManager::follow`] end with them.
     pub fn stop(&self) {
         self.ends.end();
     }
 
-    /// One for each plugin; each ends with [`DeviceManager::stop`].
+    /// One future per plugin; each ends with [`DeviceManager::stop`].
     pub fn follow(self: &Arc<DeviceManager>) -> Vec<impl Future<Output = ()> + Send + 'static> {
         (0..self.parts.plugins.len()).map(|at| follow(Arc::clone(self), at)).collect()
     }
@@ -147,15 +145,15 @@ impl DeviceManager {
             PluginReport::Reading(reading) => {
                 let owners = reading.processes.as_ref().and_then(|all| self.owners(&reading.device, all, Owners::of));
                 let (now, mut state) = (self.parts.clock.instant(), self.state());
-                // A reading may come before anybody looks: who holds the device now has what it counted.
+                // A reading may arrive before the board was read, and must be counted for the current holder.
                 state.follow(&self.parts.board.view());
                 state.read(plugin, *reading, owners.as_deref(), now).map(|change| change.into_iter().collect())
             }
             PluginReport::Processes(device, processes) => {
-                let owners = self.owners(&device, &processes, Owners::at_a_glance);
+                let owners = self.owners(&device, &processes, Owners::between_readings);
                 let mut state = self.state();
                 state.follow(&self.parts.board.view());
-                state.glance(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
+                state.sample_processes(plugin, &device, &processes, owners.as_deref()).map(|()| Vec::new())
             }
             PluginReport::Stuck(device, is_stuck) => {
                 self.state().stuck(&device, is_stuck);
@@ -164,16 +162,16 @@ impl DeviceManager {
             PluginReport::Fault(error) => Err(error),
         };
         match changes {
-            Ok(changes) => changes.iter().for_each(|change| (self.parts.tell)(change)),
+            Ok(changes) => changes.iter().for_each(|change| (self.parts.on_change)(change)),
             Err(error) => {
                 let (name, reason) = (self.parts.plugins[plugin].name(), error.fault.as_str());
-                tracing::warn!(plugin = name, reason, %error, "a device plugin's report is left out");
+                tracing::warn!(plugin = name, reason, %error, "device plugin report rejected");
                 self.state().fault(plugin, &error);
             }
         }
     }
 
-    /// Reads `/proc`, so not under the lock that who looks wants.
+    /// Reads `/proc`, so it must not run under the state lock.
     fn owners(
         &self,
         device: &DeviceId,
@@ -187,7 +185,7 @@ impl DeviceManager {
 
     fn down(&self, plugin: usize, error: &PluginError) {
         let changes = self.state().down(plugin, error);
-        changes.iter().for_each(|change| (self.parts.tell)(change));
+        changes.iter().for_each(|change| (self.parts.on_change)(change));
     }
 }
 
@@ -206,7 +204,7 @@ impl DeviceSource for DeviceManager {
 async fn follow(manager: Arc<DeviceManager>, at: usize) {
     let name = manager.parts.plugins[at].name().to_owned();
     let mut pause = PAUSES.0;
-    let mut told = None;
+    let mut logged = None;
     loop {
         let began = tokio::time::Instant::now();
         let mut error = run_once(&manager, at).await;
@@ -214,23 +212,23 @@ async fn follow(manager: Arc<DeviceManager>, at: usize) {
             return;
         }
         if error.fault == PluginFault::Stopped {
-            // So it looked to it where whoever took its reports has died.
-            error = PluginError::new(PluginFault::Failed, "an internal error: its reports were not taken any more");
+            // The plugin stops like this if the thread that processes its reports died.
+            error = PluginError::new(PluginFault::Failed, "internal error: the report thread died");
         }
-        // Once of each reason: a host without a driver says so for good.
-        if told != Some(error.fault) {
-            told = Some(error.fault);
+        // Each reason is logged once: a host without a driver has it permanently.
+        if logged != Some(error.fault) {
+            logged = Some(error.fault);
             let reason = error.fault.as_str();
             match error.fault {
                 PluginFault::Missing => {
-                    tracing::info!(plugin = name, %error, "device plugin finds nothing to work with")
+                    tracing::info!(plugin = name, %error, "device plugin found no driver or library")
                 }
-                _ => tracing::warn!(plugin = name, reason, %error, "device plugin ended; it is run again"),
+                _ => tracing::warn!(plugin = name, reason, %error, "device plugin ended; restarting"),
             }
         }
         manager.down(at, &error);
         if began.elapsed() > PAUSES.1 {
-            (pause, told) = (PAUSES.0, None);
+            (pause, logged) = (PAUSES.0, None);
         }
         let wait = if error.is_missing() { manager.parts.config.retry } else { pause.mul_f64(jitter(&manager)) };
         if tokio::time::timeout(wait, manager.ends.ended()).await.is_ok() {
@@ -240,18 +238,18 @@ async fn follow(manager: Arc<DeviceManager>, at: usize) {
     }
 }
 
-/// Between 1 and 1.25, so that several that fell together do not rise together.
+/// Between 1 and 1.25, so that plugins that failed together do not restart together.
 fn jitter(manager: &DeviceManager) -> f64 {
     let nanos = u32::try_from(manager.parts.clock.now().0 % 1_000_000).unwrap_or(0);
     1.0 + f64::from(nanos) / 4_000_000.0
 }
 
-/// Until it ends; why it did.
+/// Runs the plugin until it ends, and returns why.
 async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
-    let (tell, told) = oneshot::channel();
+    let (done, finished) = oneshot::channel();
     let (to, reports) = sync_channel(AHEAD);
     let mut out = PluginReports::new(to, Arc::clone(&manager.ends), manager.parts.tick);
-    out.glances = manager.owners.is_some();
+    out.samples_processes = manager.owners.is_some();
     let plugin = Arc::clone(&manager.parts.plugins[at]);
     let roots = manager.parts.roots.clone();
     let (taker, short) = (Arc::clone(manager), plugin.name().chars().take(10).collect::<String>());
@@ -261,20 +259,20 @@ async fn run_once(manager: &Arc<DeviceManager>, at: usize) -> PluginError {
             let ended = panics::catch(|| plugin.run(&out));
             drop(out);
             let internal = |why: Box<panics::Panic>| {
-                PluginError::new(PluginFault::Failed, format!("an internal error: {}", why.message))
+                PluginError::new(PluginFault::Failed, format!("internal error: {}", why.message))
             };
             let ended = known(ended.unwrap_or_else(internal), plugin.as_ref(), &roots);
-            // Nobody waits any more where the agent ends.
-            let _ = tell.send(ended);
+            // The receiver is gone if the agent stops.
+            let _ = done.send(ended);
         })
     });
     match running {
-        Ok(()) => told.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
-        Err(error) => PluginError::new(PluginFault::Failed, format!("no thread can be had: {error}")),
+        Ok(()) => finished.await.unwrap_or_else(|_| PluginError::new(PluginFault::Failed, "its thread ended")),
+        Err(error) => PluginError::new(PluginFault::Failed, format!("cannot create a thread: {error}")),
     }
 }
 
-/// A host that has its devices lacks something; one without them lacks nothing. Reads `/sys`.
+/// Distinguishes missing software on a host with the hardware from a host without. Reads `/sys`.
 fn known(error: PluginError, plugin: &dyn DevicePlugin, roots: &Roots) -> PluginError {
     let hardware = (error.fault == PluginFault::Missing).then(|| plugin.idle_hardware(roots)).flatten();
     match hardware {
@@ -289,7 +287,7 @@ fn take_all(manager: &DeviceManager, at: usize, reports: &Receiver<PluginReport>
     }
 }
 
-/// It is never joined: it may hang in a driver for ever.
+/// Not joined: it may hang in a driver for ever.
 fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> std::io::Result<()> {
     std::thread::Builder::new().name(name.to_owned()).stack_size(256 << 10).spawn(work).map(drop)
 }
@@ -306,7 +304,7 @@ mod tests {
 
     type Act = fn(&PluginReports) -> PluginError;
 
-    /// Does one thing at each run, and the last of them from then on.
+    /// Does the next thing of its list at each run, and repeats the last one.
     struct Scripted(Vec<Act>, AtomicUsize);
 
     impl DevicePlugin for Scripted {
@@ -343,11 +341,11 @@ mod tests {
             clock: Arc::new(SystemClock),
             roots: Roots::default(),
             kept: None,
-            tell: Box::new(|_| {}),
+            on_change: Box::new(|_| {}),
         })
     }
 
-    /// Pauses pass at once, threads take their time.
+    /// Pauses end at once; threads run in real time.
     async fn until(what: &str, holds: impl Fn() -> bool) {
         for _ in 0..20_000 {
             if holds() {
@@ -363,14 +361,14 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn a_plugin_that_ends_in_any_way_is_run_again_and_each_fault_is_counted() {
         let acts: Vec<Act> = vec![
-            |_| panic!("it was told to"),
+            |_| panic!("it was asked to"),
             |_| PluginError::new(PluginFault::Died, "gone"),
             |reports| {
                 reports.groups(group(""));
                 reports.groups(group("0"));
                 PluginError::new(PluginFault::Timeout, "late")
             },
-            // As where whoever takes its reports has died: nobody asked it to end.
+            // As if the report thread had died: the plugin stops without a request.
             |_| PluginError::stopped(),
             |_| PluginError::new(PluginFault::Missing, "nothing to work with"),
             well,

@@ -1,4 +1,4 @@
-//! Pure: whether a device is what a task asks for.
+//! Whether a device satisfies a request. Pure.
 
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
@@ -8,7 +8,7 @@ use crate::model::demand::{Constraint, DeviceName, DeviceRequest, Property};
 use crate::model::device::DeviceKind;
 use crate::model::id::DeviceId;
 
-/// What a request is held against.
+/// The properties that constraints are compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
     pub kind: &'a DeviceKind,
@@ -16,14 +16,14 @@ pub struct Offer<'a> {
     pub id: &'a DeviceId,
 }
 
-/// Whether devices of a make are called so.
+/// Whether the requested name matches the group.
 pub fn is_called(asked: &DeviceName, kind: &DeviceKind) -> bool {
     let is = |asked: &Option<String>, there: &str| asked.as_deref().is_none_or(|asked| asked == there);
     asked.kind == kind.kind && is(&asked.vendor, &kind.vendor) && is(&asked.name, &kind.name)
 }
 
 impl Offer<'_> {
-    /// `None`: nobody says.
+    /// `None`: the plugin does not report it.
     pub fn property(&self, property: &Property) -> Option<Attribute> {
         let text = |text: &str| Some(Attribute::Text(text.to_owned()));
         match property {
@@ -35,20 +35,20 @@ impl Offer<'_> {
         }
     }
 
-    /// What cannot be compared (another base, a text and a number) does not hold, whatever the operator.
+    /// Values that cannot be compared (text with a number, units with another base) never satisfy a constraint.
     pub fn meets(&self, constraint: &Constraint) -> bool {
         let there = self.property(&constraint.attribute);
         constraint.operator.holds(there.as_ref(), &constraint.value, compare)
     }
 
-    /// How much is liked about it: the weights of what holds, together.
+    /// Sum of the weights of the affinities that hold.
     pub fn score(&self, request: &DeviceRequest) -> i64 {
         let holds = request.affinities.iter().filter(|affinity| self.meets(&affinity.constraint));
         holds.map(|affinity| i64::from(affinity.weight)).sum()
     }
 }
 
-/// A text is compared with what is written, whatever that looks like.
+/// A text is compared literally, even if the other side looks like a number.
 fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
     let asked = match there {
         Attribute::Text(_) => Attribute::Text(asked.to_owned()),

@@ -1,4 +1,4 @@
-//! What is measured of devices, of their instances, and of tasks on them: each declared once. Units of NVML become base units here.
+//! Measures of devices, of their instances, and of tasks on devices. NVML units are converted to base units.
 
 use crate::model::device::{
     ClockDomain, DeviceUsage, EccCounter, EccKind, Engine, GpuUnit, LinkError, LinkState, Sensor, TaskDeviceUsage,
@@ -24,7 +24,7 @@ macro_rules! single {
     };
 }
 
-/// One cell for each word of a list.
+/// One cell per word of a list.
 macro_rules! each {
     ($nature:ident, $unit:ident, $label:literal, $of:ident { $($word:ident = $text:literal),+ $(,)? }, |$usage:ident, $at:ident| $get:expr) => {
         &[$(Cell {
@@ -73,7 +73,7 @@ const ECC: &[Cell<DeviceUsage>] = &[
 
 macro_rules! activity {
     ($unit:ident, $name:literal, $help:literal, $otlp:literal) => {
-        told(
+        sourced(
             Measure::new(
                 $name,
                 $help,
@@ -86,7 +86,7 @@ macro_rules! activity {
     };
 }
 
-const fn told(measure: Measure<DeviceUsage>, source: &'static str, absent: &'static str) -> Measure<DeviceUsage> {
+const fn sourced(measure: Measure<DeviceUsage>, source: &'static str, absent: &'static str) -> Measure<DeviceUsage> {
     measure.sources(source, source).absent_when(absent)
 }
 
@@ -98,9 +98,9 @@ const UNSUPPORTED: &str = "the device or its driver does not report it";
 
 const NO_LINK: &str = "no NVLink link of the device is active, or the driver does not count it";
 
-/// Of whole devices.
+/// Measures of whole devices.
 pub static DEVICE: &[Measure<DeviceUsage>] = &[
-    told(
+    sourced(
         Measure::new(
             "utilization_ratio",
             "Busy share of a device engine (general, memory, encoder, decoder), averaged over at most 1 s.",
@@ -111,14 +111,14 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the device is partitioned (MIG), or does not report it",
     )
     .otlp("hw.gpu.utilization", "1"),
-    told(
+    sourced(
         Measure::new("memory_used_bytes", "Device memory in use, without the part reserved by its driver.",
             single!(Live, Bytes, |usage| usage.memory_used_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("hw.gpu.memory.usage", "By"),
-    told(
+    sourced(
         Measure::new("memory_used_ratio", "Share of device memory in use.",
             single!(Live, Ratio, |usage| {
                 let (used, total) = usage.memory_used_bytes.zip(usage.memory_total_bytes.filter(|total| *total > 0))?;
@@ -131,35 +131,35 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     )
     .in_profiles(Full, Full, Full)
     .otlp("hw.gpu.memory.utilization", "1"),
-    told(
+    sourced(
         Measure::new("memory_free_bytes", "Unused device memory.",
             single!(Live, Bytes, |usage| usage.memory_free_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("allostat.device.memory.free", "By"),
-    told(
+    sourced(
         Measure::new("memory_reserved_bytes", "Device memory reserved by its driver and firmware.",
             single!(Live, Bytes, |usage| usage.memory_reserved_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the driver is older than 510",
     )
     .otlp("allostat.device.memory.reserved", "By"),
-    told(
+    sourced(
         Measure::new("memory_total_bytes", "Total device memory.",
             single!(Live, Bytes, |usage| usage.memory_total_bytes.map(Value::Int))),
         "nvmlDeviceGetMemoryInfo_v2",
         "the device shares the memory of the host",
     )
     .otlp("hw.gpu.memory.limit", "By"),
-    told(
+    sourced(
         Measure::new("bar1_used_bytes", "Device memory mapped on the bus (BAR1).",
             single!(Live, Bytes, |usage| usage.bar1_used_bytes.map(Value::Int))),
         "nvmlDeviceGetBAR1MemoryInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.bar1.usage", "By"),
-    told(
+    sourced(
         Measure::new("temperature_celsius", "Temperature of the device by sensor.",
             each!(Live, Celsius, "sensor", Sensor { Gpu = "gpu", Memory = "memory" },
                 |usage, at| usage.temperature[at].map(Value::Int))),
@@ -167,7 +167,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the device has no such sensor",
     )
     .otlp("hw.temperature", "Cel"),
-    told(
+    sourced(
         Measure::new("temperature_threshold_celsius", "Temperature threshold of the device by kind.",
             each!(Live, Celsius, "threshold", Threshold { Slowdown = "slowdown", Shutdown = "shutdown", GpuMax = "gpu_max", MemoryMax = "memory_max" },
                 |usage, at| usage.threshold[at].map(Value::Int))),
@@ -175,68 +175,68 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         UNSUPPORTED,
     )
     .otlp("hw.temperature.limit", "Cel"),
-    told(
+    sourced(
         Measure::new("power_watts", "Current power draw of the device.",
             single!(Live, Watts, |usage| usage.power_milliwatts.map(thousandths))),
         "field 186, else nvmlDeviceGetPowerUsage",
         UNSUPPORTED,
     )
     .otlp("hw.power", "W"),
-    told(
+    sourced(
         Measure::new("power_average_watts", "Average power draw of the device over the last second.",
             single!(Live, Watts, |usage| usage.power_average_milliwatts.map(thousandths))),
         "field 185",
         UNSUPPORTED,
     )
     .otlp("allostat.device.power.average", "W"),
-    told(
+    sourced(
         Measure::new("power_limit_watts", "Enforced power limit of the device.",
             single!(Live, Watts, |usage| usage.power_limit_milliwatts.map(thousandths))),
         "nvmlDeviceGetEnforcedPowerLimit",
         UNSUPPORTED,
     )
     .otlp("allostat.device.power.limit", "W"),
-    told(
+    sourced(
         Measure::new("energy_joules_total", "Energy used by the device, by its own counter.",
             single!(Counter, Joules, |usage| usage.energy_millijoules.map(thousandths))),
         "nvmlDeviceGetTotalEnergyConsumption (Volta and later)",
         "the device has no energy counter (it is never derived from power)",
     )
     .otlp("hw.energy", "J"),
-    told(
+    sourced(
         Measure::new("clock_hertz", "Current clock of the device by domain.", clocks!(clock_hertz)),
         "nvmlDeviceGetClockInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.clock", "Hz"),
-    told(
+    sourced(
         Measure::new("clock_max_hertz", "Maximum clock of the device by domain.", clocks!(clock_max_hertz)),
         "nvmlDeviceGetMaxClockInfo",
         UNSUPPORTED,
     )
     .otlp("allostat.device.clock.limit", "Hz"),
-    told(
+    sourced(
         Measure::new("throttle_active", "1 while the device is throttled for this reason.",
             throttles!(Live, None, |usage, at| flag(usage.throttled.map(|all| all[at])))),
         "nvmlDeviceGetCurrentClocksThrottleReasons",
         UNSUPPORTED,
     )
     .otlp("allostat.device.throttle.active", "1"),
-    told(
+    sourced(
         Measure::new("throttle_seconds_total", "Time in which the device was throttled, by reason.",
             throttles!(Counter, Seconds, |usage, at| usage.throttled_nanos[at].map(Value::Nanos))),
         "fields 74 and 269 to 273",
         "the driver does not count it",
     )
     .otlp("allostat.device.throttle.time", "s"),
-    told(
+    sourced(
         Measure::new("ecc_errors_total",
             "ECC errors since driver load (volatile) or in the device's life (aggregate).", ECC),
         "nvmlDeviceGetTotalEccErrors",
         "the device has no ECC memory, or ECC is off (0 would claim that all is well)",
     )
     .otlp("hw.errors", "{error}"),
-    told(
+    sourced(
         Measure::new("remapped_rows", "Remapped memory rows of the device, by kind of error.",
             each!(Live, None, "cause", EccKind { Corrected = "corrected", Uncorrected = "uncorrected" },
                 |usage, at| usage.remapped_rows[at].map(Value::Int))),
@@ -244,21 +244,21 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.remapped_rows", "{row}"),
-    told(
+    sourced(
         Measure::new("row_remap_pending", "1 if rows will be remapped at the next reset of the device.",
             single!(Live, None, |usage| flag(usage.row_remap_pending))),
         "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
         "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.row_remap.pending", "1"),
-    told(
+    sourced(
         Measure::new("row_remap_failed", "1 if a row could not be remapped: the device must be replaced.",
             single!(Live, None, |usage| flag(usage.row_remap_failed))),
         "nvmlDeviceGetFieldValues NVML_FI_DEV_REMAPPED_COR and the three after it (Ampere and later)",
         "the device is older than Ampere, or partitioned (MIG)",
     )
     .otlp("allostat.device.row_remap.failed", "1"),
-    told(
+    sourced(
         Measure::new("retired_pages", "Retired memory pages of the device, by kind of error.",
             each!(Live, None, "cause", EccKind { Corrected = "corrected", Uncorrected = "uncorrected" },
                 |usage, at| usage.retired_pages[at].map(Value::Int))),
@@ -266,56 +266,56 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the device is Ampere or newer",
     )
     .otlp("allostat.device.retired_pages", "{page}"),
-    told(
+    sourced(
         Measure::new("pcie_transmit_bytes_total", "Bytes sent by the device over PCIe.",
             single!(Counter, Bytes, |usage| usage.pcie_transmit_bytes.map(Value::Int))),
         "field 197",
         UNSUPPORTED,
     )
     .otlp("hw.gpu.io", "By"),
-    told(
+    sourced(
         Measure::new("pcie_receive_bytes_total", "Bytes received by the device over PCIe.",
             single!(Counter, Bytes, |usage| usage.pcie_receive_bytes.map(Value::Int))),
         "field 198",
         UNSUPPORTED,
     )
     .otlp("hw.gpu.io", "By"),
-    told(
+    sourced(
         Measure::new("pcie_replays_total", "Packets sent again over PCIe (replays).",
             single!(Counter, None, |usage| usage.pcie_replays.map(Value::Int))),
         "nvmlDeviceGetPcieReplayCounter",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.replays", "{packet}"),
-    told(
+    sourced(
         Measure::new("pcie_link_generation", "Current PCIe link generation; lower while the device is idle.",
             single!(Live, None, |usage| usage.pcie_link_generation.map(Value::Int))),
         "nvmlDeviceGetCurrPcieLinkGeneration",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.link.generation", "1"),
-    told(
+    sourced(
         Measure::new("pcie_link_width", "Current number of PCIe lanes in use.",
             single!(Live, None, |usage| usage.pcie_link_width.map(Value::Int))),
         "nvmlDeviceGetCurrPcieLinkWidth",
         UNSUPPORTED,
     )
     .otlp("allostat.device.pcie.link.width", "{lane}"),
-    told(
+    sourced(
         Measure::new("nvlink_transmit_bytes_total", "Payload bytes sent by the device over all its NVLink links.",
             single!(Counter, Bytes, |usage| usage.nvlink_transmit_bytes.map(Value::Int))),
         "field 138 of all links",
         NO_LINK,
     )
     .otlp("allostat.device.nvlink.io", "By"),
-    told(
+    sourced(
         Measure::new("nvlink_receive_bytes_total", "Payload bytes received by the device over all its NVLink links.",
             single!(Counter, Bytes, |usage| usage.nvlink_receive_bytes.map(Value::Int))),
         "field 139 of all links",
         NO_LINK,
     )
     .otlp("allostat.device.nvlink.io", "By"),
-    told(
+    sourced(
         Measure::new("nvlink_links", "NVLink links of the device by state (active, inactive).",
             each!(Live, None, "state", LinkState { Active = "active", Inactive = "inactive" },
                 |usage, at| usage.nvlink_links[at].map(Value::Int))),
@@ -323,7 +323,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the device has no NVLink",
     )
     .otlp("allostat.device.nvlink.links", "{link}"),
-    told(
+    sourced(
         Measure::new("nvlink_errors_total", "Errors on active NVLink links by kind: replays, recoveries, CRC errors.",
             each!(Counter, None, "kind", LinkError { Replay = "replay", Recovery = "recovery", CrcFlit = "crc_flit", CrcData = "crc_data" },
                 |usage, at| usage.nvlink_errors[at].map(Value::Int))),
@@ -336,7 +336,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     activity!(Tensor, "tensor_activity_ratio",
         "Share of time with busy tensor cores.", "allostat.device.tensor.activity"),
     activity!(Dram, "dram_activity_ratio", "Share of memory bandwidth in use.", "allostat.device.dram.activity"),
-    told(
+    sourced(
         Measure::new("recovery_action",
             "Recovery action that the driver requires: 0 none, 1 reset, 2 host restart, 3 drain, 4 drain and reset.",
             single!(Live, None, |usage| usage.recovery_action.map(Value::Int))),
@@ -344,7 +344,7 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
         "the driver is too old",
     )
     .otlp("allostat.device.recovery_action", "1"),
-    told(
+    sourced(
         Measure::new("processes", "Processes that hold the device, of any owner.",
             single!(Live, None, |usage| usage.processes.map(Value::Int))),
         "nvmlDeviceGetComputeRunningProcesses, nvmlDeviceGetMPSComputeRunningProcesses, nvmlDeviceGetGraphicsRunningProcesses",
@@ -353,9 +353,9 @@ pub static DEVICE: &[Measure<DeviceUsage>] = &[
     .otlp("allostat.device.processes", "{process}"),
 ];
 
-/// Of instances of a divided device, whose whole has families of its own: a sum over either counts nothing twice.
+/// Measures of instances of a partitioned device. Whole devices have other families, so neither sum counts twice.
 pub static INSTANCE: &[Measure<DeviceUsage>] = &[
-    told(
+    sourced(
         Measure::new(
             "memory_used_bytes",
             "Instance memory in use.",
@@ -365,7 +365,7 @@ pub static INSTANCE: &[Measure<DeviceUsage>] = &[
         "the driver does not report it",
     )
     .otlp("allostat.mig.memory.usage", "By"),
-    told(
+    sourced(
         Measure::new(
             "memory_free_bytes",
             "Unused instance memory.",
@@ -375,7 +375,7 @@ pub static INSTANCE: &[Measure<DeviceUsage>] = &[
         "the driver does not report it",
     )
     .otlp("allostat.mig.memory.free", "By"),
-    told(
+    sourced(
         Measure::new(
             "memory_total_bytes",
             "Total instance memory.",
@@ -403,7 +403,7 @@ pub static INSTANCE: &[Measure<DeviceUsage>] = &[
         "Share of the instance's memory bandwidth in use.",
         "allostat.mig.dram.activity"
     ),
-    told(
+    sourced(
         Measure::new(
             "processes",
             "Processes that hold the instance, of any owner.",
@@ -423,7 +423,7 @@ const fn of_task(
     measure.sources(source, source).absent_when(absent)
 }
 
-/// Of a task on a device.
+/// Measures of tasks on a device.
 pub static ON_TASK: &[Measure<TaskDeviceUsage>] = &[
     of_task(
         Measure::new(

@@ -1,4 +1,4 @@
-//! Floor 3: which devices this host has, who holds them, who uses them.
+//! Devices of the host: inventory, reservations, usage by tasks (floor 3).
 //!
 //! ```text
 //! plugins ──groups, readings──► manager ──► board (devices) ──► snapshot
@@ -35,17 +35,17 @@ pub use manager::{Attribution, DeviceManager};
 pub use plugin::DevicePlugin;
 pub use state::DeviceChange;
 
-/// Which devices are followed, and how.
+/// Settings of device plugins.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Whether NVIDIA's GPUs are looked for.
+    /// Whether to use NVIDIA GPUs.
     pub nvidia: bool,
-    /// In a process of its own, so that a library that breaks does not end this one.
+    /// Run the NVIDIA plugin in a separate process, so that a crash of its library does not end the agent.
     pub nvidia_isolated: bool,
     pub gpus: nvidia::NvidiaConfig,
-    /// Where programs are that are device plugins themselves.
+    /// Directory with external device plugins.
     pub plugin_dir: Option<PathBuf>,
-    /// Whether a GPU is made up where there is none: for the demo, and no setting.
+    /// Add a simulated GPU where the host has none: for the demo; not a setting.
     pub scripted: bool,
     pub follow: manager::Config,
 }
@@ -57,7 +57,7 @@ impl Default for Config {
     }
 }
 
-/// The plugins of this agent.
+/// The device plugins of this agent.
 pub fn plugins(config: &Config, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn DevicePlugin>> {
     let mut plugins: Vec<Arc<dyn DevicePlugin>> = Vec::new();
     if config.nvidia {
@@ -73,7 +73,7 @@ pub fn plugins(config: &Config, clock: &Arc<dyn Clock>) -> Vec<Arc<dyn DevicePlu
         let ours: Vec<&str> = plugins.iter().map(|plugin| plugin.name()).collect();
         let found = external::find(directory, &ours);
         for refused in &found.refused {
-            tracing::error!(error = %chain(refused), "a device plugin is not run");
+            tracing::error!(error = %chain(refused), "device plugin not started");
         }
         plugins.extend(found.plugins.into_iter().map(|plugin| Arc::new(plugin) as Arc<dyn DevicePlugin>));
     }

@@ -1,10 +1,10 @@
-//! Whose a process is: the task in whose cgroup, or below whose, it runs.
+//! Attributes processes to tasks: a process belongs to the task in or below whose cgroup it runs.
 //!
 //! ```text
-//! pid ─► /proc/PID/stat: since when ─► known already?
-//!                         └─ no ─► /proc/PID/cgroup ─► the nearest cgroup above it that is a task's ─► alloc, task
+//! pid ─► /proc/PID/stat: start time ─► known already?
+//!                         └─ no ─► /proc/PID/cgroup ─► nearest ancestor cgroup of a task ─► alloc, task
 //! ```
-//! A pid alone is nobody: who began at another moment is somebody else. Source: `/proc/PID/stat`, `/proc/PID/cgroup`.
+//! A PID alone identifies no process; the start time is compared as well. Source: `/proc/PID/stat`, `/proc/PID/cgroup`.
 
 use std::borrow::Cow;
 use std::collections::HashMap;
@@ -16,24 +16,24 @@ use crate::kernel::proc::{cgroup, pid_stat};
 use crate::model::alloc::AllocIdentity;
 use crate::model::id::{CgroupPath, DeviceId, TaskName};
 
-/// What is known of a process.
+/// The owner of a process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProcessOwner {
     Task(Arc<AllocIdentity>, TaskName),
-    /// It runs, and belongs to no task.
+    /// It runs and belongs to no task.
     Other,
-    /// There is no such process (any more), or none that we see.
+    /// The process does not exist, or is invisible here.
     Gone,
 }
 
-/// Concurrency: one asker at a time.
+/// Concurrency: one caller at a time.
 #[derive(Debug, Default)]
 pub struct Owners {
     roots: Roots,
     /// By cgroup, as of `version` of the board.
     tasks: HashMap<CgroupPath, (Arc<AllocIdentity>, usize)>,
     version: Option<u64>,
-    /// Of each device by pid: since when it runs, and where.
+    /// By device and PID: start time and cgroups.
     processes: HashMap<DeviceId, Processes>,
 }
 
@@ -44,13 +44,14 @@ impl Owners {
         Owners { roots, ..Owners::default() }
     }
 
-    /// Of all that are on a device at a reading of it, in their order. Who was there before and is not now is forgotten.
+    /// Owners of all processes in a reading of the device, in their order. Forgets processes that are gone.
     pub fn of(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
         self.look(device, pids, board).0
     }
 
-    /// The same between two readings: nobody is forgotten, for the next one may still have something to tell of who has ended.
-    pub fn at_a_glance(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
+    /// As [`Owners::of`], between two readings: forgets no process, because the next reading may still report one that
+    /// ended.
+    pub fn between_readings(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> Vec<ProcessOwner> {
         let (owners, before) = self.look(device, pids, board);
         let known = self.processes.entry(device.clone()).or_default();
         for (pid, process) in before {
@@ -59,7 +60,7 @@ impl Owners {
         owners
     }
 
-    /// Gives beside them who was known before and has ended, or is not among them.
+    /// Also returns the processes that were known before and are not listed.
     fn look(&mut self, device: &DeviceId, pids: &[u32], board: &BoardView) -> (Vec<ProcessOwner>, Processes) {
         if !pids.is_empty() && self.version != Some(board.version) {
             self.tasks = tasks(board);
@@ -73,7 +74,7 @@ impl Owners {
 
     fn one(&self, pid: u32, before: &mut Processes, now: &mut Processes) -> ProcessOwner {
         let Some(since) = self.since(pid) else {
-            // Nobody has its pid: what is still told of it is of who it was.
+            // The PID is free: a reading still reports the process that had it.
             return before.get(&pid).map_or(ProcessOwner::Gone, |(_, places)| self.whose(places));
         };
         let places = match before.remove(&pid).filter(|(start, _)| *start == since) {
@@ -108,13 +109,13 @@ impl Owners {
     }
 }
 
-/// Every task that has a cgroup of its own, by that.
+/// Every task with its own cgroup, by cgroup.
 fn tasks(board: &BoardView) -> HashMap<CgroupPath, (Arc<AllocIdentity>, usize)> {
     let of = |published: &Arc<Published>| {
         let identity = &published.identity;
         let place = |n: usize| match (&published.observed, &published.status) {
             (Some(alloc), _) => alloc.tasks.get(n).filter(|task| task.runs)?.cgroup.clone(),
-            // Its driver chose it, at its start or before.
+            // Assigned by the driver, at start or earlier.
             (None, Some(status)) => status.tasks.get(n)?.cgroup.clone(),
             (None, None) => None,
         };
@@ -149,7 +150,7 @@ mod tests {
         format!("1 (a b) S 1 {} {start} 0 0\n", ["0"; 17].join(" "))
     }
 
-    /// Each task where its driver says that it is: `web` below its alloc, `db` in a place of its own.
+    /// Each task in the cgroup that its driver reports: `web` below its alloc, `db` elsewhere.
     fn status(identity: &AllocIdentity) -> AllocStatus {
         let parent = identity.cgroup.clone().unwrap();
         let task = |name: &TaskName| {
@@ -250,9 +251,9 @@ mod tests {
         std::fs::write(dir.path().join("10/stat"), stat(6)).unwrap();
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db");
         std::fs::remove_dir_all(dir.path().join("10")).unwrap();
-        // However often somebody glances meanwhile, with it or without.
+        // Samples in between, with and without the process.
         for pids in [&[10][..], &[], &[10], &[]] {
-            let owners = owners.at_a_glance(&"gpu".into(), pids, &board);
+            let owners = owners.between_readings(&"gpu".into(), pids, &board);
             assert_eq!(owners.iter().map(name).collect::<Vec<_>>(), vec!["b/db"; pids.len()]);
         }
         assert_eq!(name(&owners.of(&"gpu".into(), &[10], &board)[0]), "b/db", "it has just ended");

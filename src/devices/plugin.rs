@@ -1,15 +1,15 @@
-//! What a device plugin is: it reports which devices there are and what it reads of them, and says what a task must get for those that
-//! are reserved for it.
+//! The interface of device plugins: a plugin reports devices and readings, and answers what a task needs to use the
+//! devices reserved for it.
 //!
 //! ```text
-//! manager ── run(reports) ──► plugin, on a thread of its own
-//!         ◄── groups ───────  at the start and with each change, everything it has
-//!         ◄── reading ──────  of one device, each tick; those of a device that hangs do not come, others do
-//!         ◄── processes ────  who is on one, in between, if somebody has come or holds more
-//!         ◄── (returns) ────  why it cannot go on; it is run again after a pause
+//! manager ── run(reports) ──► plugin, on its own thread
+//!         ◄── groups ───────  at start and with each change: the complete list
+//!         ◄── reading ──────  of one device, each tick; a device that hangs does not delay others
+//!         ◄── processes ────  processes on a device between two readings, if one is new or holds more
+//!         ◄── (returns) ────  the reason why it stopped; it is started again after a pause
 //! runner  ── reserve(ids) ──► env, nodes, mounts
 //! ```
-//! Concurrency: `run` blocks for as long as the plugin lives, `reserve` may be called at any time from other threads.
+//! Concurrency: `run` blocks while the plugin lives; other threads may call `reserve` at any time.
 
 use std::sync::mpsc::{SyncSender, TrySendError};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -26,45 +26,45 @@ use crate::model::words;
 use crate::telemetry::lock;
 
 pub trait DevicePlugin: Send + Sync {
-    /// Its label in metrics and events.
+    /// The plugin's label in metrics and events.
     fn name(&self) -> &str;
-    /// Until it cannot go on, or [`PluginReports::wait`] says that nobody listens any more.
+    /// Runs until the plugin fails or [`PluginReports::wait`] returns `false`.
     fn run(&self, reports: &PluginReports) -> PluginError;
-    /// What a task gets with these, which are the plugin's own. Says nothing of who holds them: the manager knows that.
+    /// Returns what a task needs to use these devices of the plugin. The manager tracks who holds them.
     ///
-    /// Errors: it has no such device, or cannot be asked.
+    /// Errors: unknown device, or the plugin cannot answer.
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError>;
-    /// Which of its devices the host has, for people, where what they need to work is missing; `None`: none, or nobody can tell.
+    /// The plugin's hardware on this host, as text, if a driver or library for it is missing. `None`: none, or unknown.
     fn idle_hardware(&self, _: &Roots) -> Option<String> {
         None
     }
 }
 
 words! {
-    /// Why a plugin does not go on: the `reason` label.
+    /// Why a plugin stopped: the `reason` label.
     pub enum PluginFault {
-        /// What it needs is not on this host: a library, a driver. Looked for again, and no fault.
+        /// The host lacks a library or driver. Retried, and not an error.
         Missing = "missing",
-        /// The same, though its devices are: they would work, and do not. Looked for again, and not counted.
+        /// As `Missing`, although the hardware is present. Retried, and not counted.
         NoDriver = "no_driver",
-        /// Its library and the kernel's driver are of two versions.
+        /// The library and the kernel driver have different versions.
         VersionMismatch = "version_mismatch",
         NoPermission = "no_permission",
-        /// It said something that cannot be.
+        /// The plugin sent an invalid report.
         Invalid = "invalid",
-        /// It did not answer in time.
+        /// The plugin did not answer in time.
         Timeout = "timeout",
-        /// It ended, or what connects us to it did.
+        /// The plugin or the connection to it ended.
         Died = "died",
-        /// It is none, or speaks another language.
+        /// The program is no plugin, or speaks another protocol.
         Protocol = "protocol",
         Failed = "failed",
-        /// Nobody listens any more.
+        /// The agent stops.
         Stopped = "stopped",
     }
 }
 
-/// Why it does not go on, for people and for a counter.
+/// Why a plugin stopped, as text and as `reason`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("{message}")]
 pub struct PluginError {
@@ -73,81 +73,81 @@ pub struct PluginError {
 }
 
 impl PluginError {
-    /// Much of a message is a plugin's own words: it is one line of a log.
+    /// Much of a message comes from the plugin, so it is escaped to one line of the log.
     pub fn new(fault: PluginFault, message: impl Into<String>) -> PluginError {
         PluginError { fault, message: log_text(&message.into()) }
     }
-    /// What it needs is not there: it is looked for again, seldom, and not counted.
+    /// A library or driver is missing: retried seldom, and not counted.
     pub fn is_missing(&self) -> bool {
         matches!(self.fault, PluginFault::Missing | PluginFault::NoDriver)
     }
     pub fn stopped() -> PluginError {
-        PluginError::new(PluginFault::Stopped, "the agent ends")
+        PluginError::new(PluginFault::Stopped, "the agent stops")
     }
 }
 
-/// What a plugin says.
+/// A report of a plugin.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum PluginReport {
-    /// Replaces what it said before, whole.
+    /// The complete list; replaces the one before.
     Groups(Vec<DeviceGroup>),
     Reading(Box<DeviceReading>),
-    /// Who is on a device now, between two readings of it.
+    /// Processes on a device between two readings.
     Processes(DeviceId, Vec<DeviceProcess>),
-    /// A call about this device has not come back in its time (`true`), or has come back at last.
+    /// A call about this device is past its deadline (`true`), or returned later (`false`).
     Stuck(DeviceId, bool),
-    /// Something failed that keeps nothing from going on.
+    /// A failure that does not stop the plugin.
     Fault(PluginError),
 }
 
-/// Where a plugin's reports go. Shared by its threads.
+/// Receives a plugin's reports. Shared by its threads.
 #[derive(Debug, Clone)]
 pub struct PluginReports {
     to: SyncSender<PluginReport>,
-    ends: Arc<Ends>,
-    /// Between two readings of a device.
+    ends: Arc<StopSignal>,
+    /// Interval between two readings of a device.
     pub tick: Duration,
-    /// Whether it is of use to know who is on a device in between.
-    pub glances: bool,
+    /// Whether processes between two readings are needed.
+    pub samples_processes: bool,
 }
 
-/// Whether anybody listens still; who waits is woken.
+/// Stop signal; wakes all waiting threads and futures.
 #[derive(Debug, Default)]
-pub struct Ends {
+pub struct StopSignal {
     ended: Mutex<bool>,
     changed: Condvar,
-    /// For those that wait in a future.
-    told: Notify,
+    /// Wakes waiting futures.
+    notify: Notify,
 }
 
-impl Ends {
+impl StopSignal {
     pub fn end(&self) {
         *lock(&self.ended) = true;
         self.changed.notify_all();
-        self.told.notify_waiters();
+        self.notify.notify_waiters();
     }
     pub fn has_ended(&self) -> bool {
         *lock(&self.ended)
     }
-    /// Returns as soon as nobody listens any more.
+    /// Returns when the stop is requested.
     pub async fn ended(&self) {
-        // Made before the look: whoever ends after it wakes it.
-        let told = self.told.notified();
+        // Created before the check, so that a stop after the check wakes it.
+        let notified = self.notify.notified();
         if !*lock(&self.ended) {
-            told.await;
+            notified.await;
         }
     }
 }
 
 impl PluginReports {
-    pub fn new(to: SyncSender<PluginReport>, ends: Arc<Ends>, tick: Duration) -> PluginReports {
-        PluginReports { to, ends, tick, glances: false }
+    pub fn new(to: SyncSender<PluginReport>, ends: Arc<StopSignal>, tick: Duration) -> PluginReports {
+        PluginReports { to, ends, tick, samples_processes: false }
     }
-    /// Waits for room where the manager is behind. `false`: nobody listens any more.
+    /// Blocks while the queue is full. `false`: the manager stopped.
     pub fn groups(&self, groups: Vec<DeviceGroup>) -> bool {
         self.to.send(PluginReport::Groups(groups)).is_ok()
     }
-    /// Where the manager is behind it goes: the next one is newer. `false`: nobody listens any more.
+    /// Dropped while the queue is full: the next reading is newer. `false`: the manager stopped.
     pub fn reading(&self, reading: DeviceReading) -> bool {
         !matches!(self.to.try_send(PluginReport::Reading(Box::new(reading))), Err(TrySendError::Disconnected(_)))
     }
@@ -158,7 +158,7 @@ impl PluginReports {
     pub fn stuck(&self, device: DeviceId, is_stuck: bool) -> bool {
         self.to.send(PluginReport::Stuck(device, is_stuck)).is_ok()
     }
-    /// As it came from elsewhere.
+    /// Forwards a report from another process.
     pub fn pass_on(&self, report: PluginReport) -> bool {
         match report {
             PluginReport::Reading(reading) => self.reading(*reading),
@@ -171,13 +171,13 @@ impl PluginReports {
     pub fn fault(&self, error: PluginError) -> bool {
         self.to.send(PluginReport::Fault(error)).is_ok()
     }
-    /// Returns `true` after so long, or `false` as soon as nobody listens any more.
+    /// Returns `true` after the pause, or `false` as soon as the manager stops.
     pub fn wait(&self, pause: Duration) -> bool {
         let ended = lock(&self.ends.ended);
         let ended = self.ends.changed.wait_timeout_while(ended, pause, |ended| !*ended);
         !*ended.unwrap_or_else(PoisonError::into_inner).0
     }
-    /// Returns as soon as nobody listens any more: for plugins that wait for other things as well.
+    /// Returns when the manager stops: for plugins that wait for other things as well.
     pub async fn ended(&self) {
         self.ends.ended().await;
     }

@@ -1,37 +1,37 @@
-//! Pure: the table of who holds which device, both ways round. Whoever asks for one task looks at that task's devices only.
+//! The table of device holders, indexed both ways: looking up one task costs only its own devices. Pure.
 
 use std::collections::BTreeMap;
 
-use super::choose::{Refused, choose};
+use super::choose::{ChooseError, choose};
 use crate::model::demand::DeviceRequest;
 use crate::model::device::{DeviceGroup, DeviceHolder};
 use crate::model::id::DeviceId;
 
-/// No device is held twice, and whoever holds none is not in it.
+/// Invariants: a device has at most one holder; a holder without devices has no entry.
 #[derive(Debug, Default)]
 pub struct Reservations {
     holders: BTreeMap<DeviceId, DeviceHolder>,
     held: BTreeMap<DeviceHolder, Vec<DeviceId>>,
 }
 
-/// Somebody else holds it.
+/// Another task holds the device.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("the device {device} is held by {by}")]
+#[error("device {device} is held by {by}")]
 pub struct Conflict {
     pub device: DeviceId,
     pub by: DeviceHolder,
 }
 
 impl Reservations {
-    /// All that is asked for, or nothing. Who holds devices already has them again, whatever is asked.
+    /// Reserves all requests or none. A holder that already has devices gets the same ones again, whatever it requests.
     ///
-    /// Errors: they cannot be had; nothing has changed then.
+    /// Errors: not all are available; the table is unchanged.
     pub fn reserve(
         &mut self,
         holder: &DeviceHolder,
         requests: &[DeviceRequest],
         groups: &[&DeviceGroup],
-    ) -> Result<Vec<DeviceId>, Refused> {
+    ) -> Result<Vec<DeviceId>, ChooseError> {
         if let Some(held) = self.held.get(holder) {
             return Ok(held.clone());
         }
@@ -40,9 +40,9 @@ impl Reservations {
         Ok(ids)
     }
 
-    /// These very ones, as they are on record; what it held before is replaced.
+    /// Records these devices for the holder and replaces what it held before.
     ///
-    /// Errors: one is somebody else's; nothing has changed then.
+    /// Errors: another task holds one of them; the table is unchanged.
     pub fn hold(&mut self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), Conflict> {
         let others = ids.iter().filter_map(|id| Some((id, self.holders.get(id).filter(|by| *by != holder)?)));
         if let Some((device, by)) = others.into_iter().next() {
@@ -53,7 +53,7 @@ impl Reservations {
         Ok(())
     }
 
-    /// What it held. Repeating it does no harm.
+    /// Returns the devices that the holder had. Idempotent.
     pub fn free(&mut self, holder: &DeviceHolder) -> Vec<DeviceId> {
         let ids = self.held.remove(holder).unwrap_or_default();
         for id in &ids {

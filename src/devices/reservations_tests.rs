@@ -18,7 +18,7 @@ fn a_device_is_one_tasks_until_it_is_freed() {
     assert_eq!(table.reserve(&holder("a"), &one, &[&host]), Ok(ids(&["t-1"])));
     assert_eq!(table.reserve(&holder("b"), &one, &[&host]), Ok(ids(&["t-2"])));
     let refused = table.reserve(&holder("c"), &one, &[&host]).unwrap_err();
-    assert!(matches!(refused, Refused::Held { free: 0, .. }), "{refused:?}");
+    assert!(matches!(refused, ChooseError::Held { free: 0, .. }), "{refused:?}");
     assert_eq!(table.held_by(&holder("c")), []);
     assert_eq!(table.holder(&"t-1".into()), Some(&holder("a")));
     assert_eq!((table.free(&holder("a")), table.free(&holder("a"))), (ids(&["t-1"]), ids(&[])));
@@ -50,7 +50,7 @@ fn what_is_on_record_is_held_again_unless_somebody_else_holds_it() {
     assert_eq!(table.hold(&holder("a"), &ids(&["t-1", "t-2"])), Ok(()));
     assert_eq!(table.hold(&holder("a"), &ids(&["t-2", "t-3"])), Ok(()), "as it is on record now");
     let conflict = table.hold(&holder("b"), &ids(&["t-1", "t-2"])).unwrap_err();
-    assert_eq!(conflict.to_string(), "the device t-2 is held by a/a");
+    assert_eq!(conflict.to_string(), "device t-2 is held by a/a");
     assert_eq!((table.held_by(&holder("b")), table.holder(&"t-1".into())), (&[] as &[_], None));
 }
 

@@ -1,10 +1,11 @@
-//! A GPU that does not exist, for the demo on a host without one: what it tells is made up by a script in time, and its name says so.
+//! A simulated GPU for the demo on a host without one. A fixed schedule generates its values, and its name marks it as
+//! not real.
 //!
 //! ```text
-//! of each 6 s    3 s at work   3 s at rest      as the demo's worker
-//! power             310 W          45 W         and what it has used of that
+//! each 6 s    3 s busy     3 s idle      like the demo's worker
+//! power         310 W         45 W       energy is derived from it
 //! ```
-//! Where a GPU is, this one is not there.
+//! On a host with a GPU the simulated one does not exist.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,7 +25,7 @@ use crate::model::units::Timestamp;
 
 pub const NAME: &str = "scripted (not real)";
 const ID: &str = "scripted-0";
-const ABOUT: &str = "made up by a script for the demo: there is no such device";
+const ABOUT: &str = "simulated for the demo: there is no such device";
 
 const GIB: u64 = 1 << 30;
 const MEMORY: u64 = 24 * GIB;
@@ -39,7 +40,7 @@ pub struct Scripted {
 }
 
 impl Scripted {
-    /// `gpus`: where a real one would be found.
+    /// `gpus`: settings with which a real GPU would be found.
     pub fn new(gpus: NvidiaConfig, clock: Arc<dyn Clock>) -> Scripted {
         Scripted { gpus, clock }
     }
@@ -57,7 +58,7 @@ impl DevicePlugin for Scripted {
 
     fn run(&self, reports: &PluginReports) -> PluginError {
         if !self.is_needed() {
-            return PluginError::new(PluginFault::Missing, "nothing is made up where there is a GPU");
+            return PluginError::new(PluginFault::Missing, "no simulated GPU on a host with a real one");
         }
         let began = self.clock.instant();
         if !reports.groups(vec![group()]) {
@@ -71,7 +72,7 @@ impl DevicePlugin for Scripted {
         }
     }
 
-    /// Nothing comes with it: there is nothing to use.
+    /// A task needs nothing to use it.
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
         match ids.iter().find(|id| id.as_str() != ID) {
             Some(id) => Err(PluginError::new(PluginFault::Invalid, format!("there is no device {id}"))),
@@ -96,7 +97,7 @@ fn reading(elapsed: Duration, at: Timestamp) -> DeviceReading {
         up: true,
         values: Arc::new(values(elapsed)),
         stats: Arc::default(),
-        // Nobody is on it, but to say so would be to say that its memory is nobody's.
+        // An empty list would mean that its memory in use belongs to no process.
         processes: None,
     }
 }
@@ -120,7 +121,7 @@ fn values(elapsed: Duration) -> DeviceUsage {
     };
     usage.utilization[Engine::General.index()] = Some(if works { 0.92 } else { 0.0 });
     usage.utilization[Engine::Memory.index()] = Some(if works { 0.55 } else { 0.0 });
-    // It warms by 6 degrees in a second, and cools by as much.
+    // The temperature rises by 6 degrees a second when busy, and falls as fast when idle.
     usage.temperature[Sensor::Gpu.index()] = Some(52 + 6 * (worked_ms - rested_ms) / 1_000);
     usage.threshold[Threshold::Slowdown.index()] = Some(90);
     usage
@@ -132,7 +133,7 @@ mod tests {
 
     use super::*;
     use crate::devices::checks;
-    use crate::devices::plugin::{Ends, PluginReport};
+    use crate::devices::plugin::{PluginReport, StopSignal};
     use crate::host::clock::SystemClock;
 
     fn at(ms: u64) -> DeviceUsage {
@@ -155,8 +156,8 @@ mod tests {
 
     #[test]
     fn it_says_that_it_is_scripted_and_what_it_says_is_believed() {
-        let (to, told) = sync_channel(8);
-        let ends = Arc::<Ends>::default();
+        let (to, received) = sync_channel(8);
+        let ends = Arc::<StopSignal>::default();
         let reports = PluginReports::new(to, Arc::clone(&ends), Duration::from_millis(1));
         let nowhere =
             NvidiaConfig { library: Some("/nonexistent/libnvidia-ml.so.1".into()), ..NvidiaConfig::default() };
@@ -165,15 +166,15 @@ mod tests {
             let plugin = Arc::clone(&plugin);
             move || plugin.run(&reports)
         });
-        let PluginReport::Groups(groups) = told.recv().unwrap() else { panic!("groups come first") };
+        let PluginReport::Groups(groups) = received.recv().unwrap() else { panic!("groups come first") };
         checks::groups(&groups).unwrap();
         assert_eq!(groups[0].kind.to_string(), "allostat/gpu/scripted (not real)");
         assert_eq!(groups[0].attributes["description"], Attribute::Text(ABOUT.to_owned()));
-        let PluginReport::Reading(reading) = told.recv().unwrap() else { panic!("then readings") };
+        let PluginReport::Reading(reading) = received.recv().unwrap() else { panic!("then readings") };
         checks::reading(&reading).unwrap();
         assert_eq!(reading.device, groups[0].devices[0].id);
         ends.end();
-        drop(told);
+        drop(received);
         assert_eq!(running.join().unwrap().fault, PluginFault::Stopped);
         assert_eq!(plugin.reserve(&[DeviceId::from(ID)]), Ok(DeviceReservation::default()));
         assert_eq!(plugin.reserve(&[DeviceId::from("GPU-0")]).unwrap_err().fault, PluginFault::Invalid);

@@ -1,10 +1,11 @@
-//! What is known of devices, of who holds and who uses them: changed by what plugins report and the runner asks, shown as a whole.
+//! State of devices, their holders and users. Plugin reports and the runner's reservations change it; readers get it as
+//! a whole.
 //!
 //! ```text
-//! groups  ─► devices: listed or not           changes are told
-//! reading ─► its values; of its processes the tasks ─► uses
+//! groups  ─► devices: listed or not           changes are reported
+//! reading ─► values; tasks of its processes ─► uses
 //! board   ─► uses: who holds what, what has ended
-//! look    ─► DevicesView: what is too old is left out, what has ended has only what stays
+//! look    ─► DevicesView: without outdated values; ended uses keep only final values
 //! ```
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,10 +24,10 @@ use crate::model::device::{Device, DeviceGroup, DeviceHolder, DeviceKind, Device
 use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 
-/// What a reading says no more after so long, at least.
+/// Minimum age at which a reading is outdated.
 const STALE: Duration = Duration::from_secs(10);
 
-/// A change that people are told of.
+/// A change that is reported to users.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DeviceChange {
     pub device: DeviceId,
@@ -34,7 +35,7 @@ pub struct DeviceChange {
     /// `up`, `down`, `unhealthy`, `gone`.
     pub now: &'static str,
     pub message: String,
-    /// As its plugin says it.
+    /// The plugin's reason.
     pub error: Option<String>,
 }
 
@@ -50,7 +51,7 @@ pub struct DeviceState {
 struct Plugin {
     view: PluginView,
     groups: Vec<DeviceGroup>,
-    /// Those that it had once.
+    /// Devices that it listed before.
     left: BTreeSet<DeviceId>,
 }
 
@@ -63,15 +64,15 @@ struct Known {
     info: Arc<[(&'static str, String)]>,
     listed: bool,
     stuck: bool,
-    /// The last one, and when it came.
+    /// The last reading, and when it arrived.
     reading: Option<(Arc<DeviceReading>, Instant)>,
-    /// The last one in which it answered.
+    /// Values of the last reading with a response.
     answered: Option<Arc<DeviceUsage>>,
     unowned: Option<u64>,
 }
 
 impl DeviceState {
-    /// `found`: what tasks had used when an agent before this one ended.
+    /// `found`: usage that an earlier agent persisted.
     pub fn new(plugins: impl IntoIterator<Item = String>, tick: Duration, found: Vec<KeptUse>) -> DeviceState {
         let plugin = |name: String| Plugin {
             view: PluginView { name: name.into(), down: Some(not_yet()), faults: BTreeMap::new() },
@@ -86,43 +87,43 @@ impl DeviceState {
         }
     }
 
-    /// What each plugin has, for whoever chooses among them.
+    /// The groups of running plugins, for reservations.
     pub fn groups(&self) -> impl Iterator<Item = (usize, DeviceGroup)> {
         let running = self.plugins.iter().enumerate().filter(|(_, plugin)| plugin.view.down.is_none());
         running.flat_map(move |(at, plugin)| plugin.groups.iter().map(move |group| (at, self.as_read(group))))
     }
 
-    /// With what readings say of its devices: a plugin may list one that does not answer any more.
+    /// The group with the health from readings: a plugin may list a device that does not respond any more.
     fn as_read(&self, group: &DeviceGroup) -> DeviceGroup {
         let mut group = group.clone();
         for device in group.devices.iter_mut().filter(|device| device.unhealthy.is_none()) {
             let Some(known) = self.devices.get(&device.id) else { continue };
             let answers = known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
             device.unhealthy = match (answers, known.stuck) {
-                (false, _) => Some("it does not answer".to_owned()),
-                (true, true) => Some("a call to it does not come back".to_owned()),
+                (false, _) => Some("the device does not respond".to_owned()),
+                (true, true) => Some("a call to the driver hangs".to_owned()),
                 (true, false) => None,
             };
         }
         group
     }
 
-    /// Each plugin has said something, or failed.
+    /// Whether each plugin has reported or failed.
     pub fn is_complete(&self) -> bool {
         self.plugins.iter().all(|plugin| plugin.view.down.as_ref() != Some(&not_yet()))
     }
 
-    /// Everything that a plugin has: replaces what it said before. Errors: nothing changes.
+    /// Replaces the plugin's list. Errors: the list is invalid and nothing changes.
     pub fn list(&mut self, plugin: usize, groups: Vec<DeviceGroup>) -> Result<Vec<DeviceChange>, PluginError> {
         checks::groups(&groups)?;
         let others = |id: &DeviceId| self.devices.get(id).filter(|known| known.plugin != plugin && known.listed);
         if let Some(twice) = groups.iter().flat_map(|group| &group.devices).find(|device| others(&device.id).is_some())
         {
-            let message = format!("the device {} is another plugin's already", twice.id);
+            let message = format!("another plugin already lists device {}", twice.id);
             return Err(PluginError::new(PluginFault::Invalid, message));
         }
         self.plugins[plugin].view.down = None;
-        self.uses.look_anew();
+        self.uses.invalidate();
         let mut changes = Vec::new();
         let mut listed = BTreeSet::new();
         for group in &groups {
@@ -144,7 +145,7 @@ impl DeviceState {
         attributes: &Arc<BTreeMap<String, Attribute>>,
         device: &Device,
     ) -> Option<DeviceChange> {
-        // Whoever stood in its place before is not there any more: a reset gives a new id.
+        // Removes the device that was at this PCI address before: a reset may give a new ID.
         let place = &device.facts.pci_bus_id;
         let replaced: Vec<DeviceId> = if place.is_empty() || device.facts.parent.is_some() {
             Vec::new()
@@ -163,7 +164,7 @@ impl DeviceState {
         }
         let name = Arc::clone(&self.plugins[plugin].view.name);
         let before = self.devices.get(&device.id);
-        let told = before.map(|known| (known.listed, known.device.unhealthy.clone()));
+        let reported = before.map(|known| (known.listed, known.device.unhealthy.clone()));
         if before.is_none_or(|known| *known.device != *device || known.kind != *kind) {
             let (reading, answered) =
                 before.map_or((None, None), |known| (known.reading.clone(), known.answered.clone()));
@@ -189,26 +190,26 @@ impl DeviceState {
             let error = device.unhealthy.clone();
             Some(DeviceChange { device: device.id.clone(), kind: Arc::clone(kind), now, message, error })
         };
-        match (told, &device.unhealthy) {
-            (None, None) => change("up", format!("device {} ({kind}) is there", device.id)),
+        match (reported, &device.unhealthy) {
+            (None, None) => change("up", format!("device {} ({kind}) is available", device.id)),
             (Some((true, None)), None) => None,
-            (Some(_), None) => change("up", format!("device {} ({kind}) is well again", device.id)),
+            (Some(_), None) => change("up", format!("device {} ({kind}) is healthy again", device.id)),
             (Some((true, Some(before))), Some(why)) if before == *why => None,
-            (_, Some(why)) => change("unhealthy", format!("device {} ({kind}) is not well: {why}", device.id)),
+            (_, Some(why)) => change("unhealthy", format!("device {} ({kind}) is unhealthy: {why}", device.id)),
         }
     }
 
-    /// Those that a plugin does not list any more.
+    /// Marks the devices that the plugin no longer lists.
     fn miss(&mut self, plugin: usize, listed: &BTreeSet<DeviceId>) -> Vec<DeviceChange> {
         let gone = self.devices.values_mut().filter(|known| known.plugin == plugin && known.listed);
         let gone = gone.filter(|known| !listed.contains(&known.device.id)).map(|known| {
             known.listed = false;
             let (device, kind) = (known.device.id.clone(), Arc::clone(&known.kind));
-            let message = format!("device {device} ({kind}) is not there any more");
+            let message = format!("device {device} ({kind}) is gone");
             DeviceChange { device, kind, now: "gone", message, error: None }
         });
         let gone: Vec<DeviceChange> = gone.collect();
-        // An instance that is gone will not come back: a new one has another id.
+        // An instance never returns: a new one has another ID.
         let (devices, plugins) = (&mut self.devices, &mut self.plugins);
         devices.retain(|id, known| {
             let stays = known.listed || known.device.facts.parent.is_none();
@@ -220,9 +221,9 @@ impl DeviceState {
         gone
     }
 
-    /// `owners`: of its processes, in their order; `None`: whose they are cannot be told here.
+    /// Applies a reading. `owners`: owners of its processes, in their order; `None`: attribution is off.
     ///
-    /// Errors: it cannot be; nothing changes.
+    /// Errors: the reading is invalid and nothing changes.
     pub fn read(
         &mut self,
         plugin: usize,
@@ -232,11 +233,11 @@ impl DeviceState {
     ) -> Result<Option<DeviceChange>, PluginError> {
         checks::reading(&reading)?;
         let Some(known) = self.devices.get_mut(&reading.device).filter(|known| known.plugin == plugin) else {
-            // One that was on its way when its device went.
+            // The reading was in the queue when the device was removed.
             if self.plugins[plugin].left.contains(&reading.device) {
                 return Ok(None);
             }
-            let message = format!("a reading of {}, which it does not list", reading.device);
+            let message = format!("reading of unlisted device {}", reading.device);
             return Err(PluginError::new(PluginFault::Invalid, message));
         };
         let before = known.reading.take().map(|(reading, _)| reading);
@@ -254,7 +255,7 @@ impl DeviceState {
                 reading.values.memory_used_bytes.zip(held).map(|(used, held)| used.saturating_sub(held))
             }
             _ => {
-                self.uses.nobody_known(&device.id);
+                self.uses.clear_attribution(&device.id);
                 None
             }
         };
@@ -262,17 +263,18 @@ impl DeviceState {
             known.unowned = unowned;
         }
         let (now, message) = match (was_up, reading.up) {
-            (true, false) => ("down", format!("device {} ({kind}) does not answer", device.id)),
-            (false, true) => ("up", format!("device {} ({kind}) answers again", device.id)),
+            (true, false) => ("down", format!("device {} ({kind}) does not respond", device.id)),
+            (false, true) => ("up", format!("device {} ({kind}) responds again", device.id)),
             _ => return Ok(None),
         };
         Ok(Some(DeviceChange { device: device.id.clone(), kind, now, message, error: None }))
     }
 
-    /// Who is on a device between two readings; of one that does not answer nothing. `owners`: as of [`DeviceState::read`].
+    /// Applies a sample of processes between two readings; ignored for a device that does not respond. `owners`: as for
+    /// [`DeviceState::read`].
     ///
-    /// Errors: it cannot be; nothing changes.
-    pub fn glance(
+    /// Errors: the sample is invalid and nothing changes.
+    pub fn sample_processes(
         &mut self,
         plugin: usize,
         device: &DeviceId,
@@ -283,7 +285,7 @@ impl DeviceState {
         let known = self.devices.get(device).filter(|known| known.plugin == plugin);
         let is_up = |known: &&Known| known.reading.as_ref().is_none_or(|(reading, _)| reading.up);
         if let (Some(known), Some(owners)) = (known.filter(is_up), owners) {
-            self.uses.glance(&known.device, processes.iter().copied().zip(owners));
+            self.uses.sample_processes(&known.device, processes.iter().copied().zip(owners));
         }
         Ok(())
     }
@@ -301,7 +303,7 @@ impl DeviceState {
         }
     }
 
-    /// It runs no more: its devices are not well, and their values go when they are old.
+    /// The plugin stopped: its devices are unlisted, and their values expire.
     pub fn down(&mut self, plugin: usize, error: &PluginError) -> Vec<DeviceChange> {
         self.fault(plugin, error);
         let reason = error.fault.as_str();
@@ -317,17 +319,17 @@ impl DeviceState {
     pub fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
         self.uses.used(holder)
     }
-    /// What an agent after this one goes on from.
+    /// The usage for the next agent to continue.
     pub fn kept(&self) -> Vec<KeptUse> {
         self.uses.kept()
     }
 
-    /// Who holds what, as it stands on the board.
+    /// Updates the holders from the board.
     pub fn follow(&mut self, board: &BoardView) {
         self.uses.follow(board, |id| self.devices.get(id).map(|known| &*known.device));
     }
 
-    /// Everything as it is shown at this moment.
+    /// A view of everything at this moment.
     pub fn look(&mut self, board: &BoardView, now: Instant) -> DevicesView {
         self.follow(board);
         DevicesView {
@@ -356,10 +358,10 @@ impl DeviceState {
 }
 
 fn not_yet() -> PluginDown {
-    PluginDown { reason: PluginFault::Missing.as_str(), message: "it has not reported yet".to_owned() }
+    PluginDown { reason: PluginFault::Missing.as_str(), message: "no report yet".to_owned() }
 }
 
-/// Labels of a device's info, besides its id.
+/// Labels of a device's info metric, besides its ID.
 fn info(plugin: &str, kind: &DeviceKind, device: &Device) -> Arc<[(&'static str, String)]> {
     let facts = &device.facts;
     let number = |n: Option<u32>| n.map(|n| n.to_string()).unwrap_or_default();

@@ -69,7 +69,7 @@ impl World {
         world.list(vec![group("g", vec![device("0"), device("1")])]).unwrap();
         world
     }
-    /// The agent dies; the next one has the same on its board, and no plugin has said anything yet.
+    /// The agent dies. The next one reads the same board, and no plugin has reported yet.
     fn die(&mut self) {
         self.look();
         self.state = empty(self.state.kept());
@@ -83,11 +83,11 @@ impl World {
         self.publish(&identity, &[], TaskState::Running);
         identity
     }
-    /// Its task `t` holds these, and is in this state.
+    /// Its task `t` holds these devices and is in this state.
     fn publish(&self, identity: &Arc<AllocIdentity>, devices: &[&str], state: TaskState) {
         self.publish_with(identity, devices, state, Vec::new());
     }
-    /// With what is on record of its ended attempts.
+    /// With the recorded usage of its ended attempts.
     fn publish_with(
         &self,
         identity: &Arc<AllocIdentity>,
@@ -125,7 +125,7 @@ impl World {
         };
         self.board.publish([published], |_| {});
     }
-    /// Who is on it, with so much memory each.
+    /// Processes on the device, each with its memory.
     fn read(&mut self, id: &str, values: DeviceUsage, on: &[(&Arc<AllocIdentity>, &str, u64)]) {
         let process = |(n, (_, _, bytes)): (usize, &(&Arc<AllocIdentity>, &str, u64))| DeviceProcess {
             memory_bytes: Some(*bytes),
@@ -137,7 +137,7 @@ impl World {
             DeviceReading { processes: Some(on.iter().enumerate().map(process).collect()), ..reading(id, values) };
         self.state.read(0, reading, Some(&owners), self.now).unwrap();
     }
-    /// Its task `t` the device 0.
+    /// Task `t` holds device 0.
     fn reserve(&mut self, alloc: &Arc<AllocIdentity>, reserved: bool) {
         self.publish(alloc, if reserved { &["0"] } else { &[] }, TaskState::Running);
         self.look();
@@ -171,11 +171,11 @@ fn a_report_that_cannot_be_changes_nothing_and_names_the_field() {
         assert_eq!(ids, [("0".to_owned(), true), ("1".to_owned(), true)]);
     }
     let error = world.state.list(1, vec![group("g", vec![device("1")])]).unwrap_err();
-    assert!(error.message.contains("another plugin's"), "{}", error.message);
+    assert!(error.message.contains("another plugin"), "{}", error.message);
     let share = DeviceUsage { utilization: [Some(f64::NAN), None, None, None], ..DeviceUsage::default() };
     assert!(world.state.read(0, reading("0", share), None, world.now).is_err());
     assert!(
-        world.state.read(0, reading("9", memory(1)), None, world.now).unwrap_err().message.contains("does not list")
+        world.state.read(0, reading("9", memory(1)), None, world.now).unwrap_err().message.contains("unlisted device")
     );
     assert!(world.look().devices[0].reading.is_none());
 }
@@ -242,7 +242,7 @@ fn energy_and_errors_are_the_tasks_only_while_it_holds_the_device() {
     let of = world.of(&a, "0").unwrap();
     assert_eq!((of.usage.energy_millijoules, of.usage.xid_errors, of.reserved), (Some(500), Some(1), true));
     world.reserve(&a, false);
-    // Until it is seen that its process is gone, it may have been on it.
+    // Until a reading shows that its process is gone, the task may still use the device.
     world.read("0", counted(1_500, 6), &[]);
     world.read("0", counted(9_000, 60), &[]);
     let of = world.of(&a, "0").unwrap();
@@ -254,7 +254,7 @@ fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_wha
     let mut world = World::new();
     let (a, b) = (world.known("a"), world.known("b"));
     world.read("0", memory(100), &[(&a, "t", 30)]);
-    let glance = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
+    let sample_processes = |world: &mut World, on: &[(&Arc<AllocIdentity>, u64)]| {
         let one = |(n, (_, bytes)): (usize, &(&Arc<AllocIdentity>, u64))| DeviceProcess {
             memory_bytes: Some(*bytes),
             ..DeviceProcess::of(u32::try_from(n).unwrap())
@@ -262,22 +262,22 @@ fn who_comes_and_goes_between_two_readings_has_its_peak_and_takes_nothing_of_wha
         let processes: Vec<_> = on.iter().enumerate().map(one).collect();
         let owners: Vec<_> =
             on.iter().map(|(alloc, _)| ProcessOwner::Task(Arc::clone(alloc), TaskName::from("t"))).collect();
-        world.state.glance(0, &"0".into(), &processes, Some(&owners)).unwrap();
+        world.state.sample_processes(0, &"0".into(), &processes, Some(&owners)).unwrap();
     };
-    glance(&mut world, &[(&a, 30), (&b, 10)]);
-    glance(&mut world, &[(&a, 30), (&b, 70)]);
+    sample_processes(&mut world, &[(&a, 30), (&b, 10)]);
+    sample_processes(&mut world, &[(&a, 30), (&b, 70)]);
     let of = world.of(&b, "0").unwrap();
     assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (None, Some(70), false));
     assert_eq!(world.of(&a, "0").unwrap().usage.memory_used_bytes, Some(30));
-    glance(&mut world, &[(&a, 20)]);
+    sample_processes(&mut world, &[(&a, 20)]);
     world.read("0", memory(100), &[(&a, "t", 20)]);
     let of = world.of(&b, "0").unwrap();
     assert_eq!((of.usage.memory_used_bytes, of.usage.memory_peak_bytes, of.ended), (Some(0), Some(70), true));
     assert_eq!(world.of(&a, "0").unwrap().usage.memory_peak_bytes, Some(30));
     let broken = DeviceProcess { sm_ratio: Some(1.5), ..DeviceProcess::of(1) };
-    assert!(world.state.glance(0, &"0".into(), &[broken], Some(&[ProcessOwner::Other])).is_err());
-    // Of a device that it does not list, or that does not answer, nothing is told.
-    world.state.glance(0, &"9".into(), &[DeviceProcess::of(1)], Some(&[ProcessOwner::Other])).unwrap();
+    assert!(world.state.sample_processes(0, &"0".into(), &[broken], Some(&[ProcessOwner::Other])).is_err());
+    // Samples of unlisted devices, or of devices that do not respond, are ignored.
+    world.state.sample_processes(0, &"9".into(), &[DeviceProcess::of(1)], Some(&[ProcessOwner::Other])).unwrap();
 }
 
 fn draws(energy: u64) -> DeviceUsage {
@@ -298,13 +298,13 @@ fn what_a_task_has_used_goes_on_after_a_death_of_the_agent_with_what_its_device_
     world.list(vec![group("g", vec![device("0")])]).unwrap();
     world.read("0", draws(1_900), &[(&a, "t", 10)]);
     assert_eq!(of(&world.of(&a, "0").unwrap()), (Some(900), Some(30), Some(10)));
-    // Its driver was loaded anew while nobody looked: what it counted since is not told apart, and nothing falls.
+    // The driver was reloaded while no agent ran: usage since then is unknown, and no counter falls.
     world.die();
     world.list(vec![group("g", vec![device("0")])]).unwrap();
     world.read("0", draws(70), &[]);
     world.read("0", draws(75), &[]);
     assert_eq!(world.of(&a, "0").unwrap().usage.energy_millijoules, Some(905));
-    // Between two attempts the device is nobody's.
+    // Between two attempts no task holds the device.
     world.reserve(&a, false);
     world.reserve(&a, true);
     world.read("0", draws(90), &[]);
@@ -328,11 +328,11 @@ fn what_is_on_record_of_a_task_is_told_before_any_plugin_has_said_anything_and_e
     let peaks = used.iter().map(|used| (used.device.as_str(), used.memory_peak_bytes)).collect::<Vec<_>>();
     assert_eq!(peaks, [("0", Some(5))]);
     assert_eq!((world.state.used(&holder("a", "u")), world.state.used(&holder("0", "t"))), (vec![], vec![]));
-    // Nothing was kept but that record.
+    // Only that record was persisted.
     world.state = empty(Vec::new());
     world.publish_with(&a, &[], TaskState::Dead, used);
-    let told = world.of(&a, "0").unwrap();
-    assert_eq!((told.ended, told.usage.memory_peak_bytes, told.usage.memory_used_bytes), (true, Some(5), None));
+    let used = world.of(&a, "0").unwrap();
+    assert_eq!((used.ended, used.usage.memory_peak_bytes, used.usage.memory_used_bytes), (true, Some(5), None));
     world.board.remove(std::slice::from_ref(&a.id), |_| {});
     world.look();
     assert_eq!(world.state.kept(), []);

@@ -1,7 +1,7 @@
-//! The values of a GPU in the words of Nomad's plugin for NVIDIA: what its users' dashboards and scripts look for. Pure.
+//! GPU values with the names of Nomad's NVIDIA plugin, which existing dashboards and scripts use. Pure.
 //!
-//! Source: `hashicorp/nomad-device-nvidia`, stats.go. Units: those of the names there; whole watts and MiB, rounded down as there.
-//! Absent when: a value was not read; it is left out, where theirs says the text "N/A".
+//! Source: `hashicorp/nomad-device-nvidia`, stats.go. Units: those in the names; watts and MiB are rounded down, as
+//! there. Absent when: the value was not read; Nomad's plugin sends the text "N/A" instead.
 
 use crate::model::attribute::{Number, UnitName};
 use crate::model::device::{DeviceUsage, EccCounter, EccKind, Engine, Sensor};
@@ -9,7 +9,7 @@ use crate::model::stat::{StatObject, StatReading, StatValue};
 
 const MEMORY_STATE: &str = "Memory state";
 
-/// Beyond what Nomad's plugin has, nothing is in it: who wants all reads `/v1/devices`.
+/// Only the values that Nomad's plugin has; `/v1/devices` has all.
 pub fn stats_of(usage: &DeviceUsage) -> StatObject {
     let engine = |engine: Engine| percent(usage.utilization[engine.index()]);
     let ecc = usage.ecc_errors[EccKind::Uncorrected.index()][EccCounter::Aggregate.index()];
@@ -38,19 +38,19 @@ pub fn stats_of(usage: &DeviceUsage) -> StatObject {
     StatObject { attributes: values.collect(), ..StatObject::default() }
 }
 
-/// The one value that says most; of a GPU its memory.
+/// The most important value; for a GPU its memory.
 pub fn summary_of(stats: &StatObject) -> Option<&StatValue> {
     stats.attributes.get(MEMORY_STATE)
 }
 
-/// A number, or one of how many.
+/// A number, optionally with its maximum.
 type Share = (Number, Option<Number>);
 
 fn alone(value: u64) -> Share {
     (value.into(), None)
 }
 
-/// Power without its limit is a number too.
+/// Power without a limit is a plain number.
 fn watts(usage: &DeviceUsage) -> Option<Share> {
     let whole = |milliwatts: u64| Number::from(milliwatts / 1_000);
     Some((whole(usage.power_milliwatts?), usage.power_limit_milliwatts.map(whole)))
@@ -61,7 +61,7 @@ fn memory(used: Option<u64>, total: Option<u64>) -> Option<Share> {
     Some((mib(used?), total.map(mib)))
 }
 
-/// Whole ones: the library's own resolution.
+/// Whole percents: the resolution of the library.
 fn percent(ratio: Option<f64>) -> Option<Share> {
     let percent = Number::float((ratio? * 100.0).round()).ok()?;
     #[allow(clippy::cast_possible_truncation)]

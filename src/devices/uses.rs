@@ -1,11 +1,11 @@
-//! Who holds and who uses devices: by what is on the board, and by whose processes are on them.
+//! Who holds devices (from the board) and who uses them (from the processes on them).
 //!
 //! ```text
-//! board ── follow ──► reserved, over; what belongs to no alloc any more is forgotten   (when the board has changed)
-//! reading ── spread, attribute ──► what each uses                                     (each reading, of its own users)
+//! board ── follow ──► reserved, over; uses of removed allocs are dropped     (when the board changed)
+//! reading ── spread, attribute ──► usage of each task                        (each reading, for its own users)
 //! ```
-//! What a task has used goes on where an agent before this one left it: by the task's record, and by what was kept beside it
-//! ([`kept`](super::kept)). Nothing of that ever falls, so whichever is higher is the later one.
+//! Usage continues from an earlier agent: from the task's record and from the persisted file ([`kept`](super::kept)).
+//! Values never fall, so the higher one is the later one.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -22,11 +22,11 @@ use crate::model::task::TaskState;
 #[derive(Debug, Default)]
 pub(super) struct DeviceUses {
     all: BTreeMap<UseKey, Use>,
-    /// Of each device who holds or uses it, or an instance of it.
+    /// By device: who holds or uses it or one of its instances.
     users: HashMap<DeviceId, BTreeSet<UseKey>>,
-    /// The version of the board that was followed last; `None`: there is something new to look for on it.
+    /// Version of the board that was applied last. `None`: apply it again.
     followed: Option<u64>,
-    /// Of an agent before this one, until the board is followed for the first time.
+    /// Usage from an earlier agent, until the board is applied for the first time.
     found: Vec<KeptUse>,
 }
 
@@ -35,15 +35,16 @@ type UseKey = (AllocId, TaskName, DeviceId);
 #[derive(Debug)]
 struct Use {
     shown: TaskDevice,
-    /// A process of it was on the device at the last reading.
+    /// A process of the task was on the device at the last reading.
     seen: bool,
     /// The task has ended.
     over: bool,
-    /// What the device had counted when the task's share was told last, in millijoules; `None`: it does not hold it.
+    /// Energy counter of the device at the last update of the task's share, millijoules. `None`: the task does not hold
+    /// the device.
     counted_to: Option<u64>,
 }
 
-/// A device, or an instance of one, by what is told of whoever has it.
+/// Labels of a device or instance.
 struct Place {
     device: DeviceId,
     whole: DeviceId,
@@ -67,19 +68,19 @@ impl From<&DeviceUsed> for Place {
 }
 
 impl DeviceUses {
-    /// Goes on where another agent ended.
+    /// Starts with the usage of an earlier agent.
     pub(super) fn after(found: Vec<KeptUse>) -> DeviceUses {
         DeviceUses { found, ..DeviceUses::default() }
     }
-    /// Other devices are known than before.
-    pub(super) fn look_anew(&mut self) {
+    /// The list of devices changed.
+    pub(super) fn invalidate(&mut self) {
         self.followed = None;
     }
 
-    /// Who holds what, as their owners have it on the board: that is on record, and there again after a restart of the agent, before
-    /// any plugin has said what it has.
+    /// Applies the holders from the board. They are recorded, so they are known after a restart of the agent before any
+    /// plugin has reported.
     pub(super) fn follow<'d>(&mut self, board: &BoardView, device: impl Fn(&DeviceId) -> Option<&'d Device>) {
-        // One that somebody took before the last is older than what is known.
+        // Ignores a board view that is older than the last one.
         if self.followed.is_some_and(|followed| followed >= board.version) {
             return;
         }
@@ -109,7 +110,7 @@ impl DeviceUses {
                     let key = (alloc.identity.id.clone(), task.name.clone(), id.clone());
                     match device(id) {
                         Some(device) => self.hold(key, &alloc.identity, Place::from(device)).shown.reserved = true,
-                        // Its plugin has not said yet that it is there.
+                        // Its plugin has not listed it yet.
                         None => drop(self.all.get_mut(&key).map(|of| of.shown.reserved = true)),
                     }
                 }
@@ -128,14 +129,14 @@ impl DeviceUses {
         of
     }
 
-    /// What a task has used of devices up to now.
+    /// The usage of devices by a task so far.
     pub(super) fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed> {
         let first = (holder.alloc.clone(), holder.task.clone(), DeviceId::from(""));
         let own = self.all.range(first..).take_while(|(key, _)| key.0 == holder.alloc && key.1 == holder.task);
         own.map(|(_, of)| of.shown.used()).collect()
     }
 
-    /// What an agent after this one goes on from.
+    /// The usage for the next agent to continue.
     pub(super) fn kept(&self) -> Vec<KeptUse> {
         let kept = |((alloc, task, _), of): (&UseKey, &Use)| KeptUse {
             alloc: alloc.clone(),
@@ -146,13 +147,13 @@ impl DeviceUses {
         self.all.iter().map(kept).collect()
     }
 
-    /// By alloc, task and device.
+    /// Sorted by alloc, task and device.
     pub(super) fn shown(&self) -> Vec<Arc<TaskDevice>> {
         let shown = |of: &Use| Arc::new(TaskDevice { ended: of.over || !of.is_live(), ..of.shown.clone() });
         self.all.values().map(shown).collect()
     }
 
-    /// What a whole device counted meanwhile is told of those that hold it.
+    /// Adds the device's energy and errors since the last reading to its holders.
     pub(super) fn spread(&mut self, device: &Device, before: Option<&DeviceUsage>, now: &DeviceUsage) {
         let xids = |values: &DeviceUsage| values.xids.values().map(|xid| xid.count).sum::<u64>();
         let errors = before.map_or(0, |before| xids(now).saturating_sub(xids(before)));
@@ -162,7 +163,7 @@ impl DeviceUses {
             if !now.xids.is_empty() {
                 *of.shown.usage.xid_errors.get_or_insert(0) += errors;
             }
-            // Of an instance the energy of the whole is not its own.
+            // The energy of a whole device is not attributed to an instance.
             if of.shown.reserved
                 && of.shown.device == device.id
                 && let Some(now) = now.energy_millijoules
@@ -173,7 +174,8 @@ impl DeviceUses {
         }
     }
 
-    /// Gives each task what its processes use. Tells how much memory all of them hold; `None`: of some it is not known.
+    /// Sets the usage of each task from its processes. Returns the memory that all of them hold; `None`: unknown for
+    /// some.
     pub(super) fn attribute<'o>(
         &mut self,
         device: &Device,
@@ -217,9 +219,9 @@ impl DeviceUses {
         held
     }
 
-    /// Of who is on it between two readings only the peak is told: what is used now is told of the moment of a reading, so that it is part
-    /// of what the whole device says.
-    pub(super) fn glance<'o>(
+    /// Between two readings only the peak is updated. Current usage belongs to the time of a reading, so that it stays
+    /// consistent with the values of the whole device.
+    pub(super) fn sample_processes<'o>(
         &mut self,
         device: &Device,
         processes: impl Iterator<Item = (DeviceProcess, &'o ProcessOwner)>,
@@ -239,8 +241,8 @@ impl DeviceUses {
         }
     }
 
-    /// Who uses it now cannot be told: what was is not told as if it were.
-    pub(super) fn nobody_known(&mut self, device: &DeviceId) {
+    /// Attribution is unavailable: drops the current usage.
+    pub(super) fn clear_attribution(&mut self, device: &DeviceId) {
         for key in self.users.get(device).into_iter().flatten().filter(|key| key.2 == *device) {
             if let Some(of) = self.all.get_mut(key) {
                 of.seen = false;
@@ -282,7 +284,7 @@ impl Use {
 }
 
 impl TaskDeviceUsage {
-    /// What was read now, beside what stays.
+    /// Sets the live values; peaks and counters stay.
     fn sets(&mut self, now: TaskDeviceUsage) {
         let highest = now.memory_used_bytes.max(now.memory_peak_bytes).filter(|bytes| *bytes > 0);
         self.memory_peak_bytes = self.memory_peak_bytes.max(highest);
@@ -290,7 +292,7 @@ impl TaskDeviceUsage {
     }
 }
 
-/// Of an observed task only its cgroup's end tells, and with that go its processes.
+/// An observed task is over when its cgroup is removed, which ends its processes too.
 fn is_over(alloc: &Published, task: &TaskName) -> bool {
     let status = alloc.status.as_ref().and_then(|status| status.tasks.iter().find(|of| of.name == *task));
     status.is_some_and(|status| status.state == TaskState::Dead)

@@ -196,6 +196,15 @@ mod tests {
         });
     }
 
+    /// Conditions stand under `absent when`, uses in the docs.
+    #[test]
+    fn help_is_one_sentence_of_at_most_120_characters() {
+        laws(|d| match (d.help.chars().count(), d.help.matches(". ").count(), d.help.ends_with('.')) {
+            (0..=120, 0, true) => Ok(()),
+            (length, sentences, _) => Err(format!("{length} characters, {} sentences: {}", sentences + 1, d.help)),
+        });
+    }
+
     #[test]
     fn counters_end_in_total_and_nothing_else_does() {
         laws(|d| match (d.kind, d.name.ends_with("_total")) {

@@ -3,6 +3,7 @@
 
 pub mod devices;
 mod fields;
+mod host;
 pub mod nomad;
 pub mod tasks;
 
@@ -17,6 +18,7 @@ use crate::board::devices::AllocDevices;
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
+use crate::model::event::Event;
 use crate::model::network::AllocNetwork;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
@@ -25,6 +27,14 @@ use crate::model::usage::{Field, Usage};
 use crate::snapshot::itself::{KEPT_FILES, KEPT_FILES_LIMIT, WANTED_FILES};
 use crate::snapshot::restarts::{self, Restarts, says_how_it_ended};
 use crate::snapshot::{AllocView, ManagedTask, Snapshot, TaskView};
+
+/// An event, its time in words as well: a number of nanoseconds is larger than what JavaScript keeps exactly.
+pub fn event(event: &Event) -> Value {
+    let mut shown = json!(event);
+    shown["timestamp"] = json!(event.time.rfc3339());
+    shown["timestamp_ns"] = json!(event.time.0.to_string());
+    shown
+}
 
 /// `{"allocs":[...]}`.
 pub fn allocs(snapshot: &Snapshot, detail: Detail) -> Value {
@@ -171,8 +181,11 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
     let Some(ManagedTask { status: task, .. }) = &task.managed else { return all };
     all["exits_by_outcome"] = by(Outcome::ALL.map(Outcome::as_str), task.exit_counts);
     all["exits"] = task.exits.iter().map(|e| exit_with_usage(e, detail)).collect();
-    all["events"] = task.events.iter().map(|e| json!(detail.event(e))).collect();
+    all["events"] = task.events.iter().map(|e| event(&detail.event(e))).collect();
     all["event_counts"] = json!(task.event_counts);
+    if let Some(exit) = task.last_exit() {
+        set_last_output(&mut all["last_exit"], exit, detail);
+    }
     set(&mut all, "devices", Some(&task.devices).filter(|devices| !devices.is_empty()));
     set(&mut all, "network", task.network.as_ref());
     if detail == Detail::Full {
@@ -185,7 +198,13 @@ fn task_detail(alloc: &AllocView, known: &TaskIdentity, task: &TaskView, detail:
 fn exit_with_usage(exit: &Exit, detail: Detail) -> Value {
     let mut all = exit_row(exit, detail);
     all["usage"] = json!(exit.usage);
+    set_last_output(&mut all, exit, detail);
     all
+}
+
+/// A task writes what it likes: as logs, it is not for everybody.
+fn set_last_output(row: &mut Value, exit: &Exit, detail: Detail) {
+    set(row, "last_output", exit.last_output.as_ref().filter(|_| detail == Detail::Full));
 }
 
 /// What one alloc uses. `now`: for ages.
@@ -273,6 +292,8 @@ pub fn node(snapshot: &Snapshot) -> Value {
     if let [Some(kept), Some(wanted), Some(limit)] = files {
         all["kept_files"] = json!({ "kept": kept, "wanted": wanted, "limit": limit });
     }
+    all["usage"] = host::usage(snapshot);
+    all["agent"] = host::agent(snapshot);
     all["epoch"] = json!(snapshot.epoch);
     all["taken_at"] = json!(snapshot.taken_at);
     all["allocs"] = by(AllocState::ALL.map(AllocState::as_str), snapshot.counts.allocs);

@@ -9,6 +9,7 @@ pub mod history;
 pub mod json;
 pub mod otlp;
 pub mod prometheus;
+pub mod recent;
 pub mod walk;
 
 use std::path::PathBuf;
@@ -54,6 +55,8 @@ pub struct Parts {
     pub otlp: otlp::Config,
     /// `None`: what has ended is not kept.
     pub history: Option<Arc<history::History>>,
+    /// `None`: the last hour is not kept.
+    pub recent: Option<Arc<recent::RecentHistory>>,
     pub data_dir: PathBuf,
 }
 
@@ -80,5 +83,11 @@ pub static ALL: &[Exporter] = &[
         metrics: &[],
         write: |_| Vec::new(),
         run: |parts| history::run(parts.history.as_ref(), &parts.snapshots, &parts.metrics),
+    },
+    Exporter {
+        name: "recent",
+        metrics: &[],
+        write: |_| Vec::new(),
+        run: |parts| recent::run(parts.recent.as_ref(), &parts.snapshots, &parts.metrics),
     },
 ];

@@ -1,8 +1,7 @@
-//! Access rights: who may pass through a directory (its mode, and the POSIX ACL that some file systems keep beside it), and files
-//! over which no other user has power.
+//! Access rights: who may traverse a directory (its mode and its POSIX ACL), and files that no other user can change.
 //!
-//! Source: acl(5); the kernel's `include/uapi/linux/posix_acl_xattr.h` for the bytes of `system.posix_acl_access`: a version, then
-//! entries of tag, permissions and id, little-endian, sorted by tag and id.
+//! Source: acl(5). `include/uapi/linux/posix_acl_xattr.h` defines the bytes of `system.posix_acl_access`: a version,
+//! then entries of tag, permissions and id, little-endian, sorted by tag and id.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -19,7 +18,7 @@ use super::untrusted;
 const NAME: &str = "system.posix_acl_access";
 const VERSION: u32 = 2;
 const NO_ID: u32 = u32::MAX;
-/// As many entries as an inode of ext4 holds are less.
+/// In bytes. An inode of ext4 holds fewer entries.
 const LARGEST: usize = 8 * 1024;
 
 const OWNER: u16 = 0x01;
@@ -49,7 +48,7 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
     bytes
 }
 
-/// `None`: of another version, or no ACL at all.
+/// `None`: the bytes have another version or are not an ACL.
 fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
     let (version, rest) = bytes.split_first_chunk::<4>()?;
     let entry = |e: &[u8; 8]| Entry {
@@ -61,13 +60,14 @@ fn decode(bytes: &[u8]) -> Option<Vec<Entry>> {
     (u32::from_le_bytes(*version) == VERSION && odd.is_empty()).then(|| entries.iter().map(entry).collect())
 }
 
-/// What `read` gives for a directory. `None`: its file system keeps no ACLs; empty: it has none beside its mode.
+/// Decodes the ACL that `read` returns for a directory. `None`: the file system does not support ACLs. Empty: the
+/// directory has no ACL.
 fn entries(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> io::Result<Option<Vec<Entry>>> {
     let mut bytes = [0; LARGEST];
     match read(&mut bytes) {
         Ok(length) => match bytes.get(..length).and_then(decode) {
             Some(entries) => Ok(Some(entries)),
-            None => Err(io::Error::new(io::ErrorKind::InvalidData, "it has an ACL of an unknown form")),
+            None => Err(io::Error::new(io::ErrorKind::InvalidData, "its POSIX ACL has an unknown format")),
         },
         Err(Errno::NODATA) => Ok(Some(Vec::new())),
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(None),
@@ -75,22 +75,22 @@ fn entries(read: impl FnOnce(&mut [u8]) -> rustix::io::Result<usize>) -> io::Res
     }
 }
 
-/// Whether the file system keeps ACLs.
+/// Whether the file system supports POSIX ACLs.
 pub fn keeps_acls(directory: &Path) -> io::Result<bool> {
     Ok(entries(|bytes| rustix::fs::getxattr(directory, NAME, bytes))?.is_some())
 }
 
-/// The users beside the owner who may pass through by name.
-pub fn passers(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
+/// The users, besides the owner, to whom the ACL grants traversal by uid.
+pub fn traversal_users(directory: &OwnedFd) -> io::Result<BTreeSet<u32>> {
     let entries = entries(|bytes| rustix::fs::fgetxattr(directory, NAME, bytes))?.unwrap_or_default();
     let masked = entries.iter().any(|e| e.tag == MASK && e.permissions & PASS == 0);
     let passes = |e: &&Entry| e.tag == USER && e.permissions & PASS != 0 && !masked;
     Ok(entries.iter().filter(passes).map(|e| e.id).collect())
 }
 
-/// Closes a directory of ours to all but these users, who may pass through it, and neither list nor change it.
-/// `false`: its file system keeps no ACLs, and nothing was changed.
-pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> {
+/// Restricts a directory of the agent to these users, who may traverse it but neither list nor change it. `false`: the
+/// file system does not support ACLs, and nothing was changed.
+pub fn grant_traversal(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> {
     let plain = |tag, permissions| Entry { tag, permissions, id: NO_ID };
     let named = users.iter().map(|id| Entry { tag: USER, permissions: PASS, id: *id });
     let all: Vec<Entry> = std::iter::once(plain(OWNER, ALL))
@@ -104,8 +104,8 @@ pub fn let_pass(directory: &OwnedFd, users: &BTreeSet<u32>) -> io::Result<bool> 
     }
 }
 
-/// The first directory on the way to one, itself included, that is closed to a user, and its mode.
-pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(PathBuf, u32)>> {
+/// The first directory on the path (including `directory`) that the user may not traverse, and its mode.
+pub fn first_not_traversable(account: &Account, directory: &Path) -> io::Result<Option<(PathBuf, u32)>> {
     let mut way: Vec<&Path> = directory.ancestors().collect();
     way.reverse();
     for above in way {
@@ -118,25 +118,27 @@ pub fn closed_to(account: &Account, directory: &Path) -> io::Result<Option<(Path
     Ok(None)
 }
 
-/// What gives somebody else than root and us power over a directory: it, or one above it, is his, or everybody's to change.
+/// Why a user other than root and the agent's own can change a path: that user owns it or a parent, or a parent is
+/// world-writable.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Exposed {
     #[error("{} belongs to another user (uid {uid})", path.display())]
     Owned { path: PathBuf, uid: u32 },
-    #[error("everybody can replace what is in {} (mode {mode:04o})", path.display())]
+    #[error("every user can replace files in {} (mode {mode:04o})", path.display())]
     Open { path: PathBuf, mode: u32 },
 }
 
-/// The first of them on the way to `path`, itself and each link included. `None`: no other user has power over it, or it does
-/// not exist yet. A directory that every user may write counts for root alone, who has more to lose; `path` itself may be one.
+/// The first component of `path`, including `path` itself and every symbolic link, that another user can change.
+/// `None`: no other user can change it, or it does not exist yet. A world-writable directory counts only when the agent
+/// runs as root; `path` itself may be world-writable.
 ///
-/// Once this is `None`, the way cannot be changed by another user, so that `path` can be opened by its name.
-/// Errors: those of lstat(2) and readlink(2); a loop of links.
+/// After `None`, no other user can change the path, so `path` can be opened by name. Errors: those of lstat(2) and
+/// readlink(2); a loop of links.
 pub fn exposed(path: &Path) -> io::Result<Option<Exposed>> {
     exposed_to(path, false)
 }
 
-/// The same of the way alone: what is at its end may be anybody's, unless it is a link.
+/// As [`exposed`], but checks only the parents of `path` and `path` itself if it is a symbolic link.
 pub fn exposed_way(path: &Path) -> io::Result<Option<Exposed>> {
     exposed_to(path, true)
 }
@@ -152,7 +154,7 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
             Err(e) => return Err(e.into()),
         };
         let is_link = FileType::from_raw_mode(stat.st_mode).is_symlink();
-        if let Some(uid) = stranger(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
+        if let Some(uid) = other_user(stat.st_uid).filter(|_| !only_way || is_link || !left.is_empty()) {
             return Ok(Some(Exposed::Owned { path: next, uid }));
         }
         if is_link {
@@ -167,7 +169,7 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
         if rustix::process::geteuid().is_root() && !left.is_empty() && mode & 0o1002 == 0o002 {
             return Ok(Some(Exposed::Open { path: next, mode }));
         }
-        // `..` leads to where a directory is, not to where its name is written: no link is in `at`.
+        // `at` contains no link, so `..` is the parent directory.
         at = match part.as_os_str() == ".." {
             true => at.parent().unwrap_or(&at).to_owned(),
             false => next,
@@ -176,15 +178,15 @@ fn exposed_to(path: &Path, only_way: bool) -> io::Result<Option<Exposed>> {
     Ok(None)
 }
 
-/// A regular file that decides what the agent does or whom it believes: root or the agent's user owns it, each directory and each link on the
-/// way to it, and no other user may write it.
+/// Opens a regular file that configures the agent. Root or the agent's user must own the file and every directory and
+/// link on its path; no other user may write it.
 ///
-/// Errors: those of open(2); `InvalidInput`: no regular file; `PermissionDenied`: another user has power over it.
+/// Errors: those of open(2); `InvalidInput`: not a regular file; `PermissionDenied`: another user can change it.
 pub fn open_own(path: &Path) -> io::Result<File> {
     open_without(path, 0o022, "other users may write it", "chmod go-w")
 }
 
-/// The same of a token or a private key, which no other user may read either.
+/// As [`open_own`], for a token or a private key: no other user may read it either.
 pub fn open_secret(path: &Path) -> io::Result<File> {
     open_without(path, 0o077, "other users may read or write it", "chmod 600")
 }
@@ -198,7 +200,7 @@ fn open_without(path: &Path, forbidden: u32, why: &str, what_to_do: &str) -> io:
     let stat = rustix::fs::fstat(&file)?;
     let (kind, mode) = (FileType::from_raw_mode(stat.st_mode), stat.st_mode & 0o7777);
     if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not a regular file but {kind:?}")));
     }
     if mode & forbidden != 0 {
         return denied(format!("{why} (mode {mode:04o}): {what_to_do} {}", path.display()));
@@ -206,36 +208,36 @@ fn open_without(path: &Path, forbidden: u32, why: &str, what_to_do: &str) -> io:
     Ok(file.into())
 }
 
-/// As many as the kernel follows. Source: path_resolution(7).
+/// The kernel's own limit. Source: path_resolution(7).
 const MOST_LINKS: usize = 40;
 
-/// The last one first.
+/// The path's components in reverse order.
 fn parts(path: &Path) -> Vec<PathBuf> {
     path.components().rev().map(|part| PathBuf::from(part.as_os_str())).collect()
 }
 
-/// The number of a user who is neither root nor us.
-fn stranger(uid: u32) -> Option<u32> {
-    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_of_nobody_here(uid);
+/// The uid, unless it is root's or the agent's.
+fn other_user(uid: u32) -> Option<u32> {
+    let is_ours = uid == 0 || uid == rustix::process::geteuid().as_raw() || is_overflow_user(uid);
     (!is_ours).then_some(uid)
 }
 
-/// In a user namespace all that is outside of it has one owner, the overflow user, who is nobody there.
-/// Source: user_namespaces(7).
-fn is_of_nobody_here(uid: u32) -> bool {
+/// Whether `uid` is the overflow user of a user namespace. Files whose owner is not mapped into the namespace appear to
+/// belong to it, and no process in the namespace has that uid. Source: user_namespaces(7).
+fn is_overflow_user(uid: u32) -> bool {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let whole = read("/proc/self/uid_map").split_whitespace().eq(["0", "0", "4294967295"]);
     !whole && read("/proc/sys/kernel/overflowuid").trim().parse() == Ok(uid)
 }
 
-/// Pure: as the kernel decides it, for who is not root.
+/// Pure: the kernel's rule for a user other than root.
 fn passes(account: &Account, (owner, group, mode): (u32, u32, u32), acl: &[Entry]) -> bool {
     let (of_owner, of_group, of_other) = (mode & 0o100 != 0, mode & 0o010 != 0, mode & 0o001 != 0);
     let in_group = |id: u32| account.gid == id || account.groups.contains(&id);
     if account.uid == owner {
         return of_owner;
     }
-    // With an ACL, the mode's bits of the group are its mask.
+    // With an ACL, the group bits of the mode are the ACL's mask.
     if let Some(own) = acl.iter().find(|e| e.tag == USER && e.id == account.uid) {
         return of_group && own.permissions & PASS != 0;
     }
@@ -248,12 +250,12 @@ fn passes(account: &Account, (owner, group, mode): (u32, u32, u32), acl: &[Entry
     }
 }
 
-/// Opens a directory, through no link in its own place.
+/// Opens a directory; fails if `path` itself is a symbolic link.
 pub fn open_dir(path: &Path) -> io::Result<OwnedFd> {
     Ok(rustix::fs::open(path, DIRECTORY, Mode::empty())?)
 }
 
-/// How a directory is opened: never through a link.
+/// The flags for opening a directory. They do not follow a symbolic link.
 pub const DIRECTORY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
 
@@ -290,21 +292,21 @@ mod tests {
     fn an_acl_lets_its_users_pass_and_nobody_else() {
         let dir = tempfile::tempdir().unwrap();
         let opened = open_dir(dir.path()).unwrap();
-        if !keeps_acls(dir.path()).unwrap() || !let_pass(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
+        if !keeps_acls(dir.path()).unwrap() || !grant_traversal(&opened, &BTreeSet::from([7, 4_000_000])).unwrap() {
             return;
         }
         let mode = dir.path().metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!(mode, 0o710, "the mask stands where the group did");
-        assert_eq!(passers(&opened).unwrap(), BTreeSet::from([7, 4_000_000]));
+        assert_eq!(traversal_users(&opened).unwrap(), BTreeSet::from([7, 4_000_000]));
         let acl = entries(|bytes| rustix::fs::fgetxattr(&opened, NAME, bytes)).unwrap().unwrap();
         let stat = rustix::fs::fstat(&opened).unwrap();
         let who = (stat.st_uid, stat.st_gid, stat.st_mode);
         assert!(passes(&account(7, &[1]), who, &acl));
         assert!(!passes(&account(8, &[stat.st_gid]), who, &acl), "the owner's group does not");
         assert!(!passes(&account(8, &[1]), who, &acl));
-        // Closed by hand, the mask counts.
+        // After chmod, the mask decides.
         std::fs::set_permissions(dir.path(), PermissionsExt::from_mode(0o700)).unwrap();
-        assert_eq!(passers(&opened).unwrap(), BTreeSet::new());
+        assert_eq!(traversal_users(&opened).unwrap(), BTreeSet::new());
     }
 
     #[test]

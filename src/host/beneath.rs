@@ -1,4 +1,5 @@
-//! Files below a directory in which another user may plant links at any time: every component is opened without following one.
+//! Files below a directory in which another user may create symbolic links at any time: each component is opened
+//! without following links.
 //!
 //! Source: openat(2) with `O_NOFOLLOW`, renameat(2).
 
@@ -14,22 +15,22 @@ use super::untrusted;
 
 const WAY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// Of directories on the way that do not exist yet.
+/// The mode of parent directories that are created.
 const DIRECTORY_MODE: u32 = 0o755;
 
-/// Mode and owner of a file that is written.
+/// Mode and owner of a file to write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FileRights {
     pub mode: u32,
-    /// User and group; `None`: the agent's own.
+    /// uid and gid; `None`: those of the agent.
     pub owner: Option<(u32, u32)>,
 }
 
-/// Replaces a file in one step, and makes the directories on the way to it; they belong to the same owner. `components`: the names below
-/// `root`, the file's the last.
+/// Replaces a file atomically and creates missing parent directories with the same owner. `components`: the path below
+/// `root`; the last one is the file name.
 ///
-/// Errors: those of open(2), write(2) and rename(2); ELOOP, ENOTDIR: a link, or a file, stands on the way; `InvalidInput`: no name, or
-/// one that is no single component.
+/// Errors: those of open(2), write(2) and rename(2); ELOOP, ENOTDIR: a parent is a symbolic link or a file;
+/// `InvalidInput`: `components` is empty, or a name is not a single path component.
 pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights) -> io::Result<()> {
     let (name, above) = checked(components)?;
     let owner = rights.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
@@ -42,7 +43,7 @@ pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights)
     let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let create = || rustix::fs::openat(&at, draft.as_str(), flags, Mode::from_raw_mode(0o600));
     let file = match create() {
-        // Of an agent that died while it wrote, or planted.
+        // Left by an agent that died while writing, or created by another user.
         Err(Errno::EXIST) => {
             rustix::fs::unlinkat(&at, draft.as_str(), AtFlags::empty())?;
             create()?
@@ -59,9 +60,9 @@ pub fn write(root: &Path, components: &[&str], bytes: &[u8], rights: FileRights)
     written
 }
 
-/// A directory below `root`, which is made if it is not there, as are those on the way to it; none: `root` itself.
+/// Opens a directory below `root`; creates it and its parents if they are missing. Without components: `root` itself.
 ///
-/// Errors: as [`write`]'s.
+/// Errors: those of [`write`].
 pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) -> io::Result<OwnedFd> {
     if !components.is_empty() {
         checked(components)?;
@@ -77,7 +78,7 @@ pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) ->
     Ok(at)
 }
 
-/// A regular file of at most `limit` bytes below `root`.
+/// Reads a regular file of at most `limit` bytes below `root`.
 ///
 /// Errors: as [`open`]'s; `FileTooLarge`: it is larger.
 pub fn read(root: &Path, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
@@ -96,14 +97,14 @@ pub fn open(root: &Path, components: &[&str]) -> io::Result<File> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
     let file = rustix::fs::openat(&at, *name, flags, Mode::empty())?;
     if !FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode).is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no regular file"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
     }
     Ok(File::from(file))
 }
 
 fn checked<'c, 'n>(components: &'c [&'n str]) -> io::Result<(&'c &'n str, &'c [&'n str])> {
     let is_one = |name: &&&str| !name.is_empty() && !matches!(**name, "." | "..") && !name.contains(['/', '\0']);
-    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "it is no path below the directory");
+    let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "it is not a path below the directory");
     if components.iter().filter(is_one).count() != components.len() {
         return Err(invalid());
     }

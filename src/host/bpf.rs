@@ -1,9 +1,10 @@
-//! The door to programs inside the kernel: bpf(2). It takes instructions and gives rows and records, or puts them before the devices of
-//! a cgroup; what they are made of is in [`kernel::bpf`](crate::kernel::bpf).
+//! The bpf(2) interface: loads programs, reads rows and records from their maps, and attaches device programs to
+//! cgroups. The programs are assembled in [`kernel::bpf`](crate::kernel::bpf).
 //!
-//! Needs CAP_BPF, with CAP_PERFMON for rows and CAP_NET_ADMIN for devices, or CAP_SYS_ADMIN; refused under kernel lockdown `confidentiality` and in most containers.
+//! Needs CAP_BPF with CAP_PERFMON (rows) or CAP_NET_ADMIN (devices), or CAP_SYS_ADMIN. Refused under kernel lockdown
+//! `confidentiality` and in most containers.
 
-// bpf(2) has no safe form, and what the kernel writes rows into is memory that it shares with us.
+// bpf(2) has no safe wrapper, and the row map is memory shared with the kernel.
 #![allow(unsafe_code)]
 
 mod ring;
@@ -20,17 +21,17 @@ use crate::kernel::bpf::insn::AssembleError;
 
 pub use ring::RecordRing;
 
-/// Why a program is not there.
+/// Why a BPF program could not be used.
 #[derive(Debug, thiserror::Error)]
 pub enum BpfError {
-    #[error("{what} was refused")]
+    #[error("{what} failed")]
     Refused { what: &'static str, source: io::Error },
-    #[error("the program cannot be written")]
+    #[error("the BPF program cannot be assembled")]
     Program(#[from] AssembleError),
-    #[error("this hierarchy of cgroups cannot be walked")]
+    #[error("this cgroup hierarchy has no BPF iterator")]
     Walk(#[source] io::Error),
-    /// The verifier's last words.
-    #[error("the kernel's verifier refused the program: {last}")]
+    /// The last line of the verifier's log.
+    #[error("the BPF verifier rejected the program: {last}")]
     Verifier { last: String, source: io::Error },
 }
 
@@ -38,7 +39,7 @@ impl BpfError {
     fn of(what: &'static str) -> impl FnOnce(io::Error) -> BpfError {
         move |source| BpfError::Refused { what, source }
     }
-    /// The right is missing, and nothing else may be.
+    /// Whether a missing capability may be the only cause.
     pub fn is_refused_right(&self) -> bool {
         match self {
             BpfError::Refused { source, .. } | BpfError::Verifier { source, .. } | BpfError::Walk(source) => {
@@ -60,7 +61,7 @@ mod command {
 }
 const ARRAY: u32 = 2;
 const PERCPU_ARRAY: u32 = 6;
-/// Of what was looked at longest ago the oldest goes, where there is no room.
+/// When the map is full, the least recently used entry is evicted.
 const LRU_HASH: u32 = 9;
 const MAPPED: u32 = 1 << 10;
 const RAW_TRACEPOINT: u32 = 17;
@@ -68,14 +69,15 @@ const TRACING: u32 = 26;
 const TRACE_ITER: u32 = 28;
 const CGROUP_DEVICE: u32 = 15;
 const BEFORE_DEVICES: u32 = 6;
-/// Beside the programs of others, such as systemd's: a device is open if all say yes.
+/// Allows programs of others, such as systemd's: access needs the consent of all of them.
 const ALLOW_MULTI: u32 = 1 << 1;
-/// A cgroup first, what is below it then.
+/// Visits a cgroup before its descendants.
 const DESCENDANTS_PRE: u32 = 2;
-/// The program is our own text. The kernel lends some functions only to what may be passed on under its own licence.
+/// The program is this crate's own. The kernel offers some helper functions only to programs with a GPL-compatible
+/// licence.
 const LICENCE: &CStr = c"Dual MIT/GPL";
 
-/// The kernel's argument is a union of structures; of each what is used here, in its order. All begins as 0.
+/// `union bpf_attr`: of each member only the fields used here, in its order. Each starts zeroed.
 #[repr(C)]
 #[derive(Default)]
 struct MapCreate {
@@ -168,16 +170,17 @@ struct IterCreate {
 
 const NAME: [u8; 16] = *b"allostat\0\0\0\0\0\0\0\0";
 
-/// One bpf(2) that gives a descriptor, which is not inherited.
+/// One bpf(2) call that returns a file descriptor (close-on-exec).
 fn bpf<T>(command: u32, attributes: &T) -> io::Result<OwnedFd> {
-    // SAFETY: each command that is used with this gives a new descriptor, which nobody else has.
+    // SAFETY: each command used with this returns a new descriptor that nothing else owns.
     call(command, attributes).map(|fd| unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// One bpf(2). Gives what it returns.
+/// One bpf(2) call. Returns the result of the system call.
 fn call<T>(command: u32, attributes: &T) -> io::Result<i32> {
-    // SAFETY: `attributes` is one of the structures above, as long as it says; what it points to lives in the caller's frame, and is
-    // only read by the kernel, but for the log, which is as long as its length says, and a map's value, which is as long as those of the map.
+    // SAFETY: `attributes` is one of the structures above and has the size given. The kernel only reads what it points
+    // to, which lives in the caller's frame; it writes only the log, which has the length given, and a map's value,
+    // which has the map's value size.
     let result = unsafe {
         libc::syscall(libc::SYS_bpf, command, std::ptr::from_ref(attributes).cast::<c_void>(), size_of::<T>())
     };
@@ -195,28 +198,30 @@ fn address<T: ?Sized>(of: &T) -> u64 {
     std::ptr::from_ref(of).cast::<u8>().addr() as u64
 }
 
-/// Rows that the kernel writes and we read where it wrote them: row 0 counts them.
+/// An array map shared with the kernel: BPF programs write rows, this process reads them in place. Row 0 holds the row
+/// count.
 #[derive(Debug)]
 pub struct KernelRows {
     map: OwnedFd,
     memory: NonNull<u64>,
     bytes: usize,
-    /// 8 bytes each, of one row.
+    /// Length of a row in units of 8 bytes.
     words: usize,
-    /// Without row 0.
+    /// In rows, without row 0.
     capacity: usize,
-    /// What the last walk wrote, without row 0.
+    /// Rows written by the last walk, without row 0.
     there: usize,
 }
 
-// SAFETY: the memory belongs to this value alone, and is written through `&mut self` only; the kernel writes it while a walk runs, and
-// walks are run by who holds this value.
+// SAFETY: this value owns the mapping and writes it only through `&mut self`. The kernel writes it only during a walk,
+// which needs `&mut self`.
 unsafe impl Send for KernelRows {}
-// SAFETY: through `&self` one whole number is read, or what a walk has written, and nothing is written: a walk needs `&mut self`.
+// SAFETY: through `&self` the memory is only read: one aligned word, or rows of a finished walk. A walk needs `&mut
+// self`.
 unsafe impl Sync for KernelRows {}
 
 impl KernelRows {
-    /// `row_bytes`: a multiple of 8. Errors: no right, no memory.
+    /// `row_bytes`: a multiple of 8. Errors: a missing capability; no memory.
     pub fn create(row_bytes: u32, capacity: u32) -> Result<KernelRows, BpfError> {
         let max_entries = capacity.saturating_add(1);
         let attributes = MapCreate {
@@ -228,14 +233,14 @@ impl KernelRows {
             name: NAME,
             ..MapCreate::default()
         };
-        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map for rows"))?;
+        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("creating the BPF map of rows"))?;
         let bytes = row_bytes as usize * max_entries as usize;
         let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
-        // SAFETY: a new mapping where the kernel likes, as long as the map is.
+        // SAFETY: a new mapping at an address chosen by the kernel, with the size of the map.
         let memory = unsafe { mmap(std::ptr::null_mut(), bytes, access, flags, &map, 0) }
-            .map_err(|e| BpfError::of("memory shared with the kernel")(e.into()))?;
+            .map_err(|e| BpfError::of("mapping the BPF map of rows")(e.into()))?;
         let memory = NonNull::new(memory.cast::<u64>())
-            .ok_or_else(|| BpfError::of("memory shared with the kernel")(io::ErrorKind::OutOfMemory.into()))?;
+            .ok_or_else(|| BpfError::of("mapping the BPF map of rows")(io::ErrorKind::OutOfMemory.into()))?;
         Ok(KernelRows { map, memory, bytes, words: row_bytes as usize / 8, capacity: capacity as usize, there: 0 })
     }
 
@@ -243,50 +248,50 @@ impl KernelRows {
         self.map.as_raw_fd()
     }
 
-    /// Runs a walk. Gives how many rows there were, which may be more than there is room for. Errors: the walk could not be made; then there
-    /// are none.
+    /// Runs a walk. Returns the number of rows, which may exceed the capacity. Errors: the walk failed; then there are
+    /// no rows.
     pub fn fill(&mut self, walk: &CgroupWalk) -> Result<usize, BpfError> {
         self.there = 0;
-        // SAFETY: row 0 is inside of the mapping, and nobody writes it now.
+        // SAFETY: row 0 lies within the mapping, and no program writes it now.
         unsafe { self.memory.write_volatile(0) };
         walk.run()?;
-        // SAFETY: the same; the walk is over.
+        // SAFETY: as above; the walk has ended.
         let rows = usize::try_from(unsafe { self.memory.read_volatile() }).unwrap_or(usize::MAX);
         self.there = rows.min(self.capacity);
         Ok(rows)
     }
 
-    /// The rows of the last walk, one after the other.
+    /// The rows of the last walk, concatenated.
     pub fn rows(&self) -> &[u64] {
-        // SAFETY: as many words as these rows have, behind row 0: all of it inside of the mapping. Nobody writes it while it is borrowed, for
-        // the next walk borrows it alone.
+        // SAFETY: the slice covers the rows behind row 0, within the mapping. No program writes them while they are
+        // borrowed, since a walk needs `&mut self`.
         unsafe { std::slice::from_raw_parts(self.memory.add(self.words).as_ptr(), self.there * self.words) }
     }
 
-    /// Row 0 as it was written by a walk that keeps no count.
+    /// Runs a walk that writes only row 0 and returns that row.
     pub fn first(&mut self, walk: &CgroupWalk) -> Result<Vec<u64>, BpfError> {
         walk.run()?;
-        // SAFETY: row 0 is inside of the mapping, and the walk is over.
+        // SAFETY: row 0 lies within the mapping, and the walk has ended.
         Ok(unsafe { std::slice::from_raw_parts(self.memory.as_ptr(), self.words) }.to_vec())
     }
 }
 
 impl KernelRows {
-    /// The first number of row 0, as programs leave it at any time.
+    /// The first word of row 0; programs may write it at any time.
     pub fn first_word(&self) -> u64 {
-        // SAFETY: row 0 is inside of the mapping; the kernel writes a whole number.
+        // SAFETY: row 0 lies within the mapping; the kernel writes aligned words atomically.
         unsafe { self.memory.read_volatile() }
     }
 }
 
 impl Drop for KernelRows {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by this value, which nobody has any more.
+        // SAFETY: this value created the mapping, and nothing borrows it any more.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// A map with a number for each processor: where it is tells where all such numbers are.
+/// Creates a per-CPU array map with one number per CPU. Its address gives the base of the kernel's per-CPU memory.
 pub fn per_processor() -> Result<OwnedFd, BpfError> {
     let attributes = MapCreate {
         map_type: PERCPU_ARRAY,
@@ -296,10 +301,10 @@ pub fn per_processor() -> Result<OwnedFd, BpfError> {
         name: NAME,
         ..MapCreate::default()
     };
-    bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of processors"))
+    bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("creating the per-CPU BPF map"))
 }
 
-/// A map of so many values by their keys.
+/// A hash map of fixed capacity that evicts the least recently used entry.
 #[derive(Debug)]
 pub struct LatestByKey {
     map: OwnedFd,
@@ -308,18 +313,18 @@ pub struct LatestByKey {
 }
 
 impl LatestByKey {
-    /// Sizes in bytes. Errors: no right, no memory.
+    /// Sizes in bytes. Errors: a missing capability; no memory.
     pub fn create(key: u32, value: u32, most: u32) -> Result<LatestByKey, BpfError> {
         let (key_size, value_size, max_entries) = (key, value, most);
         let attributes =
             MapCreate { map_type: LRU_HASH, key_size, value_size, max_entries, name: NAME, ..MapCreate::default() };
-        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a map of notes"))?;
+        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("creating the BPF hash map"))?;
         Ok(LatestByKey { map, key: key as usize, value: value as usize })
     }
     pub fn descriptor(&self) -> i32 {
         self.map.as_raw_fd()
     }
-    /// `key`: zeros come behind it. `None`: nothing stands there, or nothing can.
+    /// `key`: padded with zeros. `None`: the map has no such key, or the key is too long.
     pub fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>, BpfError> {
         let (mut whole, mut value) = (vec![0_u8; self.key], vec![0_u8; self.value]);
         let Some(place) = whole.get_mut(..key.len()) else { return Ok(None) };
@@ -329,36 +334,36 @@ impl LatestByKey {
         match call(command::MAP_LOOKUP, &attributes) {
             Ok(_) => Ok(Some(value)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(BpfError::of("a look into a map")(error)),
+            Err(error) => Err(BpfError::of("reading the BPF hash map")(error)),
         }
     }
 }
 
-/// Puts a program at one of the kernel's trace points, where it stays as long as what this gives. Errors: no right; the kernel has no
-/// such place; as of [`load`].
+/// Attaches a program to a raw tracepoint, until the returned descriptor is closed. Errors: a missing capability; the
+/// kernel has no such tracepoint; those of [`load`].
 pub fn trace(instructions: &[u64], at: &CStr) -> Result<OwnedFd, BpfError> {
     let program = take(instructions, ProgLoad { prog_type: RAW_TRACEPOINT, ..ProgLoad::default() })?;
     let attributes = RawTracepointOpen { name: address(at), prog_fd: raw(&program), padding: 0 };
-    bpf(command::RAW_TRACEPOINT_OPEN, &attributes).map_err(BpfError::of("a trace point"))
+    bpf(command::RAW_TRACEPOINT_OPEN, &attributes).map_err(BpfError::of("attaching to a raw tracepoint"))
 }
 
-/// A program of the cgroup iterator that the kernel has taken. `iterator`: the id of `bpf_iter_cgroup` in its type description.
+/// Loads a program for the cgroup iterator. `iterator`: the BTF id of `bpf_iter_cgroup`.
 ///
-/// Errors: no right; the verifier says no, and why.
+/// Errors: a missing capability; the verifier rejected the program.
 pub fn load(instructions: &[u64], iterator: u32) -> Result<OwnedFd, BpfError> {
     let (prog_type, expected_attach_type) = (TRACING, TRACE_ITER);
     take(instructions, ProgLoad { prog_type, expected_attach_type, attach_btf_id: iterator, ..ProgLoad::default() })
 }
 
-/// A program that stands before devices and closes these, by major and minor number. Errors: as of [`load`].
+/// Loads a program that denies access to these devices, given as (major, minor). Errors: those of [`load`].
 pub fn device_gate(closed: &[(u32, u32)]) -> Result<OwnedFd, BpfError> {
     let instructions = gate::all_but(closed)?;
     let (prog_type, expected_attach_type) = (CGROUP_DEVICE, BEFORE_DEVICES);
     take(&instructions, ProgLoad { prog_type, expected_attach_type, ..ProgLoad::default() })
 }
 
-/// Puts a program before the devices of a cgroup of v2 and of all below it, where it stays as long as the cgroup is there. Errors: no
-/// right; a program of somebody else above it admits none beside it.
+/// Attaches a device program to a v2 cgroup and its descendants, until the cgroup is removed. Errors: a missing
+/// capability; a program attached to a parent by someone else forbids further ones.
 pub fn attach_gate(program: &OwnedFd, cgroup: BorrowedFd<'_>) -> Result<(), BpfError> {
     let attributes = ProgAttach {
         target_fd: raw(cgroup),
@@ -367,7 +372,7 @@ pub fn attach_gate(program: &OwnedFd, cgroup: BorrowedFd<'_>) -> Result<(), BpfE
         attach_flags: ALLOW_MULTI,
         replace_bpf_fd: 0,
     };
-    call(command::PROG_ATTACH, &attributes).map(drop).map_err(BpfError::of("a program before devices"))
+    call(command::PROG_ATTACH, &attributes).map(drop).map_err(BpfError::of("attaching the device program"))
 }
 
 fn take(instructions: &[u64], of_kind: ProgLoad) -> Result<OwnedFd, BpfError> {
@@ -385,7 +390,7 @@ fn take(instructions: &[u64], of_kind: ProgLoad) -> Result<OwnedFd, BpfError> {
     if source.kind() == io::ErrorKind::PermissionDenied && source.raw_os_error() == Some(libc::EPERM) {
         return Err(BpfError::Refused { what: "a program", source });
     }
-    // Once more, for its reason.
+    // Loads it again, for the verifier's log.
     let mut log = vec![0_u8; 64 << 10];
     (attributes.log_level, attributes.log_size) = (1, u32::try_from(log.len()).unwrap_or_default());
     attributes.log_buf = log.as_mut_ptr().addr() as u64;
@@ -394,19 +399,19 @@ fn take(instructions: &[u64], of_kind: ProgLoad) -> Result<OwnedFd, BpfError> {
         Err(source) => {
             let text = String::from_utf8_lossy(log.split(|b| *b == 0).next().unwrap_or_default()).into_owned();
             let said = |line: &&str| !line.trim().is_empty() && !line.starts_with("processed ");
-            let last = text.lines().rev().find(said).unwrap_or("it gives no reason").trim().to_owned();
-            tracing::debug!(log = %text, "the verifier's log");
+            let last = text.lines().rev().find(said).unwrap_or("no reason given").trim().to_owned();
+            tracing::debug!(log = %text, "BPF verifier log");
             Err(BpfError::Verifier { last, source })
         }
     }
 }
 
-/// A program that stands ready to be called for a cgroup and each below it.
+/// An iterator link, ready to call the program for a cgroup and each of its descendants.
 #[derive(Debug)]
 pub struct CgroupWalk(OwnedFd);
 
 impl CgroupWalk {
-    /// Errors: the kernel walks no such hierarchy (cgroup v1 before 6.2).
+    /// Errors: the kernel has no iterator for this hierarchy (cgroup v1 before 6.2).
     pub fn over(program: &OwnedFd, directory: BorrowedFd<'_>) -> Result<CgroupWalk, BpfError> {
         let cgroup = CgroupIter { order: DESCENDANTS_PRE, cgroup_fd: raw(directory), cgroup_id: 0 };
         let attributes = LinkCreate {
@@ -419,11 +424,11 @@ impl CgroupWalk {
         bpf(command::LINK_CREATE, &attributes).map(CgroupWalk).map_err(BpfError::Walk)
     }
 
-    /// Errors: the cgroup where it begins was removed, or no memory.
+    /// Errors: the root cgroup of the walk was removed; no memory.
     fn run(&self) -> Result<(), BpfError> {
         let attributes = IterCreate { link_fd: raw(&self.0), flags: 0 };
         let walk = bpf(command::ITER_CREATE, &attributes).map_err(BpfError::of("a walk"))?;
-        // The program writes nothing to its file: one call goes over all, and gives 0.
+        // The program prints nothing: one read(2) walks all cgroups and returns 0.
         let mut nothing = [0; 64];
         rustix::io::retry_on_intr(|| rustix::io::read(&walk, &mut nothing))
             .map(drop)

@@ -1,10 +1,11 @@
-//! Creates, limits, ends and removes cgroups: the same path in every hierarchy where tasks are placed.
+//! Creates, limits, kills and removes cgroups: the same path in every hierarchy in which tasks are placed.
 //!
-//! Limits are written by `cgroups-rs`; making and removing directories is done here, because that crate swallows the errors of
-//! both. Nothing here reads values for measuring: that is `collectors/`.
+//! `cgroups-rs` writes the limits. Directories are created and removed here, because that crate discards the errors of
+//! both. `collectors/` reads the measured values.
 
 mod end;
 mod limits;
+mod nested;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -21,28 +22,28 @@ pub use limits::{IoLimit, Limits, cpu_weight_of_shares};
 pub enum CgroupError {
     #[error("cannot create the cgroup {}", path.display())]
     Create { path: PathBuf, source: io::Error },
-    /// v2: a cgroup that holds processes itself cannot hand controllers to its children (EBUSY).
+    /// v2: a cgroup that contains processes cannot delegate controllers to its children (EBUSY).
     #[error("cannot enable {controllers} for the children of the cgroup {}", path.display())]
     Enable { path: PathBuf, controllers: String, source: io::Error },
     #[error("cannot set {what} to {value} in the cgroup {}", path.display())]
     Limit { what: &'static str, value: String, path: PathBuf, source: io::Error },
     #[error("{what} cannot be limited: this host has no {controller} controller")]
     NoController { what: &'static str, controller: &'static str },
-    #[error("cannot put a program before the devices of the cgroup {}", path.display())]
+    #[error("cannot attach a device program to the cgroup {}", path.display())]
     Gate { path: PathBuf, source: super::bpf::BpfError },
     #[error("cannot list the processes of the cgroup {}", path.display())]
     List { path: PathBuf, source: io::Error },
-    #[error("cannot end the processes of the cgroup {}", path.display())]
+    #[error("cannot kill the processes of the cgroup {}", path.display())]
     Kill { path: PathBuf, source: io::Error },
     #[error("cannot remove the cgroup {}", path.display())]
     Remove { path: PathBuf, source: io::Error },
-    #[error("no cgroup hierarchy is mounted that a task could be placed in")]
+    #[error("no cgroup hierarchy is mounted in which a task can be placed")]
     NoHierarchy,
 }
 
 impl CgroupError {
-    /// EAGAIN, EBUSY, ENOMEM, ENOSPC: trying again may help.
-    pub fn is_passing(&self) -> bool {
+    /// Whether a retry may succeed: EAGAIN, EBUSY, ENOMEM, ENOSPC.
+    pub fn is_transient(&self) -> bool {
         let source = match self {
             CgroupError::Create { source, .. }
             | CgroupError::Enable { source, .. }
@@ -57,41 +58,43 @@ impl CgroupError {
     }
 }
 
-/// One cgroup, in every hierarchy where it is made. Plain values: the supervisor gets it in its orders.
+/// One cgroup, as a path in every hierarchy in which it is created. Plain data: the supervisor receives it in its
+/// orders.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cgroup {
     pub path: CgroupPath,
     pub places: Vec<CgroupDir>,
 }
 
-/// Its directory in one hierarchy.
+/// The cgroup's directory in one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CgroupDir {
-    /// Where the hierarchy is mounted.
+    /// The mount point of the hierarchy.
     pub mount: PathBuf,
     pub directory: PathBuf,
     pub unified: bool,
-    /// Those of the hierarchy that measure or limit a task.
+    /// The hierarchy's controllers that measure or limit a task.
     pub controllers: Vec<String>,
 }
 
-/// v2 controllers that are handed down to tasks where there are any.
+/// v2 controllers that are delegated to tasks if they are available.
 const V2_CONTROLLERS: [&str; 4] = ["cpu", "io", "memory", "pids"];
 
-/// v1 only: on v2 a program stands before devices ([`gate`](crate::kernel::bpf::gate)).
+/// v1 only: on v2 a BPF program controls access to devices ([`gate`](crate::kernel::bpf::gate)).
 const DEVICES: &str = "devices";
 
 const CPUSET: &str = "cpuset";
 
-/// Where this process is in the unified tree. `None`: there is none, or the place was removed.
+/// The path of this process in the unified hierarchy. `None`: there is no such hierarchy, or the cgroup was removed.
 pub fn own(roots: &Roots) -> Option<CgroupPath> {
     let text = roots.read_proc("self/cgroup").ok()?;
     crate::kernel::proc::cgroup::unified(&text).map(CgroupPath::from)
 }
 
-/// Where this process is in a hierarchy. `None`: the place was removed, or nobody says where it is, in a namespace of cgroups.
+/// The cgroup directory of this process in a hierarchy. `None`: the cgroup was removed, or its path is unknown because
+/// of a cgroup namespace.
 ///
-/// Source: `PROC_CGROUP_INIT_INO` in include/linux/proc_ns.h is the number of the first namespace.
+/// Source: `PROC_CGROUP_INIT_INO` in include/linux/proc_ns.h is the inode number of the initial namespace.
 pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
     let namespace = std::fs::read_link(roots.proc("self/ns/cgroup")).ok()?;
     let text = roots.read_proc("self/cgroup").ok().filter(|_| namespace.as_os_str() == "cgroup:[4026531835]")?;
@@ -102,7 +105,8 @@ pub fn own_directory(roots: &Roots, hierarchy: &Hierarchy) -> Option<PathBuf> {
     crate::kernel::proc::cgroup::place(&text, controller).map(|path| hierarchy.directory(path))
 }
 
-/// Cores that a task can have for itself: those of the host, or of where the agent lives. Empty: there is no controller of cpusets.
+/// The cores that a task can reserve: those of the host, or of the agent's cpuset. Empty: there is no cpuset
+/// controller.
 pub fn cores(layout: &Layout) -> Vec<u32> {
     let Some(home) = layout.controller(CPUSET) else { return Vec::new() };
     let file = match home.version {
@@ -136,8 +140,8 @@ impl Cgroup {
         Cgroup { path: path.clone(), places: places.collect() }
     }
 
-    /// With a place in v1's hierarchy of devices, if there is one: made for a task that is not to open all of them, looked for by whoever
-    /// removes what may be of such a task.
+    /// Adds v1's devices hierarchy if there is one. Needed for a task with restricted devices, and to clean up a cgroup
+    /// that may have belonged to one.
     #[must_use]
     pub fn with_devices(mut self, layout: &Layout) -> Cgroup {
         let home = layout.controller(DEVICES).filter(|hierarchy| hierarchy.version == Version::V1);
@@ -154,8 +158,8 @@ impl Cgroup {
         self
     }
 
-    /// With a place in the hierarchy of cpusets, if there is one: made for a task that has cores of its own, searched for by the code that removes
-    /// what may be of such a task. v1: a new cpuset takes no process before [`Cgroup::limit`] has set it up.
+    /// Adds the cpuset hierarchy if there is one. Needed for a task with its own cores, and to clean up a cgroup that
+    /// may have belonged to one. v1: a new cpuset accepts no process before [`Cgroup::limit`] has set it up.
     #[must_use]
     pub fn with_cpuset(mut self, layout: &Layout) -> Cgroup {
         let Some(home) = layout.controller(CPUSET).filter(|_| self.controller(CPUSET).is_none()) else { return self };
@@ -172,7 +176,7 @@ impl Cgroup {
         self
     }
 
-    /// With a place in each other hierarchy of v1 too: runtimes of containers enter all of them, and leave the parents there.
+    /// Adds all other v1 hierarchies: container runtimes create cgroups in all of them and leave the parents behind.
     #[must_use]
     pub fn everywhere(mut self, layout: &Layout) -> Cgroup {
         for hierarchy in layout.hierarchies().iter().filter(|hierarchy| hierarchy.version == Version::V1) {
@@ -193,8 +197,8 @@ impl Cgroup {
         self.places.iter().any(|p| p.directory.is_dir())
     }
 
-    /// Makes it, with the parents that are missing; that it exists already is fine. Errors: what this call made is removed
-    /// again.
+    /// Creates the cgroup and its missing parents; an existing cgroup is no error. Errors: directories that this call
+    /// created are removed again.
     pub fn create(&self) -> Result<(), CgroupError> {
         if self.places.is_empty() {
             return Err(CgroupError::NoHierarchy);
@@ -207,7 +211,8 @@ impl Cgroup {
         result
     }
 
-    /// Removes it where nothing is in it, no process and no cgroup: else the kernel refuses. Whether it is gone everywhere.
+    /// Removes the cgroup if it contains no process and no child cgroup. Returns whether it is gone from every
+    /// hierarchy.
     pub fn remove_if_empty(&self) -> bool {
         let gone = |place: &CgroupDir| match std::fs::remove_dir(&place.directory) {
             Ok(()) => true,
@@ -216,7 +221,7 @@ impl Cgroup {
         self.places.iter().filter(|place| !gone(place)).count() == 0
     }
 
-    /// Makes it anew: one of that path that is still there (of an attempt nobody saw the end of) is ended and removed.
+    /// Creates an empty cgroup: kills and removes one that an earlier attempt left at the same path.
     pub fn create_fresh(&self) -> Result<(), CgroupError> {
         if self.exists() {
             self.end(std::time::Duration::from_secs(5))?;
@@ -225,11 +230,11 @@ impl Cgroup {
         self.create()
     }
 
-    /// Its place in the unified tree.
+    /// Its directory in the unified hierarchy.
     pub fn unified(&self) -> Option<&CgroupDir> {
         self.places.iter().find(|p| p.unified)
     }
-    /// Where a controller lives.
+    /// Its directory in the hierarchy of this controller.
     pub fn controller(&self, name: &str) -> Option<&CgroupDir> {
         self.places.iter().find(|p| p.controllers.iter().any(|c| c == name))
     }
@@ -242,9 +247,9 @@ impl CgroupDir {
         for component in below.components() {
             let directory = parent.join(component);
             let missing = !directory.is_dir();
-            // Of a cpuset the parents that are there have none to hand down yet.
+            // Existing parents may not have the cpuset controller enabled for their children yet.
             if missing || self.controllers.iter().any(|c| c == CPUSET) {
-                self.hand_down(&parent)?;
+                self.enable_controllers(&parent)?;
             }
             if missing {
                 match std::fs::create_dir(&directory) {
@@ -258,8 +263,8 @@ impl CgroupDir {
         Ok(())
     }
 
-    /// v2: lets the children of `parent` have our controllers. Only those that are missing are written.
-    fn hand_down(&self, parent: &Path) -> Result<(), CgroupError> {
+    /// v2: enables the controllers of this cgroup for the children of `parent`. Writes only those that are missing.
+    fn enable_controllers(&self, parent: &Path) -> Result<(), CgroupError> {
         if !self.unified || self.controllers.is_empty() {
             return Ok(());
         }

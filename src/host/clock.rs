@@ -1,4 +1,4 @@
-//! The clocks: one for people (may jump), one for intervals (never does), one for what outlives the agent (only a boot sets it).
+//! The clocks: wall clock (may jump), monotonic clock (for intervals), boot clock (for times that outlive the agent).
 
 use std::time::{Instant, SystemTime};
 
@@ -11,7 +11,7 @@ pub trait Clock: Send + Sync {
     fn now(&self) -> Timestamp;
     /// The monotonic clock.
     fn instant(&self) -> Instant;
-    /// Since the host's boot, suspends included (`CLOCK_BOOTTIME`): nobody sets it, and every process of a boot sees the same.
+    /// Time since boot, including suspend (`CLOCK_BOOTTIME`). It cannot be set and is the same for every process.
     fn since_boot(&self) -> Nanos;
 }
 

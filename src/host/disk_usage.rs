@@ -1,6 +1,6 @@
-//! Disk usage of a tree of files: a slow walk in small steps, which follows no link and enters no mount.
+//! Disk usage of a directory tree: a slow walk in small steps that follows no link and crosses no mount.
 //!
-//! Units: bytes, as allocated (`st_blocks`): holes count nothing. A file with several names in the tree counts once.
+//! Units: bytes as allocated (`st_blocks`); holes count 0. A file with several hard links in the tree counts once.
 //! Source: getdents64(2), fstat(2), openat2(2).
 
 use std::collections::HashSet;
@@ -13,18 +13,18 @@ use std::time::{Duration, Instant};
 use rustix::fs::{Dir, FileType, Mode, OFlags, ResolveFlags, Stat};
 use rustix::io::Errno;
 
-/// `st_blocks` counts in these.
+/// The unit of `st_blocks`, in bytes.
 const BLOCK: u64 = 512;
-/// Of a tree with more, nothing is said.
+/// A tree with more entries is not measured.
 pub const MOST_ENTRIES: u64 = 1_000_000;
-/// Directories below one another: so many descriptors are open at once.
+/// Nesting depth: each level holds one descriptor open.
 const DEEPEST: usize = 64;
-/// Between two looks at the time.
+/// Entries between two checks of the time.
 const STEP: u64 = 64;
-/// After so much work it rests.
+/// Work before each pause.
 const BURST: Duration = Duration::from_millis(2);
 
-/// Rests after so much work. `false`: it is to end.
+/// Pauses after a burst of the given length. Returns `false` to cancel the walk.
 pub type Rest<'a> = &'a mut dyn FnMut(Duration) -> bool;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -35,10 +35,10 @@ pub struct TreeUsage {
 
 #[derive(Debug, thiserror::Error)]
 pub enum UsageError {
-    /// Deeper or with more entries than are counted.
-    #[error("it has more than {MOST_ENTRIES} entries, or more than {DEEPEST} directories below one another")]
+    /// Too deep or too many entries.
+    #[error("it has more than {MOST_ENTRIES} entries, or directories nested deeper than {DEEPEST}")]
     TooLarge,
-    #[error("it was called off")]
+    #[error("the walk was cancelled")]
     CalledOff,
     #[error(transparent)]
     Read(#[from] io::Error),
@@ -50,7 +50,7 @@ impl From<Errno> for UsageError {
     }
 }
 
-/// Errors: the root cannot be read; below it, what is gone or closed meanwhile is left out.
+/// Errors: the root cannot be read. Below it, entries that vanish or cannot be opened are skipped.
 pub fn of_tree(root: &Path, rest: Rest<'_>) -> Result<TreeUsage, UsageError> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let root = rustix::fs::open(root, flags, Mode::empty())?;
@@ -69,7 +69,7 @@ pub fn of_tree(root: &Path, rest: Rest<'_>) -> Result<TreeUsage, UsageError> {
 struct Walk<'a> {
     device: u64,
     usage: TreeUsage,
-    /// Files with several names that were counted.
+    /// Inode numbers of files with several links that were counted.
     linked: HashSet<u64>,
     burst: Instant,
     rest: Rest<'a>,
@@ -83,7 +83,7 @@ impl Walk<'_> {
                 open.pop();
                 continue;
             };
-            // A directory that cannot be read on is as far as it was read.
+            // If reading the directory fails midway, the entries read so far count.
             let Ok(entry) = entry else {
                 open.pop();
                 continue;
@@ -144,7 +144,8 @@ fn found<T>(found: T) -> Result<Option<T>, UsageError> {
     Ok(Some(found))
 }
 
-/// What is gone meanwhile, closed, or another file system. Errors: anything else, such as no descriptor that is left.
+/// `None`: the entry vanished, cannot be opened or is on another file system. Errors: any other, such as no free
+/// descriptor.
 fn left_out<T>(errno: Errno) -> Result<Option<T>, UsageError> {
     match errno {
         Errno::NOENT | Errno::XDEV | Errno::ACCESS | Errno::PERM | Errno::LOOP | Errno::NOTDIR => Ok(None),
@@ -152,13 +153,13 @@ fn left_out<T>(errno: Errno) -> Result<Option<T>, UsageError> {
     }
 }
 
-/// What an entry is, without opening it or asking what is mounted over it: a file system of a user's may never answer.
+/// Stats an entry without opening it and without following a mount: a user's file system may never answer.
 fn held(directory: &Dir, name: &CStr) -> rustix::io::Result<(OwnedFd, Stat)> {
     let at = directory.fd()?;
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_XDEV;
     let found = match rustix::fs::openat2(at, name, flags, Mode::empty(), resolve) {
-        // Before Linux 5.6, or where a filter of system calls does not know it.
+        // Before Linux 5.6, or denied by a seccomp filter.
         Err(Errno::NOSYS | Errno::PERM) => rustix::fs::openat(at, name, flags, Mode::empty())?,
         found => found?,
     };
@@ -166,7 +167,7 @@ fn held(directory: &Dir, name: &CStr) -> rustix::io::Result<(OwnedFd, Stat)> {
     Ok((found, stat))
 }
 
-/// To read it: the same directory, whatever has its name now.
+/// Opens the same directory for reading, even if its name now refers to another.
 fn reopened(held: &OwnedFd) -> rustix::io::Result<Dir> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NONBLOCK | OFlags::CLOEXEC;
     Dir::new(rustix::fs::openat(held, c".", flags, Mode::empty())?)
@@ -218,7 +219,7 @@ mod tests {
             rests += 1;
             false
         });
-        // A machine that is fast enough does it in one burst.
+        // A fast enough machine finishes in one burst.
         assert!(rests == 0 || matches!(ended, Err(UsageError::CalledOff)), "{ended:?}");
         assert!(matches!(of_tree(&wide.path().join("none"), &mut |_| true), Err(UsageError::Read(_))));
     }

@@ -1,12 +1,12 @@
-//! A tree of files that other users write in, read through its root: whatever they rename, link or mount there meanwhile, nothing outside of
-//! it is opened, and nothing that its owner hides.
+//! A directory tree that other users write, accessed through its root. Whatever they rename, link or mount there
+//! concurrently, nothing outside the tree and nothing hidden by its owner is opened.
 //!
 //! ```text
-//! path ─► names ─► hidden? ─► opened as they are written, no link followed ─► found
-//!           ▲                     │ a link stands on the way
-//!           └── its target, if that stays below the root ◄── read
+//! path ─► names ─► hidden? ─► openat2 without following links ─► found
+//!           ▲                     │ a component is a symbolic link
+//!           └── its target, if it stays below the root ◄── readlink
 //! ```
-//! So what is opened at last has no link in it, and is hidden by its real name or not at all.
+//! So the final open resolves no link, and the hidden check applies to the real names.
 //!
 //! Source: openat2(2), `O_PATH` in open(2), proc_pid_fd(5).
 
@@ -22,14 +22,14 @@ use rustix::io::Errno;
 
 use super::untrusted;
 
-/// As many links as the kernel follows. Source: path_resolution(7).
+/// The kernel's own limit. Source: path_resolution(7).
 const MOST_LINKS: usize = 40;
-/// Deeper paths are refused.
+/// Longer paths are refused.
 const MOST_NAMES: usize = 256;
-/// Nothing is opened by it: it names what is there.
+/// `O_PATH`: refers to the file without opening it.
 const NAMES: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
-/// Whether the owner of the tree keeps the file of these names to itself.
+/// Whether the tree's owner hides the file at this path.
 pub type IsHidden = fn(&[OsString]) -> bool;
 
 #[derive(Debug)]
@@ -38,10 +38,10 @@ pub struct ForeignTree {
     is_hidden: IsHidden,
 }
 
-/// Something in the tree, held: its names may mean something else by now.
+/// A file in the tree, held by a descriptor: its path may refer to another file by now.
 #[derive(Debug)]
 pub struct FoundFile {
-    /// Below the root; none: the root itself.
+    /// The path below the root; empty: the root itself.
     pub names: Vec<OsString>,
     pub facts: FileFacts,
     descriptor: OwnedFd,
@@ -52,7 +52,7 @@ pub struct FileFacts {
     pub kind: FileType,
     pub mode: u32,
     pub size_bytes: u64,
-    /// In nanoseconds since the epoch; `None`: before it.
+    /// Nanoseconds since the epoch; `None`: before the epoch.
     pub modified_nanos: Option<u64>,
     pub uid: u32,
     pub gid: u32,
@@ -72,15 +72,21 @@ impl ForeignTree {
         Ok(ForeignTree { root, is_hidden })
     }
 
-    /// What a path names; an absolute one begins in the root too. Links are followed as long as they stay below it.
+    /// For another thread. Errors: no descriptor is left.
+    pub fn try_clone(&self) -> io::Result<ForeignTree> {
+        Ok(ForeignTree { root: self.root.try_clone()?, is_hidden: self.is_hidden })
+    }
+
+    /// Finds a path; an absolute path starts at the root too. Follows links that stay below the root.
     ///
-    /// Errors: `NotFound`; `PermissionDenied`: it leads out of the tree, or is hidden; `InvalidInput`: it is no path.
+    /// Errors: `NotFound`; `PermissionDenied`: it leads out of the tree, or is hidden; `InvalidInput`: not a valid
+    /// path.
     pub fn find(&self, path: &str) -> io::Result<FoundFile> {
         let mut names = Vec::new();
         append(&mut names, Path::new(path.trim_start_matches('/')))?;
         for _ in 0..=MOST_LINKS {
             if (self.is_hidden)(&names) {
-                return Err(denied("it is in a directory that is the task's alone"));
+                return Err(denied("it is in a directory private to the task"));
             }
             match self.literally(&names) {
                 Ok(descriptor) => {
@@ -98,7 +104,19 @@ impl ForeignTree {
         Err(Errno::LOOP.into())
     }
 
-    /// The first link on the way is replaced by what it names. Errors: there is none, or it leads out.
+    /// What has these names, a link as well: none is followed, and no mount crossed.
+    ///
+    /// Errors: those of openat2(2); `PermissionDenied`: it is hidden.
+    pub fn exactly(&self, names: Vec<OsString>) -> io::Result<FoundFile> {
+        if (self.is_hidden)(&names) {
+            return Err(denied("it is in a directory that is the task's alone"));
+        }
+        let descriptor = self.literally(&names)?;
+        let facts = facts(&rustix::fs::fstat(&descriptor)?);
+        Ok(FoundFile { names, facts, descriptor })
+    }
+
+    /// Replaces the first link in `names` by its target. Errors: there is no link, or it leads out of the tree.
     fn follow(&self, names: &mut Vec<OsString>) -> io::Result<()> {
         for at in 0..names.len() {
             let found = self.literally(&names[..=at])?;
@@ -108,7 +126,7 @@ impl ForeignTree {
             let target = rustix::fs::readlinkat(&found, c"", Vec::new())?;
             let target = PathBuf::from(OsString::from_vec(CString::into_bytes(target)));
             if target.is_absolute() {
-                return Err(denied("a link on the way is absolute: it leads out of the directory of the alloc"));
+                return Err(denied("a link on the path is absolute: it leads out of the alloc directory"));
             }
             let rest = names.split_off(at + 1);
             names.pop();
@@ -119,19 +137,19 @@ impl ForeignTree {
         Err(Errno::NOTDIR.into())
     }
 
-    /// By these names and no others: nothing is followed, and no mount crossed.
+    /// Opens exactly these names: follows no link and crosses no mount.
     fn literally(&self, names: &[OsString]) -> rustix::io::Result<OwnedFd> {
         let path: PathBuf = if names.is_empty() { ".".into() } else { names.iter().collect() };
         let resolve =
             ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV;
         match rustix::fs::openat2(&self.root, &path, NAMES, Mode::empty(), resolve) {
-            // Before Linux 5.6, or where a filter of system calls does not know it.
+            // Before Linux 5.6, or denied by a seccomp filter.
             Err(Errno::NOSYS | Errno::PERM) => self.step_by_step(names),
             opened => opened,
         }
     }
 
-    /// What openat2 does, one name after another.
+    /// Emulates openat2, one component at a time.
     fn step_by_step(&self, names: &[OsString]) -> rustix::io::Result<OwnedFd> {
         let device = rustix::fs::fstat(&self.root)?.st_dev;
         let mut at = rustix::fs::openat(&self.root, c".", NAMES, Mode::empty())?;
@@ -148,7 +166,7 @@ impl ForeignTree {
         Ok(at)
     }
 
-    /// The entries of a directory by their names, without those that are hidden; and how many there are beyond `most`.
+    /// The entries of a directory sorted by name, without hidden ones, and the number of entries beyond `most`.
     ///
     /// Errors: `NotADirectory`; those of open(2) and getdents(2).
     pub fn list(&self, directory: &FoundFile, most: usize) -> io::Result<(Vec<TreeEntry>, usize)> {
@@ -169,7 +187,7 @@ impl ForeignTree {
                 omitted += 1;
                 continue;
             }
-            // One that is gone meanwhile is no entry.
+            // Skip an entry that has vanished.
             if let Ok(stat) = rustix::fs::statat(&opened, &name, AtFlags::SYMLINK_NOFOLLOW) {
                 entries.push(TreeEntry { name, facts: facts(&stat) });
             }
@@ -180,12 +198,19 @@ impl ForeignTree {
 }
 
 impl FoundFile {
-    /// To read it. Errors: `InvalidInput`: it is no regular file; those of open(2).
+    /// Of a link: what it names. Errors: those of readlink(2).
+    pub fn target(&self) -> io::Result<OsString> {
+        let target = rustix::fs::readlinkat(&self.descriptor, c"", Vec::new())?;
+        Ok(OsString::from_vec(target.into_bytes()))
+    }
+
+    /// Opens it for reading. Errors: `InvalidInput`: not a regular file; those of open(2).
     pub fn open(&self) -> io::Result<File> {
         self.reopen(FileType::RegularFile, OFlags::empty()).map(File::from)
     }
 
-    /// The same inode that was found, by its descriptor: no device or FIFO is opened, whatever has its name now.
+    /// Opens the inode that was found, through its descriptor: no device or FIFO is opened, even if the name was
+    /// replaced.
     fn reopen(&self, kind: FileType, also: OFlags) -> io::Result<OwnedFd> {
         if self.facts.kind != kind {
             let wanted = if kind == FileType::Directory { "directory" } else { "regular file" };
@@ -194,7 +219,7 @@ impl FoundFile {
                 FileType::RegularFile => (io::ErrorKind::NotADirectory, "a regular file"),
                 _ => (io::ErrorKind::InvalidInput, "something else"),
             };
-            return Err(io::Error::new(error, format!("it is no {wanted} but {is}")));
+            return Err(io::Error::new(error, format!("it is not a {wanted} but {is}")));
         }
         let path = format!("/proc/self/fd/{}", self.descriptor.as_fd().as_raw_fd());
         Ok(rustix::fs::open(path, untrusted::FLAGS | also, Mode::empty())?)
@@ -205,15 +230,15 @@ fn denied(why: &str) -> io::Error {
     io::Error::new(io::ErrorKind::PermissionDenied, why)
 }
 
-/// Errors: it leads above the root, or is no path.
+/// Errors: the path leads above the root or is not valid.
 fn append(names: &mut Vec<OsString>, path: &Path) -> io::Result<()> {
     for part in path.components() {
         match part {
             Component::Normal(name) if !name.as_bytes().contains(&0) => names.push(name.to_owned()),
-            Component::Normal(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no path")),
+            Component::Normal(_) => return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a valid path")),
             Component::CurDir | Component::RootDir | Component::Prefix(_) => {}
             Component::ParentDir => {
-                names.pop().ok_or_else(|| denied("it leads out of the directory of the alloc"))?;
+                names.pop().ok_or_else(|| denied("it leads out of the alloc directory"))?;
             }
         }
     }
@@ -246,7 +271,7 @@ mod tests {
         names.get(1).is_some_and(|name| name == "secrets")
     }
 
-    /// A tree beside a file that is not its own.
+    /// A tree and a file outside it.
     fn planted() -> (tempfile::TempDir, ForeignTree) {
         let top = tempfile::tempdir().unwrap();
         let alloc = top.path().join("alloc");
@@ -339,7 +364,8 @@ mod tests {
         assert_eq!(text(&tree, "web/local/fifo").unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
-    /// A task that swaps a directory for a link out, and a file for a link to its secrets, while it is read.
+    /// A task that replaces a directory by an outward link, and a file by a link to its secrets, while the tree is
+    /// read.
     #[test]
     fn whoever_swaps_links_for_seconds_gets_nothing_from_outside() {
         use std::sync::atomic::{AtomicBool, Ordering};
@@ -358,7 +384,7 @@ mod tests {
                 let mut swaps = 0;
                 while !done.load(Ordering::Relaxed) {
                     for other in ["up", "hidden"] {
-                        // In one step each: there is always one of them.
+                        // Replaced atomically: one of the two always exists.
                         let swap = rustix::fs::RenameFlags::EXCHANGE;
                         let (one, two) = (local.join("real"), local.join(other));
                         for _ in 0..2 {

@@ -1,4 +1,4 @@
-//! Which cgroup hierarchies are mounted, found from mountinfo; one O_PATH descriptor per hierarchy root.
+//! Finds the mounted cgroup hierarchies in mountinfo; holds an O_PATH descriptor of each root.
 //!
 //! Source: `/proc/self/mountinfo`; on v2 also `cgroup.controllers` in the root of the tree (4.5).
 
@@ -11,18 +11,19 @@ use crate::kernel::proc::mountinfo;
 use crate::model::id::CgroupPath;
 use crate::model::{raw_name, words};
 
-/// The controllers that measure, limit or hold a task. A v1 hierarchy with none of them (`name=systemd`, `devices`,
-/// `perf_event` ...) is not ours to enter; `cpuset` neither: a fresh v1 cpuset takes no process before it was set up.
+/// Controllers that measure, limit or freeze a task. The agent does not use a v1 hierarchy with none of them
+/// (`name=systemd`, `devices`, `perf_event` ...), nor `cpuset`: a fresh v1 cpuset accepts no process before it is set
+/// up.
 const USED: [&str; 6] = ["cpu", "cpuacct", "memory", "blkio", "pids", "freezer"];
 
 words! {
-    /// What a host offers as a whole.
+    /// The cgroup setup of a host.
     pub enum Mode {
-        /// Controllers in v1 hierarchies, no unified tree.
+        /// Controllers in v1 hierarchies, no unified hierarchy.
         V1 = "v1",
-        /// One unified tree.
+        /// One unified hierarchy.
         V2 = "v2",
-        /// v1 controllers with a unified tree beside them, which still gives PSI, `cpu.stat` and `cgroup.kill`.
+        /// v1 controllers and a unified hierarchy, which provides PSI, `cpu.stat` and `cgroup.kill`.
         Hybrid = "hybrid",
         None = "none",
     }
@@ -38,21 +39,22 @@ pub enum Version {
 #[derive(Debug)]
 pub struct Hierarchy {
     pub version: Version,
-    /// v1: of its superblock. v2: what `cgroup.controllers` of the root offers, or of where we live: see [`Layout::narrow`].
+    /// v1: from the superblock options. v2: `cgroup.controllers` of the root, or of the agent's parent: see
+    /// [`Layout::narrow`].
     pub controllers: Vec<String>,
-    /// v2: what the root has and where we live has not.
+    /// v2: controllers of the root that the agent's parent lacks.
     pub withheld: Vec<String>,
-    /// Where it is mounted, below the roots that were set.
+    /// Its mount point, below the configured roots.
     pub mount: PathBuf,
     root: OwnedFd,
 }
 
 impl Hierarchy {
-    /// The root as a starting point for `openat`, `mkdirat`, `unlinkat`.
+    /// The root, for `openat`, `mkdirat`, `unlinkat`.
     pub fn root(&self) -> BorrowedFd<'_> {
         self.root.as_fd()
     }
-    /// Where the cgroup of this path is.
+    /// The directory of a cgroup path.
     pub fn directory(&self, path: &str) -> PathBuf {
         self.mount.join(raw_name::path(path.trim_start_matches('/')))
     }
@@ -61,18 +63,18 @@ impl Hierarchy {
     }
 }
 
-/// The hierarchies of this host.
+/// The cgroup hierarchies of this host.
 #[derive(Debug)]
 pub struct Layout {
     hierarchies: Vec<Hierarchy>,
-    /// What of mountinfo could not be understood or opened, for the log.
+    /// Mountinfo entries that could not be parsed or opened, for the log.
     problems: Vec<String>,
 }
 
 impl Layout {
-    /// Looks once. Of a hierarchy that is mounted twice that mount counts which shows most of it: in a container the host's, wherever it was put,
-    /// and not the container's own. Errors: mountinfo cannot be read; a mount that cannot be opened is left out and named in
-    /// [`Layout::problems`].
+    /// Reads mountinfo once. If a hierarchy is mounted several times, the mount that shows most of it is used: in a
+    /// container the host's, not the container's own. Errors: mountinfo cannot be read. A mount that cannot be opened
+    /// is left out and named in [`Layout::problems`].
     pub fn detect(roots: &Roots) -> Result<Layout, ReadError> {
         let (mut mounts, bad) = mountinfo::cgroups(&roots.read_proc("self/mountinfo")?);
         mounts.sort_by_key(mountinfo::CgroupMount::depth);
@@ -101,14 +103,15 @@ impl Layout {
         Ok(())
     }
 
-    /// From now on only the controllers count that the cgroup `parent` can be given: on v2 each cgroup hands down what it likes, and
-    /// a user's systemd usually has no `io`. The cgroup above it is asked, or the nearest that exists.
+    /// Restricts the v2 controllers to those that the cgroup `parent` can get: a parent decides which controllers it
+    /// delegates, and a user's systemd usually has no `io`. Uses the parent of `parent`, or the nearest existing
+    /// ancestor.
     #[must_use]
     pub fn narrow(mut self, parent: &CgroupPath) -> Layout {
         for hierarchy in self.hierarchies.iter_mut().filter(|h| h.version == Version::V2) {
             let wanted = hierarchy.mount.join(parent.relative());
             let nearest = wanted.ancestors().skip(1).find(|dir| dir.is_dir()).unwrap_or(&hierarchy.mount);
-            // The parent is the root itself: what is above that is no cgroup.
+            // `parent` is the root itself, which has no parent cgroup.
             let Ok(offered) = v2_controllers(nearest) else { continue };
             let (controllers, withheld) = hierarchy.controllers.drain(..).partition(|c| offered.contains(c));
             (hierarchy.controllers, hierarchy.withheld) = (controllers, withheld);
@@ -126,18 +129,18 @@ impl Layout {
         }
     }
 
-    /// Where a controller lives, whichever version that is.
+    /// The hierarchy of a controller, in either version.
     pub fn controller(&self, name: &str) -> Option<&Hierarchy> {
         self.hierarchies.iter().find(|h| h.has(name))
     }
 
-    /// The cgroup2 tree: on hybrid hosts with few controllers or none.
+    /// The cgroup2 hierarchy; on hybrid hosts it has few controllers or none.
     pub fn unified(&self) -> Option<&Hierarchy> {
         self.hierarchies.iter().find(|h| h.version == Version::V2)
     }
 
-    /// Where a task's cgroup is made and its main process placed: each v1 hierarchy with a controller that we use, and the
-    /// unified tree.
+    /// Hierarchies in which a task gets a cgroup: each v1 hierarchy with a controller in use, and the unified
+    /// hierarchy.
     pub fn placements(&self) -> impl Iterator<Item = &Hierarchy> {
         self.hierarchies.iter().filter(|h| h.version == Version::V2 || h.controllers.iter().any(|c| used(c)))
     }
@@ -233,7 +236,7 @@ mod tests {
         let tree = layout.unified().unwrap();
         assert_eq!(tree.controllers, ["memory", "pids"]);
         assert_eq!(tree.withheld, ["cpu", "io"]);
-        // What we have handed down to our own parent says nothing about what it could have.
+        // `cgroup.subtree_control` of the agent's own parent is not what the parent could have.
         let narrowed = |parent: &str| Layout::detect(&roots).unwrap().narrow(&CgroupPath::from(parent));
         for parent in ["/allostat", "/user.slice", "/"] {
             assert_eq!(narrowed(parent).unified().unwrap().controllers.len(), 4, "{parent}");

@@ -1,9 +1,9 @@
-//! The HTTP client: one kept connection, over a Unix socket, TCP or TLS, and one more for each answer that goes on. The commands ask
-//! the agent with it, and the agent a collector.
+//! HTTP client with one persistent connection over a Unix socket, TCP or TLS, plus one connection for each event
+//! stream. The commands use it to call the agent; the agent uses it to push to a collector.
 //!
-//! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
+//! Concurrency: blocking, like the whole layer; the connection runs on a private single-threaded runtime.
 
-// No `async fn` on this floor: nobody above sees a future of ours. These private ones are driven right here.
+// No public `async fn` in this layer: no caller sees a future. These private ones run right here.
 #![allow(clippy::manual_async_fn)]
 
 pub mod exchange;
@@ -11,6 +11,7 @@ pub mod fetch;
 pub mod grpc;
 pub mod probe;
 mod tls;
+pub mod tunnel;
 
 use std::error::Error;
 use std::fmt;
@@ -32,19 +33,19 @@ use super::roots::Roots;
 
 pub use tls::TlsFiles;
 
-/// An answer larger than this is refused: ten times the body of a very large host.
+/// Larger answers are refused: ten times the size for a very large host.
 const MAX_ANSWER_BYTES: usize = 256 << 20;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
-/// Whether a connection was accepted.
+/// Interval of the check whether the connection was accepted.
 const LOOK_AGAIN: Duration = Duration::from_millis(2);
 
-/// Where somebody listens.
+/// The address of a server.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Address {
     Unix(PathBuf),
-    /// `host:port`, of plain HTTP.
+    /// `host:port`, plain HTTP.
     Tcp(String),
-    /// The same, of HTTP over TLS.
+    /// `host:port`, HTTP over TLS.
     Tls(String, Arc<TlsFiles>),
 }
 
@@ -59,7 +60,7 @@ impl fmt::Display for Address {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{text:?} is no address of an agent: write unix:/path/to/allostat.sock, http://host:port or https://host:port")]
+#[error("{text:?} is not an agent address: write unix:/path/to/allostat.sock, http://host:port or https://host:port")]
 pub struct AddressError {
     text: String,
 }
@@ -69,7 +70,7 @@ impl FromStr for Address {
     fn from_str(text: &str) -> Result<Address, AddressError> {
         let refused = || AddressError { text: text.to_owned() };
         if let Some(path) = text.strip_prefix("unix:") {
-            // unix:/path and unix:///path mean the same.
+            // unix:/path and unix:///path are equivalent.
             let path = path.strip_prefix("//").filter(|p| p.starts_with('/')).unwrap_or(path);
             return if path.starts_with('/') { Ok(Address::Unix(path.into())) } else { Err(refused()) };
         }
@@ -92,42 +93,42 @@ pub enum HttpError {
     Connect { address: Address, source: std::io::Error },
     #[error("{address} did not answer within {} s", after.as_secs_f32())]
     Timeout { address: Address, after: Duration },
-    #[error("{address} broke off: {message}")]
+    #[error("the connection to {address} failed: {message}")]
     Protocol { address: Address, message: String },
-    /// Nothing was sent.
-    #[error("{address} is not believed: it belongs to user {uid}, who is neither root nor the one who asks")]
+    /// No request was sent.
+    #[error("{address} is not trusted: its server runs as user {uid}, neither root nor the user of this client")]
     Stranger { address: Address, uid: u32 },
-    /// A certificate is not believed, by one side or the other, or cannot be read.
+    /// One side rejected the other's certificate, or a certificate file cannot be read.
     #[error("TLS with {address} failed: {reason}")]
     Tls { address: Address, reason: String },
-    /// Nothing was sent.
-    #[error("{address} is not believed: whose it is cannot be told")]
+    /// No request was sent.
+    #[error("{address} is not trusted: the user of its server cannot be determined")]
     Unknown { address: Address, source: std::io::Error },
     #[error("cannot set up a client")]
     Setup { source: std::io::Error },
 }
 
 impl HttpError {
-    /// Nobody listens there: no such socket, or the connection was refused.
-    pub fn nobody_there(&self) -> bool {
+    /// No server listens: the socket does not exist, or the connection was refused.
+    pub fn is_unreachable(&self) -> bool {
         use std::io::ErrorKind::{ConnectionRefused, NotFound};
         matches!(self, HttpError::Connect { source, .. } if matches!(source.kind(), NotFound | ConnectionRefused))
     }
-    /// Somebody listens there, whom we do not ask.
-    pub fn not_believed(&self) -> bool {
+    /// A server listens but is not trusted.
+    pub fn is_untrusted(&self) -> bool {
         matches!(self, HttpError::Stranger { .. } | HttpError::Unknown { .. })
     }
-    /// Somebody answers there, and TLS with him is refused, by one side or the other.
-    pub fn not_secured(&self) -> bool {
+    /// A server answers, but the TLS handshake failed on one side.
+    pub fn is_tls_failure(&self) -> bool {
         matches!(self, HttpError::Tls { .. })
     }
-    /// Somebody listens there, but not for us.
-    pub fn not_permitted(&self) -> bool {
+    /// This user may not connect to the socket.
+    pub fn is_permission_denied(&self) -> bool {
         matches!(self, HttpError::Connect { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied)
     }
 }
 
-/// A whole answer.
+/// A complete response.
 #[derive(Debug, Clone)]
 pub struct Response {
     pub status: u16,
@@ -136,7 +137,7 @@ pub struct Response {
 }
 
 impl Response {
-    /// As a collector would have said it. A header that cannot be is left out.
+    /// A response as from a collector. Invalid headers are left out.
     #[cfg(test)]
     pub fn of_parts(status: u16, headers: &[(&str, &str)], body: Bytes) -> Response {
         let pair = |(name, value): &(&str, &str)| Some((name.parse().ok()?, value.parse().ok()?));
@@ -150,24 +151,24 @@ impl Response {
     }
 }
 
-/// An answer that goes on, on a connection of its own.
+/// A streamed response on its own connection.
 pub struct Stream {
     body: Incoming,
-    /// Its connection ends with it.
+    /// Keeps the connection open.
     _sender: SendRequest<Full<Bytes>>,
 }
 
-/// What came of asking for one.
+/// The result of opening a stream.
 pub enum Opened {
     Stream(Stream),
-    /// It was answered whole: an error, or by an agent that does not know how to go on.
+    /// A complete response instead: an error, or an agent without streaming.
     Answer(Response),
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Piece {
     Data(Bytes),
-    /// In the time given.
+    /// The wait ended without data.
     Nothing,
     End,
 }
@@ -191,12 +192,12 @@ impl Method {
 
 pub struct Client {
     address: Address,
-    /// Of each connection: who listens there may change.
+    /// Checked for each connection, since the server may change.
     trust: Trust,
     timeout: Duration,
     largest_answer: usize,
     runtime: tokio::runtime::Runtime,
-    /// `Bearer ` and a token, which each request carries.
+    /// `Bearer TOKEN`, sent with each request.
     authorization: Option<String>,
     connection: Option<SendRequest<Full<Bytes>>>,
 }
@@ -220,19 +221,19 @@ impl Client {
     pub fn address(&self) -> &Address {
         &self.address
     }
-    /// How long one request may take, connecting included. Default 30 s.
+    /// Limit for one request including the connect. Default 30 s.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
-    /// Each request carries it from now on.
+    /// Sends this token with each further request.
     pub fn set_token(&mut self, token: &str) {
         self.authorization = Some(format!("Bearer {token}"));
     }
-    /// One that is larger is refused.
+    /// Larger responses are refused.
     pub fn set_largest_answer(&mut self, bytes: usize) {
         self.largest_answer = bytes;
     }
-    /// Connects now, so that a missing agent shows before anything is asked.
+    /// Connects now, so that a missing agent is reported before the first request.
     pub fn connect(&mut self) -> Result<(), HttpError> {
         self.connection = Some(self.runtime.block_on(connect((&self.address, self.trust)))?);
         Ok(())
@@ -240,9 +241,8 @@ impl Client {
     pub fn get(&mut self, target: &str, headers: &[(&str, &str)]) -> Result<Response, HttpError> {
         self.request(Method::Get, target, headers, Bytes::new())
     }
-    /// One request, one whole answer.
-    ///
-    /// Errors: a connection that was kept and has gone is opened again once, before anything was sent on it.
+    /// Sends one request and reads the complete response. A persistent connection that the server has closed is
+    /// replaced once, before the request is sent.
     pub fn request(
         &mut self,
         method: Method,
@@ -261,21 +261,25 @@ impl Client {
             }
         }
     }
-    /// Asks for server-sent events. The timeout holds until they begin.
+    /// Opens a stream of server-sent events. The timeout covers the response head.
     pub fn open(&mut self, target: &str) -> Result<Opened, HttpError> {
+        self.open_kind(target, EVENT_STREAM)
+    }
+    /// Asks for an answer of this content type, which may go on for long. The timeout holds until it begins.
+    pub fn open_kind(&mut self, target: &str, kind: &str) -> Result<Opened, HttpError> {
         let Client { address, trust, timeout, runtime, authorization, .. } = self;
-        let headers = [[("accept", EVENT_STREAM)].as_slice(), authorized(authorization).as_slice()].concat();
-        match runtime.block_on(within(*timeout, open((address, *trust), target, &headers))) {
+        let headers = [[("accept", kind)].as_slice(), authorized(authorization).as_slice()].concat();
+        match runtime.block_on(within(*timeout, open((address, *trust), (target, kind), &headers))) {
             Some(result) => result,
             None => Err(HttpError::Timeout { address: address.clone(), after: *timeout }),
         }
     }
-    /// Waits for more, for `wait` at most.
+    /// Waits for more data, for `wait` at most.
     pub fn next(&mut self, stream: &mut Stream, wait: Duration) -> Result<Piece, HttpError> {
         match self.runtime.block_on(within(wait, stream.body.frame())) {
             None => Ok(Piece::Nothing),
             Some(None) => Ok(Piece::End),
-            // Trailers say nothing here.
+            // Trailers are ignored.
             Some(Some(Ok(frame))) => Ok(frame.into_data().map_or(Piece::Nothing, Piece::Data)),
             Some(Some(Err(error))) => {
                 Err(HttpError::Protocol { address: self.address.clone(), message: error.to_string() })
@@ -284,7 +288,7 @@ impl Client {
     }
 }
 
-/// Where to connect, and whom to find there.
+/// An address, and who may serve it.
 type At<'a> = (&'a Address, Trust);
 
 fn authorized(authorization: &Option<String>) -> Vec<(&str, &str)> {
@@ -293,13 +297,12 @@ fn authorized(authorization: &Option<String>) -> Vec<(&str, &str)> {
 
 fn open<'a>(
     at: At<'a>,
-    target: &'a str,
+    (target, kind): (&'a str, &'a str),
     headers: &'a [(&'a str, &'a str)],
 ) -> impl Future<Output = Result<Opened, HttpError>> + 'a {
     async move {
         let (sender, answer) = send(at, None, Method::Get, target, headers, Bytes::new()).await?;
-        let goes_on =
-            answer.headers().get("content-type").is_some_and(|kind| kind.as_bytes() == EVENT_STREAM.as_bytes());
+        let goes_on = answer.headers().get("content-type").is_some_and(|found| found.as_bytes() == kind.as_bytes());
         if answer.status().is_success() && goes_on {
             return Ok(Opened::Stream(Stream { body: answer.into_body(), _sender: sender }));
         }
@@ -307,7 +310,7 @@ fn open<'a>(
     }
 }
 
-/// `None` when the time is over.
+/// `None`: the limit passed.
 fn within<T>(limit: Duration, work: impl Future<Output = T>) -> impl Future<Output = Option<T>> {
     let limited = async move { tokio::time::timeout(limit, work).await };
     async move { limited.await.ok() }
@@ -349,9 +352,9 @@ fn whole(
     }
 }
 
-/// Nobody drives the runtime between two requests: what a kept connection has been told meanwhile, its end above all, is heard
-/// before anything is sent on it. A task that yields goes on when the runtime has looked at its sockets.
-fn hear() -> impl Future<Output = ()> {
+/// Between requests nothing drives the runtime. Yielding lets it process pending socket events, above all a close by
+/// the server, before the next request is sent.
+fn process_pending_events() -> impl Future<Output = ()> {
     async {
         for _ in 0..4 {
             tokio::task::yield_now().await;
@@ -361,7 +364,7 @@ fn hear() -> impl Future<Output = ()> {
 
 type Sent = (SendRequest<Full<Bytes>>, hyper::Response<Incoming>);
 
-/// Until the head of the answer is there.
+/// Completes with the head of the response.
 fn send<'a>(
     at: At<'a>,
     kept: Option<SendRequest<Full<Bytes>>>,
@@ -373,7 +376,7 @@ fn send<'a>(
     async move {
         let (address, _) = at;
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
-        hear().await;
+        process_pending_events().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(at).await?,
@@ -413,7 +416,7 @@ where
     B::Error: Into<Box<dyn Error + Send + Sync>>,
 {
     async move {
-        let believe = |uid| match trust.covers(uid) {
+        let check_trust = |uid| match trust.covers(uid) {
             true => Ok(()),
             false => Err(HttpError::Stranger { address: address.clone(), uid }),
         };
@@ -425,12 +428,12 @@ where
                 if trust == Trust::Ours
                     && let Some(uid) = peer::exposed(path).map_err(failed)?
                 {
-                    believe(uid)?;
+                    check_trust(uid)?;
                 }
                 let socket = tokio::time::timeout(CONNECT_TIMEOUT, UnixStream::connect(path));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
-                // Of who listens: the file may have changed hands meanwhile.
-                believe(socket.peer_cred().map_err(unknown)?.uid())?;
+                // The listening process may have changed since the file was checked.
+                check_trust(socket.peer_cred().map_err(unknown)?.uid())?;
                 greet(TokioIo::new(socket)).await
             }
             Address::Tcp(host) => {
@@ -439,7 +442,7 @@ where
                 socket.set_nodelay(true).map_err(failed)?;
                 if trust == Trust::Ours {
                     let who = tokio::time::timeout(CONNECT_TIMEOUT, accepted(&socket));
-                    believe(who.await.map_err(|_| late())?.map_err(unknown)?)?;
+                    check_trust(who.await.map_err(|_| late())?.map_err(unknown)?)?;
                 }
                 greet(TokioIo::new(socket)).await
             }
@@ -454,7 +457,7 @@ where
     }
 }
 
-/// Waits until somebody has accepted it, and says who.
+/// Waits until a process has accepted the connection; returns its uid.
 fn accepted(socket: &TcpStream) -> impl Future<Output = std::io::Result<u32>> + '_ {
     async move {
         let (ours, theirs) = (socket.local_addr()?, socket.peer_addr()?);
@@ -475,13 +478,13 @@ where
 {
     async move {
         let (sender, connection) = handshake(io).await?;
-        // Its errors reach the one who waits for the answer.
-        tokio::spawn(connection);
+        // The pending request receives its errors.
+        tokio::spawn(connection.with_upgrades());
         Ok(sender)
     }
 }
 
-/// The path of a Unix socket must fit `sockaddr_un`, with its final zero byte: 107 bytes.
+/// A Unix socket path must fit `sockaddr_un` with its final zero byte: 107 bytes.
 pub const MAX_SOCKET_PATH_BYTES: usize = 107;
 
 pub fn socket_path_fits(path: &Path) -> bool {
@@ -522,10 +525,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let error =
             Client::new(Address::Unix(dir.path().join("none")), Trust::Ours).unwrap().get("/", &[]).unwrap_err();
-        assert!(error.nobody_there() && !error.not_permitted(), "{error}");
+        assert!(error.is_unreachable() && !error.is_permission_denied(), "{error}");
     }
 
-    /// One request on each connection, which ends after its answer; `closed` is told when.
+    /// Serves one request per connection, closes it, and then sends to `closed`.
     fn takes_one_request_on_each(listener: std::net::TcpListener, connections: usize, closed: &Sender<()>) {
         use std::io::{BufRead, Write};
         for _ in 0..connections {
@@ -533,7 +536,7 @@ mod tests {
             let head = std::io::BufReader::new(socket.try_clone().unwrap()).lines();
             assert!(head.map_while(Result::ok).any(|line| line.is_empty()), "the end of a head");
             socket.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
-            // By then nobody over there drives the connection any more.
+            // By then nothing drives the client's connection.
             std::thread::sleep(Duration::from_millis(20));
             drop(socket);
             closed.send(()).unwrap();
@@ -550,7 +553,7 @@ mod tests {
         for _ in 0..3 {
             let answer = client.request(Method::Post, "/", &[], Bytes::new());
             assert_eq!(answer.unwrap().status, 200);
-            // As between two pushes.
+            // As long as the pause between two pushes.
             closed.recv().unwrap();
         }
         server.join().unwrap();

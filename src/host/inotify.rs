@@ -1,4 +1,5 @@
-//! The kernel's notices of what happens in directories, and a bell for who waits for them. Source: inotify(7), eventfd(2).
+//! Directory and file events from the kernel, and a wake-up descriptor for the thread that waits for them. Source:
+//! inotify(7), eventfd(2).
 
 use std::io;
 use std::mem::MaybeUninit;
@@ -13,45 +14,45 @@ use rustix::io::Errno;
 
 use crate::model::raw_name;
 
-/// Concurrency: one reader; any thread may add.
+/// Concurrency: one reader; any thread may add watches.
 #[derive(Debug)]
 pub struct DirWatch(OwnedFd);
 
-/// What happened. `watch`: as it was called when it was added.
+/// An event. `watch`: the descriptor that adding the watch returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Notice {
-    /// A directory was made, or moved to there.
+    /// A directory was created in, or moved into, the watched one.
     Made { watch: i32, name: String },
-    /// A directory was removed, or moved from there.
+    /// A directory was removed from, or moved out of, the watched one.
     Removed { watch: i32, name: String },
-    /// A file that is watched says something else.
+    /// The content of a watched file changed.
     Changed { watch: i32 },
-    /// What was watched is gone, and the watch with it.
+    /// The watched file or directory is gone, and the watch with it.
     Dropped { watch: i32 },
-    /// More happened than the kernel could note: nobody knows what.
+    /// The kernel's queue overflowed: events were lost.
     Overflow,
 }
 
 impl DirWatch {
-    /// Errors: the system has no more of them, or none at all.
+    /// Errors: the limit of inotify instances is reached, or the kernel lacks inotify.
     pub fn new() -> io::Result<DirWatch> {
         Ok(DirWatch(inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?))
     }
-    /// Of directories that come and go in this one.
+    /// Watches a directory for subdirectories that are created and removed.
     pub fn directory(&self, path: &Path) -> io::Result<i32> {
         let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM | WatchFlags::MOVED_TO;
         let flags = flags | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         Ok(inotify::add_watch(&self.0, path, flags)?)
     }
-    /// Of what this file says.
+    /// Watches the content of a file.
     pub fn file(&self, path: &Path) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.0, path, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW)?)
     }
     pub fn forget(&self, watch: i32) {
-        // Gone already: nothing is left to forget.
+        // Fails if the watch is gone already.
         let _ = inotify::remove_watch(&self.0, watch);
     }
-    /// Hands on all that has happened so far. Does not wait.
+    /// Passes all pending events to `each`. Does not wait.
     pub fn read(&self, mut each: impl FnMut(Notice)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
@@ -63,7 +64,7 @@ impl DirWatch {
                 Err(error) => return Err(error.into()),
             };
             let (watch, what) = (event.wd(), event.events());
-            // Of what is in a directory the kernel says its name.
+            // Events of a directory entry carry its name.
             let name = || raw_name::text(event.file_name().map_or(b"", |name| name.to_bytes())).into_owned();
             let is_directory = what.contains(ReadFlags::ISDIR);
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
@@ -81,32 +82,32 @@ impl DirWatch {
     }
 }
 
-/// Readable when something has happened.
+/// Readable when an event is pending.
 impl AsFd for DirWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 }
 
-/// Wakes who waits. Concurrency: any thread rings; rung twice is rung once.
+/// Wakes a waiting thread. Concurrency: any thread may ring; several rings before the wait count as one.
 #[derive(Debug, Clone)]
 pub struct Bell(Arc<OwnedFd>);
 
 impl Bell {
-    /// Errors: no descriptor is left.
+    /// Errors: no free descriptor.
     pub fn new() -> io::Result<Bell> {
         Ok(Bell(Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)))
     }
     pub fn ring(&self) {
-        // It rings already: that is enough.
+        // Fails if it has rung already, which is enough.
         let _ = rustix::io::write(&*self.0, &1_u64.to_ne_bytes());
     }
-    /// Until it rings, or one of these can be read, or so long. It is silent then.
+    /// Waits until the bell rings, a descriptor becomes readable, or `most` has passed. Resets the bell.
     pub fn wait<'a>(&self, watched: impl IntoIterator<Item = BorrowedFd<'a>>, most: Duration) {
         let most = Timespec { tv_sec: most.as_secs().try_into().unwrap_or(1), tv_nsec: most.subsec_nanos().into() };
         let watched = watched.into_iter().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
         let mut fds: Vec<PollFd<'_>> = [PollFd::new(&*self.0, PollFlags::IN)].into_iter().chain(watched).collect();
-        // Interrupted, or silent already: who waits looks anyway, and waits again.
+        // On EINTR, or if nothing has rung, the caller checks its state and waits again.
         let _ = poll(&mut fds, Some(&most));
         let _ = rustix::io::read(&*self.0, &mut [0_u8; 8][..]);
     }

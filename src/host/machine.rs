@@ -1,11 +1,11 @@
-//! An ID of this machine that stays the same over its restarts.
+//! A node ID that survives restarts of the machine.
 //!
-//! Source: machine-id(5), which asks that the ID itself is not exposed: what is shown is a hash of it.
+//! Source: machine-id(5). The machine ID must not be exposed, so the node ID is a hash of it.
 
 use super::roots::Roots;
 use super::untrusted;
 
-/// As a UUID is written. Absent when: the machine has no ID.
+/// In UUID format. Absent when: the machine has no ID.
 pub fn node_id(roots: &Roots) -> Option<String> {
     let bytes = untrusted::read(&roots.file("/etc/machine-id"), 256).ok()?;
     of_machine(&String::from_utf8_lossy(&bytes))

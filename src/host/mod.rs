@@ -1,5 +1,5 @@
-//! Floor 1: the doors to the machine. A trait each where a fake is needed, one real and one fake. Nothing here parses
-//! kernel text (that is `kernel/`), nothing here knows a task.
+//! Layer 1: access to the machine. A trait where tests need a fake, with a real and a fake implementation. Nothing here
+//! parses kernel text (see `kernel/`) or knows a task.
 
 pub mod access;
 pub mod beneath;
@@ -14,14 +14,18 @@ pub mod http;
 pub mod inotify;
 pub mod machine;
 pub mod netns;
+pub mod own_names;
+pub mod passing;
 pub mod pci;
 pub mod peer;
 pub mod plugin;
 pub mod ports;
 pub mod process;
+pub mod pty;
 pub mod roots;
 pub mod seccomp;
 pub mod systemd;
+pub mod timex;
 pub mod transfer;
 pub mod tree;
 pub mod untrusted;

@@ -1,4 +1,5 @@
-//! Network namespaces that no process holds: a file each, which a mount keeps. Source: network_namespaces(7), ip-netns(8), rtnetlink(7).
+//! Named network namespaces: a file each, kept alive by a bind mount. Source: network_namespaces(7), ip-netns(8),
+//! rtnetlink(7).
 
 use std::fs::{self, DirBuilder, File};
 use std::io;
@@ -14,15 +15,15 @@ use rustix::thread::UnshareFlags;
 /// Source: linux/magic.h, `NSFS_MAGIC`.
 const NSFS_MAGIC: u64 = 0x6e73_6673;
 
-/// Whether a namespace is mounted there.
+/// Whether a network namespace is mounted on this path.
 pub fn exists(path: &Path) -> bool {
     statfs(path).is_ok_and(|found: StatFs| u64::try_from(found.f_type).is_ok_and(|magic| magic == NSFS_MAGIC))
 }
 
-/// Makes a namespace, with its loopback up, and mounts it on that file, which is made too. It stays until [`remove`]. Where one is there
-/// already nothing is done.
+/// Creates a network namespace with its loopback up and mounts it on a file, which is created too. It exists until
+/// [`remove`]. An existing one is left unchanged.
 ///
-/// Errors: the first step that failed; nothing is left then.
+/// Errors: the first failed step; everything is undone.
 pub fn create(path: &Path) -> io::Result<()> {
     if exists(path) {
         return Ok(());
@@ -30,10 +31,10 @@ pub fn create(path: &Path) -> io::Result<()> {
     if let Some(above) = path.parent() {
         DirBuilder::new().recursive(true).mode(0o755).create(above)?;
     }
-    // An agent may have died between making the file and mounting on it.
+    // An agent may have died between creating the file and mounting on it.
     File::options().create(true).append(true).open(path)?;
     let of = path.to_owned();
-    // A thread of its own: a namespace is left with the thread that entered it.
+    // The new namespace belongs to its own thread and disappears from this process with that thread.
     let made = std::thread::spawn(move || enter_new_and_mount_on(&of)).join();
     let made = made.unwrap_or_else(|_| Err(io::Error::other("an internal error: the thread panicked")));
     if made.is_err() {
@@ -43,14 +44,14 @@ pub fn create(path: &Path) -> io::Result<()> {
 }
 
 fn enter_new_and_mount_on(path: &Path) -> io::Result<()> {
-    #[expect(deprecated, reason = "what is unsafe of it are shared descriptors, which this flag leaves alone")]
+    #[expect(deprecated, reason = "it is unsafe for flags that unshare the descriptor table; this one does not")]
     rustix::thread::unshare(UnshareFlags::NEWNET)?;
     set_loopback_up()?;
     mount_bind("/proc/thread-self/ns/net", path)?;
     Ok(())
 }
 
-/// Of this thread's namespace: an RTM_NEWLINK for the first interface, which is the loopback in every namespace.
+/// Brings up interface 1, the loopback of every network namespace, with an RTM_NEWLINK in this thread's namespace.
 fn set_loopback_up() -> io::Result<()> {
     const RTM_NEWLINK: u16 = 16;
     const REQUEST_AND_ACK: u16 = 1 | 4;
@@ -60,20 +61,20 @@ fn set_loopback_up() -> io::Result<()> {
     message.extend(32u32.to_ne_bytes());
     message.extend(RTM_NEWLINK.to_ne_bytes());
     message.extend(REQUEST_AND_ACK.to_ne_bytes());
-    // Its number, and ours: the kernel's to choose.
+    // Sequence number and port id: the kernel chooses the port id.
     message.extend(1u32.to_ne_bytes());
     message.extend(0u32.to_ne_bytes());
-    // struct ifinfomsg: family and type are of no matter.
+    // struct ifinfomsg: family and type are ignored.
     message.extend([0; 4]);
     message.extend(LOOPBACK.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
     message.extend(IFF_UP.to_ne_bytes());
-    // The first protocol of these is that of routes.
+    // Protocol 0 is NETLINK_ROUTE.
     let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, SocketFlags::CLOEXEC, None)?;
     send(&socket, &message, SendFlags::empty())?;
     let mut answer = [0; 256];
     let (length, _) = recv(&socket, &mut answer[..], RecvFlags::empty())?;
-    // struct nlmsgerr behind the header: 0, or the negative number of an error.
+    // struct nlmsgerr follows the header: 0, or a negative errno.
     let code =
         answer.get(16..20).filter(|_| length >= 20).and_then(|code| code.try_into().ok()).map(i32::from_ne_bytes);
     match code {
@@ -83,11 +84,11 @@ fn set_loopback_up() -> io::Result<()> {
     }
 }
 
-/// Lets go of a namespace: it ends with the last process in it. Repeating it does no harm.
+/// Unmounts a network namespace and removes its file. The namespace ends with its last process. Idempotent.
 ///
-/// Errors: it cannot be unmounted, or its file not be removed.
+/// Errors: the unmount or the removal of the file failed.
 pub fn remove(path: &Path) -> io::Result<()> {
-    // An agent that died may have mounted twice.
+    // An agent that died may have mounted it twice.
     while exists(path) {
         match unmount(path, UnmountFlags::DETACH) {
             Ok(()) => {}

@@ -1,4 +1,4 @@
-//! What is on the PCI bus, whatever drivers are loaded.
+//! PCI devices, independent of the loaded drivers.
 //!
 //! Source: `/sys/bus/pci/devices/*/{vendor,class,driver}`.
 
@@ -6,28 +6,28 @@ use std::path::Path;
 
 use super::roots::Roots;
 
-/// The vendor, as `/sys` writes it.
+/// The vendor ID as in `/sys`.
 pub const NVIDIA: &str = "0x10de";
-/// Of display controllers: VGA (`0x0300`), XGA, 3D (`0x0302`) and others.
+/// Class prefix of display controllers: VGA (`0x0300`), XGA, 3D (`0x0302`) and others.
 const DISPLAY: &str = "0x03";
-/// Who takes a device so that a guest can have it.
-const FOR_GUESTS: [&str; 2] = ["vfio-pci", "pci-stub"];
+/// Drivers that reserve a device for a virtual machine.
+const GUEST_DRIVERS: [&str; 2] = ["vfio-pci", "pci-stub"];
 
 /// A display or 3D controller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Display {
-    /// Who drives it in this kernel.
+    /// The bound kernel driver.
     pub driver: Option<String>,
 }
 
 impl Display {
-    /// It is, or may be, a guest's.
-    pub fn is_given_away(&self) -> bool {
-        self.driver.as_deref().is_some_and(|driver| FOR_GUESTS.contains(&driver))
+    /// Whether the device is reserved for, or in use by, a virtual machine.
+    pub fn is_reserved_for_guest(&self) -> bool {
+        self.driver.as_deref().is_some_and(|driver| GUEST_DRIVERS.contains(&driver))
     }
 }
 
-/// Those of a vendor. What cannot be read is none: a host may have no such bus.
+/// The display controllers of a vendor. Entries that cannot be read are skipped; a host may have no PCI bus.
 pub fn displays(roots: &Roots, vendor: &str) -> Vec<Display> {
     let all = std::fs::read_dir(roots.sys.join("bus/pci/devices"));
     let all = all.into_iter().flatten().flatten().map(|entry| entry.path());

@@ -1,5 +1,5 @@
-//! Who is at the other end of a connection to a process of this host. Anybody may listen on a port, or leave a socket where
-//! another one is looked for: what is asked for no address by name asks here first.
+//! The user at the other end of a local connection. Any user may listen on a port or create a socket at the expected
+//! path, so a client that uses a default address checks the server's user first.
 
 use std::io;
 use std::net::SocketAddr;
@@ -9,38 +9,45 @@ use super::access::{self, Exposed};
 use super::roots::Roots;
 use crate::kernel::proc::net_tcp;
 
-/// Whom a client talks to.
+/// Which servers a client accepts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Trust {
-    /// Whoever is there: somebody named the address.
+    /// Any server: the user configured the address.
     Named,
-    /// A process of root's or of the user's who asks, and nobody else.
+    /// Only a process of root or of the client's own user.
     Ours,
+    /// A process of root's alone.
+    Root,
 }
 
 impl Trust {
     pub fn covers(self, uid: u32) -> bool {
-        self == Trust::Named || uid == 0 || uid == rustix::process::geteuid().as_raw()
+        match self {
+            Trust::Named => true,
+            Trust::Ours => uid == 0 || uid == rustix::process::geteuid().as_raw(),
+            Trust::Root => uid == 0,
+        }
     }
 }
 
-/// The user besides root and us who has power over a path: a link or a directory of his may lead to another socket of root's.
+/// The uid of a user, other than root and the agent's, who can change a path: a link or directory of that user may lead
+/// to another socket of root's.
 pub fn exposed(path: &Path) -> io::Result<Option<u32>> {
     Ok(match access::exposed(path)? {
         Some(Exposed::Owned { uid, .. }) => Some(uid),
-        // The owner of the listener is checked in any case.
+        // The caller checks the listener's user in any case.
         Some(Exposed::Open { .. }) | None => None,
     })
 }
 
-/// Who has accepted this very connection. `None`: nobody yet, so that nothing can be told.
+/// The uid of the process that accepted this connection. `None`: not accepted yet.
 ///
-/// Errors: it is not there any more, or nowhere to be seen.
+/// Errors: the connection is gone, or not listed.
 pub fn accepted(roots: &Roots, ours: SocketAddr, theirs: SocketAddr) -> io::Result<Option<u32>> {
     let mut unread = None;
     for file in ["net/tcp", "net/tcp6"] {
         match roots.read_proc(file) {
-            // Their end: it is local to them.
+            // The server's end of the connection.
             Ok(text) => match net_tcp::end(&text, theirs, ours) {
                 Some(end) => return Ok(end.inode.map(|_| end.uid)),
                 None => continue,

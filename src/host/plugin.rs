@@ -1,4 +1,4 @@
-//! A program that is run once for an answer: its input at once, its output bounded, its process group ended with its time.
+//! Runs a program once for an answer: input on stdin, bounded output, and a timeout that kills its process group.
 
 use std::ffi::{OsStr, OsString};
 use std::io::{self, Read, Seek, SeekFrom, Write};
@@ -10,28 +10,29 @@ use std::time::Duration;
 
 use super::process::{HeldProgram, spawn_held, without_ours};
 
-/// More of an answer, or of what it complains, is not read; a program that writes on is ended by the closed pipe.
+/// Limit of stdout and of stderr in bytes. A program that writes more gets SIGPIPE.
 const LONGEST_ANSWER: u64 = 1 << 20;
-/// What its processes keep open after they were killed is not waited for.
+/// How long to wait for processes that keep the pipes open after the kill.
 const LATE: Duration = Duration::from_secs(1);
 
-/// What came of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct PluginAnswer {
-    /// `None`: it was killed at the end of its time.
+    /// `None`: killed at the timeout.
     pub status: Option<ExitStatus>,
     pub output: Vec<u8>,
     pub complaint: String,
 }
 
-/// Runs it to its end, or to that of its time; then its process group is killed. Blocks for so long, and three seconds.
+/// Runs the program until it exits or the timeout passes, then kills its process group. Blocks for the timeout plus
+/// three seconds at most.
 ///
-/// Errors: it cannot be started or followed.
+/// Errors: it cannot be started or waited for.
 pub fn ask(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> io::Result<PluginAnswer> {
     ask_with(program, &[], variables, input, within)
 }
 
-/// The same, of a program that takes arguments.
+/// As [`ask`], with arguments.
 pub fn ask_with(
     program: &Path,
     args: &[&str],
@@ -56,20 +57,20 @@ pub fn ask_with(
     Ok(PluginAnswer { status, output, complaint: String::from_utf8_lossy(&complaint).trim().to_owned() })
 }
 
-/// A program that is run with nothing of our environment, as another user if we are root.
+/// A program that runs with an empty environment, and as another user if the agent is root.
 pub struct HelperProgram<'a> {
     pub program: &'a Path,
     pub args: &'a [&'a OsStr],
     pub variables: &'a [(&'a str, OsString)],
     pub directory: &'a Path,
-    /// uid and gid, without further groups; `None`: as we are.
+    /// uid and gid, without supplementary groups; `None`: those of the agent.
     pub user: Option<(u32, u32)>,
 }
 
-/// Runs it to its end, to that of its time, or until it is cancelled; then its process group is killed, which ends with the agent as well.
-/// What it writes to standard output is not read.
+/// Runs the program until it exits, the timeout passes or it is cancelled, then kills its process group. The process
+/// group is also killed if the agent dies. Standard output is discarded.
 ///
-/// Errors: it cannot be started or followed.
+/// Errors: it cannot be started or waited for.
 pub fn help(of: &HelperProgram<'_>, within: Duration, is_cancelled: &dyn Fn() -> bool) -> io::Result<PluginAnswer> {
     let mut command = Command::new(of.program);
     command.env_clear().args(of.args).current_dir(of.directory);
@@ -102,7 +103,7 @@ mod tests {
 
     use super::*;
 
-    /// A process that another test forks may hold the script open for writing for a moment.
+    /// Another test's fork may briefly hold the script open for writing.
     fn asked(program: &Path, variables: &[(&str, String)], input: &[u8], within: Duration) -> PluginAnswer {
         loop {
             match ask(program, variables, input, within) {

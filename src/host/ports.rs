@@ -1,4 +1,4 @@
-//! Which ports of this host are in use, and by whom. Source: bind(2), `/proc/net/{tcp,tcp6,udp,udp6}`, `/proc/PID/fd`.
+//! Ports in use on this host, and their processes. Source: bind(2), `/proc/net/{tcp,tcp6,udp,udp6}`, `/proc/PID/fd`.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
@@ -6,28 +6,29 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, UdpSocket};
 use super::roots::Roots;
 use crate::kernel::proc::net_tcp;
 
-/// So many processes are searched for the socket that has a port.
+/// Limit of processes searched for the socket.
 const PROCESSES: usize = 20_000;
-/// And so many descriptors of each.
+/// Limit of descriptors searched per process.
 const DESCRIPTORS: usize = 20_000;
 
-/// Whether a program has the port, of TCP or UDP, at this address. Both are bound, and closed again: nothing is sent, and who connects
-/// within those microseconds is refused by a reset.
+/// Whether a process has bound the TCP or UDP port at this address. Binds both for a moment; a client that connects
+/// within those microseconds gets a reset.
 ///
-/// Errors are answers: an address that is not this host's, or a port that this user may not bind, counts as free.
+/// An error other than EADDRINUSE counts as free: an address of another host, or a port that this user may not bind.
 pub fn is_bound(at: SocketAddr) -> bool {
     let in_use = |error: std::io::Error| error.kind() == ErrorKind::AddrInUse;
-    // The standard library sets SO_REUSEADDR for TCP: what lingers of ended connections is no conflict.
+    // The standard library sets SO_REUSEADDR for TCP, so connections in TIME_WAIT cause no conflict.
     TcpListener::bind(at).is_err_and(in_use) || UdpSocket::bind(at).is_err_and(in_use)
 }
 
-/// The same of any address: a task may bind all of them.
+/// As [`is_bound`], at every address: a task may bind all of them.
 pub fn is_bound_anywhere(port: u16) -> bool {
     let any: [IpAddr; 2] = [Ipv4Addr::UNSPECIFIED.into(), Ipv6Addr::UNSPECIFIED.into()];
     any.into_iter().any(|ip| is_bound(SocketAddr::new(ip, port)))
 }
 
-/// Who has it: `nginx (PID 812)`. `None`: that cannot be found out, as of processes of other users or network namespaces.
+/// The process that has bound it: `nginx (PID 812)`. `None`: not found, as for processes of other users or network
+/// namespaces.
 pub fn user_of(roots: &Roots, at: SocketAddr) -> Option<String> {
     let inodes: Vec<u64> = ["net/tcp", "net/tcp6", "net/udp", "net/udp6"]
         .iter()

@@ -1,14 +1,15 @@
-//! Processes: who they are, signals by pidfd, starting one inside its cgroups, waiting for it with what it used.
+//! Processes: identity, signals by pidfd, start inside cgroups, wait with resource usage.
 //!
-//! The one place with unsafe code: `clone3`, `fork`, `execve`, `wait4`, signal masks and the user database have no safe form.
-//! Everything between fork and exec is plain system calls on values made before: no allocation, no lock, no panic.
+//! Unsafe code is needed here: `clone3`, `fork`, `execve`, `wait4`, signal masks and the user
+//! database have no safe wrappers. Between fork and exec there are only system calls on prepared values: no allocation,
+//! no lock, no panic.
 
 #![allow(unsafe_code)]
 
+mod adopted;
 mod capability;
 mod child;
 mod fork;
-mod given;
 mod group;
 mod held;
 mod known;
@@ -31,9 +32,9 @@ use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat;
 use crate::model::id::{BootId, ProcessId};
 
+pub use adopted::{AdoptedChildren, can_adopt_children};
 pub use capability::Capabilities;
 pub use child::Child;
-pub use given::{Given, are_given};
 pub use group::{GroupError, group};
 pub use held::{GUARD, HeldProgram, guard, spawn_held, without_ours};
 pub use known::{KnownEnd, end_as};
@@ -44,13 +45,13 @@ pub use sandbox::{
 };
 pub use user::{Account, UserError, account};
 
-/// The id of this boot. Source: `/proc/sys/kernel/random/boot_id`.
+/// The boot ID. Source: `/proc/sys/kernel/random/boot_id`.
 pub fn boot_id(roots: &Roots) -> Result<BootId, ReadError> {
     let text = roots.read_proc("sys/kernel/random/boot_id")?;
     Ok(BootId(String::from_utf8_lossy(&text).trim().to_owned()))
 }
 
-/// Who has this pid now; `None` if nobody. Source: `/proc/PID/stat`, field 22.
+/// The process that has this pid now; `None`: no process has it. Source: `/proc/PID/stat`, field 22.
 pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
     let stat = match std::fs::read(format!("/proc/{pid}/stat")) {
         Ok(stat) => stat,
@@ -63,48 +64,48 @@ pub fn identity(pid: u32) -> io::Result<Option<ProcessId>> {
     }
 }
 
-/// Whether we see the processes of the whole host, under the numbers that its kernel gives them: we are in the first pid namespace.
-/// Source: `/proc/self/ns/pid`; the first one has a number of its own (`PROC_PID_INIT_INO`).
+/// Whether this process is in the initial pid namespace, so that it sees every process under the kernel's own pid.
+/// Source: `/proc/self/ns/pid`; the initial namespace has a fixed inode number (`PROC_PID_INIT_INO`).
 pub fn sees_all(roots: &Roots) -> bool {
     std::fs::read_link(roots.proc("self/ns/pid")).is_ok_and(|namespace| namespace.as_os_str() == "pid:[4026531836]")
 }
 
-/// The session that a process is in, named by the pid of its first leader; `None`: the process is gone, or its session is not of
-/// our pid namespace (then it has no number here: getsid(2) answers 0, as in a container that was started without a session).
+/// The session ID of a process, which is the pid of the session's first leader. `None`: the process is gone, or its
+/// session is outside this pid namespace (getsid(2) returns 0, as in a container that was started without a session).
 pub fn session(pid: u32) -> Option<u32> {
     let pid = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0)?;
-    // Not rustix's: it takes the answer for one that is never 0. SAFETY: a system call without pointers.
+    // rustix rejects the result 0. SAFETY: a system call without pointers.
     let session = unsafe { libc::getsid(pid) };
     u32::try_from(session).ok().filter(|session| *session > 0)
 }
 
-/// Makes glibc's heap fit a process that starts with a burst and then runs for months: two arenas instead of eight per
-/// processor (each keeps what its threads once used), and what is large goes back to the kernel when it is freed. Left to
-/// itself, glibc raises that size to the largest block that was ever freed: a page of the exposition. Below it, sled's tables of
-/// half a MiB, of which it uses little, would be laid on used memory and be cleared, which makes them resident.
+/// Tunes glibc's heap for a process that starts with a burst and then runs for months: two arenas instead of eight per
+/// CPU (each keeps what its threads once used), and large blocks return to the kernel when they are freed. By default
+/// glibc raises that size to the largest block ever freed: a page of the exposition. Below it, sled's sparsely used
+/// tables of half a MiB would be placed on used memory and cleared, which makes them resident.
 pub fn keep_heap_small() {
     #[cfg(target_env = "gnu")]
     for (setting, value) in
         [(libc::M_ARENA_MAX, 2), (libc::M_MMAP_THRESHOLD, 128 << 10), (libc::M_TRIM_THRESHOLD, 128 << 10)]
     {
-        // A refused setting only costs memory. SAFETY: numbers only.
+        // A failed setting only costs memory. SAFETY: numbers only.
         let _ = unsafe { libc::mallopt(setting, value) };
     }
 }
 
-/// Gives the kernel the pages of the heap on which nothing is left. A burst frees much that lies between what stays, and glibc
-/// by itself gives back only what lies at the end. Blocks for milliseconds; who allocates meanwhile waits.
+/// Returns the heap's empty pages to the kernel. A burst frees much memory between live blocks, and glibc by itself
+/// returns only memory at the end of the heap. Blocks for milliseconds, during which allocations wait.
 pub fn give_back_heap() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: nothing that is in use is touched.
+    // SAFETY: memory in use is not touched.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Whether an error says nothing of what was asked for, but that we lack what it takes to ask: descriptors, memory, processes.
-/// Another moment, or somebody else, may have what we lack.
-pub fn is_want(error: &io::Error) -> bool {
+/// Whether the error means a lack of resources (descriptors, memory, processes) and says nothing about the target. A
+/// retry may succeed.
+pub fn is_resource_shortage(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE | libc::ENOMEM | libc::EAGAIN))
 }
 
@@ -113,7 +114,7 @@ fn is_gone(error: &io::Error) -> bool {
     matches!(error.raw_os_error(), Some(libc::ENOENT | libc::ESRCH))
 }
 
-/// A process that cannot be mistaken for another: its pidfd was opened while its identity held.
+/// A process that cannot be confused with another: its pidfd was opened while its identity was verified.
 #[derive(Debug)]
 pub struct Process {
     id: ProcessId,
@@ -121,7 +122,7 @@ pub struct Process {
 }
 
 impl Process {
-    /// `None`: that process is gone (perhaps another has its pid now). A zombie is still there.
+    /// `None`: the process is gone (another may have its pid). A zombie still exists.
     pub fn open(id: ProcessId) -> io::Result<Option<Process>> {
         let Some(pid) = to_pid(id.pid) else { return Ok(None) };
         let pidfd = match rustix::process::pidfd_open(pid, PidfdFlags::empty()) {
@@ -129,10 +130,10 @@ impl Process {
             Err(rustix::io::Errno::SRCH | rustix::io::Errno::INVAL) => return Ok(None),
             Err(e) => return Err(e.into()),
         };
-        // Only now: what has the pid while we hold its pidfd is what the pidfd means, if it is still there at all.
+        // Checked after the open: if the identity still matches, the pidfd refers to this process.
         Ok((identity(id.pid)? == Some(id)).then_some(Process { id, pidfd }))
     }
-    /// Of whom the pidfd is: its parent says so, who had not waited for it.
+    /// Wraps a pidfd from the parent of the process, which had not reaped it.
     pub fn with_pidfd(id: ProcessId, pidfd: OwnedFd) -> Process {
         Process { id, pidfd }
     }
@@ -142,7 +143,7 @@ impl Process {
     pub fn id(&self) -> ProcessId {
         self.id
     }
-    /// `Ok(false)`: it has gone. Signal 0 is not offered: ask [`Process::has_ended`].
+    /// `Ok(false)`: the process is gone. Signal 0 is not supported: use [`Process::has_ended`].
     pub fn signal(&self, number: u8) -> io::Result<bool> {
         match rustix::process::pidfd_send_signal(&self.pidfd, signal_of(number)?) {
             Ok(()) => Ok(true),
@@ -150,7 +151,7 @@ impl Process {
             Err(e) => Err(e.into()),
         }
     }
-    /// Whether it has ended (a zombie has).
+    /// Whether it has ended; a zombie has ended.
     pub fn has_ended(&self) -> io::Result<bool> {
         self.ends_within(Duration::ZERO)
     }
@@ -158,7 +159,7 @@ impl Process {
     pub fn wait(&self) -> io::Result<()> {
         self.poll(None).map(drop)
     }
-    /// Blocks until it has ended, or for so long; `true`: it has.
+    /// Blocks until it has ended or `limit` has passed. `true`: it has ended.
     pub fn ends_within(&self, limit: Duration) -> io::Result<bool> {
         let limit = rustix::event::Timespec::try_from(limit).map_err(io::Error::other)?;
         self.poll(Some(&limit))
@@ -167,7 +168,7 @@ impl Process {
         let mut fds = [rustix::event::PollFd::new(&self.pidfd, rustix::event::PollFlags::IN)];
         Ok(rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, limit))? > 0)
     }
-    /// Becomes readable when it ends.
+    /// The pidfd, which becomes readable when the process ends.
     pub fn into_pidfd(self) -> OwnedFd {
         self.pidfd
     }
@@ -183,8 +184,8 @@ fn to_pid(pid: u32) -> Option<Pid> {
     Pid::from_raw(i32::try_from(pid).ok()?)
 }
 
-/// A signal to whoever has this pid: only for pids that cannot be reused now (our own children, frozen processes).
-/// `false`: nobody has it.
+/// Signals the process that has this pid: only for pids that cannot be reused now (unreaped children, frozen
+/// processes). `false`: no process has it.
 pub fn signal_pid(pid: u32, number: u8) -> io::Result<bool> {
     let Some(pid) = to_pid(pid) else { return Ok(false) };
     match rustix::process::kill_process(pid, signal_of(number)?) {
@@ -196,11 +197,11 @@ pub fn signal_pid(pid: u32, number: u8) -> io::Result<bool> {
 
 fn signal_of(number: u8) -> io::Result<Signal> {
     Signal::from_named_raw(i32::from(number))
-        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{number} is no signal")))
+        .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, format!("{number} is not a signal")))
 }
 
-/// Our children, zombies included. Source: `/proc/thread-self/children` (3.5, CONFIG_PROC_CHILDREN), else all of `/proc`.
-/// Only for a process of one thread: the file lists the children of the thread.
+/// The children of this process, including zombies. Source: `/proc/thread-self/children` (3.5, CONFIG_PROC_CHILDREN),
+/// else all of `/proc`. Only for a process with one thread: the file lists the children of the thread.
 pub fn children() -> io::Result<Vec<u32>> {
     let mut found = Vec::new();
     match std::fs::read("/proc/thread-self/children") {
@@ -221,19 +222,19 @@ pub fn children() -> io::Result<Vec<u32>> {
     Ok(found)
 }
 
-/// What a process and the descendants that it waited for used, as `wait4` tells. Units: as the field says.
+/// Resource usage of a process and of the descendants that it waited for. Source: wait4(2). Units: in the field names.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Rusage {
     pub user_us: u64,
     pub system_us: u64,
-    /// The largest resident set of any single process. Never below what the process had before its exec: some 2 MiB.
+    /// The largest resident set of any single process. Includes the memory from before its exec: some 2 MiB.
     pub max_rss_kib: u64,
     pub minor_faults: u64,
     pub major_faults: u64,
 }
 
 impl Rusage {
-    /// Two process trees together: sums, and the larger maximum.
+    /// Combines two process trees: sums, and the larger maximum.
     #[must_use]
     pub fn plus(self, other: Rusage) -> Rusage {
         Rusage {
@@ -250,24 +251,24 @@ impl Rusage {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Reaped {
     pub pid: u32,
-    /// As `wait4` gives it.
+    /// The wait status from `wait4`.
     pub status: i32,
     pub rusage: Rusage,
 }
 
-/// What there is to reap.
+/// The result of [`reap`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Reap {
     Child(Reaped),
-    /// Children live, none has ended.
+    /// There are children, but none has ended.
     NoneYet,
     NoChildren,
 }
 
-/// Reaps one child, without waiting.
+/// Reaps one child, without blocking.
 pub fn reap() -> io::Result<Reap> {
     let mut status = 0;
-    // SAFETY: an all-zero rusage is valid, and wait4 writes only to the two places given.
+    // SAFETY: an all-zero rusage is valid, and wait4 writes only to the two locations given.
     let (pid, raw) = unsafe {
         let mut raw: libc::rusage = std::mem::zeroed();
         (libc::wait4(-1, &raw mut status, libc::WNOHANG, &raw mut raw), raw)
@@ -294,14 +295,14 @@ fn rusage(raw: &libc::rusage) -> Rusage {
     }
 }
 
-/// How a wait status reads.
+/// A decoded wait status.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ended {
     Code(u8),
     Signal(u8),
 }
 
-/// `None`: not the status of an end (stopped, continued).
+/// `None`: the child has not ended (stopped, continued).
 pub fn ended(status: i32) -> Option<Ended> {
     if libc::WIFEXITED(status) {
         u8::try_from(libc::WEXITSTATUS(status)).ok().map(Ended::Code)
@@ -312,11 +313,11 @@ pub fn ended(status: i32) -> Option<Ended> {
     }
 }
 
-/// Blocks every signal of this process and gives a descriptor that becomes readable with each of `numbers`.
-/// The others wait for ever: nothing but SIGKILL and SIGSTOP disturbs us.
+/// Blocks every signal of this process and returns a descriptor that becomes readable with each of `numbers`. The
+/// others stay pending: only SIGKILL and SIGSTOP take effect.
 pub fn signals_as_descriptor(numbers: &[i32]) -> io::Result<OwnedFd> {
-    // SAFETY: the sets live on our stack and are initialised by sigfillset and sigemptyset before they are read; the
-    // descriptor is new and nobody else's.
+    // SAFETY: sigfillset and sigemptyset initialise the local sets before they are read. The descriptor is new, and
+    // nothing else owns it.
     unsafe {
         let mut all: libc::sigset_t = std::mem::zeroed();
         libc::sigfillset(&raw mut all);
@@ -335,7 +336,7 @@ pub fn signals_as_descriptor(numbers: &[i32]) -> io::Result<OwnedFd> {
     }
 }
 
-/// The next signal that waits on a descriptor of [`signals_as_descriptor`].
+/// The next pending signal of a descriptor from [`signals_as_descriptor`].
 pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
     let mut info = [0u8; size_of::<libc::signalfd_siginfo>()];
     let read = rustix::io::read(descriptor, &mut info).ok()?;
@@ -343,23 +344,23 @@ pub fn next_signal(descriptor: &OwnedFd) -> Option<i32> {
     i32::try_from(u32::from_ne_bytes(*number)).ok()
 }
 
-/// What the kernel sends to who writes beyond its limit of file sizes, SIGXFSZ.
+/// SIGXFSZ, which the kernel sends to a process that writes beyond its file size limit.
 pub const FILE_TOO_LARGE: i32 = libc::SIGXFSZ;
 
-/// A copy of this process, which goes on here as well: `None` there, and its pid here.
-/// Errors: we have other threads (what they hold would be held there for ever), or there is no room for one more process.
+/// Forks this process. Returns `None` in the child and the child's pid in the parent. Errors: this process has further
+/// threads (locks that they hold would stay locked in the child), or the limit of processes is reached.
 pub fn fork() -> io::Result<Option<Pid>> {
     if std::fs::read_dir("/proc/self/task")?.count() != 1 {
         return Err(io::Error::other("only a process of one thread can be copied"));
     }
-    // SAFETY: nobody else runs here who could hold a lock or be amid a change of memory.
+    // SAFETY: there is no other thread that could hold a lock or be changing memory.
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         pid => Ok(Pid::from_raw(pid)),
     }
 }
 
-/// Alone in a session, unless we lead one already.
+/// Makes this process a session leader, unless it is one.
 pub fn lead_session() -> io::Result<()> {
     if session(std::process::id()) == Some(std::process::id()) {
         return Ok(());
@@ -368,30 +369,30 @@ pub fn lead_session() -> io::Result<()> {
     Ok(())
 }
 
-/// Orphans among our descendants become our children, so that we can reap them.
+/// Makes orphaned descendants children of this process, so that it can reap them.
 pub fn become_subreaper() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
 }
 
-/// Descriptors 0 and 1 as owned ones: what whoever started us put there. `None`: they were taken before, or are not both open.
+/// Takes ownership of descriptors 0 and 1. `None`: they were taken before, or one of them is not open.
 pub fn take_standard_streams() -> Option<(OwnedFd, OwnedFd)> {
     static TAKEN: AtomicBool = AtomicBool::new(false);
     let open = |fd| {
-        // SAFETY: asks for the flags of a number, which need not be an open descriptor.
+        // SAFETY: reads the flags of a number, which need not be an open descriptor.
         unsafe { libc::fcntl(fd, libc::F_GETFD) != -1 }
     };
     if !(open(0) && open(1)) || TAKEN.swap(true, Ordering::Relaxed) {
         return None;
     }
-    // SAFETY: both are open, and nobody else owns them: the standard library's streams only borrow the numbers, and whoever asks
-    // again gets nothing.
+    // SAFETY: both are open and have no other owner: the standard library's streams only borrow the numbers, and a
+    // second call returns `None`.
     Some(unsafe { (OwnedFd::from_raw_fd(0), OwnedFd::from_raw_fd(1)) })
 }
 
 static ORIGINAL_SOFT_LIMIT: OnceLock<Option<u64>> = OnceLock::new();
 
-/// Raises the soft limit on descriptors to the hard one and remembers what it was: tasks get the original back.
-/// Gives the limit now; `None` is no limit.
+/// Raises the soft limit of descriptors to the hard limit and remembers the original one for tasks. Returns the new
+/// limit; `None`: unlimited.
 pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     let now = rustix::process::getrlimit(Resource::Nofile);
     ORIGINAL_SOFT_LIMIT.get_or_init(|| now.current);
@@ -399,12 +400,12 @@ pub fn raise_descriptor_limit() -> io::Result<Option<u64>> {
     Ok(now.maximum)
 }
 
-/// The soft limit on descriptors that we were started with.
+/// The soft limit of descriptors that this process was started with.
 pub fn original_descriptor_limit() -> Option<u64> {
     *ORIGINAL_SOFT_LIMIT.get_or_init(|| rustix::process::getrlimit(Resource::Nofile).current)
 }
 
-/// For messages: what the errno says, without Rust's "(os error N)".
+/// The text of an errno for messages, without Rust's "(os error N)".
 pub fn errno_text(errno: i32) -> String {
     let text = io::Error::from_raw_os_error(errno).to_string();
     match text.find(" (os error") {
@@ -413,7 +414,7 @@ pub fn errno_text(errno: i32) -> String {
     }
 }
 
-/// Its number, for system calls made here.
+/// The descriptor number, for direct system calls.
 fn raw(fd: &impl AsFd) -> i32 {
     fd.as_fd().as_raw_fd()
 }
@@ -457,7 +458,7 @@ mod tests {
         assert_eq!(ended(0x7f | 19 << 8), None, "stopped");
     }
 
-    /// In a process of its own, whose streams they are.
+    /// Runs in a separate process, since it takes the process's standard streams.
     #[test]
     fn the_standard_streams_are_given_to_one_only() {
         const INSIDE: &str = "ALLOSTAT_TEST_TAKES_STREAMS";

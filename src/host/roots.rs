@@ -1,4 +1,5 @@
-//! Where `proc`, `sys`, the cgroup trees and the files of other programs are: so that the same switch serves fixtures and containers.
+//! Paths of `proc`, `sys`, the cgroup hierarchies and files of other programs. The same setting serves test fixtures
+//! and containers.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -8,16 +9,16 @@ use rustix::fs::{Mode, OFlags};
 
 use super::untrusted;
 
-/// A larger file below `proc` is not read: 200,000 sockets have 30 MB of rows.
+/// Larger files below `proc` are not read: 200,000 sockets take 30 MB.
 const LARGEST_PROC_FILE: usize = 32 << 20;
 
-/// Why a kernel file gave no text.
+/// Why a kernel file could not be read.
 #[derive(Debug, thiserror::Error)]
 pub enum ReadError {
     /// ENOENT, ENOTDIR, EOPNOTSUPP: this kernel or machine has no such file.
     #[error("{} does not exist here", path.display())]
     Absent { path: PathBuf },
-    /// ENODEV, ESRCH: it was there, and what it told about is gone.
+    /// ENODEV, ESRCH: the object of the file has gone.
     #[error("{} has vanished", path.display())]
     Gone { path: PathBuf },
     #[error("cannot read {}", path.display())]
@@ -41,7 +42,7 @@ impl ReadError {
 pub struct Roots {
     pub proc: PathBuf,
     pub sys: PathBuf,
-    /// Where `etc`, `run`, `usr` and `var` are.
+    /// The directory with `etc`, `run`, `usr` and `var`.
     pub root: PathBuf,
 }
 
@@ -52,17 +53,22 @@ impl Default for Roots {
 }
 
 impl Roots {
-    /// Of a host that lies in a directory.
+    /// The roots of a host whose file system is below `root`.
     pub fn below(root: &Path) -> Roots {
         Roots { proc: root.join("proc"), sys: root.join("sys"), root: root.to_owned() }
     }
 
-    /// The same, but for its files beside the kernel's.
+    /// Whether system calls of this process are about the host of these files.
+    pub fn are_of_this_kernel(&self) -> bool {
+        self.proc == Path::new("/proc")
+    }
+
+    /// The same roots with another [`Roots::root`].
     pub fn with_root(self, root: &Path) -> Roots {
         Roots { root: root.to_owned(), ..self }
     }
 
-    /// A file of this host, by its absolute path.
+    /// A file of the host, by its absolute path.
     pub fn file(&self, path: impl AsRef<Path>) -> PathBuf {
         let path = path.as_ref();
         self.root.join(path.strip_prefix("/").unwrap_or(path))
@@ -72,13 +78,13 @@ impl Roots {
         self.proc.join(relative)
     }
 
-    /// The whole of a file below `proc`, at most 32 MiB. What a process has in its own memory: [`untrusted::memory`].
+    /// Reads a whole file below `proc`, up to 32 MiB. For files backed by a process's memory use [`untrusted::memory`].
     pub fn read_proc(&self, relative: impl AsRef<Path>) -> Result<Vec<u8>, ReadError> {
         let path = self.proc(relative);
         untrusted::read(&path, LARGEST_PROC_FILE).map_err(|e| ReadError::new(path, e))
     }
 
-    /// Where a mount point that mountinfo names is to be found: below `sys` if it is below the kernel's `/sys`.
+    /// Maps a mount point from mountinfo into these roots: below `sys` if it is below the kernel's `/sys`.
     pub fn mounted(&self, mount_point: &Path) -> PathBuf {
         if mount_point.starts_with(&self.sys) {
             return mount_point.to_owned();
@@ -90,7 +96,7 @@ impl Roots {
     }
 }
 
-/// A descriptor of a directory that serves as a starting point only (O_PATH): it costs no permission to read.
+/// Opens a directory with O_PATH, as a starting point: needs no read permission.
 pub fn open_path(path: &Path) -> Result<OwnedFd, ReadError> {
     rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
         .map_err(|e| ReadError::new(path, e.into()))

@@ -1,5 +1,5 @@
-//! Which system calls a confined task may not make: a list of what is denied, after the default profile of Docker. Some are denied
-//! only to a task that lacks the capability that they need anyway, so that a task that is given one can use it.
+//! Seccomp filter of a confined task: a list of denied system calls, after Docker's default profile. Some are denied
+//! only if the task lacks the capability that they need.
 //!
 //! Source: seccomp(2); the default seccomp profile of Docker for which calls are denied.
 
@@ -12,18 +12,18 @@ use seccompiler::{
 
 use super::process::Capabilities;
 
-/// A program of seccomp, an instruction as one number: plain values that orders can hold.
+/// A seccomp program, one number per instruction: plain data for the supervisor's orders.
 pub type FilterProgram = Vec<u64>;
 
-/// System calls, and the capabilities that open them; none: they are denied to every task.
+/// System calls, and the capabilities that allow them; without capabilities: denied to every task.
 type Denied = (&'static [c_long], &'static [&'static str]);
 
 const DENIED: &[Denied] = &[
-    // Keys are not of a namespace: those of the host's users would be seen.
+    // Keyrings have no namespace: the keys of the host's users would be visible.
     (&[libc::SYS_add_key, libc::SYS_keyctl, libc::SYS_request_key], &[]),
     (&[libc::SYS_kexec_load, libc::SYS_kexec_file_load, libc::SYS_swapon, libc::SYS_swapoff], &[]),
     (&[libc::SYS_userfaultfd, libc::SYS_pivot_root, libc::SYS_nfsservctl], &[]),
-    // Docker denies them since 2023: what they do passes by this filter.
+    // Docker denies them since 2023: io_uring operations bypass the filter.
     (&[libc::SYS_io_uring_setup, libc::SYS_io_uring_enter, libc::SYS_io_uring_register], &[]),
     (&[libc::SYS_open_by_handle_at], &["dac_read_search"]),
     (
@@ -73,7 +73,8 @@ const NEW_NAMESPACES: [i32; 7] = [
     libc::CLONE_NEWNET,
 ];
 
-/// The filters of a task with these capabilities, each to be set on its own. Errors: there are none for this machine.
+/// The filters for a task with these capabilities, to be installed one by one. Errors: this architecture is not
+/// supported.
 pub fn filters(kept: Capabilities) -> Result<Vec<FilterProgram>, String> {
     let has = |name: &&str| Capabilities::named(name).is_some_and(|one| !kept.common(one).is_empty());
     let mut denied: BTreeMap<i64, Vec<SeccompRule>> = DENIED
@@ -90,7 +91,7 @@ pub fn filters(kept: Capabilities) -> Result<Vec<FilterProgram>, String> {
             rule(SeccompCmpArgLen::Qword, SeccompCmpOp::MaskedEq(flag), flag)
         });
         denied.insert(libc::SYS_clone, new.collect::<Result<_, _>>()?);
-        // What it is asked for lies in memory, where no filter looks. Without it the C library falls back to `clone`.
+        // Its arguments are in memory, which a filter cannot read. If it fails, the C library falls back to `clone`.
         let newer = BTreeMap::from([(libc::SYS_clone3, Vec::new())]);
         programs.push(program(newer, libc::ENOSYS)?);
     }
@@ -100,8 +101,8 @@ pub fn filters(kept: Capabilities) -> Result<Vec<FilterProgram>, String> {
     Ok(programs)
 }
 
-/// The calls of the x32 interface have other numbers and the same architecture: all of them are denied.
-/// Load the number; below 0x40000000 allow; EPERM.
+/// Denies x32 system calls, which have other numbers and the same architecture: load the number; allow below
+/// 0x40000000; else EPERM.
 #[cfg(target_arch = "x86_64")]
 const X32: [u64; 4] = [
     word(0x20, 0, 0, 0),
@@ -128,7 +129,7 @@ const fn word(code: u16, jt: u8, jf: u8, k: u32) -> u64 {
     (code as u64) << 48 | (jt as u64) << 40 | (jf as u64) << 32 | k as u64
 }
 
-/// As the kernel takes it.
+/// In the kernel's format.
 pub fn instructions(program: &FilterProgram) -> Vec<libc::sock_filter> {
     let each = |one: &u64| {
         let [c1, c0, jt, jf, k3, k2, k1, k0] = one.to_be_bytes();
@@ -141,7 +142,7 @@ pub fn instructions(program: &FilterProgram) -> Vec<libc::sock_filter> {
 mod tests {
     use super::*;
 
-    /// What the kernel would answer: an interpreter of the instructions that are used.
+    /// An interpreter for the instructions in use: computes the kernel's answer.
     fn answer(program: &FilterProgram, number: c_long, first: u64) -> u32 {
         const ARCH: u32 = if cfg!(target_arch = "x86_64") { 0xC000_003E } else { 0xC000_00B7 };
         let (program, mut at, mut a) = (instructions(program), 0, 0_u32);

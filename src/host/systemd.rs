@@ -1,6 +1,6 @@
-//! systemd, asked through its own programs `systemd-run` and `systemctl`: they come with it, and speak to it with or without a bus.
+//! Talks to systemd through `systemd-run` and `systemctl`, which work with and without D-Bus.
 //!
-//! Every call has an end: what does not answer in time is killed.
+//! Every call has a timeout, after which the program is killed.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,20 +13,20 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::model::id::CgroupPath;
 
-/// Above the slices of tasks whose containers systemd places.
+/// The parent slice of tasks whose containers systemd places.
 pub const TASK_SLICE: &str = "allostat.slice";
-/// A host that boots, or that is short of everything, may need seconds.
+/// A host that boots or is overloaded may need seconds.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Which systemd.
+/// A systemd instance.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Manager {
     System,
-    /// That of the user we are.
+    /// The instance of the current user.
     User,
 }
 
-/// What it knows of a unit.
+/// The state of a unit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SystemdUnit {
     pub active: bool,
@@ -39,7 +39,7 @@ pub fn is_booted() -> bool {
     Path::new("/run/systemd/system").is_dir()
 }
 
-/// A path as part of a unit's name: `/var/lib/x` is `var-lib-x`. Different paths get different names. Source: systemd.unit(5).
+/// Escapes a path for a unit name: `/var/lib/x` becomes `var-lib-x`. The mapping is injective. Source: systemd.unit(5).
 pub fn escape_path(path: &Path) -> String {
     use std::os::unix::ffi::OsStrExt;
     let bytes = path.as_os_str().as_bytes();
@@ -60,7 +60,7 @@ pub fn escape_path(path: &Path) -> String {
 impl Manager {
     fn program(self, name: &str) -> Command {
         let mut command = Command::new(name);
-        // Nothing else of our environment: what is started this way keeps it.
+        // A clean environment: the started program would inherit it.
         command.env_clear();
         for name in ["PATH", "XDG_RUNTIME_DIR", "DBUS_SESSION_BUS_ADDRESS"] {
             command.envs(std::env::var_os(name).map(|value| (name, value)));
@@ -75,9 +75,9 @@ impl Manager {
         command
     }
 
-    /// Runs what is added to it in a new scope that is delegated to us, in the same slice as ours.
+    /// A command that runs its arguments in a new delegated scope in the agent's slice.
     ///
-    /// `before`: the unit that is stopped first when the host goes down.
+    /// `before`: the unit that systemd stops first at shutdown.
     pub fn scope(self, name: &str, description: &str, before: Option<&str>) -> Command {
         let mut command = self.program("systemd-run");
         command.args([
@@ -90,7 +90,7 @@ impl Manager {
             "--description",
             description,
         ]);
-        // The number of tasks is limited where that is wanted, not by what is usual for a session.
+        // The default TasksMax is meant for sessions.
         command.args(["--property=Delegate=yes", "--property=TasksMax=infinity"]);
         command.args(before.map(|unit| format!("--property=Before={unit}")));
         command.arg("--");
@@ -108,7 +108,7 @@ impl Manager {
         Ok(parse_unit(&said))
     }
 
-    /// Ends all that is in it. One that ended by itself meanwhile is no error. Errors: a sentence.
+    /// Kills all processes of a unit. A unit that has ended meanwhile is no error. Errors: a sentence.
     pub fn stop(self, name: &str) -> Result<(), String> {
         let mut command = self.program("systemctl");
         command.args(["stop", "--", name]);
@@ -129,14 +129,14 @@ fn parse_unit(said: &str) -> SystemdUnit {
     }
 }
 
-/// Starts it and reads what it says, on both streams, until that is `enough` or it has closed them.
+/// Starts a command and reads both streams until `enough` accepts the text or they are closed.
 ///
-/// Errors: it could not be started, or it said nothing for [`PATIENCE`]; nothing runs then.
+/// Errors: it could not be started, or wrote nothing for [`PATIENCE`]; then no process is left.
 pub fn listen(command: &mut Command, enough: impl Fn(&str) -> bool) -> io::Result<(Child, String)> {
     let (ours, theirs) = pipe_with(PipeFlags::CLOEXEC)?;
     let copy = theirs.try_clone()?;
     let spawned = command.stdout(theirs).stderr(copy).spawn();
-    // What is left of them in the command would keep the pipe open.
+    // Otherwise the command would keep the pipe's write end open.
     command.stdout(Stdio::null()).stderr(Stdio::null());
     let mut child = spawned?;
     match read_until(&ours, enough) {
@@ -172,7 +172,7 @@ fn read_until(pipe: &OwnedFd, enough: impl Fn(&str) -> bool) -> io::Result<Strin
     }
 }
 
-/// Waits for the end of one that has closed its streams.
+/// Waits for a child that has closed its streams.
 fn ended_well(child: &mut Child) -> io::Result<bool> {
     let until = Instant::now() + PATIENCE;
     loop {

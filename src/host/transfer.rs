@@ -1,11 +1,11 @@
-//! Moves a directory from one place to another as a whole: nothing of it is lost, and none of it is seen twice.
+//! Moves a directory atomically: nothing is lost, and no reader sees it in both places.
 //!
 //! ```text
-//! renamed, where one file system has both places
-//! else: copied beside its new place under another name ─► on the disk ─► renamed ─► the old one removed
+//! both places on one file system: rename
+//! else: copy to a temporary name beside the target ─► sync ─► rename ─► remove the source
 //! ```
-//! A user's processes may plant links in both places at any time: every component is opened without following one, and what was moved is
-//! compared with what was looked at before.
+//! A user's processes may create links in both places at any time: each component is opened without following links,
+//! and the moved directory is compared with the one checked before.
 //!
 //! Source: rename(2) (EXDEV: another file system, or another project quota), openat(2), syncfs(2).
 
@@ -24,34 +24,34 @@ use super::tree;
 
 const WAY: OFlags =
     OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::CLOEXEC);
-/// Directories in directories: each costs two descriptors while it is copied.
+/// Nesting depth: each level holds two descriptors open while it is copied.
 const DEEPEST: usize = 100;
-/// From one look at whether it was called off to the next.
+/// Bytes copied between two checks for cancellation.
 const CHUNK: usize = 4 << 20;
-/// Of one extended attribute, and of the list of their names. Source: `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
+/// Limit of one extended attribute and of the list of names. Source: `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR: usize = 64 << 10;
 
-/// What was done.
+/// The result of a move.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Moved {
-    /// There is no such directory.
+    /// The source does not exist.
     Absent,
-    /// Its new place has something in it already.
+    /// The target is not empty.
     Taken,
     Renamed,
     Copied,
 }
 
-/// A directory's place: `root` is trusted, what is below it is not.
+/// The path of a directory: `root` is trusted, the components below it are not.
 #[derive(Debug, Clone, Copy)]
 pub struct Below<'a> {
     pub root: &'a Path,
-    /// The names below it, the directory's own the last.
+    /// The components below `root`; the last one is the directory's name.
     pub names: &'a [&'a str],
 }
 
 impl Below<'_> {
-    /// The directory above it, and its name. `None`: it is not there.
+    /// The parent directory, opened, and the name. `None`: it does not exist.
     fn open_parent(&self) -> io::Result<Option<(OwnedFd, &str)>> {
         let Some((name, above)) = self.names.split_last() else { return Err(io::ErrorKind::InvalidInput.into()) };
         if self.names.iter().any(|name| name.is_empty() || matches!(*name, "." | "..") || name.contains(['/', '\0'])) {
@@ -73,9 +73,10 @@ impl Below<'_> {
     }
 }
 
-/// Moves a directory to where an empty one may stand. Repeating it does no harm. `called_off`: it ends soon after that is set.
+/// Moves a directory to a path that is free or an empty directory. Idempotent. Setting `called_off` cancels it soon.
 ///
-/// Errors: either place is no directory; the disk refuses; `Interrupted`: it was called off. The old one is whole then.
+/// Errors: the source or the target is not a directory; an I/O error; `Interrupted`: cancelled. The source is intact
+/// then.
 pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::Result<Moved> {
     let Some((old_parent, old_name)) = from.open_parent()? else { return Ok(Moved::Absent) };
     let old = match rustix::fs::openat(&old_parent, old_name, WAY, Mode::empty()) {
@@ -96,7 +97,7 @@ pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::
     };
     if moved == Moved::Renamed {
         must_be(&old, &new_parent, new_name).inspect_err(|_| {
-            // Whatever it is: it goes back, or goes.
+            // It is another file or directory: move it back, or remove it.
             if rustix::fs::renameat(&new_parent, new_name, &old_parent, old_name).is_err() {
                 let _ = tree::remove(&to.path());
             }
@@ -105,13 +106,13 @@ pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::
     }
     rustix::fs::fsync(&new_parent)?;
     if moved == Moved::Copied {
-        // What stays of it goes with its alloc: the new one is whole.
+        // Leftovers are removed with their alloc: the target is complete.
         let _ = tree::remove(&from.path());
     }
     Ok(moved)
 }
 
-/// Another one may have been put in its place before it was renamed.
+/// Errors: the directory was replaced before the rename.
 fn must_be(moved: &OwnedFd, parent: &OwnedFd, name: &str) -> io::Result<()> {
     let now = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
     let is_it = is_same(&rustix::fs::fstat(moved)?, &now);
@@ -143,12 +144,12 @@ fn entries(directory: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// Beside its new place first: what is there under its name is whole.
+/// Copies to a temporary name beside the target, so that the target's name appears only when it is complete.
 fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off: &AtomicBool) -> io::Result<()> {
     let end = (0..=name.len().min(200)).rev().find(|end| name.is_char_boundary(*end)).unwrap_or_default();
     let draft = format!(".{}.moving", &name[..end]);
     let draft_path = path.with_file_name(&draft);
-    // Of an agent that died meanwhile.
+    // Left by an agent that died.
     tree::remove(&draft_path).map_err(io::Error::other)?;
     let copied = (|| {
         let stat = rustix::fs::fstat(old)?;
@@ -171,11 +172,12 @@ fn new_directory(parent: BorrowedFd<'_>, name: &CStr) -> io::Result<OwnedFd> {
     Ok(rustix::fs::openat(parent, name, WAY, Mode::empty())?)
 }
 
-/// Owner, mode, extended attributes and times of an open file, as another one has them. The owner first: it takes the set-user-ID bit.
+/// Copies owner, mode, extended attributes and times to an open file. The owner first, because chown clears the
+/// set-user-ID bit.
 fn rights(new: &OwnedFd, old: &OwnedFd, stat: &Stat) -> io::Result<()> {
     let (uid, gid) = (Uid::from_raw(stat.st_uid), Gid::from_raw(stat.st_gid));
     match rustix::fs::fchown(new, Some(uid), Some(gid)) {
-        // Only root gives files away; an agent of another user has files of its own alone.
+        // Only root can change owners; another user's agent has only its own files.
         Ok(()) | Err(Errno::PERM) => {}
         Err(e) => return Err(e.into()),
     }
@@ -202,12 +204,12 @@ fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
     let mut value = vec![0; XATTR];
     for name in names[..length].split(|byte| *byte == 0).filter(|name| !name.is_empty()) {
         let length = match rustix::fs::fgetxattr(old, name, &mut value) {
-            // It went meanwhile.
+            // Removed meanwhile.
             Err(Errno::NODATA) => continue,
             got => got?,
         };
         match rustix::fs::fsetxattr(new, name, &value[..length], rustix::fs::XattrFlags::empty()) {
-            // The other file system has none, or the kernel keeps them to itself.
+            // The target file system does not support it, or the kernel reserves it.
             Ok(()) | Err(Errno::OPNOTSUPP | Errno::PERM) => {}
             Err(e) => return Err(e.into()),
         }
@@ -217,9 +219,9 @@ fn extended_attributes(new: &OwnedFd, old: &OwnedFd) -> io::Result<()> {
 
 struct Copying<'a> {
     called_off: &'a AtomicBool,
-    /// What is mounted in it is not its own.
+    /// The device of the tree. An entry on another device is a mount, which is an error.
     device: u64,
-    /// Files with several names: where the first copy of each is, below the top.
+    /// Files with several links: the path of the first copy, below the top.
     linked: HashMap<u64, PathBuf>,
     top: OwnedFd,
 }
@@ -272,7 +274,7 @@ impl Copying<'_> {
                 let _ = rustix::fs::chownat(new, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW);
                 Ok(())
             }
-            // Nothing listens on it any more.
+            // No process listens on it any more.
             FileType::Socket => Ok(()),
             FileType::CharacterDevice | FileType::BlockDevice | FileType::Unknown => {
                 Err(io::Error::other(format!("{} is a device", shown(way))))
@@ -297,18 +299,18 @@ impl Copying<'_> {
         let to = rustix::fs::openat(new, name.as_c_str(), flags, Mode::RUSR | Mode::WUSR)?;
         let size = u64::try_from(stat.st_size).unwrap_or(0);
         self.bytes(&from, &to, size)?;
-        // Holes at its end too.
+        // Restores a hole at the end.
         rustix::fs::ftruncate(&to, size)?;
         rights(&to, &from, stat)
     }
 
-    /// Its data, at the same places: what is a hole stays one.
+    /// Copies the data extents at the same offsets; holes stay holes.
     fn bytes(&self, from: &OwnedFd, to: &OwnedFd, size: u64) -> io::Result<()> {
         let mut at = 0;
         while at < size {
             let begin = match rustix::fs::seek(from, rustix::fs::SeekFrom::Data(at)) {
                 Err(Errno::NXIO) => break,
-                // The file system does not know of holes.
+                // The file system does not report holes.
                 Err(Errno::INVAL | Errno::OPNOTSUPP) => at,
                 begin => begin?,
             };
@@ -348,7 +350,7 @@ fn through_memory(from: &OwnedFd, to: &OwnedFd, at: u64, most: usize) -> io::Res
     Ok(length)
 }
 
-/// The path below the top, byte by byte.
+/// The path below the top, byte for byte.
 fn exactly(way: &[CString]) -> PathBuf {
     way.iter().map(|name| OsStr::from_bytes(name.to_bytes())).collect()
 }
@@ -390,7 +392,7 @@ mod tests {
                 &AtomicBool::new(called_off),
             )
         }
-        /// As where both places are of different file systems.
+        /// As if both places were on different file systems.
         fn copy(&self, called_off: &AtomicBool) -> io::Result<()> {
             let open = |path: &Path| rustix::fs::open(path, WAY, Mode::empty()).unwrap();
             let new = self.new_one();
@@ -398,7 +400,7 @@ mod tests {
         }
     }
 
-    /// With modes, times, links of both kinds, a hole, a pipe and an odd name.
+    /// With modes, times, hard and symbolic links, a hole, a pipe and an odd name.
     fn fill(at: &Path) {
         fs::create_dir_all(at.join("deep/er")).unwrap();
         fs::write(at.join("deep/er/file"), vec![7; 300_000]).unwrap();
@@ -455,7 +457,7 @@ mod tests {
         let places = Places::new();
         fs::create_dir(places.old()).unwrap();
         fill(&places.old());
-        // Of an agent that died while it copied.
+        // Left by an agent that died while it copied.
         fs::create_dir_all(places.new_one().with_file_name(".local.moving/half")).unwrap();
         places.copy(&AtomicBool::new(false)).unwrap();
         check(&places.new_one());
@@ -524,7 +526,7 @@ mod tests {
         }
     }
 
-    /// A user who swaps a directory for a link as fast as it can gets nothing moved that is not its own.
+    /// A user who swaps a directory for a link as fast as possible moves only files of its own.
     #[test]
     fn racer_that_swaps_the_directory_for_a_link_gets_nothing() {
         let outside = tempfile::tempdir().unwrap();

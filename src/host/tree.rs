@@ -1,8 +1,8 @@
-//! Removes a directory with everything in it, and nothing that is mounted there.
+//! Removes a directory tree, except for mounts.
 //!
-//! What a task mounted below its directory (a bind of somebody's data, a tmpfs) is not the task's to lose: `remove_dir_all` goes
-//! through it. Here each directory is opened first and asked which mount it is of: no path is looked up twice, so nobody can
-//! put a link or a mount in between.
+//! `remove_dir_all` would delete through a mount below the task's directory (a bind mount of someone's data, a tmpfs).
+//! Here each directory is opened first and its mount ID is checked. No path is resolved twice, so no process can insert
+//! a link or a mount in between.
 
 use std::ffi::OsStr;
 use std::io;
@@ -21,9 +21,9 @@ pub enum RemoveError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Removes what it can. What is not there is fine.
+/// Removes as much as possible. A missing path is no error.
 ///
-/// Errors: the first thing that could not be removed; everything beside it is gone.
+/// Errors: the first entry that could not be removed; the others are gone.
 pub fn remove(path: &Path) -> Result<(), RemoveError> {
     let fail = |path: &Path| {
         let path = path.to_owned();
@@ -43,10 +43,10 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
     sweep.first_error.map_or(Ok(()), Err)
 }
 
-/// Directories in directories that are walked by recursion: each level costs a descriptor.
+/// Recursion depth: each level holds one descriptor open.
 const DEEPEST: u32 = 64;
 
-/// The mount that an open file is of. Source: `/proc/self/fdinfo/FD`, `mnt_id` (3.15).
+/// The mount ID of an open file. Source: `/proc/self/fdinfo/FD`, `mnt_id` (3.15).
 fn mount_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
     let text = std::fs::read_to_string(format!("/proc/self/fdinfo/{}", fd.as_raw_fd()))?;
     let id = text.lines().find_map(|line| line.strip_prefix("mnt_id:")?.trim().parse().ok());
@@ -56,7 +56,7 @@ fn mount_of(fd: BorrowedFd<'_>) -> io::Result<u64> {
 struct Sweep {
     mount: u64,
     top: Option<OwnedFd>,
-    /// What was too deep stands in the top directory under these names.
+    /// Names in the top directory of subtrees that were moved up because they were too deep.
     parked: Vec<String>,
     parkings: u32,
     first_error: Option<RemoveError>,
@@ -73,7 +73,7 @@ impl Sweep {
     fn remove(&mut self, parent: BorrowedFd<'_>, name: &OsStr, path: &Path, depth: u32) {
         let refused = match unlinkat(parent, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => return,
-            // A directory (EPERM is POSIX's word for it), or a file that is immutable, or on which another is mounted.
+            // A directory (POSIX allows EPERM for it), an immutable file, or a mount point.
             Err(e @ (Errno::ISDIR | Errno::PERM | Errno::BUSY)) => e,
             Err(e) => return self.io_error(path, e),
         };
@@ -105,7 +105,7 @@ impl Sweep {
         {
             self.remove(directory.as_fd(), OsStr::new(&parked), &path.join(&parked), 1);
         }
-        // With something left in it the reason is known already.
+        // If something is left in it, that error is recorded already.
         match unlinkat(parent, name, AtFlags::REMOVEDIR) {
             Ok(()) | Err(Errno::NOENT) => {}
             Err(e) => self.io_error(path, e),
@@ -129,7 +129,7 @@ impl Sweep {
         }
     }
 
-    /// Moves a directory that is too deep up to the top, to be removed from there. What is mounted stays where it is.
+    /// Moves a directory that is too deep to the top, for removal from there. A mount stays.
     fn park(&mut self, parent: BorrowedFd<'_>, name: &OsStr) -> bool {
         let Some(top) = &self.top else { return false };
         self.parkings += 1;

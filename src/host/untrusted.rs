@@ -1,13 +1,13 @@
-//! Files that somebody else may have written, named or replaced: each is opened without waiting, read up to a limit, and never followed
-//! through a link that somebody planted.
+//! Access to files that another user may have written, named or replaced: opens without blocking, reads up to a limit,
+//! and follows no planted link.
 //!
 //! ```text
-//! read         a file at a path of our own: regular, up to a limit; read_start: no more than its beginning
-//! component    a foreign name, as one component of a path
-//! RuntimeDirectory  opens what is beneath it, by such components alone
-//! environment  chosen variables of a process, up to 1 MiB, within a deadline
-//! memory       the beginning of its command line or its environment, likewise
-//! chooser      who may choose the names in a directory
+//! read         a regular file at the agent's own path, up to a limit; read_start: only its beginning
+//! component    checks a foreign name for use as one path component
+//! RuntimeDirectory  opens files below a directory by such components only
+//! environment  selected variables of a process, up to 1 MiB, within a deadline
+//! memory       the beginning of a process's command line or environment, likewise
+//! chooser      the user who may choose the names in a directory
 //! ```
 //! Source: openat2(2), proc_pid_environ(5).
 
@@ -16,7 +16,7 @@ mod late;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::fs::Metadata;
-use std::io::{self, Read};
+use std::io::{self, Read, Seek, SeekFrom};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -24,35 +24,49 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, ResolveFlags};
 use rustix::io::Errno;
 
-/// Of an environment no more is read; what stands behind it is not found.
+/// Variables beyond this offset of an environment are not found.
 pub const LARGEST_ENVIRONMENT: usize = 1 << 20;
-/// So much of a variable is kept, its name included, in bytes.
+/// Limit of a variable in bytes, including its name; the rest is cut off.
 const LONGEST_VARIABLE: usize = 4 << 10;
-/// A name of a directory's entry is no longer. Source: limits.h, `NAME_MAX`.
+/// Limit of a directory entry's name. Source: limits.h, `NAME_MAX`.
 const LONGEST_NAME: usize = 255;
 
-/// Opening never waits for a FIFO's writer, makes no terminal ours and runs no device: `O_NONBLOCK`, then a regular file or an error.
+/// `O_NONBLOCK` does not wait for a FIFO's writer, `O_NOCTTY` acquires no controlling terminal; then anything but a
+/// regular file is an error.
 pub(super) const FLAGS: OFlags = OFlags::RDONLY.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
-/// The whole of a regular file of at most `limit` bytes.
+/// Reads a regular file of at most `limit` bytes.
 ///
-/// Errors: those of open(2) and read(2); `InvalidInput`: no regular file; `FileTooLarge`: it is larger.
+/// Errors: those of open(2) and read(2); `InvalidInput`: not a regular file; `FileTooLarge`: it is larger.
 pub fn read(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let file = rustix::fs::open(path, FLAGS, Mode::empty())?;
     read_regular(file, limit)
 }
 
-/// The same as UTF-8. Errors: as [`read`]'s; `InvalidData`: it is no UTF-8.
+/// As [`read`], as UTF-8. Errors: those of [`read`]; `InvalidData`: not UTF-8.
 pub fn read_to_string(path: &Path, limit: usize) -> io::Result<String> {
     String::from_utf8(read(path, limit)?).map_err(|e| io::Error::new(io::ErrorKind::InvalidData, e))
 }
 
-/// The first `limit` bytes of a regular file. Errors: as [`read`]'s, but for its size.
+/// Reads the first `limit` bytes of a regular file. Errors: those of [`read`], except for the size.
 pub fn read_start(path: &Path, limit: usize) -> io::Result<Vec<u8>> {
     let file = regular(rustix::fs::open(path, FLAGS, Mode::empty())?)?;
     let mut bytes = Vec::new();
     file.take(limit as u64).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+/// The end of a regular file, behind its first `skip` bytes: at most `limit` bytes, and whether these are all. No link is followed.
+///
+/// Errors: as [`read`]'s, but for its size; ELOOP: a link.
+pub fn read_end(path: &Path, skip: u64, limit: usize) -> io::Result<(Vec<u8>, bool)> {
+    let mut file = regular(rustix::fs::open(path, FLAGS | OFlags::NOFOLLOW, Mode::empty())?)?;
+    let size = file.metadata()?.len();
+    let start = size.saturating_sub(limit as u64).max(skip);
+    file.seek(SeekFrom::Start(start))?;
+    let mut bytes = Vec::new();
+    file.take(limit as u64).read_to_end(&mut bytes)?;
+    Ok((bytes, start == skip))
 }
 
 fn read_regular(file: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
@@ -62,12 +76,12 @@ fn read_regular(file: OwnedFd, limit: usize) -> io::Result<Vec<u8>> {
 fn regular(file: OwnedFd) -> io::Result<File> {
     let kind = FileType::from_raw_mode(rustix::fs::fstat(&file)?.st_mode);
     if !kind.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is no regular file but {kind:?}")));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, format!("it is not a regular file but {kind:?}")));
     }
     Ok(File::from(file))
 }
 
-/// All that a reader gives, at most `limit` bytes. Errors: `FileTooLarge`: it gives more.
+/// Reads at most `limit` bytes. Errors: `FileTooLarge`: there are more.
 pub fn read_all(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     reader.take(limit as u64 + 1).read_to_end(&mut bytes)?;
@@ -77,15 +91,15 @@ pub fn read_all(reader: impl Read, limit: usize) -> io::Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// A foreign name that may be one component of a path: letters, digits, spaces and `-_.:@+=%,` alone, not hidden, not
-/// `..`.
+/// Checks a foreign name for use as one path component: only letters, digits, spaces and `-_.:@+=%,`, no leading dot,
+/// not `..`.
 pub fn component(name: &str) -> Option<&str> {
     let is_allowed = |c: char| c.is_ascii_alphanumeric() || "-_.:@+=%, ".contains(c);
     let fits = !name.is_empty() && name.len() <= LONGEST_NAME && !name.starts_with('.') && name.chars().all(is_allowed);
     fits.then_some(name)
 }
 
-/// A directory under which files of another program are. Nothing beneath it leads out of it: no link is followed.
+/// A directory with files of another program. Follows no link below it, so nothing outside is opened.
 #[derive(Debug)]
 pub struct RuntimeDirectory {
     path: PathBuf,
@@ -103,14 +117,15 @@ impl RuntimeDirectory {
         &self.path
     }
 
-    /// A regular file of at most `limit` bytes beneath this directory, that belongs to root or to the agent's user. Each of `components`
-    /// is checked by [`component`].
+    /// Reads a regular file of at most `limit` bytes below this directory that belongs to root or to the agent's user.
+    /// Checks each of `components` with [`component`].
     ///
-    /// Errors: as [`read`]'s; `InvalidInput`: a name that is no component; `PermissionDenied`: another user's file; ELOOP, EXDEV: a link.
+    /// Errors: those of [`read`]; `InvalidInput`: an invalid name; `PermissionDenied`: another user's file; ELOOP,
+    /// EXDEV: a link.
     pub fn read(&self, components: &[&str], limit: usize) -> io::Result<Vec<u8>> {
         let odd = components.iter().find(|name| component(name).is_none());
         if let Some(odd) = odd.or(if components.is_empty() { Some(&"") } else { None }) {
-            let why = format!("{:?} is no name of a file here", crate::model::text::log_text(odd));
+            let why = format!("{:?} is not a valid file name here", crate::model::text::log_text(odd));
             return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
         }
         let file = self.beneath(components)?;
@@ -126,13 +141,13 @@ impl RuntimeDirectory {
         let relative: PathBuf = components.iter().collect();
         let resolve = ResolveFlags::BENEATH | ResolveFlags::NO_SYMLINKS | ResolveFlags::NO_MAGICLINKS;
         match rustix::fs::openat2(&self.descriptor, &relative, FLAGS, Mode::empty(), resolve) {
-            // Before Linux 5.6, or where a filter of system calls does not know it.
+            // Before Linux 5.6, or denied by a seccomp filter.
             Err(Errno::NOSYS | Errno::PERM) => self.step_by_step(components),
             opened => opened,
         }
     }
 
-    /// What openat2 does, one component after another.
+    /// Emulates openat2, one component at a time.
     fn step_by_step(&self, components: &[&str]) -> rustix::io::Result<OwnedFd> {
         let way = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let (last, above) = components.split_last().ok_or(Errno::NOENT)?;
@@ -144,33 +159,35 @@ impl RuntimeDirectory {
     }
 }
 
-/// Of the environment of a process, by its directory below `proc`, the variables in `wanted`: see [`variables`].
+/// Reads the variables in `wanted` from a process's environment: see [`variables`]. `process`: its directory below
+/// `proc`.
 ///
-/// Errors: those of open(2) and read(2); `TimedOut`: as [`memory`]'s.
+/// Errors: those of open(2) and read(2); `TimedOut`: as for [`memory`].
 pub fn environment(process: &Path, wanted: &'static [&'static str]) -> io::Result<BTreeMap<String, String>> {
     let file = process.join("environ");
     late::within_deadline(process, move || variables(File::open(file)?, wanted))
 }
 
-/// The first `limit` bytes of `cmdline` or `environ`: the process chooses where in its memory they are, how long, and what backs them.
+/// Reads the first `limit` bytes of `cmdline` or `environ`. The process controls the address, length and backing of
+/// this memory.
 ///
-/// Errors: those of open(2) and read(2); `TimedOut`: it did not answer within half a second, or another process of that user did not in
-/// the last minute.
+/// Errors: those of open(2) and read(2); `TimedOut`: no answer within half a second, or another process of the same
+/// user timed out within the last minute.
 pub fn memory(process: &Path, file: &str, limit: usize) -> io::Result<Vec<u8>> {
     let file = process.join(file);
     late::within_deadline(process, move || read_start(&file, limit))
 }
 
-/// Whose rights the agent has.
+/// The uid whose rights the agent has.
 pub fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Where many users may write in a directory: nobody's uid.
+/// Stands for "any user" if several users may write a directory: a uid that no user has.
 const MANY: u32 = 65_534;
 
-/// The user who may choose the names in this directory. `None`: root, the agent's user and `owner` alone; `owner` is that of a directory
-/// above which nobody can be told apart, such as the root of a mount in a user namespace.
+/// The user who may choose the names in this directory. `None`: only root, the agent's user and `owner`. `owner` is the
+/// owner of a directory whose parents cannot be checked, such as the root of a mount in a user namespace.
 pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
     let (uid, gid, mode) = (directory.uid(), directory.gid(), directory.mode());
     let is_known_group = gid == 0 || gid == rustix::process::getegid().as_raw();
@@ -181,8 +198,8 @@ pub fn chooser(directory: &Metadata, owner: u32) -> Option<u32> {
     Some(uid).filter(|uid| !known.contains(uid))
 }
 
-/// Of an environment (`NAME=value`, each ended by 0) the variables in `wanted` that are not empty, in the first
-/// [`LARGEST_ENVIRONMENT`] bytes; reading ends as soon as all are found. Of a longer variable the first 4 KiB are taken.
+/// The non-empty variables in `wanted`, from the first [`LARGEST_ENVIRONMENT`] bytes of an environment (`NAME=value`,
+/// each with a final 0). Stops reading as soon as all are found. Longer variables are cut to 4 KiB.
 ///
 /// Errors: those of read(2).
 pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<String, String>> {
@@ -191,7 +208,7 @@ pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<St
     while read < LARGEST_ENVIRONMENT && found.len() < wanted.len() {
         let length = match file.read(&mut piece) {
             Ok(0) => {
-                // The last one may have no end.
+                // The last variable may lack its final 0.
                 take(&line, wanted, &mut found);
                 break;
             }
@@ -217,7 +234,7 @@ pub fn variables(mut file: impl Read, wanted: &[&str]) -> io::Result<BTreeMap<St
 fn take(line: &[u8], wanted: &[&str], found: &mut BTreeMap<String, String>) {
     let text = match std::str::from_utf8(line) {
         Ok(text) => Some(text),
-        // A character was cut in two.
+        // The cut fell within a character.
         Err(error) if error.error_len().is_none() => std::str::from_utf8(&line[..error.valid_up_to()]).ok(),
         Err(_) => None,
     };
@@ -284,7 +301,7 @@ mod tests {
         }
     }
 
-    /// Gives bytes without end, and counts them.
+    /// Returns endless bytes and counts them.
     struct Endless(usize);
 
     impl Read for Endless {

@@ -16,7 +16,7 @@ use super::reschedule::OfJob;
 use super::service_names::{Place, canonicalize};
 use super::template::as_written;
 use super::tree::{Body, Literal, join};
-use super::{limits, names, values, words};
+use super::{limits, names, unread, values, words};
 
 type Meta = BTreeMap<String, String>;
 
@@ -71,6 +71,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(job.body, &words::JOB, path.clone());
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
         names::check("job", job.name, job.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::UI]);
         let id = fields.text("id");
         if let Some(id) = &id {
             names::check("job", &id.value, &id.span, &fields.path_of("id"), self.problems);
@@ -164,6 +165,7 @@ impl<'p> Builder<'p> {
             storage: Default::default(),
             services,
             health: of_job.health,
+            update: of_job.update,
             reschedule: None,
             ephemeral_disk: EphemeralDisk::default(),
         }
@@ -204,7 +206,7 @@ impl<'p> Builder<'p> {
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
-        let (health, reschedule) = self.rollout_of_group(&fields, kind, of_job);
+        let (health, update, reschedule) = self.rollout_of_group(&fields, kind, of_job);
         TaskGroup {
             name: group.name.into(),
             count: self.count(&fields, kind),
@@ -218,6 +220,7 @@ impl<'p> Builder<'p> {
             storage,
             services,
             health,
+            update,
             reschedule,
             ephemeral_disk,
         }
@@ -268,6 +271,7 @@ impl<'p> Builder<'p> {
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION]);
         self.services(&fields, Place { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {
@@ -310,8 +314,9 @@ impl<'p> Builder<'p> {
         }
         let Some(leader) = fields.bool("leader").filter(|at| at.value) else { return };
         if fields.entry("lifecycle").is_some() {
-            let message = "only a main task can be the leader: this one has a `lifecycle`";
-            fields.error(&leader.span, "leader", message, Some("remove one of them".to_owned()));
+            let message = "only a main task can be the leader: this one has a `lifecycle`, and leads nothing";
+            self.problems.warn(&leader.span, &fields.path_of("leader"), message, Some("remove one of them".to_owned()));
+            return;
         }
         task.leader = true;
     }
@@ -384,13 +389,18 @@ impl<'p> Builder<'p> {
         let mebibytes = |at: &At<u64>| at.value << 20;
         let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
-        let cores = fields.integer("cores", 1..=limits::CORES);
-        if let (Some(_), Some(at)) = (fields.entry("cores"), fields.entry("cpu")) {
+        // Nomad's 0 is as if it were absent.
+        let cores = fields.integer("cores", 0..=limits::CORES).filter(|at| at.value > 0);
+        if let (Some(_), Some(at)) = (&cores, fields.entry("cpu")) {
             let message = "a task has `cpu` or `cores`, not both";
             fields.error(&at.key_span, "cpu", message, Some("keep `cores` for cores of its own".to_owned()));
         }
-        for deprecated in ["disk", "iops"] {
-            fields.integer(deprecated, 0..=u64::MAX);
+        for without_effect in ["disk", "iops", "secrets"] {
+            fields.integer(without_effect, 0..=u64::MAX);
+        }
+        if let Some((numa, _)) = self.inner(&fields, &words::NUMA) {
+            let affinities = ["none", "prefer", "require"].map(|word| (word, ()));
+            let _ = (numa.choice("affinity", &affinities), numa.texts("devices"));
         }
         if let (Some(memory), Some(MemoryMax::Limit(max))) = (&memory, &memory_max)
             && max.value < memory.value
@@ -399,11 +409,7 @@ impl<'p> Builder<'p> {
             fields.error(&max.span, "memory_max", message, None);
         }
         Resources {
-            // What is no number of shares is refused here, and not missed elsewhere as well.
-            cpu_shares: match fields.integer("cpu", 1..=limits::CPU_SHARES) {
-                Some(at) => Some(at.value),
-                None => fields.entry("cpu").map(|_| limits::CPU_SHARES),
-            },
+            cpu_shares: self.cpu_shares(&fields),
             memory_bytes: memory.as_ref().map(mebibytes),
             memory_unlimited: matches!(memory_max, Some(MemoryMax::Unlimited)),
             memory_max_bytes: match &memory_max {
@@ -417,6 +423,18 @@ impl<'p> Builder<'p> {
         }
     }
 
+    /// What is no number of shares is refused here, and not missed elsewhere as well.
+    fn cpu_shares(&self, resources: &Fields<'_>) -> Option<u64> {
+        let Some(at) = resources.integer("cpu", 1..=u64::from(u32::MAX)) else {
+            return resources.entry("cpu").map(|_| limits::CPU_SHARES);
+        };
+        if at.value > limits::CPU_SHARES {
+            let message = format!("the maximum is {} shares: the task gets these", limits::CPU_SHARES);
+            self.problems.warn(&at.span, &resources.path_of("cpu"), message, None);
+        }
+        Some(at.value.min(limits::CPU_SHARES))
+    }
+
     /// A policy where only some fields are given takes the others from `default`.
     fn restart(&self, outer: &Fields<'_>, default: RestartPolicy) -> RestartPolicy {
         let (Some(body), Some(entry)) = (outer.stanza("restart"), outer.entry("restart")) else { return default };
@@ -425,17 +443,21 @@ impl<'p> Builder<'p> {
         values::restart(&fields, &entry.key_span, default)
     }
 
-    fn logs(&self, task: &Fields<'_>) -> LogConfig {
+    fn logs(&mut self, task: &Fields<'_>) -> LogConfig {
         let default = LogConfig::default();
         let Some(body) = task.stanza("logs") else { return default };
         let fields = self.open(body, &words::LOGS, task.path_of("logs"));
+        warn_ignored(body, &words::LOGS, fields.path(), &mut self.seen, self.problems);
         let max_files = fields.integer("max_files", 1..=limits::LOG_FILES).and_then(|at| u32::try_from(at.value).ok());
         LogConfig {
             max_files: max_files.unwrap_or(default.max_files),
             max_file_bytes: fields
                 .integer("max_file_size", 1..=limits::LOG_FILE_MIB)
                 .map_or(default.max_file_bytes, |at| at.value << 20),
-            disabled: fields.bool("disabled").is_some_and(|at| at.value),
+            disabled: match (fields.bool("disabled"), fields.bool("enabled")) {
+                (Some(at), _) => at.value,
+                (None, older) => older.is_some_and(|at| !at.value),
+            },
         }
     }
 }

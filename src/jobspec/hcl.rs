@@ -14,6 +14,7 @@ use super::evaluate::value::HclValue;
 use super::evaluate::variables::{self, GivenVariables};
 use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
+use super::unclosed::Open;
 use super::{syntax, unclosed};
 
 /// How often a file is read again because of keys given twice.
@@ -29,6 +30,10 @@ pub struct Inputs<'a> {
 /// `None` if the syntax is broken: reported. `inputs`: of a job file.
 pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Option<Body> {
     let mut text = problems.source().text().to_owned();
+    // A byte order mark, kept as blanks: every place stays where it is.
+    if text.starts_with('\u{feff}') {
+        text.replace_range(..3, "   ");
+    }
     // Where keys stand that were given twice, and how many other names were tried for each.
     let mut repeated = BTreeMap::new();
     for round in 0.. {
@@ -42,18 +47,36 @@ pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Optio
                 if again && rename(&mut text, offset, &mut repeated, problems) {
                     continue;
                 }
-                match unclosed::find(&text, offset, true) {
-                    Some(span) => problems.error(&span, "", "HCL syntax: this text has no end quote", None),
-                    None => {
-                        let message = format!("HCL syntax: {}", error.message());
-                        problems.error(&(offset..offset + 1), "", message, syntax::advice(&text, offset));
-                    }
-                }
+                broken(&text, offset, error.message(), problems);
                 break;
             }
         }
     }
     None
+}
+
+/// Reports where the syntax is broken: where something was begun that has no end, if that is why.
+fn broken(text: &str, offset: usize, message: &str, problems: &Problems<'_>) {
+    if let Some(span) = unclosed::find(text, offset, true) {
+        return problems.error(&span, "", "HCL syntax: this text has no end quote", None);
+    }
+    let at_the_end = text.get(offset..).is_none_or(|rest| rest.trim().is_empty());
+    match unclosed::find_open(text, offset) {
+        Some(Open::Heredoc(span, word)) if message.contains("heredoc") || at_the_end => {
+            let advice = Some(format!("it ends at a line with {word} alone"));
+            problems.error(&span, "", "HCL syntax: this heredoc has no end", advice);
+        }
+        Some(Open::Bracket(span, '[')) if message.contains("`]`") => {
+            problems.error(&span, "", "HCL syntax: this list is not closed", Some("end it with `]`".to_owned()));
+        }
+        Some(Open::Bracket(span, '{')) if at_the_end => {
+            problems.error(&span, "", "HCL syntax: this brace is not closed", Some("end it with `}`".to_owned()));
+        }
+        _ => {
+            let message = format!("HCL syntax: {message}");
+            problems.error(&(offset..offset + 1), "", message, syntax::advice(text, offset));
+        }
+    }
 }
 
 fn rename(text: &mut String, offset: usize, repeated: &mut BTreeMap<usize, u32>, problems: &Problems<'_>) -> bool {
@@ -245,7 +268,7 @@ impl Lower<'_, '_> {
         Node { span, value }
     }
 
-    /// A text of which something is known now. References that only a task's start knows stay in it.
+    /// A text with parts that are known now. References that only a task's start knows stay in it.
     fn computed(&self, whole: &Expression, template: &Template, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
         let is_piece = |element: &Element| match element {
             Element::Literal(_) => true,

@@ -211,7 +211,7 @@ mod tests {
         );
         let job = parsed(&text);
         assert_eq!(job.groups[0].tasks[0].dispatch_payload.as_deref(), Some("in"));
-        let errors = errors_of(&text.replace("\"who\"", "\"why\""));
-        assert!(errors.iter().any(|error| error.contains("NOMAD_META_who")), "{errors:?}");
+        let warnings = parse("j.hcl", &text.replace("\"who\"", "\"why\"")).unwrap().warnings;
+        assert!(warnings.iter().any(|warning| warning.message.contains("NOMAD_META_who")), "{warnings:?}");
     }
 }

@@ -22,6 +22,7 @@ mod build;
 pub mod cron;
 mod devices;
 pub mod diagnostic;
+pub mod diff;
 pub mod env_file;
 pub mod evaluate;
 pub mod fields;
@@ -47,6 +48,7 @@ mod template;
 pub mod templates;
 pub mod tree;
 mod unclosed;
+mod unread;
 mod values;
 mod volumes;
 pub mod words;
@@ -177,6 +179,10 @@ impl ParsedJob {
         // A task that stands in its job alone is a group of its name.
         let outer = if self.places.values.contains_key(&in_group) { in_group } else { format!("job.{}", self.label) };
         format!("{outer}.task.{task}.{field}")
+    }
+    /// Where the value of a field stands in the text. `None`: the file does not write it.
+    pub fn written(&self, path: &str) -> Option<Span> {
+        self.places.values.get(path).cloned()
     }
     /// The path of a port: of its group, or of a task alone.
     pub fn port_path(&self, group: &str, task: Option<&str>, label: &str) -> String {

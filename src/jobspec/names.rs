@@ -4,6 +4,7 @@ use std::collections::HashMap;
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::NamedBody;
+use crate::model::text::steers_a_terminal;
 
 /// A task's name is part of the name of a log file, which may have 255 bytes.
 pub const MAX_BYTES: usize = 128;
@@ -33,12 +34,12 @@ const CONTROLLERS: [&str; 18] = [
 
 pub(super) fn check(what: &str, name: &str, span: &Span, path: &str, problems: &Problems<'_>) {
     // Of a task's name files and cgroups are made; the others are labels, and parts of URLs.
-    let more = match what {
-        "group" => " /",
-        "job" => "/",
-        _ => "",
+    let allowed = |c: char| match c {
+        ' ' => what != "job",
+        '/' => what != "task",
+        '\\' => false,
+        c => !c.is_whitespace() && !steers_a_terminal(c),
     };
-    let allowed = |c: char| c.is_alphanumeric() || "._-+@:".contains(c) || more.contains(c);
     let message = if name.is_empty() {
         format!("the name of the {what} is empty")
     } else if name.len() > MAX_BYTES {

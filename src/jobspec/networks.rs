@@ -11,6 +11,7 @@ use super::nearest::nearest;
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
 use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
+use crate::model::text::steers_a_terminal;
 
 /// A network that was read, and where each of its ports stands in the file.
 struct Found {
@@ -30,8 +31,17 @@ impl Builder<'_> {
         group_path: &str,
         tasks: &[NamedBody<'_>],
     ) -> (Option<GroupNetwork>, Vec<Option<GroupNetwork>>) {
-        let of_group = group.and_then(|group| Some((group.stanza("network")?, group.path_of("network"))));
-        let of_group = of_group.map(|(body, path)| self.network(body, None, path));
+        let stanzas = group.map(|group| (group.stanzas("network"), group.path_of("network")));
+        let (stanzas, path) = stanzas.unwrap_or_default();
+        let mut of_group = None;
+        for (at, (span, body)) in stanzas.into_iter().enumerate() {
+            let found = self.network(body, None, path.clone());
+            if at > 0 {
+                let message = "only the first `network` of a group counts, as in Nomad";
+                self.problems.warn(span, &path, message, Some("write its ports there".to_owned()));
+            }
+            of_group.get_or_insert(found);
+        }
         let mut of_tasks = Vec::with_capacity(tasks.len());
         for task in tasks {
             let path = format!("{group_path}.task.{}.resources.network", task.name);
@@ -87,7 +97,8 @@ impl Builder<'_> {
     /// `None`: reported.
     fn port(&self, port: &NamedBody<'_>, network: &Fields<'_>, mode: &NetworkMode) -> Option<PortRequest> {
         let path = tree::join(&network.path_of("port"), port.name);
-        let is_label = |c: char| c.is_ascii_alphanumeric() || "_-.".contains(c);
+        // In the names of variables other characters than letters and digits become underscores.
+        let is_label = |c: char| (c == ' ' || !c.is_whitespace()) && !steers_a_terminal(c);
         let label = port.name;
         if label.is_empty() || label.len() > names::MAX_BYTES || !label.chars().all(is_label) {
             let message = format!("{} cannot be the label of a port", quote(label));
@@ -216,14 +227,18 @@ fn hostname(fields: &Fields<'_>) -> Option<String> {
 }
 
 fn dns(fields: &Fields<'_>) -> DnsConfig {
-    let is_word = |text: &str| !text.is_empty() && text.chars().all(|c| !c.is_control() && !c.is_whitespace());
+    let is_word = |text: &str| text.chars().all(|c| !c.is_control() && !c.is_whitespace());
     let words = |key: &str, wanted: &str, holds: &dyn Fn(&str) -> bool| -> Vec<String> {
         let mut good = Vec::new();
         for (i, at) in fields.texts(key).map(|at| at.value).unwrap_or_default().into_iter().enumerate() {
-            if holds(&at.value) {
+            // Nomad takes any text.
+            if at.value.is_empty() {
+                continue;
+            } else if holds(&at.value) {
                 good.push(at.value);
             } else {
-                wrong_word(fields, key, i, &at.span, &at.value, wanted);
+                let message = format!("{} is not {wanted}: it is left out", quote(&at.value));
+                fields.problems().warn(&at.span, &fields.path_of(&format!("{key}[{i}]")), message, None);
             }
         }
         good
@@ -235,10 +250,6 @@ fn dns(fields: &Fields<'_>) -> DnsConfig {
         searches: words("searches", "a search domain", &is_word),
         options: words("options", "an option of resolv.conf", &is_word),
     }
-}
-
-fn wrong_word(fields: &Fields<'_>, key: &str, at: usize, span: &Span, text: &str, wanted: &str) {
-    fields.error(span, &format!("{key}[{at}]"), format!("{} is not {wanted}", quote(text)), None);
 }
 
 #[cfg(test)]

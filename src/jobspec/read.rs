@@ -28,7 +28,8 @@ pub fn read_into(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Body {
         problems.error(&(0..0), "", format!("the file is larger than {} KiB", MAX_FILE_BYTES >> 10), None);
         return nothing;
     }
-    if text.starts_with('\u{feff}') {
+    // In HCL it is skipped.
+    if text.starts_with('\u{feff}') && is_json(source) {
         let advice = Some("save it as UTF-8 without a byte order mark".to_owned());
         problems.error(&(0..3), "", "the file starts with a byte order mark", advice);
         return nothing;
@@ -109,11 +110,19 @@ mod tests {
     fn broken_syntax_is_one_problem_with_its_place() {
         assert_eq!(problems_of("x.hcl", "a = 1\nb : 2\n").first().map(|p| (p.0, p.1)), Some((2, 3)));
         assert_eq!(problems_of("x.json", "{\n \"a\": 1,\n}").first().map(|p| (p.0, p.1)), Some((2, 8)));
+        for (text, at, message) in [
+            ("a = 1\nb = <<EOF\nx\n", (2, 5), "HCL syntax: this heredoc has no end"),
+            ("a = [\"x\"\nb = 2\n", (1, 5), "HCL syntax: this list is not closed"),
+            ("job \"x\" {\n  group \"g\" {\n  }\n", (1, 9), "HCL syntax: this brace is not closed"),
+        ] {
+            assert_eq!(problems_of("x.hcl", text), [(at.0, at.1, message.to_owned())], "{text}");
+        }
         assert_eq!(problems_of("x.json", "[1]"), [(1, 1, "the file must be one JSON object".to_owned())]);
         assert_eq!(problems_of("x.json", ""), [(1, 1, "the file is empty".to_owned())]);
         assert_eq!(problems_of("x.json", "{} // c").len(), 1);
         assert_eq!(problems_of("x", &" ".repeat(MAX_FILE_BYTES + 1)).len(), 1);
-        assert_eq!(problems_of("x", "\u{feff}a = 1\n").len(), 1);
+        assert_eq!(problems_of("x.json", "\u{feff}{}").len(), 1);
+        assert!(problems_of("x.hcl", "\u{feff}a = 1\n").is_empty(), "HCL skips a byte order mark");
     }
 
     #[test]

@@ -6,6 +6,7 @@ use super::quantity::format_duration;
 use crate::model::job::JobKind;
 use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::service::HealthRule;
+use crate::model::update::UpdatePolicy;
 
 /// Nomad's least delay before an alloc is replaced, and its least interval of attempts.
 const MIN_DELAY: Duration = Duration::from_secs(5);
@@ -27,6 +28,7 @@ pub struct Reschedule {
 pub struct OfJob {
     pub reschedule: Option<Reschedule>,
     pub health: Option<HealthRule>,
+    pub update: Option<UpdatePolicy>,
 }
 
 impl Reschedule {

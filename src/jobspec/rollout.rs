@@ -1,5 +1,5 @@
 //! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
-//! reschedules failed allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
+//! updates and reschedules allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
 
 use std::time::Duration;
 
@@ -13,6 +13,7 @@ use super::{limits, words};
 use crate::model::job::{EphemeralDisk, JobKind};
 use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::service::{HealthBasis, HealthRule};
+use crate::model::update::UpdatePolicy;
 use crate::model::volume::DiskSize;
 
 const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
@@ -20,25 +21,25 @@ const COUNTS: std::ops::RangeInclusive<u64> = 0..=limits::COUNT;
 impl Builder<'_> {
     /// Of a job.
     pub(super) fn rollout_of_job(&self, job: &Fields<'_>, kind: JobKind) -> OfJob {
-        let health = self.update(job, kind, kind.is_service().then(HealthRule::default));
+        let (health, update) = self.update(job, kind, (kind.is_service().then(HealthRule::default), None));
         self.migrate(job, kind);
         self.spreads(job, kind);
-        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()), health }
+        OfJob { reschedule: self.reschedule(job, kind, OfJob::default()), health, update }
     }
 
-    /// Of a group: when its allocs are healthy, and how its failed ones are replaced.
+    /// Of a group: when its allocs are healthy, how those of a changed job are replaced, and how its failed ones are.
     pub(super) fn rollout_of_group(
         &self,
         group: &Fields<'_>,
         kind: JobKind,
         of_job: OfJob,
-    ) -> (Option<HealthRule>, Option<ReschedulePolicy>) {
-        let health = self.update(group, kind, of_job.health);
+    ) -> (Option<HealthRule>, Option<UpdatePolicy>, Option<ReschedulePolicy>) {
+        let (health, update) = self.update(group, kind, (of_job.health, of_job.update));
         self.migrate(group, kind);
         self.spreads(group, kind);
         let own = self.reschedule(group, kind, of_job);
         self.disconnect(group);
-        (health, own.or(of_job.reschedule).and_then(|own| own.policy(kind)))
+        (health, update, own.or(of_job.reschedule).and_then(|own| own.policy(kind)))
     }
 
     /// Opens a stanza: its fields and where it begins.
@@ -59,12 +60,13 @@ impl Builder<'_> {
     }
 
     /// The stanza's fields over those of `base`.
-    fn update(&self, outer: &Fields<'_>, kind: JobKind, base: Option<HealthRule>) -> Option<HealthRule> {
+    fn update(&self, outer: &Fields<'_>, kind: JobKind, base: Update) -> Update {
         let Some((fields, key)) = self.inner(outer, &words::UPDATE) else { return base };
+        let (base, rolling) = base;
         let max_parallel = fields.integer("max_parallel", COUNTS);
         let canary = fields.integer("canary", COUNTS);
         let promotes = fields.bool("auto_promote");
-        fields.bool("auto_revert");
+        let auto_revert = fields.bool("auto_revert");
         let stagger = fields.duration("stagger");
         let basis = fields.choice("health_check", &HealthBasis::ALL.map(|basis| (basis.as_str(), basis)));
         let healthy = duration(&fields, "min_healthy_time", 10);
@@ -81,11 +83,19 @@ impl Builder<'_> {
             let message =
                 format!("a job of type `{}` takes no `update`: its allocs run until they are done", kind.as_str());
             outer.error(key, "update", message, None);
-            return None;
+            return (None, None);
         }
-        if max_parallel.is_some_and(|at| at.value == 0) {
+        if max_parallel.as_ref().is_some_and(|at| at.value == 0) {
             // Nomad's word for none.
-            return None;
+            return (None, None);
+        }
+        if let Some(at) = canary.as_ref().filter(|at| at.value > 0) {
+            let message = "`canary` has no effect: allocs are replaced in their places, `max_parallel` at a time";
+            self.problems.warn(&at.span, &fields.path_of("canary"), message, None);
+        }
+        if health.basis == HealthBasis::Manual && fields.entry("health_check").is_some() {
+            let message = "`health_check = \"manual\"`: the health is not set by hand here; an update goes on as soon as tasks run";
+            self.problems.warn(key, &fields.path_of("health_check"), message, None);
         }
         if let Some(at) = promotes.filter(|at| at.value && canary.as_ref().is_none_or(|canary| canary.value == 0)) {
             fields.error(&at.span, "auto_promote", "`auto_promote` needs a `canary` above 0", None);
@@ -102,7 +112,14 @@ impl Builder<'_> {
             let message = unordered("healthy_deadline", &deadline, "progress_deadline", &progress);
             fields.error(&place([&progress, &deadline]), "healthy_deadline", message, None);
         }
-        Some(health)
+        let rolling = rolling.unwrap_or_default();
+        let parallel = max_parallel.and_then(|at| u32::try_from(at.value).ok());
+        let policy = UpdatePolicy {
+            max_parallel: parallel.unwrap_or(rolling.max_parallel),
+            progress_deadline: or("progress_deadline", &progress, rolling.progress_deadline),
+            auto_revert: auto_revert.map_or(rolling.auto_revert, |at| at.value),
+        };
+        (Some(health), Some(policy))
     }
 
     fn migrate(&self, outer: &Fields<'_>, kind: JobKind) {
@@ -169,7 +186,6 @@ impl Builder<'_> {
         let mut sum = 0;
         for target in fields.named("target") {
             let inner = self.open(target.body, &words::TARGET, format!("{}.{}", fields.path_of("target"), target.name));
-            inner.text("value");
             sum += inner.integer("percent", 0..=100).map_or(0, |at| at.value);
         }
         if sum > 100 {
@@ -247,6 +263,9 @@ impl Builder<'_> {
         }
     }
 }
+
+/// When allocs are healthy, and how those of a changed job are replaced.
+type Update = (Option<HealthRule>, Option<UpdatePolicy>);
 
 fn health_check(fields: &Fields<'_>, words: &[&'static str]) {
     let words: Vec<(&str, ())> = words.iter().map(|word| (*word, ())).collect();

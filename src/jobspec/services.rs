@@ -10,7 +10,7 @@ use super::nearest::nearest;
 use super::quantity::format_duration;
 use super::service_names::{Place, default_check};
 use super::tree::{Body, Form, Literal};
-use super::{limits, words};
+use super::{limits, unread, words};
 use crate::model::id::TaskName;
 use crate::model::service::{
     AddressMode, CheckProbe, CheckRestart, CheckStatus, OnUpdate, Service, ServiceCheck, ServicePort, ServiceProvider,
@@ -71,6 +71,7 @@ impl Builder<'_> {
         let path = outer.path_of("service");
         let fields = self.open(body, &words::SERVICE, path.clone());
         warn_ignored(body, &words::SERVICE, &path, &mut self.seen, self.problems);
+        unread::check(&fields, &[&unread::WEIGHTS, &unread::IDENTITY, &unread::CONNECT]);
         let providers = ServiceProvider::ALL.map(|provider| (provider.as_str(), provider));
         let provider = fields.choice("provider", &providers).map_or(ServiceProvider::Consul, |at| at.value);
         if provider == ServiceProvider::Consul && !self.seen.contains(&"service") {

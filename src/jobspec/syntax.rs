@@ -20,8 +20,12 @@ pub(super) fn advice(text: &str, offset: usize) -> Option<String> {
         "for a `${...}` of the shell write `$${...}`"
     } else if has_foreign_percent(rest) && (line.contains("<<") || ahead.contains("<<") || whole.contains("%{")) {
         "`%{` begins a directive of HCL: for the two characters themselves write `%%{`"
+    } else if rest.starts_with(':') && line.contains('=') {
+        "write the text in quotes"
     } else if rest.starts_with(':') {
         "write `key = value`"
+    } else if line.trim_end().ends_with('{') && rest.starts_with('"') {
+        "a key stands without quotes in a stanza: for such a key write `NAME = { \"key\" = ... }`"
     } else if line.trim_start().is_empty() && rest.starts_with('"') {
         "a key stands without quotes: `key = value`"
     } else if rest.starts_with(',') {
@@ -82,6 +86,12 @@ mod tests {
             ),
             ("count = {{ count }}", "{{", Some("`{{ ... }}` belongs to a template: render it first")),
             ("a: 1", ":", Some("write `key = value`")),
+            ("image = redis:3.2", ":", Some("write the text in quotes")),
+            (
+                "labels { \"foo\" = 1 }",
+                "\"foo",
+                Some("a key stands without quotes in a stanza: for such a key write `NAME = { \"key\" = ... }`"),
+            ),
         ] {
             assert_eq!(advice(text, text.find(at).unwrap()).as_deref(), expected, "{text}");
         }

@@ -55,7 +55,13 @@ impl Builder<'_> {
             for fault in faults {
                 let message =
                     format!("line {}, column {} of the template: {}", fault.line, fault.column, fault.message);
-                fields.error(&at.span, "data", message, fault.suggestion);
+                // Nomad parses a template when the task starts. One that needs a cluster can never be rendered on one host.
+                if fault.needs_cluster {
+                    fields.error(&at.span, "data", message, fault.suggestion);
+                } else {
+                    let message = format!("the start of the task will fail: {message}");
+                    fields.problems().warn(&at.span, &fields.path_of("data"), message, fault.suggestion);
+                }
             }
         }
         self.change(fields, span);
@@ -79,6 +85,7 @@ impl Builder<'_> {
         let script = fields.stanza("change_script").map(|body| {
             let script = self.open(body, &words::CHANGE_SCRIPT, fields.path_of("change_script"));
             let _ = (script.texts("args"), script.duration("timeout"), script.bool("fail_on_error"));
+            let _ = script.bool("run_on_first_render");
             script.template("command").is_some()
         });
         if mode == Some("script") && script != Some(true) {

@@ -32,6 +32,48 @@ pub(super) fn find(text: &str, error: usize, hcl: bool) -> Option<Span> {
     None
 }
 
+/// What of HCL is open where the parser stopped: a heredoc without its end, or the last bracket without its own.
+pub(super) enum Open<'t> {
+    Heredoc(Span, &'t str),
+    Bracket(Span, char),
+}
+
+/// Of what was opened before `error`, on an earlier line.
+pub(super) fn find_open(text: &str, error: usize) -> Option<Open<'_>> {
+    let mut start = 0;
+    let mut heredoc: Option<(Span, &str)> = None;
+    let mut brackets: Vec<(usize, char)> = Vec::new();
+    for line in text.split_inclusive('\n') {
+        if heredoc.is_none() && start > error {
+            break;
+        }
+        match &heredoc {
+            Some((_, word)) if line.trim() == *word => heredoc = None,
+            Some(_) => {}
+            None => {
+                let scan = scan(line, true);
+                for (at, bracket) in scan.brackets.iter().filter(|(at, _)| start + at < error) {
+                    match bracket {
+                        '{' | '[' => brackets.push((start + at, *bracket)),
+                        _ => drop(brackets.pop()),
+                    }
+                }
+                heredoc = scan.heredoc.map(|word| {
+                    let begin = line.find("<<").unwrap_or(0);
+                    (start + begin..start + line.trim_end().len(), word)
+                });
+            }
+        }
+        start += line.len();
+    }
+    if let Some((span, word)) = heredoc {
+        return Some(Open::Heredoc(span, word));
+    }
+    let (at, bracket) = *brackets.last()?;
+    let stops_later = text.get(at..).is_some_and(|rest| rest.find('\n').is_some_and(|end| at + end <= error));
+    stops_later.then_some(Open::Bracket(at..at + 1, bracket))
+}
+
 /// Whether the place stands in a stanza that was begun on the same line.
 pub(super) fn in_one_line_stanza(text: &str, at: usize) -> bool {
     let line = text.get(..at).map_or("", |before| before.rsplit('\n').next().unwrap_or(before));
@@ -48,16 +90,21 @@ struct Scan<'a> {
     open: Option<usize>,
     /// Braces that are open at the line's end.
     braces: Vec<usize>,
+    /// All brackets outside of texts and comments.
+    brackets: Vec<(usize, char)>,
     /// The word that ends a heredoc begun here.
     heredoc: Option<&'a str>,
 }
 
 fn scan(line: &str, hcl: bool) -> Scan<'_> {
-    let mut found = Scan { closed: Vec::new(), open: None, braces: Vec::new(), heredoc: None };
+    let mut found = Scan { closed: Vec::new(), open: None, braces: Vec::new(), brackets: Vec::new(), heredoc: None };
     let bytes = line.as_bytes();
     let at = |i: usize| bytes.get(i).copied();
     let mut i = 0;
     while let Some(byte) = at(i) {
+        if matches!(byte, b'{' | b'}' | b'[' | b']') {
+            found.brackets.push((i, char::from(byte)));
+        }
         match byte {
             b'"' => match end_of_text(bytes, i, hcl) {
                 Some(end) => {

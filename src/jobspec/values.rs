@@ -81,9 +81,9 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
     let hook = hook?.value;
     match sidecar {
         Some(at) if at.value && hook == LifecycleHook::Poststop => {
-            let message = "a `poststop` task cannot be a sidecar: nothing is left to run beside";
-            fields.error(&at.span, "sidecar", message, Some("remove it".to_owned()));
-            None
+            let message = "a `poststop` task is no sidecar: nothing is left to run beside";
+            fields.problems().warn(&at.span, &fields.path_of("sidecar"), message, Some("remove it".to_owned()));
+            Some(Lifecycle { hook, sidecar: false })
         }
         sidecar => Some(Lifecycle { hook, sidecar: sidecar.is_some_and(|at| at.value) }),
     }
@@ -91,7 +91,7 @@ pub(super) fn lifecycle(fields: &Fields<'_>, key: Option<&Span>) -> Option<Lifec
 
 /// A name or number, or a number of a user and one of a group: `1000:1000`.
 pub(super) fn user(fields: &Fields<'_>) -> Option<String> {
-    let At { value, span } = fields.text("user")?;
+    let At { value, span } = fields.text("user").filter(|at| !at.value.is_empty())?;
     let is_name =
         |name: &str| !name.is_empty() && !name.chars().any(|c| c.is_control() || c.is_whitespace() || c == ':');
     if !value.split_once(':').map_or_else(|| is_name(&value), |(user, group)| is_name(user) && is_name(group)) {
@@ -109,7 +109,9 @@ pub(super) fn kill_signal(fields: &Fields<'_>) -> Option<String> {
     }
     let near = nearest(&value, signal::names()).map(|name| format!("did you mean `{name}`?"));
     let suggestion = near.or_else(|| Some("SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 ...".to_owned()));
-    fields.error(&span, "kill_signal", format!("there is no signal {}", quote(&value)), suggestion);
+    // Nomad's server takes any word; its driver then cannot send it.
+    let message = format!("there is no signal {}: the task is stopped as without `kill_signal`", quote(&value));
+    fields.problems().warn(&span, &fields.path_of("kill_signal"), message, suggestion);
     None
 }
 

@@ -39,7 +39,7 @@ pub static JOB: Stanza = Stanza {
         Word::value("node_pool").but("it decides the placement only where the agent's node.pool is set"),
         Word::value("priority").but("no alloc is placed before another or evicted by priority"),
         Word::value("all_at_once").but("each alloc is placed on its own"),
-        Word::ignored("ui", "no page of allostat shows it"),
+        Word::stanza("ui").but("no page of allostat shows it"),
         UPDATE_HERE,
         RESCHEDULE_HERE,
         MIGRATE_HERE,
@@ -49,9 +49,9 @@ pub static JOB: Stanza = Stanza {
         Word::value("max_run_duration"),
         Word::refused("multiregion", "there is one host"),
         Word::refused("vault", NO_VAULT),
-        Word::refused("vault_token", NO_VAULT),
+        Word::value("vault_token").but(NO_VAULT),
         Word::refused("consul", NO_CONSUL),
-        Word::refused("consul_token", NO_CONSUL),
+        Word::value("consul_token").but(NO_CONSUL),
     ],
 };
 
@@ -75,7 +75,7 @@ pub static GROUP: Stanza = Stanza {
         Word::value("prevent_reschedule_on_lost").but("no alloc is moved to another node"),
         Word::stanzas("service"),
         Word::stanza("ephemeral_disk"),
-        Word::stanza("network"),
+        Word::stanzas("network"),
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::named("volume"),
@@ -100,8 +100,8 @@ pub static TASK: Stanza = Stanza {
         Word::stanzas("constraint"),
         Word::stanzas("affinity"),
         Word::named("scaling").but("nothing scales the resources of the task: it has those that the file names"),
-        Word::ignored("identity", "no server issues an identity: the task gets no token"),
-        Word::ignored("action", "no action is run on demand: its command can be run by hand"),
+        Word::stanzas("identity").but("no server issues an identity: the task gets no token"),
+        Word::named("action").but("no action is run on demand: its command can be run by hand"),
         Word::stanzas("service"),
         Word::stanza("lifecycle"),
         Word::value("leader"),
@@ -131,10 +131,12 @@ pub static RESOURCES: Stanza = Stanza {
         Word::value("cores"),
         Word::value("disk").but("deprecated, and disk space is not limited"),
         Word::value("iops").but("deprecated and not enforced: `io_read_bps` and `io_write_bps` in `config` are"),
-        Word::refused("numa", "cores are reserved wherever they are"),
-        Word::refused("secrets", "the size of the secrets directory cannot be set"),
+        Word::stanza("numa").but("cores are reserved wherever they are"),
+        Word::value("secrets").but("the size of the secrets directory cannot be set"),
     ],
 };
+
+pub static NUMA: Stanza = Stanza { name: "numa", words: &[Word::value("affinity"), Word::value("devices")] };
 
 /// Not in [`ALL`], as its checks: its words are too common to say where they belong.
 pub static SERVICE: Stanza = Stanza {
@@ -155,14 +157,12 @@ pub static SERVICE: Stanza = Stanza {
         Word::stanza("canary_meta"),
         Word::value("enable_tag_override"),
         Word::stanza("tagged_addresses"),
-        Word::ignored("id", "a service has the ID of its alloc"),
-        Word::ignored("cluster", "there is no Consul here"),
-        Word::ignored("namespace", "there is no Consul here"),
-        Word::ignored("partition", "there is no Consul here"),
-        Word::ignored("kind", "there is no Consul here"),
-        Word::ignored("weights", "nothing answers DNS"),
-        Word::ignored("identity", "no server issues an identity"),
-        Word::ignored("connect", "there is no service mesh here: no proxy runs, and no upstream is there"),
+        Word::value("id").but("a service has the ID of its alloc"),
+        Word::value("cluster").but(NO_CONSUL),
+        Word::value("kind").but(NO_CONSUL),
+        Word::stanza("weights").but("nothing answers DNS"),
+        Word::stanza("identity").but("no server issues an identity"),
+        Word::stanza("connect").but("there is no service mesh here: no proxy runs, and no upstream is there"),
     ],
 };
 
@@ -222,7 +222,7 @@ pub static LOGS: Stanza = Stanza {
         Word::value("max_files"),
         Word::value("max_file_size"),
         Word::value("disabled"),
-        Word::refused("enabled", "Nomad calls it `disabled`, with the opposite meaning"),
+        Word::value("enabled").but("deprecated: Nomad calls it `disabled`, with the opposite meaning"),
     ],
 };
 
@@ -310,7 +310,13 @@ pub static ARTIFACT: Stanza = Stanza {
 
 pub static CHANGE_SCRIPT: Stanza = Stanza {
     name: "change_script",
-    words: &[Word::value("command"), Word::value("args"), Word::value("timeout"), Word::value("fail_on_error")],
+    words: &[
+        Word::value("command"),
+        Word::value("args"),
+        Word::value("timeout"),
+        Word::value("fail_on_error"),
+        Word::value("run_on_first_render"),
+    ],
 };
 
 pub static TEMPLATE_WAIT: Stanza = Stanza { name: "wait", words: &[Word::value("min"), Word::value("max")] };
@@ -413,7 +419,7 @@ pub static MIGRATE: Stanza = Stanza {
 pub static SPREAD: Stanza =
     Stanza { name: "spread", words: &[Word::value("attribute"), Word::value("weight"), Word::named("target")] };
 
-pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("value"), Word::value("percent")] };
+pub static TARGET: Stanza = Stanza { name: "target", words: &[Word::value("percent")] };
 
 pub static SCALING: Stanza = Stanza {
     name: "scaling",
@@ -446,8 +452,8 @@ pub static NETWORK: Stanza = Stanza {
         Word::stanza("cni"),
         Word::ignored("mbits", "ignored: bandwidth is not reserved"),
         Word::ignored("device", "ignored: the address is the one of the host's default route"),
-        Word::refused("cidr", "the network of `bridge` is a setting of the agent"),
-        Word::refused("ip", "the address is the one of the host's default route"),
+        Word::ignored("cidr", "ignored: the network of `bridge` is a setting of the agent"),
+        Word::ignored("ip", "ignored: the address is the one of the host's default route"),
     ],
 };
 
@@ -507,8 +513,7 @@ pub(super) fn is_stanza(key: &str) -> bool {
 }
 
 const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs run on while the agent is away";
-const UPDATE_HERE: Word =
-    Word::stanza("update").but("a changed job stops all its allocs and starts new ones, in one step");
+const UPDATE_HERE: Word = Word::stanza("update");
 const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");

@@ -1,15 +1,15 @@
-//! What was wrong in a kernel file, and where.
+//! Parse errors of kernel files, with their location.
 
-/// A kernel file that is not what its documentation promises.
+/// A kernel file does not have the documented format.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{file}, line {line}: expected {expected}, found {found:?}")]
 pub struct ParseError {
-    /// The file's name, as the kernel calls it: `memory.stat`, `mountinfo`.
+    /// The kernel's name of the file: `memory.stat`, `mountinfo`.
     pub file: &'static str,
     /// Counted from 1.
     pub line: usize,
     pub expected: &'static str,
-    /// What stood there: at most 40 characters, what is not UTF-8 replaced.
+    /// The offending text: at most 40 characters, invalid UTF-8 replaced.
     pub found: String,
 }
 
@@ -20,5 +20,5 @@ impl ParseError {
     }
 }
 
-/// What could be understood, and the first thing that could not: a bad line costs its own value, no other.
+/// The parsed values and the first error: an invalid line affects only its own value.
 pub type Parsed<T> = (T, Option<ParseError>);

@@ -1,9 +1,9 @@
-//! Floor 0: kernel text to values. The path of a module mirrors the kernel's path.
+//! Parsers of kernel text (floor 0). Module paths mirror the kernel's paths.
 //!
-//! Every parser takes the bytes of one file and gives plain numbers, or a [`ParseError`] that names the file, the line
-//! and what was expected there. A row, key or device that a parser does not know costs only itself and is no error: kernels and drivers
-//! add them. A known one whose value is not what is documented costs its own value and is an error; so is a file without any known row.
-//! None panics on any input, none allocates per number, none touches the machine.
+//! Every parser takes the bytes of one file and returns plain numbers, or a [`ParseError`] with file, line and expected
+//! content. Unknown lines, keys and devices are ignored, because kernels and drivers add them. A known key with an
+//! invalid value is an error and affects only its own value; a file without any known line is an error too. Parsers
+//! never panic, allocate nothing per number, and do not access the host.
 
 pub mod bpf;
 pub mod cgroup;

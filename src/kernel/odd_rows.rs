@@ -1,4 +1,4 @@
-//! A law of all parsers of rows: unknown rows between good ones change no value and are no error.
+//! Law for all line-based parsers: unknown lines between valid ones change no value and cause no error.
 
 use std::path::Path;
 
@@ -6,16 +6,16 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::cgroup::{blkio, cpu_stat, cpuacct, io_stat, memory_events, memory_stat, oom_control, pids_events, procs};
-use super::proc::{cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_tcp, stat};
+use super::proc::{cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_tcp, stat, vmstat};
 use super::{ParseError, pressure, text};
 
-/// What a parser gives of a text, and what it calls wrong in it.
+/// Value and error of a parser for a text.
 type Parse = fn(&[u8]) -> (String, Option<ParseError>);
 
 struct Case {
     /// Below `src/kernel`.
     module: &'static str,
-    /// Rows of the file; the first `headings` stay in front.
+    /// Lines of the file; the first `headings` lines stay in front.
     good: &'static str,
     headings: usize,
     parse: Parse,
@@ -51,7 +51,7 @@ static CASES: &[Case] = &[
     case("cgroup/memory_stat", "anon 1\nfile 2\nshmem 3\n", |b| shown(memory_stat::v2(b))),
     case("cgroup/oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 9\n", |b| shown(oom_control::oom_kills(b))),
     case("cgroup/pids_events", "max 5\n", |b| shown(pids_events::limit_hits(b))),
-    // Each row is an id alone, so another one is known to be wrong.
+    // Each line is only an ID, so an additional line changes the result.
     case("cgroup/procs", "1\n20\n300\n", |b| {
         let mut found = Vec::new();
         let _ = procs::pids("cgroup.procs", b, &mut found);
@@ -80,13 +80,15 @@ static CASES: &[Case] = &[
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));
         (format!("{:?}", net_tcp::end(b, at(0x260C), at(0xD2F0))), None)
     }),
+    case("proc/vmstat", "pgfault 9\npgmajfault 4\npswpin 2\npswpout 3\n", |b| shown(vmstat::parse(b))),
     case("proc/stat", "cpu 1 2 3 4 5 6 7 8\nctxt 7\nbtime 9\nprocesses 5\n", |b| shown(stat::parse(b))),
 ];
 
-/// Parsers of one row, and of what is no text.
-const ONE_ROW: [&str; 5] = ["cgroup/cpu_max", "cgroup/cpuset", "cgroup/limit", "proc/loadavg", "proc/pid_stat"];
+/// Parsers of a single line, and of binary content.
+const ONE_ROW: [&str; 6] =
+    ["cgroup/cpu_max", "cgroup/cpuset", "cgroup/limit", "proc/file_nr", "proc/loadavg", "proc/pid_stat"];
 
-/// A row that no file documents.
+/// A line that no file documents.
 fn odd_row() -> impl Strategy<Value = Vec<u8>> {
     let seen = prop::sample::select(vec![
         "(unknown) rbytes=7 wbytes=9 rios=1 wios=1",
@@ -132,7 +134,8 @@ proptest! {
             prop_assert_eq!(expected.1, None, "{}", case.module);
             let (value, error) = (case.parse)(&bytes);
             prop_assert_eq!(value, expected.0, "{}: {}", case.module, String::from_utf8_lossy(&bytes));
-            // A mount's or an interface's row has no key: what begins like one and is none is an error, and costs nothing else.
+            // Lines of mounts and interfaces have no key: a line that starts like one and is invalid is an error, and
+            // affects nothing else.
             let begins_alike = odd.iter().any(|(_, row)| row.contains(&b':') || text::digits(row).is_some());
             prop_assert!(error.is_none() || begins_alike, "{}: {error:?}", case.module);
         }

@@ -1,7 +1,8 @@
 //! Pressure stall information: `/proc/pressure/*` and `*.pressure` of a cgroup.
 //!
-//! Source: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, then `full ...`; 4.20, `irq` (full only) 6.1. Only the totals are
-//! taken: averages cannot be added or compared. Units: ns (the kernel prints µs; more than 584 years saturate).
+//! Source: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`, then `full ...`; 4.20, `irq` (full only) 6.1. Only totals
+//! are used, because averages cannot be added or compared. Units: ns (the kernel prints µs; values above 584 years
+//! saturate).
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, unknown, words};

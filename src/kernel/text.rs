@@ -1,10 +1,10 @@
-//! Numbers, lines and words from bytes: what the hot parsers are made of.
+//! Numbers, lines and words from bytes: the basis of the frequently used parsers.
 
 use super::error::ParseError;
 
-/// A whole decimal `u64`: digits only, no sign, no space, nothing that does not fit.
+/// A decimal `u64`: digits only, no sign, no space, no overflow.
 pub fn digits(text: &[u8]) -> Option<u64> {
-    // Any 19 digits fit, so only longer numbers pay for the overflow checks.
+    // Any 19 digits fit, so only longer numbers need overflow checks.
     if text.is_empty() || text.len() > 20 {
         return None;
     }
@@ -19,17 +19,17 @@ pub fn digits(text: &[u8]) -> Option<u64> {
     Some(n)
 }
 
-/// Without spaces, tabs and line ends on both sides.
+/// Removes spaces, tabs and newlines on both sides.
 pub fn trim(text: &[u8]) -> &[u8] {
     text.trim_ascii()
 }
 
-/// The lines that hold anything, with their number counted from 1.
+/// Non-empty lines with their numbers, counted from 1.
 pub fn lines(bytes: &[u8]) -> impl Iterator<Item = (usize, &[u8])> {
     bytes.split(|b| *b == b'\n').enumerate().map(|(i, l)| (i + 1, l)).filter(|(_, l)| !trim(l).is_empty())
 }
 
-/// The words of a line: what stands between spaces and tabs.
+/// Words of a line, separated by spaces and tabs.
 pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
     line.split(|b| *b == b' ' || *b == b'\t').filter(|w| !w.is_empty())
 }
@@ -40,14 +40,14 @@ pub fn is_device(word: &[u8]) -> bool {
     parts.next().and_then(digits).and(parts.next().and_then(digits)).is_some()
 }
 
-/// A file that holds one number and a line end.
+/// A file with one number.
 pub fn single(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
     let text = trim(bytes);
     digits(text).ok_or_else(|| ParseError::new(file, 1, "a number", text))
 }
 
-/// Fills the values of the `key number` lines of a flat keyed file; gives the first of these keys without a number, or the first line
-/// where there is no `key number` at all. Lines of other keys cost nothing.
+/// Fills the values of `key number` lines. Returns the first wanted key without a number, or the first line if the file
+/// has no `key number` line at all. Other keys are ignored.
 pub fn pairs(file: &'static str, bytes: &[u8], wanted: &mut [(&str, &mut Option<u64>)]) -> Option<ParseError> {
     const EXPECTED: &str = "a key and a number";
     let (mut error, mut any) = (None, false);
@@ -65,7 +65,7 @@ pub fn pairs(file: &'static str, bytes: &[u8], wanted: &mut [(&str, &mut Option<
     error.or_else(|| unknown(file, bytes, any, EXPECTED))
 }
 
-/// The first line of a file in which no row is known: it is something else. `any`: one is.
+/// The first line of a file without any known line: it is a different file. `any`: a known line was found.
 pub fn unknown(file: &'static str, bytes: &[u8], any: bool, expected: &'static str) -> Option<ParseError> {
     let (number, line) = lines(bytes).next().filter(|_| !any)?;
     Some(ParseError::new(file, number, expected, trim(line)))

@@ -77,17 +77,17 @@ impl Detail {
 /// Whether all that it says is our own words and numbers. A detail that is called `error` never is.
 fn is_plain(event: &Event) -> bool {
     use EventKind::{
-        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
-        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
-        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
+        FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
+        NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
     };
     match event.kind {
         ArtifactFailed | DownloadingArtifacts | NotPlaced | SetupFailure | FailedValidation | Migration | Network
-        | Driver | DriverFailure | FailedRestore | HookFailed => false,
+        | Driver | DriverFailure | ExecEnded | ExecStarted | FailedRestore | HookFailed => false,
         Received | AllocUnhealthy | Rescheduling | NotRescheduling | Device | TaskSetup | Started | Terminated
         | RestartSignaled | Restarting | NotRestarting | Signaling | SiblingFailed | LeaderDead | MainTasksDead
-        | ShutdownDelay | Killing | Killed | Restored => !event.details.contains("error"),
+        | ShutdownDelay | Killing | Killed | Restored | Update => !event.details.contains("error"),
     }
 }
 

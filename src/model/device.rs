@@ -258,6 +258,9 @@ pub struct Xid {
     pub last: Option<Timestamp>,
 }
 
+/// What a plugin calls the kind of a GPU.
+pub const GPU_KIND: &str = "gpu";
+
 /// One task on one device.
 #[derive(Debug, Clone, PartialEq)]
 pub struct TaskDevice {

@@ -48,6 +48,8 @@ event_kinds! {
     RestartSignaled = "restart_signaled", "Restart Signaled";
     /// It did not come up in the time that its `update` gives it.
     AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
+    /// The update of its job ended, or goes back; details: `status`.
+    Update = "update", "Update";
     NotRestarting = "not_restarting", "Not Restarting";
     /// Its alloc failed and is replaced by a new one; when.
     Rescheduling = "rescheduling", "Rescheduling";
@@ -56,6 +58,9 @@ event_kinds! {
     /// What became of the data of the alloc that it replaces.
     Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
+    /// A user runs a command in it.
+    ExecStarted = "exec_started", "Exec Started";
+    ExecEnded = "exec_ended", "Exec Ended";
     /// The task named in `culprit` failed, and that is the end of this one too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";
     LeaderDead = "leader_dead", "Leader Task Dead";

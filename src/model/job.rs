@@ -13,6 +13,7 @@ use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
 use super::reschedule::ReschedulePolicy;
 use super::service::{HealthRule, Service};
+use super::update::UpdatePolicy;
 use super::volume::{GroupStorage, VolumeMount};
 use super::words;
 
@@ -106,6 +107,9 @@ pub struct TaskGroup {
     /// When an alloc of it is healthy; `None`: that is not asked (batch jobs, `max_parallel = 0`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub health: Option<HealthRule>,
+    /// How the allocs of a changed job are replaced. `None`: all at once.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub update: Option<UpdatePolicy>,
     /// How its failed allocs are replaced. `None`: as allocs of that kind of job are ([`TaskGroup::reschedule_policy`]).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule: Option<ReschedulePolicy>,
@@ -306,6 +310,19 @@ impl Job {
     }
     fn is_any_pool(pool: &str) -> bool {
         pool == Job::ANY_POOL
+    }
+    /// Its allocs would be the same: jobs that differ in how they are updated run the same.
+    pub fn runs_as(&self, other: &Job) -> bool {
+        let without = |job: &Job| {
+            let mut job = job.clone();
+            job.groups.iter_mut().for_each(|group| group.update = None);
+            job
+        };
+        self == other || without(self) == without(other)
+    }
+    /// One of its groups is replaced some allocs at a time.
+    pub fn is_rolling(&self) -> bool {
+        self.groups.iter().any(|group| group.update.is_some())
     }
     pub fn group(&self, name: &str) -> Option<&TaskGroup> {
         self.groups.iter().find(|g| g.name.as_str() == name)

@@ -111,7 +111,7 @@ pub enum When {
 #[derive(Debug, Clone, Copy)]
 pub enum ValueSource {
     /// In words, `-` where there is none: a file that tells other things too, or several together.
-    Told(&'static str),
+    Described(&'static str),
     /// A file of this controller that holds this number and nothing else, or `max` in place of a limit.
     Number { controller: &'static str, file: &'static str, when: When },
 }
@@ -119,7 +119,7 @@ pub enum ValueSource {
 impl ValueSource {
     pub const fn text(self) -> &'static str {
         match self {
-            ValueSource::Told(text) | ValueSource::Number { file: text, .. } => text,
+            ValueSource::Described(text) | ValueSource::Number { file: text, .. } => text,
         }
     }
 }
@@ -146,7 +146,7 @@ pub struct Measure<S: HasFields> {
 
 impl<S: HasFields> Measure<S> {
     pub const fn new(stem: &'static str, help: &'static str, cells: &'static [Cell<S>]) -> Measure<S> {
-        let (v1, v2) = (ValueSource::Told("-"), ValueSource::Told("-"));
+        let (v1, v2) = (ValueSource::Described("-"), ValueSource::Described("-"));
         Measure {
             stem,
             help,
@@ -175,7 +175,7 @@ impl<S: HasFields> Measure<S> {
     /// In words, on cgroup v1 and v2.
     #[must_use]
     pub const fn sources(self, v1: &'static str, v2: &'static str) -> Measure<S> {
-        self.on_v1(ValueSource::Told(v1)).on_v2(ValueSource::Told(v2))
+        self.on_v1(ValueSource::Described(v1)).on_v2(ValueSource::Described(v2))
     }
     #[must_use]
     pub const fn on_v1(mut self, source: ValueSource) -> Measure<S> {

@@ -127,6 +127,7 @@ pub enum Elsewhere {
     Restart,
     Signal,
     Logs,
+    Exec,
 }
 
 /// The command that does it where the alloc is run. `None`: there is none, of an alloc of ours or of a plain cgroup; nobody starts a group
@@ -156,18 +157,24 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         // Known by its command and the number of its group.
         (AllocSource::Process, Elsewhere::Stop) => format!("kill -- -{}", native.rsplit('/').next()?),
         (AllocSource::Process, Elsewhere::Signal) => format!("kill -SIGNAL -- -{}", native.rsplit('/').next()?),
-        (AllocSource::Process, Elsewhere::Restart | Elsewhere::Logs) => return None,
+        (AllocSource::Process, Elsewhere::Restart | Elsewhere::Logs | Elsewhere::Exec) => return None,
         (AllocSource::Systemd, Elsewhere::Stop) => format!("systemctl {of_user}stop {unit}"),
         (AllocSource::Systemd, Elsewhere::Restart) => format!("systemctl {of_user}restart {unit}"),
         (AllocSource::Systemd, Elsewhere::Signal) => format!("systemctl {of_user}kill --signal=SIGNAL {unit}"),
         (AllocSource::Systemd, Elsewhere::Logs) if of_user.is_empty() => format!("journalctl --unit={unit}"),
         (AllocSource::Systemd, Elsewhere::Logs) => format!("journalctl --user-unit={unit}"),
+        (AllocSource::Systemd, Elsewhere::Exec) => {
+            format!("nsenter --target $(systemctl {of_user}show --property=MainPID --value {unit}) --all COMMAND")
+        }
+        (AllocSource::Docker | AllocSource::Podman, Elsewhere::Exec) => {
+            format!("{} exec -it {native} COMMAND", source.as_str())
+        }
         (AllocSource::Docker | AllocSource::Podman, wish) => {
             let verb = match wish {
                 Elsewhere::Stop => "stop",
                 Elsewhere::Restart => "restart",
                 Elsewhere::Signal => "kill --signal=SIGNAL",
-                Elsewhere::Logs => "logs",
+                Elsewhere::Logs | Elsewhere::Exec => "logs",
             };
             format!("{} {verb} {native}", source.as_str())
         }
@@ -175,6 +182,7 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Containerd, Elsewhere::Signal) => format!("nerdctl kill --signal SIGNAL {native}"),
         (AllocSource::Containerd, Elsewhere::Restart) => format!("nerdctl restart {native}"),
         (AllocSource::Containerd, Elsewhere::Logs) => format!("nerdctl logs {native}"),
+        (AllocSource::Containerd, Elsewhere::Exec) => format!("nerdctl exec -it {native} COMMAND"),
         (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} delete pod {pod}"))
         }
@@ -184,6 +192,12 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Kubernetes, Elsewhere::Logs) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} logs {pod}"))
         }
+        (AllocSource::Kubernetes, Elsewhere::Exec) => {
+            pod(&|namespace, pod| format!("kubectl --namespace {namespace} exec -it {pod} -- COMMAND"))
+        }
+        (AllocSource::Nomad, Elsewhere::Exec) => format!("nomad alloc exec {native} COMMAND"),
+        (AllocSource::Slurm, Elsewhere::Exec) => format!("srun --jobid={native} --overlap --pty COMMAND"),
+        (AllocSource::Lxc, Elsewhere::Exec) => format!("lxc-attach --name {native} -- COMMAND"),
         (AllocSource::Nomad, Elsewhere::Stop) => format!("nomad alloc stop {native}"),
         (AllocSource::Nomad, Elsewhere::Restart) => format!("nomad alloc restart {native}"),
         (AllocSource::Nomad, Elsewhere::Signal) => format!("nomad alloc signal -s SIGNAL {native}"),
@@ -199,7 +213,7 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         (AllocSource::Libvirt, Elsewhere::Stop) => format!("virsh shutdown {native}"),
         (AllocSource::Libvirt, Elsewhere::Restart) => format!("virsh reboot {native}"),
         (AllocSource::Libvirt, Elsewhere::Signal) => format!("virsh send-process-signal {native} 1 SIGNAL"),
-        (AllocSource::Libvirt, Elsewhere::Logs) => format!("virsh console {native}"),
+        (AllocSource::Libvirt, Elsewhere::Logs | Elsewhere::Exec) => format!("virsh console {native}"),
     };
     Some(words)
 }
@@ -220,6 +234,7 @@ mod tests {
                 finished_at: Timestamp(5),
                 oom_kills: None,
                 lost_output: LostOutput::default(),
+                last_output: None,
                 usage: Arc::default(),
             };
             let task = ObservedTask { exits: [Arc::new(exit)].into(), ..ObservedTask::default() };
@@ -246,6 +261,7 @@ mod tests {
                 finished_at: Timestamp(5),
                 oom_kills: None,
                 lost_output: LostOutput::default(),
+                last_output: None,
                 usage: Arc::default(),
             };
             task.runs = false;

@@ -11,6 +11,7 @@ use super::device_used::DeviceUsed;
 use super::event::Event;
 use super::few::Few;
 use super::id::{BootId, CgroupPath, DeviceId, ProcessId, TaskName};
+use super::last_output::LastOutput;
 use super::network::DriverNetwork;
 use super::units::{Nanos, Timestamp};
 use super::usage::Usage;
@@ -151,6 +152,9 @@ pub struct Exit {
     pub usage: Arc<Usage>,
     #[serde(default, skip_serializing_if = "LostOutput::is_none")]
     pub lost_output: LostOutput,
+    /// Of the newest end of a task that did not succeed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last_output: Option<LastOutput>,
 }
 
 /// What the agent needs to find a running attempt again: written before anything is started.

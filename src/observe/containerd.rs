@@ -1,11 +1,11 @@
-//! containerd without Kubernetes: `ctr`, `nerdctl`, and containers of its CRI outside of pods.
+//! containerd without Kubernetes: containers of `ctr` and `nerdctl`, and CRI containers outside of pods.
 //!
 //! ```text
-//! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      driven by systemd
-//! /default/<id>                                          driven by itself, in its default namespace
+//! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      systemd cgroup driver
+//! /default/<id>                                          cgroupfs driver, in containerd's default namespace
 //! ```
-//! The bundle that its shim leaves on disk tells what `nerdctl` calls a container. Of one that systemd drives the path does not tell the
-//! namespace: each is looked into.
+//! The name that `nerdctl` gave a container is in the bundle that its shim keeps on disk. With the systemd driver the
+//! path does not contain the containerd namespace, so all namespaces are searched.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ pub static CONTAINERD: ObservedSource = ObservedSource {
     runtime: Some(|places| Box::new(Bundles(places.roots.clone()))),
 };
 
-/// Where each namespace has its bundles: containerd's own, and that of k3s and RKE2.
+/// Bundle directories per namespace: containerd's, and those of k3s and RKE2.
 const BUNDLES: [&str; 2] =
     ["/run/containerd/io.containerd.runtime.v2.task", "/run/k3s/containerd/io.containerd.runtime.v2.task"];
 
-/// The namespace of Docker's containers.
+/// The containerd namespace of Docker.
 const OF_DOCKER: &str = "moby";
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -50,7 +50,7 @@ impl Runtime for Bundles {
     }
 }
 
-/// As its bundle calls it, else as it is called by now. `None`: there is no such bundle.
+/// The container's name from its bundle, else `otherwise`. `None`: there is no bundle.
 pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) -> Option<Naming> {
     let said = annotations(roots, namespace, id)?;
     let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
@@ -59,7 +59,7 @@ pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) 
     Some(Naming { workload: Some(name), labels: said.into_iter().collect(), ..known })
 }
 
-/// What a container's bundle says of it. `namespace`: of containerd, in which it is; `None`: in any but Docker's.
+/// Annotations in the bundle of a container. `namespace`: the containerd namespace; `None`: any except Docker's.
 pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<BTreeMap<String, String>> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);

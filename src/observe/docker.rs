@@ -1,12 +1,12 @@
 //! Docker: a container is an alloc with one task.
 //!
 //! ```text
-//! …/docker-<id>.scope      driven by systemd
-//! …/docker/<id>            driven by itself
-//! …/<id>                   the same below a parent that somebody chose (`--cgroup-parent`, Amazon ECS), if no other source has it
+//! …/docker-<id>.scope      systemd cgroup driver
+//! …/docker/<id>            cgroupfs driver
+//! …/<id>                   cgroupfs driver with a custom parent (`--cgroup-parent`, Amazon ECS) that no other source matches
 //! ```
-//! Its socket tells names, labels and how containers end; where it cannot be asked, the files below `/var/lib/docker` do. Of one below another
-//! parent it tells whether it is Docker's at all.
+//! Names, labels and exit codes come from the Docker socket, or from the files below `/var/lib/docker` if the socket is
+//! unavailable. For a container below a custom parent, Docker also confirms that the container is its own.
 //!
 //! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
 
@@ -32,9 +32,9 @@ use crate::model::units::Timestamp;
 
 pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, recognise, runtime: Some(runtime) };
 
-/// One answer of its socket may take so long.
+/// Timeout of one request.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// As runtimes say that it ended by SIGKILL.
+/// The exit code with which runtimes report SIGKILL.
 const KILLED: u8 = 137;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -43,7 +43,8 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| Recognised::container(AllocSource::Docker, id).into())
 }
 
-/// One that no source recognises is a container by its name, below whatever parent: Docker's, unless Docker says that it is not.
+/// A cgroup with the name of a container ID that no source matches, below any parent: a Docker container, unless Docker
+/// does not know it.
 pub fn recognise_by_name(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(at.name()).then(|| Recognised::container(AllocSource::Docker, at.name()).into())
 }
@@ -60,7 +61,7 @@ struct Docker {
 }
 
 impl Docker {
-    /// Of one that was recognised by its name alone, and that Docker has no name for: whose it is instead, where that is known.
+    /// The real source of a container that was recognised by its name alone and that Docker does not know.
     fn of_another(&mut self, path: &str, id: &str) -> Option<Naming> {
         let parts: Vec<&str> = path.split('/').filter(|part| !part.is_empty()).collect();
         if recognise(&CgroupParts::new(&parts)).is_some() {
@@ -86,11 +87,11 @@ impl Runtime for Docker {
     }
 }
 
-/// Docker's API, which Podman has as well. Asked without a version, a daemon answers as its own: one of another version it refuses when that is
-/// too old, as Docker 29 does below 1.44. What is read of it is alike in all of them.
+/// The Docker API, which Podman implements too. Requests carry no version, because daemons reject old versions: Docker
+/// 29 accepts 1.44 and later. The fields that are read are the same in all versions.
 pub struct Engine {
     socket: PathBuf,
-    /// Where it keeps what it knows of each container.
+    /// Directory with one configuration file per container.
     containers: Option<PathBuf>,
     driver: &'static str,
     client: Option<Client>,
@@ -111,14 +112,14 @@ impl Engine {
         match self.client.as_mut()?.get(target, &[]) {
             Ok(answer) => answer.is_success().then(|| answer.body.to_vec()),
             Err(error) => {
-                tracing::debug!(driver = self.driver, %error, "a runtime cannot be asked");
+                tracing::debug!(driver = self.driver, %error, "container runtime request failed");
                 self.client = None;
                 None
             }
         }
     }
 
-    /// It answers, and has no such container, nor had one in the last minute.
+    /// Whether the daemon responds and had no such container in the last minute.
     fn is_unknown(&mut self, id: &str) -> bool {
         let is_empty = |all: Option<Vec<Value>>| all.is_some_and(|all| all.is_empty());
         is_empty(self.list(id)) && is_empty(self.events(id))
@@ -133,7 +134,7 @@ impl Engine {
         }
     }
 
-    /// From its list: to be asked about one alone, a daemon waits until the container has started.
+    /// Name from the list: a request for a single container blocks until the container has started.
     fn listed(&mut self, id: &str) -> Option<Naming> {
         let all = self.list(id)?;
         let of = all.iter().find(|container| container["Id"] == id)?;
@@ -148,7 +149,7 @@ impl Engine {
         said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
     }
 
-    /// Of the last minute, with those of one that was removed with its end.
+    /// Events of the last minute; they include the exit of removed containers.
     fn events(&mut self, id: &str) -> Option<Vec<Value>> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
@@ -157,7 +158,7 @@ impl Engine {
     }
 }
 
-/// Of several lives the first one that had not ended before; where that is not known as exactly, the last one.
+/// The first exit at or after `ended_at`; without a match the last exit.
 fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     let is = |event: &Value, what: &str| event["Action"] == what;
     let deaths = || events.iter().filter(|event| is(event, "die"));
@@ -169,7 +170,8 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
 }
 
-/// The OOM killer may have chosen a child, and the container went on: it ended of that if it was killed.
+/// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
+/// was killed.
 fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
     ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, finished_at }
 }
@@ -183,7 +185,7 @@ impl Runtime for Engine {
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
         match self.inspect(id) {
-            Some(container) => told(&container["State"], ended_at),
+            Some(container) => exit_of_state(&container["State"], ended_at),
             None => {
                 let died = self.events(id).and_then(|events| died(&events, ended_at));
                 died.map_or(EndAnswer::Nothing, EndAnswer::Exit)
@@ -192,17 +194,18 @@ impl Runtime for Engine {
     }
 }
 
-/// What a daemon says of a life that is over.
-fn told(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
+/// Interprets the state that the daemon reports for an ended life.
+fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     let moment = |name: &str| state[name].as_str().and_then(facts::moment);
-    // One of milliseconds may be over before it was started by its daemon's books: then the kernel tells its end.
+    // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
+    // then.
     if moment("StartedAt").is_some_and(|started_at| ended_at.is_some_and(|ended_at| started_at > ended_at)) {
         return EndAnswer::Nothing;
     }
-    // One that waits to be started again runs by its books, and says how it has ended.
+    // A container that waits for its restart is "running" for the daemon, with the exit code of its last life.
     let runs = state["Running"] == true && state["Restarting"] != true;
     let code = state["ExitCode"].as_u64().and_then(|code| u8::try_from(code).ok());
-    // Before that moment it was another life.
+    // An earlier time belongs to an earlier life.
     let finished_at = moment("FinishedAt").filter(|at| ended_at.is_none_or(|ended_at| *at >= ended_at));
     match (code, finished_at) {
         (Some(code), Some(_)) if !runs => EndAnswer::Exit(facts_of(code, state["OOMKilled"] == true, finished_at)),
@@ -216,7 +219,7 @@ fn named(container: &Value, driver: &str) -> Option<Naming> {
     Some(Naming { image: image(&container["Config"]["Image"]), ..named })
 }
 
-/// As it was asked for, or the digest where nothing has that name any more.
+/// The image as requested by the user, or the digest if its tag was removed.
 fn image(said: &Value) -> Option<String> {
     said.as_str().filter(|image| !image.is_empty()).map(str::to_owned)
 }
@@ -232,7 +235,7 @@ fn naming(name: &str, labels: &Value, created_at: Option<Timestamp>, driver: &st
     Some(Naming { labels: labels.into_iter().collect(), ..naming })
 }
 
-/// Compose: a project's service. Swarm: a service. Else a container is a workload of its own.
+/// The workload is a Compose project (task: service) or a Swarm service; otherwise the container itself.
 fn of_compose(labels: &BTreeMap<String, String>, known: Naming) -> Naming {
     let label = |name: &str| labels.get(name).filter(|value| !value.is_empty()).cloned();
     if let (Some(project), Some(service)) = (label("com.docker.compose.project"), label("com.docker.compose.service")) {
@@ -242,7 +245,7 @@ fn of_compose(labels: &BTreeMap<String, String>, known: Naming) -> Naming {
     Naming { workload: Some(workload), ..known }
 }
 
-/// Nomad calls containers `<task>-<alloc>`, and labels them with what it is told to.
+/// Nomad names containers `<task>-<alloc>` and labels them as configured.
 fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &Naming) -> Option<Naming> {
     let label = |name: &str| labels.get(&format!("com.hashicorp.nomad.{name}")).cloned();
     let alloc = label("alloc_id")?;
@@ -269,7 +272,7 @@ mod tests {
         named(&json!({"Name": name, "Created": created, "Config": {"Labels": labels}}), "docker").unwrap()
     }
 
-    /// Refuses what asks for an older version than its own, as Docker 29 does.
+    /// A daemon that rejects API versions below its own, as Docker 29 does.
     fn newer_docker(socket: &std::path::Path) {
         use std::io::{BufRead, BufReader, Write};
         let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
@@ -301,7 +304,7 @@ mod tests {
         daemon.join().unwrap();
     }
 
-    /// A request comes, and an answer without end. Gives how much of it was taken.
+    /// Accepts a request and sends an endless response. Returns how many bytes the client took.
     fn endless_docker(socket: &std::path::Path) -> usize {
         use std::io::{Read, Write};
         const SAID: usize = 200 << 20;
@@ -369,15 +372,18 @@ mod tests {
     fn what_runs_has_not_exited_and_the_kernels_kill_is_told() {
         let state = |running, code, oom| json!({"Running": running, "ExitCode": code, "OOMKilled": oom, "FinishedAt": "1970-01-01T00:00:01Z"});
         let at = Timestamp(1_000_000_000);
-        let told = |state: &Value| told(state, None);
-        assert_eq!(told(&state(true, 0, false)), EndAnswer::NotYet);
+        let exit_of = |state: &Value| exit_of_state(state, None);
+        assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
         let exit =
             |code, oom| EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
-        assert_eq!(told(&state(false, 137, true)), exit(137, true));
+        assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
-        assert_eq!(told(&never), EndAnswer::NotYet, "it was never started");
-        // A child of it was chosen, and it went on.
-        assert_eq!((told(&state(false, 0, true)), told(&state(false, 1, true))), (exit(0, false), exit(1, false)));
+        assert_eq!(exit_of(&never), EndAnswer::NotYet, "never started");
+        // A child was OOM-killed and the container continued.
+        assert_eq!(
+            (exit_of(&state(false, 0, true)), exit_of(&state(false, 1, true))),
+            (exit(0, false), exit(1, false))
+        );
     }
 
     #[test]
@@ -388,11 +394,11 @@ mod tests {
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
         let ended = EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
-        assert_eq!(told(&state(1, true, true), second(2)), ended, "it waits to be started again");
-        assert_eq!(told(&state(1, true, false), second(2)), EndAnswer::NotYet);
-        assert_eq!(told(&state(1, true, true), second(4)), EndAnswer::NotYet, "it speaks of the one before");
+        assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
+        assert_eq!(exit_of_state(&state(1, true, false), second(2)), EndAnswer::NotYet);
+        assert_eq!(exit_of_state(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
         for (running, restarting) in [(true, false), (true, true), (false, false)] {
-            assert_eq!(told(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
+            assert_eq!(exit_of_state(&state(5, running, restarting), second(2)), EndAnswer::Nothing);
         }
     }
 

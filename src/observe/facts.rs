@@ -1,4 +1,4 @@
-//! What sources read alike: answers of runtimes in JSON, their times, the environment of a process.
+//! Helpers shared by sources: JSON of runtimes, timestamps, process environments.
 
 mod bounded_json;
 
@@ -11,34 +11,34 @@ use crate::host::untrusted::{self, RuntimeDirectory};
 pub use crate::model::moment::moment;
 pub use bounded_json::{parse, parse_all};
 
-/// A larger answer or file of a runtime is not read.
+/// Larger responses and files of a runtime are not read.
 pub const LARGEST: usize = 4 << 20;
 
-/// A file of a runtime beneath a directory of its own.
+/// Reads a JSON file beneath a runtime's directory.
 pub fn json(directory: &Path, components: &[&str]) -> Option<serde_json::Value> {
     let text = RuntimeDirectory::open(directory).and_then(|directory| directory.read(components, LARGEST));
     match text {
         Ok(text) => parse(&text),
         Err(error) => {
-            tracing::debug!(directory = %directory.display(), %error, "cannot read a file of a runtime");
+            tracing::debug!(directory = %directory.display(), %error, "cannot read runtime file");
             None
         }
     }
 }
 
-/// The texts of an object, by their names.
+/// The string fields of an object.
 pub fn texts(object: &serde_json::Value) -> BTreeMap<String, String> {
     let entries = object.as_object().into_iter().flatten();
     entries.filter_map(|(name, value)| Some((name.clone(), value.as_str()?.to_owned()))).collect()
 }
 
-/// Of the environment of a process of this cgroup, or of one below it, what is wanted and nothing else: it may hold secrets. Empty: no
-/// process that lets us look has any of it. `cgroups`: where it stands, in each hierarchy.
+/// Reads the wanted variables from the environment of a process in this cgroup or below; others may hold secrets and
+/// are ignored. Empty: no readable process has any of them. `cgroups`: the cgroup's directory in each hierarchy.
 pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'static str]) -> BTreeMap<String, String> {
-    /// So many processes are asked, in so many cgroups.
+    /// Maximum number of processes, and of cgroups, to check.
     const ASKED: usize = 8;
     const LOOKED_INTO: usize = 64;
-    /// Of a list of processes, more than are asked.
+    /// Bytes to read from a list of processes; more than are checked.
     const LIST: usize = 4 << 10;
     let (mut left, mut asked) = (VecDeque::from(cgroups.to_vec()), BTreeSet::new());
     let mut looked_into = 0;
@@ -56,9 +56,9 @@ pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'stati
             match untrusted::environment(&roots.proc(pid.to_string()), wanted) {
                 Ok(said) if said.is_empty() => {}
                 Ok(said) => return said,
-                // The others of this cgroup are that user's as well.
+                // The other processes of the cgroup belong to the same user and would time out as well.
                 Err(error) if error.kind() == std::io::ErrorKind::TimedOut => return BTreeMap::new(),
-                // It has ended, or does not let us look.
+                // It ended or cannot be read.
                 Err(_) => {}
             }
         }
@@ -68,7 +68,7 @@ pub fn environment(roots: &Roots, cgroups: &[PathBuf], wanted: &'static [&'stati
     BTreeMap::new()
 }
 
-/// Those in this one, in an order.
+/// Subdirectories, sorted.
 pub fn directories(path: &Path) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(path).into_iter().flatten().flatten();
     let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));

@@ -1,11 +1,11 @@
-//! What a cgroup is, as far as its path tells. Pure.
+//! What a cgroup is, according to its path. Pure.
 //!
 //! ```text
-//! /system.slice/nginx.service                     a unit: a task, unless others live inside of it
-//! /kubepods/burstable/pod<uid>/<id>               a container: a task whatever runs inside of it
-//! /system.slice                                   a group: never a task
-//! /system.slice/crio-conmon-<id>.scope            a helper of a runtime: left alone
-//! /anything/else                                  unknown: a plain cgroup, if nothing is below it
+//! /system.slice/nginx.service                     unit: a task, unless it contains other tasks
+//! /kubepods/burstable/pod<uid>/<id>               container: a task, whatever it contains
+//! /system.slice                                   group: never a task
+//! /system.slice/crio-conmon-<id>.scope            helper of a runtime: ignored
+//! /anything/else                                  unknown: a plain cgroup, if it has no children
 //! ```
 
 use serde::{Deserialize, Serialize};
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
 
-/// A path below the root of a hierarchy, cut into its parts. The root has none.
+/// A path below the root of a hierarchy, split into components. The root has none.
 #[derive(Debug, Clone, Copy)]
 pub struct CgroupParts<'a> {
     parts: &'a [&'a str],
@@ -24,22 +24,22 @@ impl<'a> CgroupParts<'a> {
     pub fn new(parts: &'a [&'a str]) -> CgroupParts<'a> {
         CgroupParts { parts, user: None }
     }
-    /// `user`: to whom a directory above it is delegated. `None`: root alone could choose this path.
+    /// `user`: the user to whom an ancestor directory is delegated. `None`: only root could choose this path.
     pub fn chosen_by(self, user: Option<u32>) -> CgroupParts<'a> {
         CgroupParts { user, ..self }
     }
-    /// The user who could choose this path. `None`: root alone.
+    /// The user who could choose this path. `None`: only root.
     pub fn user(self) -> Option<u32> {
         self.user
     }
     pub fn name(self) -> &'a str {
         self.parts.last().copied().unwrap_or("")
     }
-    /// The name of the one above; of a cgroup in the root `""`.
+    /// Name of the parent; `""` if the parent is the root.
     pub fn parent(self) -> &'a str {
         self.above().next().unwrap_or("")
     }
-    /// The names of those above, the nearest first.
+    /// Names of the ancestors, nearest first.
     pub fn above(self) -> impl Iterator<Item = &'a str> {
         self.parts.iter().rev().skip(1).copied()
     }
@@ -48,83 +48,83 @@ impl<'a> CgroupParts<'a> {
     }
 }
 
-/// What a cgroup is.
+/// Result of recognising a cgroup.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum CgroupVerdict {
     Task(Box<Recognised>),
-    /// It holds others, and is no task even if it holds none.
+    /// Contains other cgroups and is no task, even if it is empty.
     Group,
-    /// Of a runtime, beside its container (conmon): neither shown nor looked into.
+    /// A runtime's process beside its container (conmon): neither shown nor descended into.
     Helper,
 }
 
-/// A cgroup that is somebody's task.
+/// A cgroup recognised as a task.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Recognised {
     pub source: AllocSource,
-    /// Its runtime's id of it, where the runtime can be asked by that.
+    /// The container ID, if the runtime can be asked by it.
     pub container: Option<String>,
     pub own: OwnCgroup,
-    /// Nothing below it is a task of its own: what a container runs is the container's.
+    /// Cgroups below it are part of the task: a container contains no other tasks.
     pub is_closed: bool,
     pub ends_by: EndBy,
-    /// What the path alone tells of names.
+    /// Names that follow from the path alone.
     pub naming: Naming,
-    /// The user to whom the subtree is delegated in which it is. `None`: root alone could make it there.
+    /// The user to whom the subtree is delegated. `None`: only root could create the cgroup there.
     pub user: Option<u32>,
 }
 
-/// Whose end is that of all.
+/// Whose exit is the exit of the task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EndBy {
-    /// A container's.
+    /// Containers.
     FirstProcess,
     LastProcess,
-    /// Those that a launcher counts, each in a cgroup that is called by this and a number: the launcher's own process is the last, and ends well
-    /// whatever has become of them.
+    /// The ranks that a launcher started, each in a cgroup named by this prefix and a number. The launcher's own
+    /// process ends last, with success in any case.
     Ranks(&'static str),
-    /// Nobody's: what runs there only holds the place, and is killed when all is over.
-    Nobody,
+    /// No process: those in the cgroup only keep it alive and are killed at the end.
+    Ignored,
 }
 
-/// Which cgroup is the alloc's own.
+/// Which cgroup belongs to the alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OwnCgroup {
-    /// That of its only task.
+    /// The cgroup of its only task.
     Task,
-    /// The one above its tasks.
+    /// The parent of its tasks' cgroups.
     Parent,
     /// None: an alloc is the sum of its tasks.
     None,
-    /// Neither the alloc nor its task has one: processes are all that is known of it.
+    /// Neither alloc nor task has a cgroup; only processes are known.
     Nowhere,
 }
 
-/// What an observed task is called.
+/// Names and metadata of an observed task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Naming {
-    /// Another one than the path says: a container of Docker's that Nomad runs.
+    /// Overrides the source from the path: a Docker container that Nomad runs.
     pub source: Option<AllocSource>,
-    /// As its source knows the alloc: a unit, a container's name, `namespace/pod`.
+    /// The alloc's name at its source: a unit, a container name, `namespace/pod`.
     pub native: String,
-    /// What people call it.
+    /// The display name.
     pub name: String,
     pub task: String,
     pub workload: Option<String>,
     pub group: Option<String>,
     pub namespace: String,
-    /// What runs it: `docker`, `containerd`.
+    /// The runtime: `docker`, `containerd`.
     pub driver: Option<String>,
     pub user: Option<String>,
-    /// What a container was made of, as its runtime calls that.
+    /// The image, as the runtime names it.
     pub image: Option<String>,
-    /// All that its source tells; which of them are shown is chosen elsewhere.
+    /// All labels of the source; the configuration selects which are shown.
     pub labels: Vec<(String, String)>,
     pub created_at: Option<Timestamp>,
 }
 
 impl Naming {
-    /// Of an alloc with one task, both called alike.
+    /// An alloc with one task of the same name.
     pub fn of(name: &str) -> Naming {
         Naming {
             source: None,
@@ -141,7 +141,7 @@ impl Naming {
             created_at: None,
         }
     }
-    /// The same under the namespace of a user: what he names is never taken for somebody else's.
+    /// Prefixes the names with the user, so that a user's names cannot be mistaken for those of others.
     #[must_use]
     pub fn of_user(self, user: u32) -> Naming {
         let namespace = format!("{user}/");
@@ -149,28 +149,28 @@ impl Naming {
         let (native, workload) = (within(self.native), self.workload.map(within));
         Naming { native, workload, user: Some(user.to_string()), ..self }
     }
-    /// What this label says, where its source tells it.
+    /// The value of a label, if the source provides it.
     pub fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_str())
     }
 }
 
 impl Recognised {
-    /// A container, with nothing known of it but its id.
+    /// A container that is known by its ID only.
     pub fn container(source: AllocSource, id: &str) -> Recognised {
         let naming = Naming { driver: Some(source.as_str().to_owned()), ..Naming::of(short_id(id)) };
         let ends_by = EndBy::FirstProcess;
         let (container, own) = (Some(id.to_owned()), OwnCgroup::Task);
         Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }
     }
-    /// A machine or a container that is known by its name.
+    /// A machine or container known by its name.
     pub fn named(source: AllocSource, name: &str) -> Recognised {
         let naming =
             Naming { workload: Some(name.to_owned()), driver: Some(source.as_str().to_owned()), ..Naming::of(name) };
         let ends_by = EndBy::FirstProcess;
         Recognised { source, container: None, own: OwnCgroup::Task, is_closed: true, ends_by, naming, user: None }
     }
-    /// A cgroup of which nobody says whose it is.
+    /// A cgroup that no source matches.
     pub fn plain(path: &str) -> Recognised {
         let (above, task) = path.rsplit_once('/').unwrap_or(("", path));
         let workload = if above.is_empty() { "/" } else { above };
@@ -178,7 +178,7 @@ impl Recognised {
         let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
         Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
     }
-    /// In a subtree that this user was given.
+    /// Marks the task as part of a subtree that is delegated to this user.
     #[must_use]
     pub fn of_user(self, user: u32) -> Recognised {
         Recognised { naming: self.naming.of_user(user), user: Some(user), ..self }
@@ -191,12 +191,12 @@ impl From<Recognised> for CgroupVerdict {
     }
 }
 
-/// An id as runtimes give it to containers: 64 hexadecimal digits.
+/// A container ID: 64 hexadecimal digits.
 pub fn is_container_id(text: &str) -> bool {
     text.len() == 64 && text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b))
 }
 
-/// As `docker ps` shows it.
+/// The short form that `docker ps` shows.
 pub fn short_id(id: &str) -> &str {
     if is_container_id(id) { id.get(..12).unwrap_or(id) } else { id }
 }
@@ -206,7 +206,7 @@ pub fn is_number(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
-/// `qemu\x2d1\x2dweb` as systemd means it: `qemu-1-web`. What is no escape stays.
+/// Decodes systemd's escapes: `qemu\x2d1\x2dweb` is `qemu-1-web`. Invalid escapes stay.
 pub fn unescape(name: &str) -> String {
     let mut bytes = Vec::with_capacity(name.len());
     let mut rest = name;

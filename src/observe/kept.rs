@@ -1,11 +1,11 @@
-//! What others have used, over the lives of agents: the next one goes on with the sums of this one.
+//! Persisted usage of observed workloads: the next agent continues the totals.
 //!
 //! ```text
-//! workload  its totals, within a second after a task of it has ended
-//! task      of one that runs: its names and its cgroup, what it used under this name before; what it used there, each 5 minutes and
-//!           when the agent leaves: it is asked for only where the cgroup is gone when the next agent comes
+//! workload  its totals, written within a second after one of its tasks ended
+//! task      while it runs: its names and cgroup, and its usage under this name before; its usage in this cgroup each
+//!           5 minutes and at agent shutdown, needed only if the cgroup is gone when the next agent starts
 //! ```
-//! Tasks without a cgroup are not kept: nobody could tell whether what runs then is the same.
+//! Tasks without a cgroup are not persisted: the next agent could not identify them.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -23,11 +23,11 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::store::keyed::{KeyedLog, KeyedState};
 
-/// Where it is kept.
+/// Where to persist.
 #[derive(Debug, Clone)]
 pub struct Keep {
     pub path: PathBuf,
-    /// A cgroup's number means nothing in another boot.
+    /// Cgroup inodes are valid for one boot only.
     pub boot_id: BootId,
 }
 
@@ -38,15 +38,15 @@ enum Entry {
     Task(Box<KeptTask>),
 }
 
-/// One that ran when this was written.
+/// A task that ran when this was written.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct KeptTask {
     pub alloc: AllocId,
     pub task: TaskName,
     pub source: AllocSource,
-    /// As its source tells it, with those labels only that are shown, or decide.
+    /// Names from its source, with the labels that are shown or used by rules.
     pub naming: Naming,
-    /// That it is counted in: a rule may give another one. `None` in what earlier agents wrote.
+    /// The workload that it counts for, after rules. `None` in files of older agents.
     #[serde(default)]
     pub workload: Option<JobId>,
     pub path: String,
@@ -54,12 +54,12 @@ pub(super) struct KeptTask {
     pub boot_id: BootId,
     pub since: Option<Timestamp>,
     pub earlier: EarlierTask,
-    /// Of the cgroup that stands there.
+    /// Usage in the current cgroup.
     #[serde(default)]
     pub used: Arc<Usage>,
 }
 
-/// One that has begun.
+/// A task that began.
 #[derive(Debug, Clone)]
 pub(super) struct BegunTask<'a> {
     pub alloc: &'a AllocId,
@@ -71,7 +71,7 @@ pub(super) struct BegunTask<'a> {
     pub since: Option<Timestamp>,
 }
 
-/// What a task was before the cgroup that it has.
+/// History of a task before its current cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct EarlierTask {
@@ -82,7 +82,7 @@ pub struct EarlierTask {
     /// In the order of `BegunAfter::ALL`.
     #[serde(deserialize_with = "padded")]
     pub restarts: [u64; 3],
-    /// How it ended, until it begins again.
+    /// How it ended; `None` once it began again.
     pub ended: Option<BegunAfter>,
     pub last_exit: Option<Arc<Exit>>,
 }
@@ -100,23 +100,23 @@ impl EarlierTask {
     }
 }
 
-/// What an agent before this one left.
+/// What an earlier agent left.
 #[derive(Debug, Default)]
 pub(super) struct Found {
     pub workloads: Vec<(JobId, TaskName, Arc<TaskTotals>)>,
-    /// By their cgroups.
+    /// By cgroup path.
     pub tasks: HashMap<String, KeptTask>,
 }
 
-/// Concurrency: whoever owns it. A commit waits for the disk.
+/// Concurrency: single owner. A commit waits for the disk.
 #[derive(Debug, Default)]
 pub(super) struct Kept {
-    /// `None`: nothing is kept.
+    /// `None`: nothing is persisted.
     log: Option<(KeyedLog, BootId)>,
     running: HashMap<String, KeptTask>,
     changes: HashMap<u128, Option<Vec<u8>>>,
-    /// That the disk does not take it was said.
-    told: bool,
+    /// The write failure was logged.
+    warned: bool,
 }
 
 impl Kept {
@@ -126,13 +126,13 @@ impl Kept {
         let (log, state) = KeyedLog::open(&path);
         if state == KeyedState::Damaged {
             let path = path.display().to_string();
-            tracing::warn!(path, "what others have used cannot be read: the sums of their workloads begin anew");
+            tracing::warn!(path, "cannot read persisted usage of observed workloads; totals restart at 0");
         }
         for (key, value) in log.values() {
             match serde_json::from_slice(value) {
                 Ok(Entry::Workload { workload, task, totals }) => found.workloads.push((workload, task, totals)),
                 Ok(Entry::Task(task)) => drop(found.tasks.insert(task.path.clone(), *task)),
-                // Of a newer agent.
+                // Written by a newer agent.
                 Err(_) => drop(kept.changes.insert(key, None)),
             }
         }
@@ -140,7 +140,7 @@ impl Kept {
         (kept, found)
     }
 
-    /// Whether it can be the one that stands there now.
+    /// Whether the task was recorded in this boot, so that its cgroup may still exist.
     pub fn is_of_this_boot(&self, task: &KeptTask) -> bool {
         self.log.as_ref().is_some_and(|(_, boot_id)| *boot_id == task.boot_id)
     }
@@ -168,7 +168,7 @@ impl Kept {
             self.drop_task(path);
         }
     }
-    /// It is not there any more, and its totals have what it used.
+    /// The task is gone and its usage is part of the totals.
     pub fn drop_task(&mut self, path: &str) {
         self.changes.insert(key(&["task", path]), None);
     }
@@ -181,7 +181,7 @@ impl Kept {
         self.changes.insert(key(&["workload", workload.as_str(), task.as_str()]), None);
     }
 
-    /// What each one has used by now.
+    /// Records the current usage of each task.
     pub fn note_usage(&mut self, used: impl Fn(&str) -> Option<Arc<Usage>>) {
         let mut moved = Vec::new();
         for (path, task) in &mut self.running {
@@ -199,26 +199,26 @@ impl Kept {
             Entry::Workload { workload, task, .. } => key(&["workload", workload.as_str(), task.as_str()]),
             Entry::Task(task) => key(&["task", &task.path]),
         };
-        // Numbers and words: nothing of it cannot be said in JSON.
+        // Serialization of numbers and strings cannot fail.
         self.changes.extend(serde_json::to_vec(entry).ok().map(|value| (key, Some(value))));
     }
 
-    /// What has changed is on disk when it returns.
+    /// Writes the changes to disk before it returns.
     pub fn commit(&mut self) {
         let Some((log, _)) = self.log.as_mut().filter(|_| !self.changes.is_empty()) else { return };
         let changes: Vec<_> = self.changes.drain().collect();
         match log.commit(&changes) {
-            Ok(()) => self.told = false,
+            Ok(()) => self.warned = false,
             Err(error) => {
-                if !std::mem::replace(&mut self.told, true) {
-                    tracing::warn!(%error, "what others use is not kept: the sums of their workloads may fall with the next agent");
+                if !std::mem::replace(&mut self.warned, true) {
+                    tracing::warn!(%error, "failed to persist usage of observed workloads; totals may fall");
                 }
             }
         }
     }
 }
 
-/// The same in each run of the agent. FNV-1a.
+/// Stable across runs of the agent: FNV-1a.
 fn key(parts: &[&str]) -> u128 {
     let bytes = parts.iter().flat_map(|part| part.bytes().chain([0]));
     bytes.fold(0x6c62_272e_07bb_0142_62b8_2175_6295_c58d, |hash, byte| {

@@ -1,11 +1,11 @@
-//! Kubernetes: a pod is an alloc, a container of it a task.
+//! Kubernetes: a pod is an alloc, each of its containers a task.
 //!
 //! ```text
-//! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope     driven by systemd; crio-<id>, docker-<id> too
-//! …/kubepods/burstable/pod<uid>/<id>                                         driven by itself; crio-<id> too
+//! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope   systemd driver; also crio-<id>, docker-<id>
+//! …/kubepods/burstable/pod<uid>/<id>                                       cgroupfs driver; also crio-<id>
 //! ```
-//! Names are in the bundle of a container (containerd, CRI-O), in what Docker keeps of one, else in the names of the kubelet's logs: no API
-//! is asked.
+//! Names come from the container's bundle (containerd, CRI-O), from Docker's files, or from the names of kubelet log
+//! files. The API server is not used.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub static KUBERNETES: ObservedSource = ObservedSource {
     runtime: Some(|places| Box::new(Pods(places.roots.clone()))),
 };
 
-/// What runtimes put before a container's id, and what each is called.
+/// Prefixes of container IDs, and the runtime of each.
 const RUNTIMES: [(&str, &str); 3] = [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker")];
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -47,7 +47,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     Some(Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }.into())
 }
 
-/// The uid of a pod whose cgroup is called that. `above`: the names of those above it, the nearest first.
+/// The UID of a pod, from the name of its cgroup. `above`: names of the ancestors, nearest first.
 fn pod_uid<'a>(name: &str, mut above: impl Iterator<Item = &'a str>) -> Option<String> {
     let uid = match name.strip_suffix(".slice") {
         Some(slice) => slice.split_once("kubepods")?.1.rsplit_once("-pod")?.1.replace('_', "-"),
@@ -60,13 +60,13 @@ fn pod_uid<'a>(name: &str, mut above: impl Iterator<Item = &'a str>) -> Option<S
         }
     };
     let digits = uid.bytes().filter(|b| *b != b'-').count();
-    // That of a static pod is a hash without dashes.
+    // The UID of a static pod is a hash without dashes.
     (digits == 32 && uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())).then_some(uid)
 }
 
 struct Pods(Roots);
 
-/// Of a container.
+/// Names of one container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct PodNames {
     namespace: String,
@@ -109,7 +109,7 @@ impl Pods {
         let mut parts = bare.splitn(3, '_').map(str::to_owned);
         Some(PodNames { pod: parts.next()?, namespace: parts.next()?, container: parts.next()? })
     }
-    /// And keeps the logs of a pod in `<namespace>_<pod>_<uid>`. Which of its containers it is they do not tell.
+    /// The kubelet keeps a pod's logs in `<namespace>_<pod>_<uid>`. This does not identify the container.
     fn of_pod_logs(&self, known: &Naming) -> Option<PodNames> {
         let entries = std::fs::read_dir(self.0.file("/var/log/pods")).ok()?.flatten();
         let names = entries.filter_map(|entry| entry.file_name().into_string().ok());
@@ -120,7 +120,8 @@ impl Pods {
     }
 }
 
-/// As containerd's CRI, CRI-O and that of Docker write them. The container that holds a pod's namespaces is its `POD`, as in cAdvisor.
+/// Names from annotations of containerd's CRI, CRI-O or Docker's CRI. The sandbox container is called `POD`, as in
+/// cAdvisor.
 fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
     let get = |names: &[&str]| names.iter().find_map(|name| said.get(*name)).filter(|v| !v.is_empty()).cloned();
     let kind =
@@ -136,16 +137,16 @@ fn of_annotations(said: &BTreeMap<String, String>) -> Option<PodNames> {
     })
 }
 
-/// What a container was made of; of the one that holds a pod's namespaces newer runtimes say it too.
+/// The image of a container; newer runtimes set it for the sandbox too.
 fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
     const NAMES: [&str; 3] =
         ["io.kubernetes.cri.image-name", "io.kubernetes.cri.podsandbox.image-name", "io.kubernetes.cri-o.ImageName"];
     NAMES.into_iter().find_map(|name| said.get(name)).filter(|image| !image.is_empty()).cloned()
 }
 
-/// Whose pod it is, by the name that its controller gave it: `web` of `web-7d4b9c6f5-x2x7z`, `db` of `db-0`.
+/// The controller of a pod, derived from the pod's name: `web` from `web-7d4b9c6f5-x2x7z`, `db` from `db-0`.
 fn owner(pod: &str) -> &str {
-    /// What controllers make random names of.
+    /// The characters of generated names.
     const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
     let is_random = |text: &str, least: usize, most: usize| {
         (least..=most).contains(&text.len()) && text.chars().all(|c| RANDOM.contains(c))
@@ -157,7 +158,7 @@ fn owner(pod: &str) -> &str {
     if !is_random(last, 5, 5) {
         return pod;
     }
-    // Of a replica set of a deployment, or of a run of a cron job.
+    // A replica set of a deployment, or a run of a cron job.
     match rest.rsplit_once('-') {
         Some((owner, hash)) if is_random(hash, 6, 10) || hash.len() == 8 && hash.parse::<u64>().is_ok() => owner,
         Some(_) | None => rest,

@@ -1,11 +1,11 @@
-//! libvirt: a machine is an alloc with one task: its emulator and all its virtual processors.
+//! libvirt: a virtual machine is an alloc with one task, the emulator with all its virtual CPUs.
 //!
 //! ```text
-//! /machine.slice/machine-qemu\x2d<n>\x2d<name>.scope     with systemd; machine-lxc\x2d… too
+//! /machine.slice/machine-qemu\x2d<n>\x2d<name>.scope     with systemd; also machine-lxc\x2d…
 //! /machine/qemu-<n>-<name>.libvirt-qemu                  without; <name>.libvirt-qemu before 1.3
 //! ```
-//! Of a machine's name only letters, digits, dots and dashes are there, and not the whole of a long one. Its status file is called as the
-//! machine is, and has its number.
+//! The cgroup name contains only letters, digits, dots and dashes of the machine's name, and truncates a long one. The
+//! status file has the full name and contains the machine's number.
 
 use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, Recognised, is_number, unescape};
@@ -20,9 +20,9 @@ pub static LIBVIRT: ObservedSource = ObservedSource {
     runtime: Some(|places| Box::new(StatusFiles(places.roots.clone()))),
 };
 
-/// A status has 20 to 100 kB, with a description of each device.
+/// A status file has 20 to 100 kB, with a description of each device.
 const LARGEST_STATUS: usize = 1 << 20;
-/// So many that may be it are read: whoever names a cgroup says with which letters they begin.
+/// Maximum number of candidate files to read: the cgroup's name decides which files are candidates.
 const MOST_READ: usize = 200;
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
@@ -31,10 +31,10 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     (!machine.name.is_empty()).then(|| named().into())
 }
 
-/// As its cgroup is called.
+/// A machine's name in its cgroup.
 #[derive(Debug, PartialEq, Eq)]
 struct Machine {
-    /// `qemu` or `lxc`, and its number.
+    /// `qemu` or `lxc`, and the number.
     numbered: Option<(&'static str, String)>,
     name: String,
 }
@@ -48,7 +48,7 @@ impl Machine {
         let machine = kinds.into_iter().find_map(|kind| cgroup.strip_suffix(kind))?;
         Some(Machine::numbered(machine).unwrap_or_else(|| Machine { numbered: None, name: machine.to_owned() }))
     }
-    /// `qemu-1-web`.
+    /// For example `qemu-1-web`.
     fn numbered(machine: &str) -> Option<Machine> {
         let (kind, rest) = ["qemu", "lxc"]
             .into_iter()
@@ -64,7 +64,7 @@ impl Runtime for StatusFiles {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let known = &inquiry.found.naming;
         let cgroup = inquiry.path.rsplit_once('/').map_or(&*inquiry.path, |(_, name)| name);
-        // Of an old libvirt the path has the whole name.
+        // Old versions of libvirt use the full name in the path.
         let Machine { numbered: Some((kind, number)), name } = Machine::of(cgroup)? else { return Some(known.clone()) };
         let directory = RuntimeDirectory::open(&self.0.file(format!("/run/libvirt/{kind}"))).ok()?;
         let is_it = |name: &str| has_number(&directory, name, &number);
@@ -74,7 +74,7 @@ impl Runtime for StatusFiles {
     }
 }
 
-/// Those that may have become this one.
+/// Full names that libvirt may have shortened to this one.
 fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
     let kept = |name: &str| name.chars().filter(char::is_ascii_alphanumeric).collect::<String>();
     let entries = std::fs::read_dir(directory.path()).into_iter().flatten().flatten();
@@ -82,7 +82,7 @@ fn whole_names(directory: &RuntimeDirectory, name: &str) -> Vec<String> {
     names.filter(|whole| kept(whole).starts_with(&kept(name))).take(MOST_READ).collect()
 }
 
-/// The status of a machine that runs, under this number.
+/// Whether the running machine of this name has the number.
 fn has_number(directory: &RuntimeDirectory, name: &str, number: &str) -> bool {
     let text = directory.read(&[&format!("{name}.xml")], LARGEST_STATUS).unwrap_or_default();
     let text = String::from_utf8_lossy(&text);

@@ -1,7 +1,9 @@
-//! Which lives a cgroup has: when it was made, and whether what is a task again was there all the time. Pure: who looks tells what it found.
+//! Lives of a cgroup: when it was created, and whether a task that appears again existed all the time. Pure: the caller
+//! passes what it found.
 //!
-//! A cgroup counts what is below it as well, and goes on counting while it is no task because somebody else's tasks are inside of it.
-//! What was counted meanwhile is theirs: when it is a task, again or for the first time, its counters begin anew.
+//! The counters of a cgroup include those of its descendants, and continue while it is no task because other tasks live
+//! below it. That usage belongs to the other tasks. When the cgroup becomes a task, again or for the first time, it
+//! counts from its current values.
 
 use std::collections::HashMap;
 
@@ -10,18 +12,18 @@ use crate::model::units::Timestamp;
 
 #[derive(Debug, Default)]
 pub(super) struct Lives {
-    /// Seen being made, and nothing was ever below: when.
+    /// Creation times of cgroups that were seen being created and never had children.
     made: HashMap<String, Timestamp>,
-    /// Of those that are tasks: who they are, by their inodes.
+    /// Inodes of current tasks.
     tasks: HashMap<String, u64>,
-    /// Were tasks, and are still there.
+    /// Former tasks whose cgroups still exist.
     covered: HashMap<String, u64>,
-    /// Tasks are or were below these.
+    /// Cgroups that are or were ancestors of tasks.
     above: HashMap<String, Option<u64>>,
 }
 
 impl Lives {
-    /// The kernel has just told of it.
+    /// The kernel reported its creation.
     pub(super) fn made(&mut self, path: &str, at: Timestamp) {
         if let Some((above, _)) = path.rsplit_once('/') {
             self.made.remove(above);
@@ -32,7 +34,7 @@ impl Lives {
         self.made.remove(path);
         self.above.remove(path);
     }
-    /// A task is there: what those above it count is not theirs.
+    /// A task exists: the counters of its ancestors include its usage.
     pub(super) fn is_there(&mut self, path: &str, inode: impl Fn(&str) -> Option<u64>) {
         for above in CgroupPath::above(path) {
             if !self.above.contains_key(above) {
@@ -40,23 +42,23 @@ impl Lives {
             }
         }
     }
-    /// `None`: it was there before anybody looked, or has had cgroups below it, whose numbers are in its own.
+    /// `None`: it existed before the agent, or had child cgroups, whose usage is part of its own.
     pub(super) fn made_at(&self, path: &str) -> Option<Timestamp> {
         self.made.get(path).copied()
     }
 
-    /// It is a task from now on. Gives whether what its counters say by now is not its own: it was said of others, or before, of itself.
+    /// It becomes a task. Returns whether its counters include usage of other tasks or of an earlier life.
     pub(super) fn begins(&mut self, path: &str, inode: Option<u64>) -> bool {
         let was_covered = self.covered.remove(path) == inode;
         let again = inode.is_some() && (was_covered || self.above.get(path) == Some(&inode));
         if let Some(inode) = inode {
             self.tasks.insert(path.to_owned(), inode);
         }
-        // Found late, below one that counted it until then.
+        // It was found late, below a cgroup that counted its usage until then.
         let is_covered = || CgroupPath::above(path).any(|above| self.covered.contains_key(above));
         again || (self.made_at(path).is_none() && is_covered())
     }
-    /// It is none any more. `inode`: of what is there now. Gives whether it is still there.
+    /// It is no task any more. `inode`: of the cgroup at its path now. Returns whether it still exists.
     pub(super) fn ends(&mut self, path: &str, inode: Option<u64>) -> bool {
         let is_there = self.tasks.remove(path).is_some_and(|was| Some(was) == inode);
         match inode.filter(|_| is_there) {
@@ -66,7 +68,7 @@ impl Lives {
         is_there
     }
 
-    /// Forgets what is there no more, or is another one by now.
+    /// Forgets cgroups that are gone or were replaced.
     pub(super) fn forget(&mut self, inode: impl Fn(&str) -> Option<u64>) {
         self.covered.retain(|path, was| inode(path) == Some(*was));
         self.above.retain(|path, was| was.is_some() && inode(path) == *was);
@@ -86,7 +88,7 @@ mod tests {
         assert!(lives.begins("/a", Some(1)));
         assert!(!lives.ends("/a", None), "it was removed");
         assert!(!lives.begins("/a", Some(2)));
-        assert!(!lives.ends("/a", Some(3)), "it was made anew before anybody looked");
+        assert!(!lives.ends("/a", Some(3)), "it was created again before it was seen");
         assert!(!lives.begins("/a", Some(3)));
     }
 
@@ -109,7 +111,7 @@ mod tests {
         let inode = |path: &str| Some(path.len() as u64);
         lives.is_there("/unit/a/b", inode);
         assert!(lives.begins("/unit", Some(5)) && lives.begins("/unit/a", Some(7)));
-        assert!(!lives.begins("/unit/a", Some(8)), "it was made anew");
+        assert!(!lives.begins("/unit/a", Some(8)), "it was created again");
         assert!(!lives.begins("/unit/a/b", Some(9)));
         lives.removed("/unit");
         assert!(!lives.begins("/unit", Some(5)), "the number is given again");

@@ -1,7 +1,7 @@
-//! LXC and LXD: a container is an alloc with one task; the monitor beside it is none.
+//! LXC and LXD: a container is an alloc with one task. The monitor process beside it is ignored.
 //!
 //! ```text
-//! …/lxc.payload.<name>, …/lxc.payload/<name>     since 4
+//! …/lxc.payload.<name>, …/lxc.payload/<name>     LXC 4 and later
 //! /lxc/<name>                                    before
 //! ```
 

@@ -1,21 +1,23 @@
-//! Floor 3: allocs that others run: found in the tree of cgroups, named by whoever runs them, measured like our own.
+//! Observed allocs: workloads of other runtimes, found in the cgroup tree, named by their sources and measured like
+//! managed ones (floor 3).
 //!
 //! ```text
-//! identity   whose a cgroup is, by its path ── one file per source, one line in ALL
-//! tree       the cgroups that there are, and which of them are tasks: one cgroup is one task, those above it never
-//! scanner    follows the directories of cgroups into the tree
-//! kept       what was used, over the lives of agents
-//! nameless   those that their source could not name: it is asked again
-//! patterns   which are to be shown, and which workload they are of, as the configuration says it
-//! lives      when a cgroup was made, and whether what is a task again was there all the time
-//! ends       what the kernel tells of lives that are over
-//! processes  those in no cgroup of their own, where that is wanted
-//! naming     asks runtimes for names and ends, each on a thread of its own: names first (questions)
-//! texts      cuts, cleans and counts the names that others gave
-//! table      the allocs: begun, named, ended; what of them goes to the board
-//! observer   the thread that does all that
+//! identity   recognises a cgroup by its path ── one file per source, one line in ALL
+//! tree       the cgroups of the host and which of them are tasks: no task contains another one
+//! scanner    follows the cgroup directories into the tree
+//! kept       persists usage across agent restarts
+//! nameless   retries names that a source could not provide
+//! patterns   include, exclude and workload rules of the configuration
+//! lives      when a cgroup was created, and whether a task that appears again existed all the time
+//! ends       ended lives, as the kernel reports them
+//! processes  processes without a cgroup of their own, if enabled
+//! naming     asks runtimes for names and exits, each on its own thread: names first (questions)
+//! texts      truncates, cleans and counts names chosen by others
+//! table      the allocs: begun, named, ended; what is published on the board
+//! observer   the thread that runs all of it
 //! ```
-//! Nobody is asked for a value: readers of [`collectors`](crate::collectors) read these cgroups as they read ours, and only read.
+//! Values come from the readers of [`collectors`](crate::collectors), as for managed tasks; observed cgroups are never
+//! written to.
 
 mod containerd;
 mod docker;
@@ -56,30 +58,30 @@ pub use kept::Keep;
 pub use observer::{Observer, Parts};
 pub use patterns::{ObservedPattern, RuledName, WorkloadRule};
 
-/// What is observed.
+/// Settings of observed workloads.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
-    /// Default: yes.
+    /// Default: true.
     pub enabled: bool,
-    /// Empty: all.
+    /// Sources to observe. Empty: all.
     pub sources: BTreeSet<AllocSource>,
-    /// Processes in no cgroup of their own, too. Default: no.
+    /// Observe processes without a cgroup of their own. Default: false.
     pub processes: bool,
-    /// Nothing else is shown. Empty: all.
+    /// Show only these. Empty: all.
     pub include: Vec<ObservedPattern>,
-    /// These are not shown, whatever else is said.
+    /// Never show these, even if they are included.
     pub exclude: Vec<ObservedPattern>,
-    /// The first that fits gives the workload. Default: none.
+    /// The first matching rule sets the workload. Default: none.
     pub workloads: Vec<WorkloadRule>,
-    /// Paths of cgroups above those of tasks, `*` for any text: they are shown without a limit of their own too. Default: none.
+    /// Paths of parent cgroups to show even without a limit; `*` matches any text. Default: none.
     pub parents: Vec<String>,
-    /// So many tasks at most. Default 5,000.
+    /// Maximum number of tasks. Default: 5,000.
     pub max_allocs: usize,
-    /// Labels of containers that are shown on `alloc_info`. Default: none.
+    /// Container labels to expose on `alloc_info`. Default: none.
     pub labels: Vec<String>,
     /// Default: `/var/run/docker.sock`.
     pub docker_socket: PathBuf,
-    /// Where `run` and `var` of this host are. Default: `/`.
+    /// Root of the host's `run` and `var`. Default: `/`.
     pub root: PathBuf,
 }
 
@@ -102,36 +104,36 @@ impl Default for Config {
 }
 
 impl Config {
-    /// Whether an alloc that is called so is to be shown.
+    /// Whether an alloc with these names is shown.
     pub fn wants(&self, source: AllocSource, naming: &Naming) -> bool {
         let whose = naming.source.unwrap_or(source);
         self.wants_of(whose) && self.wants_as(&ObservedAllocs::id_of(whose, &naming.native), naming)
     }
-    /// The same of one that has this id, whoever runs it.
+    /// As [`Config::wants`], for an ID of any source.
     pub fn wants_as(&self, id: &str, naming: &Naming) -> bool {
         let any = |patterns: &[ObservedPattern]| patterns.iter().any(|pattern| pattern.fits(id, naming));
         (self.include.is_empty() || any(&self.include)) && !any(&self.exclude)
     }
-    /// With the workload that a rule gives it, and which rule that is.
+    /// Applies the workload rules. Returns the index of the rule as well.
     pub fn ruled(&self, source: AllocSource, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
         let id = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         patterns::ruled(&self.workloads, &id, own, naming)
     }
-    /// Whether allocs of this source are to be shown.
+    /// Whether allocs of this source are shown.
     pub fn wants_of(&self, source: AllocSource) -> bool {
         self.sources.is_empty() || self.sources.contains(&source)
     }
-    /// It shows some and leaves others out.
+    /// Whether patterns exclude anything.
     pub fn chooses(&self) -> bool {
         !self.include.is_empty() || !self.exclude.is_empty()
     }
-    /// Labels that are to be shown, or decide: the others may hold secrets, and are not taken from a source.
+    /// Labels that are shown or used by rules. Others may hold secrets and are dropped.
     pub fn known_labels(&self) -> BTreeSet<String> {
         let deciding = self.include.iter().chain(&self.exclude).filter_map(ObservedPattern::label);
         let deciding = deciding.chain(self.workloads.iter().flat_map(WorkloadRule::labels));
         self.labels.iter().cloned().chain(deciding.map(str::to_owned)).collect()
     }
-    /// Of these labels those that are to be shown, as labels of ours: `com.example/team` is `label_com_example_team`.
+    /// The labels to show, as Prometheus labels: `com.example/team` becomes `label_com_example_team`.
     pub fn chosen(&self, labels: &[(String, String)]) -> Vec<(String, String)> {
         let mut names = BTreeSet::new();
         let wanted = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
@@ -144,18 +146,17 @@ impl Config {
 
 type MakeRuntime = fn(&RuntimePlaces) -> Box<dyn Runtime>;
 
-/// Somebody who runs things in cgroups.
+/// A kind of runtime that runs workloads in cgroups.
 #[derive(Debug)]
 pub struct ObservedSource {
     pub word: AllocSource,
-    /// What a cgroup is by its path; `None`: nothing of this source. Those above it are no containers.
+    /// Recognises a cgroup by its path. `None`: not of this source. Ancestors are no containers.
     pub recognise: fn(&CgroupParts<'_>) -> Option<CgroupVerdict>,
-    /// Who is asked for names and ends; `None`: the path tells all.
+    /// The runtime to ask for names and exits. `None`: the path contains everything.
     pub runtime: Option<MakeRuntime>,
 }
 
-/// All of them. The first that recognises a cgroup has it: who runs containers stands before the runtime that it uses, and a
-/// runtime before systemd.
+/// All sources. The first match wins: an orchestrator before the runtime that it uses, a runtime before systemd.
 pub static ALL: [&ObservedSource; 9] = [
     &nomad::NOMAD,
     &kubernetes::KUBERNETES,
@@ -168,9 +169,9 @@ pub static ALL: [&ObservedSource; 9] = [
     &systemd::SYSTEMD,
 ];
 
-/// What a cgroup is. `None`: nobody says; then it is a plain cgroup, where nothing is below it.
+/// Recognises a cgroup. `None`: no source matches; it is a plain cgroup if it has no children.
 ///
-/// In a subtree that is delegated to a user it has his names, whatever it is called, and no name hides it.
+/// In a subtree that is delegated to a user, names are prefixed with the user, and no name hides a cgroup.
 pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let is_shown = |verdict: &CgroupVerdict| at.user().is_none() || *verdict != CgroupVerdict::Helper;
     let verdict = ALL.iter().find_map(|source| (source.recognise)(at).filter(is_shown));
@@ -180,8 +181,8 @@ pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     })
 }
 
-/// Nobody is asked for its name: no runtime has one, or it is a user's, of which only a runtime of his could know. That of the user who the
-/// agent runs as is asked.
+/// Whether no runtime is asked for the name: the source has none, or the cgroup belongs to a user whose own runtime
+/// would know it. The runtime of the agent's user is asked.
 fn is_named_by_path(found: &Recognised) -> bool {
     let own = own_user();
     source(found.source).is_none_or(|source| source.runtime.is_none())
@@ -196,7 +197,7 @@ fn source(word: AllocSource) -> Option<&'static ObservedSource> {
 mod tests {
     use super::*;
 
-    /// As `docs/observed.md` says it.
+    /// The order documented in `docs/observed.md`.
     #[test]
     fn the_order_in_which_sources_claim_a_cgroup_is_the_documented_one() {
         let page = include_str!("../../docs/observed.md");
@@ -221,7 +222,7 @@ mod tests {
         assert!(Config::default().wants(AllocSource::Docker, &of_ci));
     }
 
-    /// What decides is needed again before a runtime has answered the next agent.
+    /// Labels used by rules are needed before the runtime has answered the next agent.
     #[test]
     fn of_labels_that_are_not_shown_those_that_decide_are_kept_and_no_others() {
         let workloads = vec![WorkloadRule::parse("label:job=* -> label:project").unwrap()];

@@ -1,38 +1,38 @@
-//! Those that their source could not name: it is asked again. A step of Slurm's and a task of Nomad's have their cgroup before they have a
-//! process that says whose they are; the kubelet links a log after its container has begun; a runtime may be down. Pure.
+//! Retries names that a source could not provide. A Slurm step or a Nomad task has its cgroup before a process that
+//! identifies it; the kubelet links a log after the container started; a runtime may be down. Pure.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 
-/// By the paths of their cgroups.
+/// By cgroup path.
 #[derive(Debug, Default)]
 pub(super) struct Nameless(HashMap<String, Again>);
 
 #[derive(Debug)]
 struct Again {
     next: Instant,
-    /// Twice as long each time: who never answers costs less and less.
+    /// Doubled each time, so that a source that never answers costs less and less.
     pause: Duration,
 }
 
 impl Nameless {
-    /// Another one has that path now, or this one has a name.
+    /// Another cgroup has the path now, or the name is known.
     pub(super) fn forget(&mut self, path: &str) {
         self.0.remove(path);
     }
-    /// There is no name for it.
+    /// The source had no name.
     pub(super) fn add(&mut self, path: &str, now: Instant) {
         let again = || Again { next: now + FIRST_PAUSE, pause: FIRST_PAUSE };
         self.0.entry(path.to_owned()).or_insert_with(again);
     }
-    /// Too many questions waited: it is asked soon, however often it was its turn.
+    /// The queue was full: try again soon, without backoff.
     pub(super) fn was_not_asked(&mut self, path: &str, now: Instant) {
         self.forget(path);
         self.add(path, now);
     }
-    /// Who is to be asked about now, of those that are still there.
+    /// The paths to ask about now, of those that still exist.
     pub(super) fn due(&mut self, now: Instant, is_there: impl Fn(&str) -> bool) -> Vec<String> {
         self.0.retain(|path, _| is_there(path));
         let due = self.0.iter_mut().filter(|(_, again)| again.next <= now);
@@ -57,7 +57,7 @@ mod tests {
         let mut asked = |second: u64, gone: &str| {
             let now = start + Duration::from_secs(second);
             let due = nameless.due(now, |path| path != gone);
-            // There is none again.
+            // Without a name again.
             due.iter().for_each(|path| nameless.add(path, now));
             due.len()
         };

@@ -1,5 +1,5 @@
-//! Asks runtimes what their containers are called and how they ended: on a thread for each source, so that one that hangs costs
-//! its own names and nobody else's. What is answered is cut and cleaned before it waits for the observer.
+//! Asks runtimes for the names and exits of their containers, on one thread per source, so that one that hangs delays
+//! only its own names. Answers are truncated and cleaned before they are queued for the observer.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::PathBuf;
@@ -18,7 +18,7 @@ use crate::telemetry::lock;
 
 pub use super::questions::{About, EndedLife, Inquiry};
 
-/// Where sources find what they ask.
+/// Paths that sources need.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RuntimePlaces {
     pub roots: Roots,
@@ -31,39 +31,39 @@ impl RuntimePlaces {
     }
 }
 
-/// Asks one source. Concurrency: on a thread of its own; it may block.
+/// Queries one source. Concurrency: on its own thread; may block.
 pub trait Runtime: Send {
-    /// `None`: the source does not know it, or cannot be asked.
+    /// `None`: unknown to the source, or the source is unavailable.
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming>;
-    /// How the life ended that ended then. It does not wait for that.
+    /// How the life that ended at `ended_at` ended. Does not wait.
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let _ = (inquiry, ended_at);
         EndAnswer::Nothing
     }
 }
 
-/// What a source says of a life that is over.
+/// Answer of a source about an ended life.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum EndAnswer {
-    /// By its books it runs yet, or does not yet: it is asked again.
+    /// The source still considers it running, or not started yet: ask again.
     NotYet,
     Exit(ExitFacts),
-    /// Nobody says, or what is said is of another life.
+    /// Unknown, or the answer is about another life.
     Nothing,
 }
 
-/// What a source said.
+/// An answer of a source.
 #[derive(Debug)]
 pub enum SourceReply {
-    /// And what of its texts was changed.
+    /// With the changes made to its texts.
     Name(String, Option<Box<Naming>>, TextCounts),
-    /// Of the life of this number.
+    /// About the life of this number.
     Exit(String, u64, Option<ExitFacts>),
 }
 
 pub struct Inquiries {
     places: RuntimePlaces,
-    /// Labels that are shown, or decide: no others are taken.
+    /// Labels that are shown or used by rules; others are dropped.
     labels: Arc<BTreeSet<String>>,
     askers: HashMap<AllocSource, Option<Arc<Questions>>>,
     replies: Arc<Mutex<Vec<SourceReply>>>,
@@ -71,18 +71,18 @@ pub struct Inquiries {
 }
 
 impl Inquiries {
-    /// Errors: the system has no descriptor left.
+    /// Errors: no file descriptor left.
     pub fn new(places: RuntimePlaces, config: &Config) -> std::io::Result<Inquiries> {
         let (bell, labels) = (Bell::new()?, Arc::new(config.known_labels()));
         Ok(Inquiries { places, labels, askers: HashMap::new(), replies: Arc::default(), bell })
     }
 
-    /// Rings when somebody has answered.
+    /// Rings when a source has answered.
     pub fn bell(&self) -> Bell {
         self.bell.clone()
     }
 
-    /// Whether the source will be asked: it may not answer all the same.
+    /// Whether the question was queued. An answer may still never come.
     pub fn ask(&mut self, source: &'static ObservedSource, inquiry: Inquiry) -> bool {
         let Some(make) = source.runtime else { return false };
         let asker = self.askers.entry(source.word).or_insert_with(|| {
@@ -101,7 +101,7 @@ impl Inquiries {
         asker.as_ref().is_some_and(|questions| questions.add(inquiry))
     }
 
-    /// What was answered since.
+    /// The answers since the last call.
     pub fn replies(&self) -> Vec<SourceReply> {
         std::mem::take(&mut *lock(&self.replies))
     }
@@ -122,7 +122,7 @@ struct Asker {
 }
 
 impl Asker {
-    /// Ends with the last one who asks.
+    /// Runs until the sender is dropped.
     fn run(&self, runtime: &mut dyn Runtime) {
         while let Some(question) = self.questions.next() {
             match question {
@@ -138,7 +138,7 @@ impl Asker {
         let said = runtime.name(first);
         for inquiry in same {
             let mut counts = TextCounts::default();
-            // A plain cgroup is called by its own path.
+            // A plain cgroup is named by its own path.
             let is_plain = |said: &Naming| said.source == Some(AllocSource::Cgroup);
             let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(&inquiry.path).naming };
             let of_this = said.as_ref().map(|said| if is_plain(said) { plain() } else { said.clone() });
@@ -165,7 +165,7 @@ impl Asker {
 
 #[cfg(test)]
 mod tests {
-    // Each runtime's own files, as it writes them, and what is called what by them.
+    // File formats of each runtime, and the resulting names.
 
     use std::path::Path;
 
@@ -177,7 +177,7 @@ mod tests {
     const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
     const ALLOC: &str = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
 
-    /// A host of which only this is there.
+    /// A host with only these files.
     struct Tree(tempfile::TempDir);
 
     impl Tree {
@@ -205,7 +205,7 @@ mod tests {
             let directories = vec![self.path("/cgroup")];
             (source.runtime.expect("it can be asked")(&places), Inquiry { path: cgroup, found, directories, about })
         }
-        /// Who has it, and what it is called.
+        /// Source and name.
         fn name(&self, cgroup: &str) -> Option<Naming> {
             let (mut runtime, inquiry) = self.runtime(cgroup, About::Name);
             runtime.name(&inquiry)
@@ -213,16 +213,16 @@ mod tests {
     }
 
     /// Alloc, task, workload, namespace.
-    fn told(naming: Option<Naming>) -> Option<[String; 4]> {
+    fn names(naming: Option<Naming>) -> Option<[String; 4]> {
         naming.map(|naming| [naming.native, naming.task, naming.workload.unwrap_or_default(), naming.namespace])
     }
 
     #[track_caller]
     fn is(naming: Option<Naming>, wanted: [&str; 4]) {
-        assert_eq!(told(naming), Some(wanted.map(str::to_owned)));
+        assert_eq!(names(naming), Some(wanted.map(str::to_owned)));
     }
 
-    /// A daemon by whose books every container runs, and the list has the one with that ID.
+    /// A daemon that considers every container running and lists the one with that ID.
     fn serve_docker(listener: &std::os::unix::net::UnixListener, named: &str) {
         use std::io::{BufRead, BufReader, Write};
         for stream in listener.incoming().map_while(Result::ok) {
@@ -242,7 +242,8 @@ mod tests {
         }
     }
 
-    /// Each of these ends took half a second of the one thread: who began after them had no name for minutes.
+    /// Regression: each of these exits blocked the thread for half a second, and later containers had no name for
+    /// minutes.
     #[test]
     fn a_container_has_its_name_while_200_ends_wait_for_their_daemon() {
         let dir = tempfile::tempdir().unwrap();
@@ -290,7 +291,7 @@ mod tests {
         assert_eq!(Tree::of(&[]).name("/default/<id>"), None);
     }
 
-    /// Whoever is called like a container, below a parent that no source has, is Docker's or else containerd's by what they have of it.
+    /// A container-like name below a custom parent belongs to Docker or containerd, depending on who has its files.
     #[test]
     fn a_container_below_any_parent_is_whose_bundle_or_configuration_there_is() {
         let ecs = "/ecs/0123456789abcdef0123456789abcdef/<id>";
@@ -306,10 +307,10 @@ mod tests {
         let naming = Tree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
         assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "cache"));
         assert_eq!(naming.driver.as_deref(), Some("containerd"));
-        // A bundle of Docker's own says no name, and nobody who is not asked says that it is another's.
+        // Docker's bundle has no name, and without the daemon's answer the container stays Docker's.
         assert_eq!(Tree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);
         assert_eq!(Tree::of(&[]).name(ecs), None);
-        // Where a path is Docker's, nobody else is asked.
+        // If the path is Docker's, only Docker is asked.
         assert_eq!(Tree::of(&[(&build.0, build.1)]).name("/docker/<id>"), None);
     }
 
@@ -339,7 +340,7 @@ mod tests {
 
         let tree = Tree::of(&[("/var/log/containers/web-7d4b9c6f5-x2x7z_shop_app-<id>.log", "")]);
         is(tree.name(&cgroup), wanted);
-        // Of a pod that has just begun the directory of its logs is all that there is.
+        // Right after the start of a pod, its log directory is all there is.
         let uid = "6f1c2f3e-5b0a-4a0e-9a6d-1f0b8c7d6e5f";
         let tree = Tree::of(&[(&format!("/var/log/pods/shop_web-7d4b9c6f5-x2x7z_{uid}/app/0.log"), "")]);
         is(tree.name(&cgroup), [wanted[0], &ID[..12], wanted[2], wanted[3]]);
@@ -367,7 +368,7 @@ mod tests {
         assert_eq!((empty.name(cgroup), status(runtime.exit(&inquiry, over.ended_at))), (None, None));
     }
 
-    /// Processes tell who they are, and one that inherited another's words does not.
+    /// The environment identifies the job, and an inherited environment is ignored.
     #[test]
     fn jobs_of_nomad_and_slurm_are_called_as_the_environment_of_their_processes_says() {
         let nomad = format!(

@@ -1,10 +1,10 @@
-//! Nomad: its allocs and tasks. A task in a container of Docker's is Nomad's by the container's labels.
+//! Nomad: its allocs and tasks. A task in a Docker container is recognised by the container's labels.
 //!
 //! ```text
-//! /nomad.slice/share.slice/<alloc>.<task>.scope     v2; reserve.slice with cores of its own
-//! /nomad/<alloc>.<task>                             v1, below share or reserve in cpuset
+//! /nomad.slice/share.slice/<alloc>.<task>.scope     v2; reserve.slice with reserved cores
+//! /nomad/<alloc>.<task>                             v1; below share or reserve in cpuset
 //! ```
-//! Jobs and groups are told by the environment that Nomad gives to its tasks: its API wants a token.
+//! Job and group come from the environment that Nomad sets for its tasks; its API would need a token.
 
 use super::ObservedSource;
 use super::facts;
@@ -41,7 +41,7 @@ impl Runtime for Environment {
             ["NOMAD_JOB_ID", "NOMAD_GROUP_NAME", "NOMAD_ALLOC_NAME", "NOMAD_NAMESPACE", "NOMAD_ALLOC_ID"];
         let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
         let known = &inquiry.found.naming;
-        // Handed on by another alloc's task.
+        // The environment was inherited from another alloc's task.
         if said.remove("NOMAD_ALLOC_ID").is_some_and(|id| id != known.native) {
             return None;
         }

@@ -1,12 +1,13 @@
-//! Looks on: finds cgroups, learns their names, shows them on the board, and takes them off when their last series were delivered.
+//! The observer thread: finds cgroups, asks for their names, publishes them on the board, and removes them when their
+//! final series were delivered.
 //!
 //! ```text
-//!              fresh ──► has processes? ──► read ──► named? ──► shown ──► its cgroup is gone ──► how did it end? ──► ended
-//!  found ──┐   20 ms      waits until it has           2 s at most                                2 s at most
-//!          └── not wanted, too many: set aside, counted
+//!              fresh ──► has processes? ──► read ──► named? ──► shown ──► cgroup removed ──► exit known? ──► ended
+//!  found ──┐   20 ms     waits for one              2 s at most                           2 s at most
+//!          └── excluded, or over the limit: set aside, counted
 //! ```
-//! Where the kernel tells of what ends (`removed`), the last numbers of a cgroup and how it ended come from there, and one that nobody had
-//! looked at is shown with its whole life. Nothing is written to any of these cgroups.
+//! If the kernel reports ends (`removed`), final values and exit come from there, and short lives are shown with their
+//! whole usage. Observed cgroups are never written to.
 
 mod asking;
 mod follow;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use self::parents::Parents;
 use self::shares::Shares;
-use super::ends::{BriefLife, Ends};
+use super::ends::{BriefLife, EndedLives};
 use super::identity::{Naming, OwnCgroup, Recognised};
 use super::kept::{BegunTask, Keep, Kept, KeptTask};
 use super::lives::Lives;
@@ -33,7 +34,7 @@ use super::nameless::Nameless;
 use super::naming::{About, EndedLife, Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::questions::END_IS_AWAITED;
-use super::scanner::{ScanNews, Scanner};
+use super::scanner::{ScanChanges, Scanner};
 use super::table::{ExitFacts, NewTask, ObservedAllocs, TotalsChange};
 use super::{Config, is_named_by_path, texts};
 use crate::board::Board;
@@ -45,37 +46,38 @@ use crate::model::id::{AllocId, CgroupPath, JobId, TaskName};
 use crate::model::units::Timestamp;
 use crate::telemetry::{Metrics, lock};
 
-/// A runtime makes a container's cgroups one after the other: so long after the last one they are all there.
+/// A runtime creates a container's cgroups in sequence; after this time all of them exist.
 const SETTLED: Duration = Duration::from_millis(20);
-/// How long a task is measured before it is shown without its names, and how long its end waits for how it ended.
+/// How long a task may wait for its name before it is shown, and an end for its exit status.
 const ANSWER: Duration = END_IS_AWAITED;
-/// What is over is not shown without its name so soon: it would be another one than the lives before and after it.
+/// An ended life waits longer for its name, because without the name it would be another alloc than the lives before
+/// and after it.
 const LATE_ANSWER: Duration = Duration::from_secs(10);
-/// What has no name yet is read this often.
+/// Read interval of unnamed tasks.
 const UNNAMED: Duration = Duration::from_millis(50);
-/// Cgroups without processes whose hierarchy does not tell of the first one are looked at again.
+/// Check interval of cgroups without processes in hierarchies that do not report the first process.
 const BEAT: Duration = Duration::from_secs(1);
-/// What nobody tells of is looked for.
+/// Interval of the scan for unreported changes.
 const SWEEP: Duration = Duration::from_secs(10);
-/// What those that run have used is written down this often, for the next agent.
+/// Interval for persisting the usage of running tasks.
 const USAGE_KEPT_EACH: Duration = Duration::from_secs(300);
 
-/// What it works with.
+/// Dependencies of an observer.
 pub struct Parts {
     pub config: Config,
     pub sampling: Arc<Sampling>,
-    /// Who tells of what ends; `None`: nobody, and what was read last is what is known.
+    /// Source of end records. `None`: the last reading is final.
     pub ends: Option<KernelEnds>,
     pub board: Arc<Board>,
-    /// Below it are the agent's own.
+    /// The parent cgroup of managed tasks.
     pub ours: CgroupPath,
     pub clock: Arc<dyn Clock>,
     pub metrics: Arc<Metrics>,
-    /// Sums go on with the next agent. `None`: they end with this one.
+    /// Where totals are persisted. `None`: they end with this agent.
     pub keep: Option<Keep>,
 }
 
-/// A thread that looks on. Dropping it ends that.
+/// A running observer thread. Dropping it stops the thread.
 pub struct Observer {
     stop: Arc<AtomicBool>,
     bell: Bell,
@@ -86,7 +88,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// What runs already is on the board soon after: see [`Observer::is_settled`]. Errors: no thread or no descriptor can be had.
+    /// Starts the thread. Existing workloads are on the board soon after: see [`Observer::is_settled`]. Errors: no
+    /// thread or file descriptor available.
     pub fn start(parts: Parts) -> std::io::Result<Observer> {
         let inquiries = Inquiries::new(RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config), &parts.config)?;
         let bell = inquiries.bell();
@@ -106,17 +109,17 @@ impl Observer {
         Ok(Observer { stop, bell, delivered, waiting, is_short, thread: Mutex::new(Some(thread)) })
     }
 
-    /// What runs has been found, and has the names by which it is shown: none is waited for.
+    /// Whether all running workloads have been found and named.
     pub fn is_settled(&self) -> bool {
         self.waiting.load(Ordering::Relaxed) == 0
     }
 
-    /// Whether workloads that begin are left out, because memory is short. Those that are left out are added later, if they still run.
+    /// Whether to skip new workloads because memory is short. Skipped ones are added later if they still run.
     pub fn take_no_more(&self, is_short: bool) {
         self.is_short.store(is_short, Ordering::Relaxed);
     }
 
-    /// The final series of these were delivered: those of them that are observed may go.
+    /// The final series of these allocs were delivered; observed ones among them are removed.
     pub fn delivered(&self, ids: impl IntoIterator<Item = AllocId>) {
         let mut delivered = lock(&self.delivered);
         delivered.extend(ids);
@@ -127,12 +130,12 @@ impl Observer {
 }
 
 impl Observer {
-    /// Looks no more. What is to be known by the next agent is on disk when it returns.
+    /// Stops the thread. Persisted state is on disk when this returns.
     pub fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
         self.bell.ring();
         if let Some(thread) = lock(&self.thread).take() {
-            // It panicked: that was logged.
+            // The thread panicked, which was logged.
             let _ = thread.join();
         }
     }
@@ -144,23 +147,23 @@ impl Drop for Observer {
     }
 }
 
-/// One whose runtime is asked how it ended.
+/// An ended task whose runtime is asked for its exit status.
 struct Ending {
-    /// Of the lives that were asked about.
+    /// Number of the life.
     number: u64,
     until: Instant,
-    /// What the kernel said, once another one is there under its path: from then on it speaks of that.
-    told: Option<(Option<ExitFacts>, bool)>,
+    /// The kernel's facts, saved when another cgroup has the path: later records belong to that one.
+    kernel_exit: Option<(Option<ExitFacts>, bool)>,
 }
 
-/// One that is measured, and not shown yet.
+/// A task that is measured and not shown yet.
 struct Unnamed {
     found: Recognised,
     reader: Arc<TaskReader>,
     own_reader: Option<(String, Arc<TaskReader>)>,
     since: Option<Timestamp>,
     until: Instant,
-    /// Its cgroup is gone already.
+    /// The cgroup is already gone.
     is_gone: bool,
 }
 
@@ -171,49 +174,50 @@ struct Work {
     bell: Bell,
     allocs: ObservedAllocs,
     delivered: Arc<Mutex<Vec<AllocId>>>,
-    /// How many are measured, and not shown yet.
+    /// Number of tasks that are measured and not shown yet.
     waiting: Arc<AtomicUsize>,
     /// Memory is short: nothing is added.
     is_short: Arc<AtomicBool>,
-    /// Just made.
+    /// Just created.
     fresh: HashMap<String, Instant>,
-    /// Plain cgroups without processes, and whether something had run there when they were looked at last.
+    /// Plain cgroups without processes, and whether the last check saw CPU usage.
     empty: BTreeMap<String, bool>,
-    /// Of those, the ones that have a process by now, or had one.
+    /// Those among them that have or had a process.
     woken: HashSet<String>,
-    /// Up to which of them it was looked, and how often at all of them.
+    /// Where the last round of checks stopped, and the number of rounds.
     looked: (String, usize),
     shares: Shares,
     unnamed: HashMap<String, Unnamed>,
-    /// Over before the life before them, under the same path, had its name. In their order.
+    /// Lives that ended before the preceding life at the same path had its name, in order.
     queued: HashMap<String, VecDeque<BriefLife<EndedCgroup>>>,
-    /// What containers are called, and when they were there last: one that is started again may be over before it is said once more.
+    /// Names of containers and when they last existed. A restarted container may end before its source reports the name
+    /// again.
     called: HashMap<String, (Naming, Instant)>,
-    /// Whose source had no name for it when it was asked.
+    /// Tasks whose source had no name.
     nameless: Nameless,
     lives: Lives,
-    /// What the kernel has told of what is over.
-    ends: Ends<EndedCgroup>,
-    /// `None`: those without a cgroup are not wanted.
+    /// Records of ended lives.
+    ends: EndedLives<EndedCgroup>,
+    /// `None`: processes without a cgroup are not observed.
     processes: Option<Processes>,
-    /// Gone, and how they ended is being asked.
+    /// Removed; their exit status is being asked for.
     ending: HashMap<String, Ending>,
-    /// How many ends were asked about.
+    /// Number of exit requests so far.
     asked: u64,
-    /// Gone from one hierarchy at least.
+    /// Removed from at least one hierarchy.
     leaving: HashMap<String, Instant>,
-    /// Not shown, by why.
+    /// Not shown, with the reason.
     aside: BTreeMap<String, &'static str>,
-    /// What they were recognised as, of those that are shown.
+    /// What each shown task was recognised as.
     known: HashMap<String, Recognised>,
-    /// Those above them.
+    /// Their parent cgroups.
     parents: Parents,
     touched: BTreeSet<AllocId>,
     changes: Vec<TotalsChange>,
     kept: Kept,
-    /// Of those that an agent before this one looked at, the ones that are still there.
+    /// Persisted tasks that still exist.
     found: HashMap<String, KeptTask>,
-    /// When something of a workload was there last.
+    /// Last time that a workload had a task.
     seen: HashMap<(JobId, TaskName), Instant>,
     next_beat: Instant,
     next_sweep: Instant,
@@ -221,17 +225,17 @@ struct Work {
     has_begun: bool,
 }
 
-/// Why something is not shown.
+/// Reasons why a cgroup is not shown.
 const LIMIT: &str = "limit";
 const UNWANTED: &str = "unwanted";
-/// Not wanted by what is known of it. Its source has not told all, and may yet.
-const UNTOLD: &str = "untold";
+/// Excluded by what is known so far; its source may still report more.
+const UNDECIDED: &str = "undecided";
 
 impl Work {
     fn new(parts: Parts, inquiries: Inquiries, delivered: Arc<Mutex<Vec<AllocId>>>, waiting: Arc<AtomicUsize>) -> Work {
         let now = parts.clock.instant();
         let mut all_parents = Parents::new(&parts.sampling, &parts.config);
-        // Of our own tasks, which are together below it.
+        // The managed tasks, which are all below it.
         all_parents.begin(&format!("{}/", parts.ours.as_str()), OwnCgroup::Task);
         let shares = Shares::new(parts.config.max_allocs);
         let processes = parts.config.processes.then(|| Processes::new(&parts.sampling, &parts.clock));
@@ -254,7 +258,7 @@ impl Work {
             called: HashMap::new(),
             nameless: Nameless::default(),
             lives: Lives::default(),
-            ends: Ends::default(),
+            ends: EndedLives::default(),
             processes,
             ending: HashMap::new(),
             asked: 0,
@@ -278,7 +282,7 @@ impl Work {
         self.scanner.scan();
         self.go_on();
         self.follow();
-        self.look_at_processes();
+        self.sample_processes();
         self.has_begun = true;
         self.show();
         self.waiting.store(self.unnamed.len(), Ordering::Relaxed);
@@ -287,28 +291,28 @@ impl Work {
 
     fn turn(&mut self) {
         self.wait();
-        let ScanNews { removed, made, told } = self.scanner.news();
+        let ScanChanges { removed, made, changed } = self.scanner.news();
         let now = self.parts.clock.instant();
-        // What they used last comes before they are gone.
-        self.hear_of_ends(now);
+        // Final usage must be applied before the removal.
+        self.process_end_records(now);
         for path in &removed {
             self.lives.removed(path);
             self.leaving.insert(path.clone(), now);
         }
         for path in made {
-            // Made anew where one was: that one is gone.
+            // Another cgroup was created at the path, so the first one is gone.
             if self.leaving.remove(&path).is_some() {
                 self.gone(&path);
             }
             self.lives.made(&path, self.parts.clock.now());
             if !self.scanner.tree().has(&path) {
-                // Removed again already: the next one of its name is made later.
+                // Already removed again; its successor is created later.
                 self.lives.removed(&path);
             }
             self.fresh.insert(path, now + SETTLED);
         }
         self.note_unseen(&removed);
-        for path in told {
+        for path in changed {
             self.read(&path);
             if self.empty.contains_key(&path) {
                 self.woken.insert(path);
@@ -321,7 +325,7 @@ impl Work {
                     self.named(&path, naming.map(|naming| *naming), now);
                 }
                 SourceReply::Exit(path, number, facts) => {
-                    // Else it came too late: another one is there, or ending.
+                    // A late answer belongs to an earlier life.
                     if self.ending.get(&path).is_some_and(|ending| ending.number == number) {
                         self.ended(&path, facts);
                     }
@@ -334,18 +338,18 @@ impl Work {
         let mut is_all = false;
         if is_time(self.next_beat) {
             self.next_beat = now + BEAT;
-            self.look_at_processes();
+            self.sample_processes();
             self.ask_again(now);
             self.count();
             self.kept.commit();
-            self.look_at_the_empty();
+            self.check_empty();
             is_all |= self.has_room(None) && self.aside.values().any(|why| *why == LIMIT);
         }
         if is_time(self.next_sweep) {
             self.next_sweep = now + SWEEP;
             self.scanner.sweep();
             is_all = true;
-            self.look_for_the_dead();
+            self.find_removed();
             self.lives.forget(|path| self.scanner.inode(path));
             self.forget_names(now);
             self.ends.forget(now, |path| self.unnamed.contains_key(path) || self.allocs.is_known(path));
@@ -391,7 +395,7 @@ impl Work {
             self.aside.insert(path, UNWANTED);
             return;
         }
-        // What stands there yet of one that is being removed is not a new one.
+        // What remains of a cgroup that is being removed is not a new one.
         let is_leaving = self.leaving.get(&path).is_some_and(|at| now.saturating_duration_since(*at) < SWEEP);
         if is_leaving || self.is_leaving(&path, now) {
             return;
@@ -400,19 +404,19 @@ impl Work {
         if plain && self.scanner.has_processes(&path) != Some(true) && !self.ran_unseen(&path, made.is_some(), now) {
             return;
         }
-        // Whoever gets a name may turn out not to be wanted.
+        // A pattern may exclude it once its name is known.
         if !self.has_room(found.user) && (is_named || !self.parts.config.chooses()) {
             self.aside.insert(path, LIMIT);
             return;
         }
         let sampling = &self.parts.sampling;
-        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).that_only_reads();
+        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path.as_str())).read_only();
         if self.lives.begins(&path, self.scanner.inode(&path)) {
-            reader = reader.that_counts_anew();
+            reader = reader.counting_from_now();
         }
         let reader = Arc::new(reader);
         if reader.look(now, self.parts.clock.now(), true).is_err() {
-            // Gone again, or nothing of it is where we look.
+            // Already gone, or in none of the sampled hierarchies.
             return;
         }
         let was_empty = self.empty.remove(&path).is_some();
@@ -422,12 +426,12 @@ impl Work {
             OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
         };
         let own_reader = own.map(|own| {
-            // Its limits may be its own, and not its tasks'.
+            // The alloc's cgroup may have limits that its tasks do not have.
             let reader = TaskReader::for_limited_alloc_cgroup(sampling, CgroupPath::from(own.as_str()));
             (own, Arc::new(reader))
         });
         self.scanner.settle(&path, plain);
-        // One that was there before, unseen or set aside, began nobody knows when.
+        // The start time of a cgroup that existed unseen or was set aside is unknown.
         let since = if was_empty { Some(self.parts.clock.now()) } else { made }.filter(|_| self.has_begun);
         let known = self.found.remove(&path);
         let since = since.or(known.as_ref().and_then(|known| known.since));
@@ -437,16 +441,17 @@ impl Work {
         if !is_asked && !is_named {
             self.nameless.add(&path, now);
         }
-        self.keep_told_end(&path);
+        self.save_kernel_exit(&path);
         self.shares.begins(unnamed.found.user);
         self.unnamed.insert(path.clone(), unnamed);
-        // Its workload's sum must not be without it until its names are known again. What its path tells is known.
+        // Without it the total of its workload would drop until its name is known again. A name from the path is known
+        // already.
         if known.is_some() || !is_asked {
             self.admit(&path, known.map(|known| known.naming).filter(|_| !is_named));
         }
     }
 
-    /// Shows it, under the names that are known by now, and after it those that are over already.
+    /// Shows the task with the best known name, and after it the queued lives.
     fn admit(&mut self, path: &str, naming: Option<Naming>) {
         self.admit_one(path, naming);
         let now = self.parts.clock.instant();
@@ -463,7 +468,7 @@ impl Work {
         let Some(Unnamed { mut found, reader, own_reader, since, is_gone, .. }) = self.unnamed.remove(path) else {
             return;
         };
-        let is_told = self.is_told(path, &found);
+        let is_complete = self.is_complete(path, &found);
         let naming = naming.or_else(|| self.called_before(path)).unwrap_or_else(|| found.naming.clone());
         let config = &self.parts.config;
         let is_wanted = config.wants(found.source, &naming);
@@ -471,12 +476,12 @@ impl Work {
             self.allocs.running() >= config.max_allocs || !texts::has_room(self.allocs.path_bytes(), config.max_allocs);
         if !is_wanted || is_full {
             self.shares.ends(found.user);
-            let why = if is_told { UNWANTED } else { UNTOLD };
+            let why = if is_complete { UNWANTED } else { UNDECIDED };
             self.set_aside(path, if is_wanted { LIMIT } else { why }, is_gone);
             return;
         }
         if naming.source == Some(AllocSource::Nomad) {
-            // Its allocs' tasks, in containers of Docker's: nobody says that they are together.
+            // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
             found.own = OwnCgroup::None;
         }
         let (source, own) = (found.source, found.own);
@@ -494,12 +499,12 @@ impl Work {
         self.known.insert(path.to_owned(), found);
         if is_gone {
             self.gone(path);
-            // Another one of its name may stand there by now.
+            // Another cgroup may have the path by now.
             self.fresh.insert(path.to_owned(), self.parts.clock.instant() + SETTLED);
         }
     }
 
-    /// Its cgroup is gone.
+    /// The cgroup was removed.
     fn gone(&mut self, path: &str) {
         if let Some(unnamed) = self.unnamed.get_mut(path) {
             if !std::mem::replace(&mut unnamed.is_gone, true) {
@@ -513,7 +518,7 @@ impl Work {
         self.parents.end(path, found.own);
         if self.lives.ends(path, self.scanner.inode(path)) {
             self.kept.ends(path);
-            // It is there yet.
+            // The cgroup still exists.
             self.look_last(self.allocs.reader(path));
             self.look_last(self.allocs.own_reader(path));
             if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
@@ -523,10 +528,10 @@ impl Work {
             return;
         }
         self.asked += 1;
-        let over = EndedLife { number: self.asked, ended_at: self.told_at(path) };
+        let over = EndedLife { number: self.asked, ended_at: self.kernel_ended_at(path) };
         if found.container.is_some() && self.ask(path, &found, About::Exit(over)) {
             let until = self.parts.clock.instant() + ANSWER;
-            self.ending.insert(path.to_owned(), Ending { number: over.number, until, told: None });
+            self.ending.insert(path.to_owned(), Ending { number: over.number, until, kernel_exit: None });
         } else {
             self.ended(path, None);
         }
@@ -534,14 +539,14 @@ impl Work {
 
     fn ended(&mut self, path: &str, facts: Option<ExitFacts>) {
         let ending = self.ending.remove(path);
-        // That of a pod is there when its last container goes.
+        // The cgroup of a pod exists until its last container ends.
         self.look_last(self.allocs.own_reader(path));
-        let (told, is_whole) = ending.and_then(|ending| ending.told).unwrap_or_else(|| self.told_end(path));
-        // What its runtime says comes first. It may learn of the OOM killer later than of the end.
-        let victim = told.as_ref().is_some_and(|told| told.oom);
-        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(told);
+        let (recorded, is_whole) = ending.and_then(|e| e.kernel_exit).unwrap_or_else(|| self.kernel_exit(path));
+        // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
+        let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
+        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(recorded);
         if let Some(reader) = self.allocs.reader(path) {
-            // The last look came after the last process had gone.
+            // The last reading is later than the end of the last process.
             let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
             self.parts.metrics.others.ended(is_final);
         }
@@ -552,7 +557,7 @@ impl Work {
         }
     }
 
-    /// What has changed goes to the board, at once.
+    /// Publishes the changes on the board.
     fn show(&mut self) {
         let delivered = std::mem::take(&mut *lock(&self.delivered));
         let gone = self.allocs.forget(&delivered);

@@ -1,19 +1,20 @@
-//! Which allocs are meant, by their ids, images and labels, and which workload those are of whose own names come once. Pure.
+//! Patterns that select allocs by ID, image or label, and rules that assign a workload to allocs with unique names.
+//! Pure.
 //!
 //! ```text
-//! docker:ci-*                             an id, as it is shown; * is any text
-//! image:registry.example/ci-*             what a container was made of, as its runtime calls that
-//! label:com.example.team=core             a label of a container, an annotation of a pod
-//! cgroup:/ci/* -> ci                      a workload: that text,
-//! label:ci.job=* -> label:ci.project      or what a label says
+//! docker:ci-*                             an ID as it is shown; * matches any text
+//! image:registry.example/ci-*             the image, as the runtime names it
+//! label:com.example.team=core             a container label or pod annotation
+//! cgroup:/ci/* -> ci                      workload: a fixed text,
+//! label:ci.job=* -> label:ci.project      or the value of a label
 //! ```
-//! What nobody tells fits no pattern: a container without that label, and one whose runtime does not answer.
+//! Unknown values match no pattern: a container without the label, or one whose runtime does not respond.
 
 use std::fmt;
 
 use super::identity::{Naming, OwnCgroup};
 
-/// Which allocs are meant.
+/// Selects allocs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ObservedPattern {
     Id(String),
@@ -22,7 +23,7 @@ pub enum ObservedPattern {
 }
 
 impl ObservedPattern {
-    /// Errors: what is missing, in a sentence.
+    /// Errors: what is missing, as a sentence.
     pub fn parse(text: &str) -> Result<ObservedPattern, String> {
         if let Some(image) = text.strip_prefix(IMAGE) {
             let image =
@@ -32,12 +33,12 @@ impl ObservedPattern {
         let Some(label) = text.strip_prefix(LABEL) else { return Ok(ObservedPattern::Id(text.to_owned())) };
         let (name, value) = label
             .split_once('=')
-            .ok_or_else(|| format!("{text:?} says no value: label:com.example.team=core, or =* for any"))?;
+            .ok_or_else(|| format!("{text:?} has no value: write label:com.example.team=core, or =* for any value"))?;
         let name = label_name(name).map_err(|why| format!("{text:?} {why}"))?;
         Ok(ObservedPattern::Label { name, value: value.to_owned() })
     }
 
-    /// `id`: what it is shown as, or would be.
+    /// `id`: the alloc's ID, or the ID that it would get.
     pub fn fits(&self, id: &str, naming: &Naming) -> bool {
         match self {
             ObservedPattern::Id(pattern) => matches(pattern, id),
@@ -46,7 +47,7 @@ impl ObservedPattern {
         }
     }
 
-    /// The label that it looks at.
+    /// The label that the pattern compares.
     pub fn label(&self) -> Option<&str> {
         match self {
             ObservedPattern::Label { name, .. } => Some(name),
@@ -65,7 +66,7 @@ impl fmt::Display for ObservedPattern {
     }
 }
 
-/// Which workload those are of that a pattern fits.
+/// Assigns a workload to the allocs that match a pattern.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkloadRule {
     pub of: ObservedPattern,
@@ -75,18 +76,18 @@ pub struct WorkloadRule {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum RuledName {
     Text(String),
-    /// What this label says; of one without it the rule says nothing.
+    /// The value of this label; without the label the rule does not apply.
     Label(String),
 }
 
 impl WorkloadRule {
-    /// Errors: what is missing, in a sentence.
+    /// Errors: what is missing, as a sentence.
     pub fn parse(text: &str) -> Result<WorkloadRule, String> {
         let without = |what: &str| format!("{text:?} {what}: write cgroup:/ci/* {ARROW} ci");
-        // The last one: a cgroup may be called anything.
-        let (of, workload) = text.rsplit_once(ARROW).ok_or_else(|| without("gives no workload"))?;
-        let of = filled(of).ok_or_else(|| without("does not say of whom"))?;
-        let workload = filled(workload).ok_or_else(|| without("gives no workload"))?;
+        // The last arrow: a cgroup path may contain one.
+        let (of, workload) = text.rsplit_once(ARROW).ok_or_else(|| without("has no workload"))?;
+        let of = filled(of).ok_or_else(|| without("has no pattern"))?;
+        let workload = filled(workload).ok_or_else(|| without("has no workload"))?;
         let workload = match workload.strip_prefix(LABEL) {
             Some(label) => RuledName::Label(label_name(label).map_err(|why| format!("{text:?} {why}"))?),
             None => RuledName::Text(workload),
@@ -103,7 +104,7 @@ impl WorkloadRule {
         said.filter(|_| is_of).map(str::to_owned)
     }
 
-    /// The labels that it looks at.
+    /// The labels that the rule reads.
     pub fn labels(&self) -> impl Iterator<Item = &str> {
         let said = match &self.workload {
             RuledName::Label(name) => Some(name.as_str()),
@@ -122,9 +123,9 @@ impl fmt::Display for WorkloadRule {
     }
 }
 
-/// Names under the first rule that fits, and which one that is. A task that has its alloc's name, which comes once as well, is called as the
-/// workload then: totals are kept for each task of a workload, by its name. One that its source calls something else (a service of Compose's, a
-/// container of a pod) keeps that.
+/// Applies the first matching rule and returns its index. Totals are kept per task name of a workload, so a task with
+/// its alloc's unique name is renamed to the workload. A task with a name of its own (a Compose service, a container of
+/// a pod) keeps it.
 pub fn ruled(rules: &[WorkloadRule], id: &str, own: OwnCgroup, naming: Naming) -> (Naming, Option<usize>) {
     let fits = |(n, rule): (usize, &WorkloadRule)| Some((n, rule.workload(id, &naming)?));
     let Some((n, workload)) = rules.iter().enumerate().find_map(fits) else { return (naming, None) };
@@ -142,13 +143,13 @@ fn filled(text: &str) -> Option<String> {
     Some(text.trim().to_owned()).filter(|text| !text.is_empty())
 }
 
-/// Errors: why it is none, behind what was written.
+/// Errors: the reason, as the rest of a sentence.
 fn label_name(text: &str) -> Result<String, &'static str> {
     let name = filled(text).ok_or("names no label")?;
-    if name.contains(['*', '=']) { Err("has no name of a label: * is for values alone") } else { Ok(name) }
+    if name.contains(['*', '=']) { Err("has no valid label name: * is allowed in values only") } else { Ok(name) }
 }
 
-/// `*` is any text, everything else itself.
+/// `*` matches any text; all other characters match themselves.
 pub(super) fn matches(pattern: &str, text: &str) -> bool {
     let mut parts = pattern.split('*');
     let Some(mut rest) = parts.next().and_then(|first| text.strip_prefix(first)) else { return false };
@@ -190,8 +191,8 @@ mod tests {
 
     #[test]
     fn a_pattern_goes_by_id_image_or_label_and_what_nobody_tells_fits_none() {
-        let told = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
-        let untold = container(None, &[]);
+        let labelled = container(Some("registry.example/ci-go:1"), &[("team", "core=a"), ("empty", "")]);
+        let unlabelled = container(None, &[]);
         for (pattern, fits) in [
             ("docker:runner-*", [true, true]),
             ("docker:web", [false, false]),
@@ -205,7 +206,7 @@ mod tests {
             ("label:other=*", [false, false]),
         ] {
             let of = ObservedPattern::parse(pattern).unwrap();
-            assert_eq!([&told, &untold].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
+            assert_eq!([&labelled, &unlabelled].map(|naming| of.fits("docker:runner-x7f3", naming)), fits, "{pattern}");
             assert_eq!(of.to_string(), pattern);
         }
     }
@@ -215,21 +216,21 @@ mod tests {
         let pattern = |text: &str| ObservedPattern::parse(text).unwrap_err();
         for (text, why) in [
             ("image:", "names no image"),
-            ("label:team", "says no value"),
+            ("label:team", "has no value"),
             ("label:=a", "names no label"),
-            ("label:te*=a", "has no name of a label"),
+            ("label:te*=a", "has no valid label name"),
         ] {
             assert!(pattern(text).contains(why), "{text}: {}", pattern(text));
         }
         let rule = |text: &str| WorkloadRule::parse(text).unwrap_err();
         for (text, why) in [
-            ("cgroup:/ci/*", "gives no workload"),
-            ("cgroup:/ci/* ->", "gives no workload"),
-            ("-> ci", "does not say of whom"),
+            ("cgroup:/ci/*", "has no workload"),
+            ("cgroup:/ci/* ->", "has no workload"),
+            ("-> ci", "has no pattern"),
             ("image: -> ci", "names no image"),
-            ("label:a -> ci", "says no value"),
+            ("label:a -> ci", "has no value"),
             ("label:a=* -> label:", "names no label"),
-            ("label:a=* -> label:b=*", "has no name of a label"),
+            ("label:a=* -> label:b=*", "has no valid label name"),
         ] {
             assert!(rule(text).contains(why), "{text}: {}", rule(text));
         }

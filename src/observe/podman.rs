@@ -1,11 +1,12 @@
-//! Podman: a container is an alloc with one task; conmon, which stands beside each, is none.
+//! Podman: a container is an alloc with one task. The conmon process beside each is ignored.
 //!
 //! ```text
-//! …/libpod-<id>.scope                    driven by systemd; the container's processes may be in a cgroup below
-//! …/libpod_parent/libpod-<id>            driven by itself; conmon is beside it, one for all
-//! …/<unit>.service/libpod-payload-<id>   of a unit that splits its cgroup, as Quadlets do; conmon is in `runtime` beside it
+//! …/libpod-<id>.scope                    systemd cgroup driver; the processes may be in a child cgroup
+//! …/libpod_parent/libpod-<id>            cgroupfs driver; one conmon cgroup for all
+//! …/<unit>.service/libpod-payload-<id>   a unit with a split cgroup, as Quadlet creates; conmon is in `runtime`
 //! ```
-//! Its socket, where one is served, tells what Docker's tells; else its files tell names and exit codes of root's containers.
+//! Podman's socket, if there is one, provides the same as Docker's. Otherwise Podman's files provide names and exit
+//! codes of root's containers.
 
 use super::ObservedSource;
 use super::docker::Engine;
@@ -33,7 +34,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let rest = name.strip_prefix("libpod-")?;
     if let Some(id) = rest.strip_prefix("payload-").filter(|id| is_container_id(id)) {
         let found = Recognised::container(AllocSource::Podman, id);
-        // Without its name the unit's tells most.
+        // Without the container's name the unit's name is the best one.
         let naming = Naming { workload: Some(parent.to_owned()), driver: found.naming.driver, ..Naming::of(parent) };
         return Some(Recognised { naming, ..found }.into());
     }
@@ -52,7 +53,7 @@ struct Libpod {
 }
 
 impl Libpod {
-    /// Its exit code, where a file of its own has that.
+    /// The exit code from Podman's exit file.
     fn written(&self, id: &str) -> Option<u8> {
         let exits = RuntimeDirectory::open(&self.places.roots.file("/run/libpod/exits")).ok()?;
         std::str::from_utf8(&exits.read(&[id], 64).ok()?).ok()?.trim().parse().ok()
@@ -64,7 +65,7 @@ impl Runtime for Libpod {
         self.engine.name(inquiry).or_else(|| {
             let id = inquiry.found.container.as_deref()?;
             let stores = ["overlay", "vfs", "btrfs", "zfs"].into_iter();
-            // Those of `--rm`, and so of Quadlets, are in a list of their own.
+            // Containers with `--rm`, including those of Quadlet, are in a separate list.
             let lists = ["containers.json", "volatile-containers.json"];
             let storage = self.places.roots.file("/var/lib/containers/storage");
             let files = stores.flat_map(|store| lists.map(|list| (format!("{store}-containers"), list)));

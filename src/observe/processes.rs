@@ -1,15 +1,15 @@
-//! Processes in no cgroup of their own, where that is wanted: a process group is an alloc with one task, called after what its leader
-//! runs.
+//! Processes without a cgroup of their own, if enabled: a process group is an alloc with one task, named after the
+//! command of its leader.
 //!
 //! ```text
-//! /proc/PID/stat     each second: its group, its command, what it used  ┐ of those in no task's cgroup
-//! /proc/PID/cgroup   each ten seconds: whether it has one of its own    ┘ that are not the agent's ──► by group ──► a reader each
+//! /proc/PID/stat     each second: group, command, usage               ┐ of processes in no task's cgroup, without
+//! /proc/PID/cgroup   each ten seconds: does it have its own by now?   ┘ the agent's ──► by group ──► one reader each
 //! ```
-//! What a group used is what its processes used, and what those that have ended had used when they were seen last: nobody who only
-//! looks on sees what a process does in its last second, or one that lives for less. What a process waited for is left out: a shell waits
-//! for groups of others.
+//! The usage of a group is that of its processes, plus the last known usage of ended ones. Usage in the last second of
+//! a process is missed, and so are processes that live for less. "Waited for" counters are ignored, because a shell
+//! waits for other groups.
 //!
-//! Source: proc(5). Units: CPU time comes in clock ticks of 10 ms. Shared pages count in each process.
+//! Source: proc(5). Units: CPU time in clock ticks of 10 ms. Shared pages count in each process.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::model::id::ProcessId;
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 
-/// Whether a process has a cgroup of its own by now is asked at each such look.
+/// The cgroup of each process is read again at every tenth sample.
 const ASKED_EACH: u32 = 10;
-/// A longer line of parents is cut off: pids may be used again while one is followed.
+/// Maximum length of a chain of parents: PIDs may be reused while it is followed.
 const MOST_PARENTS: usize = 64;
 
-/// Concurrency: whoever owns it.
+/// Concurrency: single owner.
 pub struct Processes {
     sampling: Arc<Sampling>,
     clock: Arc<dyn Clock>,
-    /// By number: it is nobody else's as long as a process has it.
+    /// By process group ID, which is unique while a process has it.
     groups: BTreeMap<u32, Group>,
-    /// Whether it is in no cgroup of its own.
+    /// Whether a process is in no task's cgroup.
     outside: HashMap<ProcessId, bool>,
     looks: u32,
     left_out: u64,
@@ -45,11 +45,11 @@ struct Group {
     key: String,
     members: HashMap<ProcessId, Spent>,
     ended: Spent,
-    /// Once it is shown. What is there at one look alone is not.
+    /// Set once the group is shown. Groups that exist at one sample only are not shown.
     reader: Option<Arc<TaskReader>>,
 }
 
-/// What is not live any more, or will not be. Units: clock ticks, faults.
+/// Counters that remain after a process ended. Units: clock ticks, faults.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Spent {
     user: u64,
@@ -71,28 +71,28 @@ impl Spent {
     }
 }
 
-/// Which are to be shown.
-pub struct GroupWish<'a> {
-    /// Whether that is a task's cgroup, or in one.
+/// Selects the groups to show.
+pub struct GroupFilter<'a> {
+    /// Whether a cgroup is or belongs to a task.
     pub own: &'a dyn Fn(&str) -> bool,
-    /// The agent itself. It is not shown, nor is what it started.
+    /// PID of the agent, which is not shown, nor are its children.
     pub agent: u32,
-    /// Main processes of its tasks: neither are these, what holds each, and what they started.
+    /// Main processes of managed tasks: not shown, nor are their supervisors and children.
     pub tasks: &'a BTreeSet<u32>,
-    /// Whether a group of that name is to be shown.
+    /// Whether a group of that name is shown.
     pub wants: &'a dyn Fn(&str) -> bool,
-    /// So many may be.
+    /// Maximum number of groups.
     pub room: usize,
 }
 
-/// What a look found.
+/// A change since the last sample.
 #[derive(Debug)]
-pub enum GroupNews {
+pub enum GroupChange {
     Begun { key: String, naming: Box<Naming>, reader: Arc<TaskReader>, since: Timestamp },
     Ended { key: String },
 }
 
-/// One process of a look.
+/// A process of a sample.
 struct Seen {
     id: ProcessId,
     stat: PidStat,
@@ -113,14 +113,14 @@ impl Processes {
     pub fn running(&self) -> usize {
         self.groups.values().filter(|group| group.reader.is_some()).count()
     }
-    /// Groups for which there was no room at the last look.
+    /// Groups over the limit at the last sample.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    pub fn look(&mut self, wish: &GroupWish<'_>) -> Vec<GroupNews> {
+    pub fn look(&mut self, filter: &GroupFilter<'_>) -> Vec<GroupChange> {
         let at = self.clock.now();
-        let seen = self.outsiders(wish);
+        let seen = self.outsiders(filter);
         let mut by_group: BTreeMap<u32, Vec<Seen>> = BTreeMap::new();
         for process in seen {
             by_group.entry(process.stat.group).or_default().push(process);
@@ -132,8 +132,8 @@ impl Processes {
             }
             group.ends(&[]);
             if let Some(reader) = &group.reader {
-                reader.tell(group.usage(&[]), at);
-                news.push(GroupNews::Ended { key: group.key.clone() });
+                reader.report(group.usage(&[]), at);
+                news.push(GroupChange::Ended { key: group.key.clone() });
             }
             false
         });
@@ -144,24 +144,24 @@ impl Processes {
             group.ends(&seen);
             if group.reader.is_none() && !is_new {
                 let native = called(number, &seen);
-                if !(wish.wants)(&native) {
+                if !(filter.wants)(&native) {
                     continue;
                 }
-                if self.running() >= wish.room {
+                if self.running() >= filter.room {
                     self.left_out += 1;
                     continue;
                 }
                 news.push(self.show(number, &seen, &native));
             }
             if let Some(Group { reader: Some(reader), .. }) = self.groups.get(&number) {
-                reader.tell(self.groups[&number].usage(&seen), at);
+                reader.report(self.groups[&number].usage(&seen), at);
             }
         }
         news
     }
 
-    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupNews {
-        let reader = Arc::new(TaskReader::told(&self.sampling));
+    fn show(&mut self, number: u32, seen: &[Seen], native: &str) -> GroupChange {
+        let reader = Arc::new(TaskReader::reported(&self.sampling));
         let first = first(number, seen);
         let command = first.map_or("", |process| process.command.as_str());
         let started = first.map_or(0, |process| process.stat.start_ticks);
@@ -175,17 +175,17 @@ impl Processes {
         };
         let group = self.groups.get_mut(&number).expect("it was just looked at, so it must be there");
         group.reader = Some(Arc::clone(&reader));
-        GroupNews::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
+        GroupChange::Begun { key: group.key.clone(), naming: Box::new(naming), reader, since: Timestamp(since) }
     }
 
-    /// All that are in no cgroup of their own.
-    fn outsiders(&mut self, wish: &GroupWish<'_>) -> Vec<Seen> {
+    /// All processes that are in no task's cgroup.
+    fn outsiders(&mut self, filter: &GroupFilter<'_>) -> Vec<Seen> {
         let roots = &self.sampling.roots;
         let entries = std::fs::read_dir(&roots.proc).into_iter().flatten().flatten();
         let pids = entries.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
         let mut all: Vec<Seen> = pids
             .filter_map(|pid| {
-                // It has ended meanwhile, or is not what is documented.
+                // It ended, or its stat file cannot be parsed.
                 let bytes = roots.read_proc(format!("{pid}/stat")).ok()?;
                 let stat = pid_stat::parse(&bytes).ok()?;
                 let command = pid_stat::command(&bytes).unwrap_or_default();
@@ -193,17 +193,17 @@ impl Processes {
             })
             .collect();
         let parents: HashMap<u32, u32> = all.iter().map(|process| (process.id.pid, process.stat.parent)).collect();
-        // The first process of a host, or of a container, is the parent of whatever has lost its own.
+        // PID 1 adopts orphans, so it is no parent.
         let is_one = |pid: &u32| *pid > 1;
-        let held_by = wish.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
-        let known: BTreeSet<u32> = wish.tasks.iter().copied().chain(held_by).chain([wish.agent]).collect();
+        let held_by = filter.tasks.iter().filter_map(|task| parents.get(task).copied()).filter(is_one);
+        let known: BTreeSet<u32> = filter.tasks.iter().copied().chain(held_by).chain([filter.agent]).collect();
         let is_known = |pid: u32| {
             let line = std::iter::successors(parents.get(&pid).copied().filter(is_one), |pid| {
                 parents.get(pid).copied().filter(is_one)
             });
             known.contains(&pid) || line.take(MOST_PARENTS).any(|pid| known.contains(&pid))
         };
-        // Threads of the kernel are in no group.
+        // Kernel threads have group 0.
         all.retain(|process| process.stat.group != 0 && !is_known(process.id.pid));
         let ask_all = self.looks.is_multiple_of(ASKED_EACH);
         self.looks = self.looks.wrapping_add(1);
@@ -212,7 +212,7 @@ impl Processes {
             let known = before.get(&process.id).copied().filter(|_| !ask_all);
             let is_outside = known.or_else(|| {
                 let bytes = roots.read_proc(format!("{}/cgroup", process.id.pid)).ok()?;
-                Some(cgroup::places(&bytes).all(|place| !(wish.own)(&place)))
+                Some(cgroup::places(&bytes).all(|place| !(filter.own)(&place)))
             });
             self.outside.insert(process.id, is_outside.unwrap_or(false));
         }
@@ -221,12 +221,12 @@ impl Processes {
     }
 }
 
-/// The leader, else the oldest.
+/// The leader, else the oldest process.
 fn first(number: u32, seen: &[Seen]) -> Option<&Seen> {
     seen.iter().min_by_key(|process| (process.id.pid != number, process.stat.start_ticks))
 }
 
-/// `nginx/42`.
+/// For example `nginx/42`.
 fn called(number: u32, seen: &[Seen]) -> String {
     format!("{}/{number}", first(number, seen).map_or("", |process| process.command.as_str()))
 }
@@ -238,7 +238,7 @@ impl Group {
         Group { key, members: HashMap::new(), ended: Spent::default(), reader: None }
     }
 
-    /// Those that are not there any more have ended: what they used stays.
+    /// Adds the usage of processes that ended.
     fn ends(&mut self, seen: &[Seen]) {
         let now: HashMap<ProcessId, Spent> = seen.iter().map(|one| (one.id, Spent::of(&one.stat))).collect();
         let before = std::mem::replace(&mut self.members, now);
@@ -273,7 +273,7 @@ mod tests {
     use crate::host::hierarchy::Layout;
     use crate::host::roots::Roots;
 
-    /// A host whose processes a test writes.
+    /// A host whose processes a test defines.
     struct Host {
         dir: tempfile::TempDir,
         processes: Processes,
@@ -299,15 +299,15 @@ mod tests {
         fn end(&self, pid: u32) {
             std::fs::remove_dir_all(self.dir.path().join(pid.to_string())).unwrap();
         }
-        /// Ids that begin, keys that end.
+        /// IDs that begin, keys that end.
         fn look(&mut self, room: usize) -> Vec<String> {
             let (own, wants) = (|place: &str| place.starts_with("/task"), |name: &str| !name.starts_with("secret"));
-            let wish = GroupWish { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
-            let news = self.processes.look(&wish);
+            let filter = GroupFilter { own: &own, agent: 3, tasks: &[7].into(), wants: &wants, room };
+            let news = self.processes.look(&filter);
             news.into_iter()
                 .map(|news| match news {
-                    GroupNews::Begun { naming, .. } => format!("+{}", naming.native),
-                    GroupNews::Ended { key } => format!("-{key}"),
+                    GroupChange::Begun { naming, .. } => format!("+{}", naming.native),
+                    GroupChange::Ended { key } => format!("-{key}"),
                 })
                 .collect()
         }
@@ -337,7 +337,7 @@ mod tests {
         host.run(10, (2, 10), "we (b", 101, "/");
         assert!(host.look(9).is_empty());
         assert_eq!((host.used(10).cpu_user_ns(), host.used(10).processes()), (Some(151 * TICK), Some(1)));
-        // The same pid again is somebody else.
+        // The same PID belongs to another process now.
         host.run(11, (10, 10), "worker", 1, "/a");
         let stat =
             std::fs::read_to_string(host.dir.path().join("11/stat")).unwrap().replace(" 11 0 10 0", " 99 0 10 0");

@@ -1,10 +1,10 @@
-//! What waits for the thread that asks one source. Names come before ends: by its name a task is shown and counted, and whoever makes
-//! many short containers makes many ends.
+//! The queue of questions to one source. Names come before exits: a task is shown and counted by its name, and many
+//! short-lived containers cause many exits.
 //!
 //! ```text
-//! name ──► one question for each container, whatever its cgroups ──┐
-//! end  ──► one for each cgroup: of its newest life ────────────────┴──► next(): names first, then the ends that are due
-//!           ▲── not yet: again in 25 ms, 20 times, nobody sleeps for it
+//! name ──► one question per container, with all its cgroups ──────┐
+//! exit ──► one per cgroup, about its latest life ─────────────────┴──► next(): names first, then exits that are due
+//!           ▲── not known yet: again in 25 ms, 20 times, without blocking the thread
 //! ```
 
 use std::collections::VecDeque;
@@ -16,23 +16,23 @@ use super::identity::Recognised;
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-/// So many questions of a kind wait for a source; those above it are not asked.
+/// Maximum number of questions of a kind per source; further ones are dropped.
 const MOST_WAITING: usize = 1024;
-/// Cgroups that are called by the ID of one container, and are named or ended together: no runtime makes more than one or two.
+/// Maximum number of cgroups with the ID of one container: runtimes create one or two.
 const MOST_OF_ONE: usize = 8;
-/// A container whose cgroup is gone may be running by its daemon's books for a moment.
+/// A daemon may consider a container running for a moment after its cgroup is gone.
 const TRIES: u32 = 20;
 const PAUSE: Duration = Duration::from_millis(25);
-/// How long the observer waits for how something ended.
+/// How long the observer waits for an exit status.
 pub const END_IS_AWAITED: Duration = Duration::from_secs(2);
 
-/// What a source is asked about.
+/// A question to a source.
 #[derive(Debug, Clone)]
 pub struct Inquiry {
-    /// The cgroup of the task.
+    /// The task's cgroup.
     pub path: String,
     pub found: Recognised,
-    /// Where that is, in the hierarchies that are looked at.
+    /// Its directories in the sampled hierarchies.
     pub directories: Vec<PathBuf>,
     pub about: About,
 }
@@ -40,36 +40,36 @@ pub struct Inquiry {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum About {
     Name,
-    /// Which life, of those that the container had: what is said of it later is said of no other one.
+    /// About one life of the container, so that the answer is not applied to another one.
     Exit(EndedLife),
 }
 
-/// A life that is over. A container that is started again has many, all with one id.
+/// An ended life. A restarted container has several, with the same ID.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct EndedLife {
     pub number: u64,
-    /// When its last process ended. `None`: the kernel does not tell.
+    /// End of its last process. `None`: not reported by the kernel.
     pub ended_at: Option<Timestamp>,
 }
 
-/// What is to be asked next.
+/// The next question.
 #[derive(Debug)]
 pub enum Question {
-    /// What these are called: cgroups of one container.
+    /// Names of these cgroups of one container.
     Name(Vec<Inquiry>),
     End(Box<WaitingEnd>),
 }
 
-/// How a life ended.
+/// The question how a life ended.
 #[derive(Debug)]
 pub struct WaitingEnd {
     pub inquiry: Inquiry,
     pub life: EndedLife,
-    /// Nobody waits for it any more.
+    /// The observer no longer waits for the answer.
     pub is_late: bool,
     asked_at: Instant,
     tries: u32,
-    /// Not before.
+    /// Not before this time.
     due: Instant,
 }
 
@@ -83,20 +83,20 @@ pub struct Questions {
 #[derive(Debug, Default)]
 struct Waiting {
     names: VecDeque<Vec<Inquiry>>,
-    /// In the order in which they are due.
+    /// Sorted by due time.
     ends: VecDeque<Box<WaitingEnd>>,
     is_closed: bool,
 }
 
 impl Questions {
-    /// Whether it will be asked.
+    /// Returns whether the question was queued.
     pub fn add(&self, inquiry: Inquiry) -> bool {
         let is_added = lock(&self.waiting).add(inquiry);
         self.changed.notify_one();
         is_added
     }
 
-    /// It cannot be said yet how that ended. Gives it back where it was asked often enough.
+    /// Queues the question again. Returns it instead if it was asked too often.
     pub fn again(&self, mut end: Box<WaitingEnd>) -> Option<Box<WaitingEnd>> {
         if end.tries >= TRIES {
             return Some(end);
@@ -106,7 +106,7 @@ impl Questions {
         None
     }
 
-    /// Waits for it. `None`: nobody asks any more.
+    /// Blocks until a question is due. `None`: the queue was closed.
     pub fn next(&self) -> Option<Question> {
         let mut waiting = lock(&self.waiting);
         loop {
@@ -164,7 +164,7 @@ impl Waiting {
     }
 
     fn add_end(&mut self, inquiry: Inquiry, life: EndedLife) -> bool {
-        // Of an earlier life there nobody waits for the answer.
+        // The answer about an earlier life there is no longer needed.
         self.ends.retain(|end| end.inquiry.path != inquiry.path);
         let of_one = self.ends.iter().filter(|end| is_of_one(&end.inquiry, &inquiry)).count();
         if of_one >= MOST_OF_ONE || self.ends.len() >= MOST_WAITING {
@@ -172,14 +172,14 @@ impl Waiting {
         }
         let now = Instant::now();
         let end = Box::new(WaitingEnd { inquiry, life, is_late: false, asked_at: now, tries: 0, due: now });
-        // Those that are asked again are due later.
+        // Retried questions are due later.
         let at = self.ends.partition_point(|known| known.due <= now);
         self.ends.insert(at, end);
         true
     }
 }
 
-/// Their source has one ID for both.
+/// Both have the same container ID.
 fn is_of_one(a: &Inquiry, b: &Inquiry) -> bool {
     a.found.container.is_some() && a.found.container == b.found.container
 }

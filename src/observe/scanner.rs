@@ -1,13 +1,14 @@
-//! Follows the directories of cgroups: looks once, and from then on is told by the kernel what comes and goes.
+//! Follows the cgroup directories: scans once, then receives changes by inotify.
 //!
 //! ```text
-//! look at all ──► watched directories ── one more ──► look into it ──► known
-//!                   └── too much at once, or no watches left ──► look at all again, each 10 s
+//! full scan ──► watched directories ── new one ──► scan it ──► known
+//!                   └── event queue overflow, or no watches left ──► full scan again, each 10 s
 //! ```
-//! A directory is watched where tasks may come to be. Inside of a container nothing is; a plain cgroup that is a task is looked at each
-//! 10 s, by the number of its links: the kernel counts directories in them. Where the kernel pass walks all, only after something has come or gone.
+//! A directory is watched if tasks can appear in it; directories inside a container are not. A plain cgroup that is a
+//! task is checked each 10 s by its link count, which includes its subdirectories. With a kernel pass over all cgroups
+//! it is checked only after the set of cgroups changed.
 //!
-//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup has gone.
+//! Source: inotify(7); `cgroup.events` of cgroup v2, which changes when the last process of a cgroup ends.
 
 use std::collections::{HashMap, HashSet};
 use std::fs::File;
@@ -24,47 +25,47 @@ use crate::host::inotify::{DirWatch, Notice};
 use crate::host::untrusted;
 use crate::model::raw_name;
 
-/// The v1 hierarchies in which everybody who runs things has cgroups.
+/// The v1 hierarchies in which all runtimes create cgroups.
 const WALKED: [&str; 3] = ["memory", "pids", "cpuacct"];
 
 pub struct Scanner {
     sampling: Arc<Sampling>,
-    /// Positions in the layout.
+    /// Indexes in the layout.
     walked: Vec<usize>,
-    /// To whom the root of each belongs: within a user namespace nobody may be able to tell.
+    /// Owner of the root directory of each hierarchy; inside a user namespace it may be unmapped.
     owners: Vec<u32>,
     tree: CgroupTree,
-    /// `None`: the system has none to give.
+    /// `None`: inotify is unavailable.
     watch: Option<DirWatch>,
-    /// What is watched, by its watch, and the other way round: hierarchy and path.
+    /// Watched directories by watch, and watches by directory: hierarchy and path.
     directories: HashMap<i32, (usize, String)>,
     watches: HashMap<(usize, String), i32>,
-    /// Tasks that tell when they are empty.
-    tellers: HashMap<i32, String>,
-    told_of: HashMap<String, i32>,
-    /// Plain cgroups that are tasks: not watched any more.
+    /// Tasks that report when they become empty (`cgroup.events`).
+    event_watches: HashMap<i32, String>,
+    event_watch_of: HashMap<String, i32>,
+    /// Plain cgroups that are tasks; no longer watched.
     settled: HashSet<String>,
-    /// Cgroups that could not be watched at the last try, by hierarchy and path: each path was told of once.
+    /// Cgroups that could not be watched at the last attempt, by hierarchy and path; each path is logged once.
     unwatched: HashSet<(usize, String)>,
-    /// Something may have come or gone unseen.
+    /// Changes may have been missed.
     is_blind: bool,
-    /// What the kernel pass said at the last look into plain cgroups.
+    /// The kernel pass's population number at the last check of plain cgroups.
     population: Option<u64>,
 }
 
-/// What has happened.
+/// Changes since the last call.
 #[derive(Debug, Default)]
-pub struct ScanNews {
-    /// Cgroups that were removed, and may be there anew.
+pub struct ScanChanges {
+    /// Removed cgroups; new ones may exist at the same paths.
     pub removed: Vec<String>,
-    /// Cgroups that were made, or are there in one more hierarchy.
+    /// Cgroups that were created, or appeared in a further hierarchy.
     pub made: Vec<String>,
-    /// Tasks that have told of a change: their last process may be gone.
-    pub told: Vec<String>,
+    /// Tasks with a changed `cgroup.events`: their last process may have ended.
+    pub changed: Vec<String>,
 }
 
 impl Scanner {
-    /// Looks at nothing yet. `ours`: below it are the agent's own.
+    /// Scans nothing yet. `ours`: the parent cgroup of managed tasks.
     pub fn new(sampling: &Arc<Sampling>, ours: &str) -> Scanner {
         let hierarchies = sampling.layout.hierarchies().iter().enumerate();
         let is_walked = |h: &Hierarchy| h.version == Version::V2 || WALKED.iter().any(|name| h.has(name));
@@ -73,7 +74,7 @@ impl Scanner {
         let root = |at: &usize| sampling.layout.hierarchies()[*at].mount.metadata().map_or(0, |root| root.uid());
         let owners = walked.iter().map(root).collect();
         let watch = DirWatch::new().inspect_err(|error| {
-            tracing::warn!(%error, "cgroups cannot be watched: what others start is found each 10 s");
+            tracing::warn!(%error, "inotify unavailable; falling back to a cgroup scan each 10 s");
         });
         Scanner {
             sampling: Arc::clone(sampling),
@@ -85,8 +86,8 @@ impl Scanner {
             watch: watch.ok(),
             directories: HashMap::new(),
             watches: HashMap::new(),
-            tellers: HashMap::new(),
-            told_of: HashMap::new(),
+            event_watches: HashMap::new(),
+            event_watch_of: HashMap::new(),
             settled: HashSet::new(),
             unwatched: HashSet::new(),
         }
@@ -95,39 +96,39 @@ impl Scanner {
     pub fn tree(&self) -> &CgroupTree {
         &self.tree
     }
-    /// Whom the kernel tells.
+    /// The inotify descriptor.
     pub fn watch(&self) -> Option<&DirWatch> {
         self.watch.as_ref()
     }
 
-    /// Looks at everything anew.
+    /// Scans all hierarchies from scratch.
     pub fn scan(&mut self) {
         self.tree.clear();
         self.settled.clear();
         for place in 0..self.walked.len() {
             self.enter(place, "");
         }
-        // One that went while nobody watched is a new one when it is there again.
+        // A cgroup that was removed unwatched is new when it appears again.
         self.unwatched.retain(|(_, path)| self.tree.has(path));
     }
 
-    /// What the kernel has told since.
-    pub fn news(&mut self) -> ScanNews {
+    /// The changes since the last call.
+    pub fn news(&mut self) -> ScanChanges {
         let mut notices = Vec::new();
         if let Some(watch) = &self.watch
             && let Err(error) = watch.read(|notice| notices.push(notice))
         {
-            tracing::warn!(%error, "the kernel's notices of cgroups cannot be read");
+            tracing::warn!(%error, "cannot read inotify events of cgroups");
             self.is_blind = true;
         }
-        let mut news = ScanNews::default();
+        let mut news = ScanChanges::default();
         for notice in notices {
-            self.hear(notice, &mut news);
+            self.apply(notice, &mut news);
         }
         news
     }
 
-    fn hear(&mut self, notice: Notice, news: &mut ScanNews) {
+    fn apply(&mut self, notice: Notice, news: &mut ScanChanges) {
         match notice {
             Notice::Made { watch, name } => {
                 let Some((place, above)) = self.directories.get(&watch).cloned() else { return };
@@ -142,28 +143,28 @@ impl Scanner {
                 self.unwatched.remove(&gone);
                 news.removed.push(gone.1);
             }
-            Notice::Changed { watch } => news.told.extend(self.tellers.get(&watch).cloned()),
+            Notice::Changed { watch } => news.changed.extend(self.event_watches.get(&watch).cloned()),
             Notice::Dropped { watch } => {
                 if let Some(place) = self.directories.remove(&watch)
                     && self.watches.get(&place) == Some(&watch)
                 {
                     self.watches.remove(&place);
                 }
-                if let Some(path) = self.tellers.remove(&watch)
-                    && self.told_of.get(&path) == Some(&watch)
+                if let Some(path) = self.event_watches.remove(&watch)
+                    && self.event_watch_of.get(&path) == Some(&watch)
                 {
-                    self.told_of.remove(&path);
+                    self.event_watch_of.remove(&path);
                 }
             }
             Notice::Overflow => self.is_blind = true,
         }
     }
 
-    /// Where nothing is told, and nothing was seen: looks for itself.
+    /// Scans for changes that inotify did not report.
     pub fn sweep(&mut self) {
         self.tree.forget_given();
         if std::mem::take(&mut self.is_blind) {
-            // Without watches it stays blind.
+            // Without watches it stays true.
             self.is_blind = self.watch.is_none();
             return self.scan();
         }
@@ -185,7 +186,8 @@ impl Scanner {
         }
     }
 
-    /// It is a task from now on: it tells when it is empty, where it can. `plain`: a plain cgroup, into which nobody looks any more.
+    /// It is a task now: watches its `cgroup.events` where possible. `plain`: a plain cgroup, whose directory need not
+    /// be watched any more.
     pub fn settle(&mut self, path: &str, plain: bool) {
         if plain {
             for place in 0..self.walked.len() {
@@ -199,17 +201,17 @@ impl Scanner {
         self.listen(path);
     }
 
-    /// It tells when its first process comes and its last one goes, on a host with a unified tree.
+    /// Watches for the first process and for the end of the last one; needs a unified tree.
     pub fn listen(&mut self, path: &str) {
         let Some(unified) = self.sampling.layout.unified() else { return };
         let file = unified.directory(path).join("cgroup.events");
         if let Some(watch) = self.watch.as_ref().and_then(|w| w.file(&file).ok()) {
-            self.tellers.insert(watch, path.to_owned());
-            self.told_of.insert(path.to_owned(), watch);
+            self.event_watches.insert(watch, path.to_owned());
+            self.event_watch_of.insert(path.to_owned(), watch);
         }
     }
 
-    /// Whether it has a process. `None`: it is not there, or does not let us look.
+    /// Whether it has a process. `None`: it does not exist or cannot be read.
     pub fn has_processes(&self, path: &str) -> Option<bool> {
         let ask = |place: usize| self.has_processes_in(place, path);
         (0..self.walked.len()).filter_map(ask).reduce(|a, b| a || b)
@@ -218,25 +220,26 @@ impl Scanner {
         let mut file = File::open(self.directory(place, path)?.join("cgroup.procs")).ok()?;
         match file.read(&mut [0]) {
             Ok(n) => Some(n > 0),
-            // A threaded cgroup lists no processes.
+            // A threaded cgroup cannot list processes.
             Err(error) if error.kind() == std::io::ErrorKind::Unsupported => Some(true),
             Err(_) => None,
         }
     }
-    /// Whether an empty one has a process by now, by one of the hierarchies that do not tell of it by themselves: another one at each turn.
-    /// `is_own`: what it has used is its own, and is looked at in turn with them, since its processes may have gone again.
+    /// Whether an empty cgroup has a process by now, in hierarchies without `cgroup.events`: another one in each round.
+    /// `is_own`: its CPU usage is its own and is checked in one of the rounds, because its processes may have ended
+    /// again.
     pub fn has_woken(&self, turn: usize, path: &str, is_own: bool) -> bool {
-        let tells = |place: &usize| {
-            self.told_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
+        let reports = |place: &usize| {
+            self.event_watch_of.contains_key(path) && self.home(*place).is_some_and(|home| home.version == Version::V2)
         };
-        let silent: Vec<usize> = self.tree.places(path).filter(|place| !tells(place)).collect();
+        let silent: Vec<usize> = self.tree.places(path).filter(|place| !reports(place)).collect();
         match silent.get(turn % (silent.len() + usize::from(is_own)).max(1)) {
             Some(place) => self.has_processes_in(*place, path) == Some(true),
             None => !silent.is_empty() && self.has_run(path),
         }
     }
 
-    /// Whether it, or something that was below it, has ever used CPU time.
+    /// Whether it, or a former child, has ever used CPU time.
     pub fn has_run(&self, path: &str) -> bool {
         let ask = |place: usize| {
             let directory = self.directory(place, path)?;
@@ -249,12 +252,12 @@ impl Scanner {
         (0..self.walked.len()).filter_map(ask).any(|has_run| has_run)
     }
 
-    /// Which one is there, under this name: another one has another number. `None`: none.
+    /// Inode of the cgroup at this path, which identifies it. `None`: it does not exist.
     pub fn inode(&self, path: &str) -> Option<u64> {
         (0..self.walked.len()).find_map(|place| Some(self.directory(place, path)?.symlink_metadata().ok()?.ino()))
     }
 
-    /// Where it is, in the hierarchies that are looked at.
+    /// Its directories in the sampled hierarchies.
     pub fn directories(&self, path: &str) -> Vec<PathBuf> {
         (0..self.walked.len()).filter_map(|place| self.directory(place, path)).collect()
     }
@@ -271,7 +274,7 @@ impl Scanner {
         Some(self.directory(place, path)?.symlink_metadata().ok()?.nlink())
     }
 
-    /// Comes to know a cgroup and what is below it, and gives all of it. `""`: the root.
+    /// Adds a cgroup and its descendants to the tree and returns them. `""`: the root.
     fn enter(&mut self, place: usize, path: &str) -> Vec<String> {
         let (mut left, mut known) = (vec![path.to_owned()], Vec::new());
         if let Some((above, _)) = path.rsplit_once('/') {
@@ -279,7 +282,7 @@ impl Scanner {
         }
         while let Some(path) = left.pop() {
             if path.is_empty() || self.tree.add(place, &path) {
-                // First: what is made from now on is told, what was made before is seen.
+                // The watch comes first, so that no creation is missed between watch and scan.
                 self.watch_directory(place, &path);
                 left.extend(self.below(place, &path).into_iter().map(|name| format!("{path}/{name}")));
                 self.note_chooser(place, &path);
@@ -289,13 +292,14 @@ impl Scanner {
         known
     }
 
-    /// Whether a user chooses the names in it, after they were read: he may have been given it just before.
+    /// Records whether the directory is delegated to a user. Done after its entries were read, because it may have been
+    /// delegated just before.
     fn note_chooser(&mut self, place: usize, path: &str) {
         if path.is_empty() || self.tree.chooser_below(path).is_some() {
             return;
         }
         let (Some(directory), Some(owner)) = (self.directory(place, path), self.owners.get(place)) else { return };
-        // Gone again: what was in it is gone too.
+        // If it is gone, its content is gone too.
         let metadata = directory.symlink_metadata().ok();
         if let Some(user) = metadata.and_then(|metadata| untrusted::chooser(&metadata, *owner)) {
             self.tree.give(path, user);
@@ -312,26 +316,26 @@ impl Scanner {
                 self.directories.insert(id, at.clone());
                 self.watches.insert(at, id);
             }
-            // Gone again: whoever watches what is above is told.
+            // It is gone; the parent's watch reports the removal.
             Err(error) if matches!(error.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {}
             Err(error) => {
                 self.is_blind = true;
-                let is_told = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
+                let is_logged = (0..self.walked.len()).any(|tree| self.unwatched.contains(&(tree, path.to_owned())));
                 self.unwatched.insert(at);
-                if is_told {
+                if is_logged {
                     return;
                 }
-                // Whom the kernel does not let watch it does not let look either.
+                // Without permission to watch a directory it cannot be scanned either.
                 if error.kind() == std::io::ErrorKind::PermissionDenied {
-                    tracing::warn!(%error, path, "a cgroup may not be read: what others start there is not seen");
+                    tracing::warn!(%error, path, "no permission to read a cgroup; workloads below it are not observed");
                 } else {
-                    tracing::warn!(%error, path, "a cgroup cannot be watched: what others start there is found each 10 s");
+                    tracing::warn!(%error, path, "cannot watch a cgroup; falling back to a scan each 10 s");
                 }
             }
         }
     }
 
-    /// The names of those directly below it.
+    /// Names of its children.
     fn below(&self, place: usize, path: &str) -> Vec<String> {
         let mut names = Vec::new();
         if self.links(place, path) != Some(2)

@@ -1,13 +1,14 @@
-//! Slurm: a job is an alloc, a step of it (`batch`, `extern`, `0`) a task, whatever ranks it has.
+//! Slurm: a job is an alloc, each step (`batch`, `extern`, `0`) a task with all its ranks.
 //!
 //! ```text
-//! /slurm/uid_<uid>/job_<job>/step_<step>/task_<rank>                                   v1; slurm_<node> with several daemons
-//! /system.slice/slurmstepd.scope/job_<job>/step_<step>/user/task_<rank>                v2; <node>_slurmstepd.scope too
-//! /system.slice/slurmstepd.scope/s<SLUID>/step_<step>/user/task_<rank>                 since 26.05
+//! /slurm/uid_<uid>/job_<job>/step_<step>/task_<rank>                       v1; slurm_<node> with several daemons
+//! /system.slice/slurmstepd.scope/job_<job>/step_<step>/user/task_<rank>    v2; also <node>_slurmstepd.scope
+//! /system.slice/slurmstepd.scope/s<SLUID>/step_<step>/user/task_<rank>     26.05 and later
 //! ```
-//! A SLUID is `s` and 13 digits of Crockford's base 32; which job that is, the environment of a step tells.
+//! A SLUID is `s` and 13 digits of Crockford's base 32; the environment of a step contains the job of a SLUID.
 //!
-//! Names of jobs, their users and accounts are told by the environment that Slurm gives to its steps. A job's workload is its account.
+//! Job names, users and accounts come from the environment that Slurm sets for its steps. The workload of a job is its
+//! account.
 
 use super::ObservedSource;
 use super::facts;
@@ -24,7 +25,7 @@ pub static SLURM: ObservedSource = ObservedSource {
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let root = at.above().position(is_root)?;
-    // From the root down to it.
+    // Components from the Slurm root down.
     let mut below: Vec<&str> = at.above().take(root).collect();
     below.reverse();
     below.push(at.name());
@@ -39,7 +40,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     };
     let naming = Naming { task: step.to_owned(), user: uid.map(str::to_owned), ..Naming::of(&job) };
     let source = AllocSource::Slurm;
-    let ends_by = if step == "extern" { EndBy::Nobody } else { EndBy::Ranks("task_") };
+    let ends_by = if step == "extern" { EndBy::Ignored } else { EndBy::Ranks("task_") };
     Some(
         Recognised { source, container: None, own: OwnCgroup::Parent, is_closed: true, ends_by, naming, user: None }
             .into(),
@@ -55,8 +56,8 @@ fn is_sluid(name: &str) -> bool {
     name.strip_prefix('s').is_some_and(|digits| digits.len() == 13 && digits.chars().all(|c| DIGITS.contains(c)))
 }
 
-/// Its path does not tell which job it is of: that is waited for, though no process says so at first.
-pub fn is_told_late(found: &Recognised) -> bool {
+/// The path does not contain the job ID, so the task is not shown before a process reports it.
+pub fn is_named_late(found: &Recognised) -> bool {
     found.source == AllocSource::Slurm && is_sluid(&found.naming.native)
 }
 
@@ -74,14 +75,14 @@ impl Runtime for Environment {
         ];
         let known = &inquiry.found.naming;
         let mut said = facts::environment(&self.0, &inquiry.directories, &JOB);
-        let is_late = is_told_late(&inquiry.found);
+        let is_late = is_named_late(&inquiry.found);
         if is_late && !said.contains_key("SLURM_JOB_ID") {
-            // The processes of `extern` say nothing of the job; those of its other steps do.
+            // Processes of `extern` do not have the variables; those of other steps do.
             let jobs: Vec<_> = inquiry.directories.iter().filter_map(|at| Some(at.parent()?.to_owned())).collect();
             said = facts::environment(&self.0, &jobs, &JOB);
         }
         let (job, sluid) = (said.remove("SLURM_JOB_ID")?, said.remove("SLURM_JOB_SLUID"));
-        // Handed on by another job's step.
+        // The environment was inherited from another job's step.
         let is_of_another = if is_late { sluid.is_some_and(|it| it != known.native) } else { job != known.native };
         if is_of_another || !is_number(&job) {
             return None;

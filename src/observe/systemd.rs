@@ -1,12 +1,12 @@
-//! systemd: a service or a scope is an alloc with one task, unless allocs of others live inside of it. Slices are sums.
+//! systemd: a service or scope is an alloc with one task, unless it contains other allocs. Slices are parents.
 //!
 //! ```text
 //! /system.slice/nginx.service                                         workload: the slice
-//! /user.slice/user-1000.slice/user@1000.service/app.slice/a.service   of the systemd of a user: 1000/a.service
-//! /machine.slice/systemd-nspawn@web.service/payload/…                 a machine: one task, whatever runs in it
+//! /user.slice/user-1000.slice/user@1000.service/app.slice/a.service   unit of a user manager: 1000/a.service
+//! /machine.slice/systemd-nspawn@web.service/payload/…                 a machine: one task, whatever it runs
 //! ```
-//! Inside of a unit there are no units of this systemd, unless the unit is that of a user's own systemd: another one may run there, in a
-//! container, with units that are called like those of the host.
+//! Units inside of a unit are ignored, except below a user manager: a container may run a systemd of its own, whose
+//! units have the same names as the host's.
 
 use super::ObservedSource;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised};
@@ -14,12 +14,12 @@ use crate::model::alloc::AllocSource;
 
 pub static SYSTEMD: ObservedSource = ObservedSource { word: AllocSource::Systemd, recognise, runtime: None };
 
-/// The user whose systemd runs in a cgroup of this name.
+/// The user whose systemd manager runs in a cgroup of this name.
 pub fn manager_of(name: &str) -> Option<u32> {
     name.strip_prefix("user@")?.strip_suffix(".service")?.parse().ok()
 }
 
-/// systemd-nspawn as a service, and what systemd-machined has registered.
+/// systemd-nspawn services, and machines registered with systemd-machined.
 fn is_machine(unit: &str) -> bool {
     (unit.starts_with("systemd-nspawn@") && unit.ends_with(".service"))
         || (unit.starts_with("machine-") && unit.ends_with(".scope"))
@@ -30,7 +30,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     if at.above().find(is_unit).is_some_and(|unit| manager_of(unit).is_none()) {
         return None;
     }
-    // systemd puts an underscore before what the kernel could take for a file of its own.
+    // systemd prefixes names that could clash with kernel files by an underscore.
     let unit = at.name().strip_prefix('_').unwrap_or(at.name());
     let (stem, kind) = unit.rsplit_once('.')?;
     match kind {

@@ -1,11 +1,11 @@
-//! The allocs that are or were observed: what of them goes to the board. It looks at nothing itself.
+//! The observed allocs, running and ended, and what is published of them on the board. Reads nothing itself.
 //!
 //! ```text
-//! begin ──► a task of its alloc has a reader ──► end: its last reading goes into the base and the totals ──► the alloc's last
-//!             └── the same name again: on top of what was                                                     one ends it
+//! begin ──► a task of its alloc gets a reader ──► end: last reading added to base and totals ──► the last task ends
+//!             └── same name again: continues from the base                                         the alloc
 //! ```
-//! An alloc is known by its name: a container that is started again, or made anew under its name, is the same alloc, and its counters
-//! go on from where they were.
+//! An alloc is identified by its name: a container that is restarted, or created again with the same name, is the same
+//! alloc, and its counters continue.
 
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, HashMap};
@@ -25,25 +25,25 @@ use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
-/// Whoever starts something again waits for minutes at the most: so long, and of so many, is known what it was.
+/// How long, and for how many tasks, the history of forgotten tasks is kept: restarts take minutes at most.
 const KEPT: Nanos = Nanos(3_600_000_000_000);
 const MOST_KEPT: usize = 1_000;
 
-/// Concurrency: whoever owns it.
+/// Concurrency: single owner.
 #[derive(Debug, Default)]
 pub struct ObservedAllocs {
     allocs: BTreeMap<AllocId, Held>,
-    /// Of tasks that run, by their cgroups.
+    /// Running tasks by cgroup path.
     places: HashMap<String, (AllocId, usize)>,
-    /// What tasks were when an agent before this one looked, until they are there again.
+    /// History from an earlier agent, until the task begins again.
     earlier: HashMap<(AllocId, TaskName), EarlierTask>,
-    /// What tasks were when they were forgotten, and when they had ended: until they are there again.
+    /// History of forgotten tasks and when they ended, until they begin again.
     gone: HashMap<(AllocId, TaskName), (Timestamp, EarlierTask)>,
-    /// Of the paths of tasks that run, together.
+    /// Total length of the paths of running tasks.
     path_bytes: usize,
-    /// What was changed of texts since somebody took the counts.
+    /// Changes to texts since the counts were taken.
     pub(super) texts: TextCounts,
-    /// Counted again after a change.
+    /// Recomputed after a change.
     by_source: OnceCell<BTreeMap<AllocSource, u64>>,
 }
 
@@ -51,11 +51,11 @@ pub struct ObservedAllocs {
 struct Held {
     identity: Arc<AllocIdentity>,
     native: String,
-    /// Which rule of the configuration gave the workload.
+    /// Index of the rule that set the workload.
     rule: Option<usize>,
     labels: Vec<(String, String)>,
     tasks: Vec<HeldTask>,
-    /// Its own cgroup, where that is not its task's.
+    /// The alloc's own cgroup, if it is not its task's.
     own: Option<(String, Arc<TaskReader>)>,
     own_base: Arc<Usage>,
     ended_at: Option<Timestamp>,
@@ -64,50 +64,50 @@ struct Held {
 #[derive(Debug, Default)]
 struct HeldTask {
     shown: Arc<ObservedTask>,
-    /// While its cgroup is there.
+    /// While its cgroup exists.
     reader: Option<Arc<TaskReader>>,
     attempts: u32,
 }
 
-/// A cgroup that is a task from now on.
+/// A cgroup that becomes a task.
 #[derive(Debug)]
 pub struct NewTask {
     pub path: String,
     pub source: AllocSource,
     pub own: OwnCgroup,
     pub naming: Naming,
-    /// Of the configuration, by which it has its workload.
+    /// Index of the rule that set the workload.
     pub rule: Option<usize>,
     pub labels: Vec<(String, String)>,
     pub reader: Arc<TaskReader>,
-    /// Of the alloc's own cgroup, by its path, where that is another one.
+    /// Reader of the alloc's own cgroup with its path, if it is another one.
     pub own_reader: Option<(String, Arc<TaskReader>)>,
-    /// `None`: it was there when the agent began to look.
+    /// `None`: it existed before the agent started.
     pub since: Option<Timestamp>,
 }
 
-/// How it ended, where somebody knows.
+/// How a life ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExitFacts {
-    /// A code or a signal.
+    /// An exit code or a signal.
     pub status: ExitStatus,
-    /// The kernel's OOM killer ended it.
+    /// It was OOM-killed.
     pub oom: bool,
-    /// By the clock of who says it.
+    /// By the clock of the source.
     pub finished_at: Option<Timestamp>,
 }
 
-/// What is to be done with totals, once it is shown.
+/// A change of the totals, applied when the alloc is published.
 #[derive(Debug, Clone)]
 pub enum TotalsChange {
-    /// What an agent before this one counted.
+    /// Totals from an earlier agent.
     Earlier(JobId, TaskName, Arc<TaskTotals>),
-    /// It counts from then on.
+    /// A task counts from now on.
     Begun(JobId, TaskName, Timestamp),
-    /// Somebody has started it again.
+    /// A task was started again.
     BegunAgain(JobId, TaskName, BegunAfter),
     Ended(JobId, TaskName, Box<Exit>),
-    /// It is no task any more, and has not ended.
+    /// It is no task any more, but has not ended.
     Covered(JobId, TaskName, Arc<Usage>),
 }
 
@@ -142,11 +142,11 @@ impl HeldTask {
 }
 
 impl ObservedAllocs {
-    /// When it begins it goes on from there.
+    /// History to continue from when the task begins.
     pub fn remember(&mut self, alloc: AllocId, task: TaskName, earlier: EarlierTask) {
         self.earlier.insert((alloc, task), earlier);
     }
-    /// What has not begun by now does not go on.
+    /// Drops the history of tasks that have not begun by now.
     pub fn forget_earlier(&mut self, now: Timestamp) {
         self.earlier.clear();
         self.gone.retain(|_, (ended_at, _)| now.since(*ended_at) <= KEPT);
@@ -156,7 +156,7 @@ impl ObservedAllocs {
             all[..too_many].iter().for_each(|(_, key)| drop(self.gone.remove(key)));
         }
     }
-    /// What the task of a cgroup was before it had that one, under this name.
+    /// History of the task before its current cgroup.
     pub fn earlier(&self, path: &str) -> Option<(TaskName, EarlierTask)> {
         let (id, at) = self.places.get(path)?;
         let held = self.allocs.get(id)?;
@@ -164,9 +164,9 @@ impl ObservedAllocs {
         Some((known.name.clone(), EarlierTask::of(&task.shown, task.attempts)))
     }
 
-    /// What an alloc is called, before anybody else has the name.
+    /// The ID of an alloc, before collisions are resolved.
     pub fn id_of(source: AllocSource, native: &str) -> String {
-        // As it is written everywhere.
+        // The usual abbreviation.
         let prefix = if source == AllocSource::Kubernetes { "k8s" } else { source.as_str() };
         label_value(&format!("{prefix}:{native}")).into_owned()
     }
@@ -174,14 +174,14 @@ impl ObservedAllocs {
     pub fn is_known(&self, path: &str) -> bool {
         self.places.contains_key(path)
     }
-    /// Cgroups of tasks that run.
+    /// Cgroup paths of running tasks.
     pub fn paths(&self) -> impl Iterator<Item = &str> {
         self.places.keys().map(String::as_str)
     }
     pub fn running(&self) -> usize {
         self.places.len()
     }
-    /// How many bytes the paths of those have.
+    /// Total length of these paths.
     pub fn path_bytes(&self) -> usize {
         self.path_bytes
     }
@@ -192,16 +192,16 @@ impl ObservedAllocs {
     pub fn id(&self, path: &str) -> Option<&AllocId> {
         self.places.get(path).map(|(id, _)| id)
     }
-    /// Of the alloc that this task is of.
+    /// The workload of the task's alloc.
     pub fn workload(&self, path: &str) -> Option<JobId> {
         self.allocs.get(self.id(path)?)?.identity.workload.clone()
     }
-    /// Of the cgroup of the alloc that this task is of, where that is another one.
+    /// Reader of the own cgroup of the task's alloc, if it is another one.
     pub fn own_reader(&self, path: &str) -> Option<&Arc<TaskReader>> {
         let (id, _) = self.places.get(path)?;
         self.allocs.get(id)?.own.as_ref().map(|(_, reader)| reader)
     }
-    /// Allocs that have not ended, by source.
+    /// Number of running allocs by source.
     pub fn by_source(&self) -> &BTreeMap<AllocSource, u64> {
         self.by_source.get_or_init(|| {
             let mut counts = BTreeMap::new();
@@ -212,11 +212,11 @@ impl ObservedAllocs {
         })
     }
 
-    /// Gives whose it is now, and what its totals gain.
+    /// Adds a task. Returns its alloc and the changes of totals.
     pub fn begin(&mut self, begun: NewTask) -> (AllocId, Vec<TotalsChange>) {
         self.by_source.take();
         let NewTask { path, source, own, naming, rule, labels, reader, own_reader, since } = begun;
-        // An id has a digest of the whole name.
+        // The ID uses the untruncated name, with a digest.
         let wanted = ObservedAllocs::id_of(naming.source.unwrap_or(source), &naming.native);
         let naming = fit(naming, &mut self.texts);
         let cgroup = match own {
@@ -229,7 +229,7 @@ impl ObservedAllocs {
         let held = self.allocs.entry(id.clone()).or_insert_with(|| Held::new(&id));
         held.ended_at = None;
         if held.tasks.iter().all(|task| task.reader.is_none()) {
-            // Of another life.
+            // From an earlier life.
             held.rule = None;
         }
         let task = TaskName::from(naming.task.as_str());
@@ -283,7 +283,7 @@ impl ObservedAllocs {
         (id, begun.into_iter().chain(again).collect())
     }
 
-    /// Its names are known by now. Gives whose it is, if that changes anything; its id stays.
+    /// Updates the names. Returns the alloc if anything changed. Its ID stays.
     pub fn rename(
         &mut self,
         path: &str,
@@ -296,7 +296,7 @@ impl ObservedAllocs {
         let held = self.allocs.get_mut(id)?;
         let source = naming.source.unwrap_or(held.identity.source);
         let before = (Arc::clone(&held.identity), held.labels.clone());
-        // A task keeps the name under which it counts.
+        // A task keeps the name under which it is counted.
         let naming = fit(naming.clone(), &mut self.texts);
         let naming = Naming { task: held.identity.tasks[*at].name.to_string(), ..naming };
         held.native.clone_from(&naming.native);
@@ -305,7 +305,7 @@ impl ObservedAllocs {
         (before != (Arc::clone(&held.identity), held.labels.clone())).then(|| id.clone())
     }
 
-    /// Its cgroup is gone: what its reader said last is what it used. Gives whose it was, and what its totals gain.
+    /// The cgroup was removed: the last reading is final. Returns the alloc and the change of totals.
     pub fn end(
         &mut self,
         path: &str,
@@ -334,7 +334,8 @@ impl ObservedAllocs {
         Some((id, workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)))))
     }
 
-    /// Tasks of others have begun inside of its cgroup: it is none any more, and how it goes on nobody can tell. As [`ObservedAllocs::end`].
+    /// Other tasks began inside its cgroup, so it is no task any more and its own usage cannot be separated. Otherwise
+    /// as [`ObservedAllocs::end`].
     pub fn cover(&mut self, path: &str, now: Timestamp) -> Option<(AllocId, Option<TotalsChange>)> {
         self.by_source.take();
         let (id, at) = self.leaves(path)?;
@@ -360,7 +361,7 @@ impl ObservedAllocs {
         Some(place)
     }
 
-    /// Forgets those of these that have ended: their series were delivered. Gives who is gone.
+    /// Removes ended allocs whose series were delivered. Returns them.
     pub fn forget(&mut self, ids: &[AllocId]) -> Vec<AllocId> {
         let over = |id: &&AllocId| self.allocs.get(*id).is_some_and(|held| held.ended_at.is_some());
         let gone: Vec<AllocId> = ids.iter().filter(over).cloned().collect();
@@ -375,7 +376,7 @@ impl ObservedAllocs {
         gone
     }
 
-    /// Of workloads that something of runs, or is still shown.
+    /// Keys of workloads with a running or shown task.
     pub fn keys(&self) -> impl Iterator<Item = (JobId, TaskName)> + '_ {
         self.allocs.values().flat_map(|held| {
             let workload = held.identity.workload.clone();
@@ -384,11 +385,11 @@ impl ObservedAllocs {
         })
     }
 
-    /// As it stands on the board from now on.
+    /// What to publish on the board.
     pub fn published(&self, id: &AllocId) -> Option<Published> {
         let held = self.allocs.get(id)?;
         let readers: Vec<_> = held.tasks.iter().map(|task| task.reader.clone()).collect();
-        // Of an alloc with one cgroup that is its task's.
+        // An alloc with a single cgroup uses its task's reader.
         let (alloc_reader, alloc_base) = match (&held.own, held.identity.cgroup.is_some(), &*held.tasks) {
             (Some((_, reader)), _, _) => (Some(Arc::clone(reader)), Arc::clone(&held.own_base)),
             (None, true, [only]) if *held.own_base == Usage::default() => {
@@ -413,7 +414,8 @@ impl ObservedAllocs {
         })
     }
 
-    /// Its name, unless another cgroup that is there has it: for a task of the same name, or as the own cgroup of an alloc.
+    /// The alloc's ID, with a suffix if another running cgroup already has that name: for a task of the same name, or
+    /// as an alloc's own cgroup.
     fn free_id(&self, wanted: AllocId, naming: &Naming, path: &str, own: Option<&CgroupPath>) -> AllocId {
         let is_taken = |held: &Held| {
             let mut tasks = held.identity.tasks.iter().zip(&held.tasks);
@@ -444,7 +446,8 @@ impl Held {
         }
     }
 
-    /// The names of it and of one of its tasks. Its workload is that of the first rule that any of them fits.
+    /// Applies the names to the alloc and one of its tasks. The workload is that of the first rule that any task
+    /// matches.
     fn call(&mut self, at: usize, source: AllocSource, naming: &Naming, rule: Option<usize>) {
         let before = Arc::clone(&self.identity);
         let task = TaskIdentity {
@@ -455,11 +458,11 @@ impl Held {
         };
         let mut tasks = before.tasks.clone();
         tasks[at] = task;
-        // A task of which nothing is known but its path does not undo what another one knows.
-        let is_told = naming.workload.is_some() || !naming.namespace.is_empty() || naming.name != naming.native;
+        // A task known by its path only does not override what other tasks provided.
+        let is_named = naming.workload.is_some() || !naming.namespace.is_empty() || naming.name != naming.native;
         let created_at = naming.created_at.or(before.created_at);
         let mut called = AllocIdentity { source, created_at, tasks, ..AllocIdentity::clone(&before) };
-        if is_told || before.name.is_empty() {
+        if is_named || before.name.is_empty() {
             if self.rule.is_none_or(|known| rule.is_some_and(|rule| rule <= known)) {
                 called.workload = naming.workload.as_deref().map(JobId::from);
                 self.rule = rule;
@@ -473,7 +476,7 @@ impl Held {
         }
     }
 
-    /// What its cgroup before said last stays.
+    /// The last values of the former cgroup stay in the base.
     fn change_own(&mut self, own: Option<(String, Arc<TaskReader>)>) {
         let is_same = match (&self.own, &own) {
             (Some((before, _)), Some((now, _))) => before == now,
@@ -489,8 +492,8 @@ impl Held {
     }
 }
 
-/// One that ended while no agent was there: with what was read of it last, and nobody knows when. Gives what it was until then, and what
-/// its totals gain.
+/// A task that ended while no agent ran: uses its persisted usage; the time of the end is unknown. Returns its history
+/// and the change of totals.
 pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Option<TotalsChange>) {
     let exit = exit(None, task.earlier.attempts, None, now, task.used);
     let ended = Some(BegunAfter::Other);
@@ -515,7 +518,7 @@ fn exit(
         Some(ExitFacts { status: status @ ExitStatus::Code(0), .. }) => (Outcome::Success, status.clone()),
         Some(ExitFacts { status: status @ ExitStatus::Signal(_), .. }) => (Outcome::Signal, status.clone()),
         Some(ExitFacts { status, .. }) => (Outcome::Error, status.clone()),
-        None => (Outcome::Unknown, ExitStatus::Unknown("its cgroup is gone, and nobody says how it ended".to_owned())),
+        None => (Outcome::Unknown, ExitStatus::Unknown("the cgroup was removed; exit status unknown".to_owned())),
     };
     Exit {
         attempt,
@@ -524,8 +527,9 @@ fn exit(
         started_at,
         finished_at: facts.and_then(|facts| facts.finished_at).unwrap_or(now),
         oom_kills: usage.oom_kills(),
-        // Of what others run nobody says.
+        // Unknown for observed tasks.
         lost_output: LostOutput::default(),
+        last_output: None,
         usage,
     }
 }
@@ -541,9 +545,9 @@ mod tests {
     fn reader(cpu: u64, peak: u64) -> Arc<TaskReader> {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
-        let reader = Arc::new(TaskReader::told(&Sampling::new(roots, layout, FdBudget::of(10))));
+        let reader = Arc::new(TaskReader::reported(&Sampling::new(roots, layout, FdBudget::of(10))));
         let used = [(Field::cpu_usage_ns, cpu), (Field::memory_peak_bytes, peak), (Field::memory_usage_bytes, 1)];
-        reader.tell(Usage::from(used), Timestamp(5));
+        reader.report(Usage::from(used), Timestamp(5));
         reader
     }
 
@@ -597,7 +601,7 @@ mod tests {
         assert_eq!(allocs.forget(&[id.clone(), "docker:other".into()]), [id]);
     }
 
-    /// Who starts it again waits longer each time, and meanwhile somebody has its last series.
+    /// The restart delay grows each time, and the final series may be delivered in between.
     #[test]
     fn what_begins_again_an_hour_after_it_was_forgotten_goes_on_and_later_begins_anew() {
         let (mut allocs, id) = (ObservedAllocs::default(), AllocId::from("docker:web"));
@@ -635,7 +639,7 @@ mod tests {
         assert!(allocs.forget(&[first, second]).is_empty(), "what runs is not forgotten");
     }
 
-    /// A process may say that it is of any job.
+    /// A process may claim to be of any job.
     #[test]
     fn a_step_in_the_directory_of_another_job_is_none_of_a_job_that_runs() {
         let mut allocs = ObservedAllocs::default();
@@ -693,7 +697,7 @@ mod tests {
         assert_eq!(shown.observed.unwrap().native, "web", "commands take its name");
     }
 
-    /// Labels and images are of containers, and a workload is of their pod.
+    /// Labels and images belong to containers, the workload to their pod.
     #[test]
     fn a_pod_has_the_workload_of_the_first_rule_that_one_of_its_containers_fits_whichever_comes_first() {
         let by = |rule: Option<usize>, workload: &str, path: &str| {
@@ -707,7 +711,7 @@ mod tests {
             let ids = order.map(|n| tasks[n]).map(|(rule, name, path)| allocs.begin(by(rule, name, path)).0);
             let workload = |allocs: &ObservedAllocs| allocs.published(&ids[0]).unwrap().identity.workload.clone();
             assert_eq!(workload(&allocs), Some("first".into()), "{order:?}");
-            // Another life, which no rule fits.
+            // Another life, which no rule matches.
             tasks.iter().for_each(|(_, _, path)| drop(allocs.end(path, None, Timestamp(9))));
             allocs.begin(by(None, "shop/web", "/pod/none"));
             assert_eq!(workload(&allocs), Some("shop/web".into()), "{order:?}");

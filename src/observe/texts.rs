@@ -1,30 +1,31 @@
-//! Texts that others chose, before they are names and labels of allocs: whoever makes a cgroup, a container or an environment may call it
-//! anything. Here alone they are cut, cleaned and counted.
+//! Names and labels chosen by others (cgroups, containers, environments) are truncated, cleaned and counted here before
+//! they become names and labels of allocs.
 //!
 //! ```text
-//! each text   200 bytes, nothing that steers a terminal      ── changed: counted
-//! each alloc  labels of 8 KiB together, 1,000 tasks          ── left out: counted; one more task is an alloc of its own
-//! all         paths of cgroups: 400 bytes on average         ── one more is not shown: allostat_observed_left_out
+//! each text   200 bytes, no terminal control characters       ── changed: counted
+//! each alloc  8 KiB of labels, 1,000 tasks                    ── dropped labels: counted; further tasks: own allocs
+//! all         cgroup paths: 400 bytes on average              ── further cgroups: counted by allostat_observed_left_out
 //! ```
 
 use super::identity::Naming;
 use crate::model::text::{LONGEST_LABEL_VALUE, label_value};
 
-/// Of the labels of one alloc, names and values together, in bytes.
+/// Limit for all labels of one alloc, names and values, in bytes.
 const MOST_OF_LABELS: usize = 8 << 10;
-/// Tasks of one alloc: those that have ended are there as long as it is.
+/// Limit of tasks per alloc; ended tasks stay as long as the alloc.
 pub const MOST_TASKS: usize = 1_000;
-/// Of paths of cgroups that are shown, for each that may be (`observe.max_allocs`), in bytes. Each is kept some ten times.
+/// Limit for the total length of shown cgroup paths, in bytes per allowed task (`observe.max_allocs`). Each path is
+/// stored about ten times.
 const PATHS_OF_EACH: usize = 400;
 
-/// What was changed of texts.
+/// Number of changed texts.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TextCounts {
-    /// Cut: they were too long.
+    /// Truncated texts.
     pub length: u64,
-    /// Cleaned.
+    /// Cleaned texts.
     pub characters: u64,
-    /// Labels that were left out: the others of their alloc took all that there is for them.
+    /// Dropped labels, because the budget of their alloc was used up.
     pub budget: u64,
 }
 
@@ -49,7 +50,7 @@ impl TextCounts {
     }
 }
 
-/// As it may be shown. What fits already stays as it is, and is not counted.
+/// Truncates and cleans all texts. Valid texts stay unchanged and are not counted.
 pub fn fit(naming: Naming, counts: &mut TextCounts) -> Naming {
     let Naming { source, native, name, task, workload, group, namespace, driver, user, image, labels, created_at } =
         naming;
@@ -84,7 +85,7 @@ fn within_budget(mut labels: Vec<(String, String)>, counts: &mut TextCounts) -> 
     labels
 }
 
-/// Whether another cgroup may be shown beside those whose paths have so many bytes.
+/// Whether another cgroup fits, given the total length of the shown paths.
 pub fn has_room(paths: usize, max_allocs: usize) -> bool {
     paths < max_allocs.saturating_mul(PATHS_OF_EACH)
 }

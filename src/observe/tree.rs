@@ -1,11 +1,11 @@
-//! The cgroups that there are, of all hierarchies together, and which of them are tasks. Pure: who looks at the host tells what
-//! it found.
+//! The cgroups of all hierarchies in one tree, and which of them are tasks. Pure: the caller passes what it found on
+//! the host.
 //!
-//! One cgroup is one task, and those above it are none. A container is a task whatever it runs inside; a unit of systemd is one
-//! unless somebody else's tasks live inside of it; a plain cgroup is one where nothing is below it.
+//! No task contains another task. A container is a task, whatever it contains; a systemd unit is a task unless it
+//! contains other tasks; a plain cgroup is a task if it has no children.
 //!
-//! A path is believed as far as root alone could choose it: below a directory that belongs to a user, and below the cgroup of his systemd,
-//! everything is his, under his namespace.
+//! A path is trusted as far as only root could choose it. Everything below a directory that belongs to a user, or below
+//! the cgroup of a user's systemd manager, belongs to that user and is named in the user's namespace.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -13,18 +13,18 @@ use super::identity::{CgroupParts, CgroupVerdict, Recognised};
 use super::systemd;
 use crate::host::systemd::TASK_SLICE;
 
-/// Hierarchies, one bit each.
+/// Bit set of hierarchies.
 type Places = u8;
-/// So many hierarchies can be told apart.
+/// Maximum number of hierarchies.
 pub const MOST_HIERARCHIES: usize = Places::BITS as usize;
 
-/// Concurrency: whoever owns it.
+/// Concurrency: single owner.
 #[derive(Debug)]
 pub struct CgroupTree {
     root: CgroupNode,
-    /// The parent of the agent's own tasks.
+    /// The parent cgroup of managed tasks.
     ours: String,
-    /// The topmost directories that belong to users, and whether they were there when it was looked last.
+    /// The topmost directories that belong to users, with the owner, and whether they existed at the last check.
     given: HashMap<String, (u32, bool)>,
 }
 
@@ -32,23 +32,23 @@ pub struct CgroupTree {
 struct CgroupNode {
     places: Places,
     what: What,
-    /// Who could choose its path, if not root alone.
+    /// The user who could choose its path; `None`: only root.
     user: Option<u32>,
     below: BTreeMap<String, CgroupNode>,
 }
 
 #[derive(Debug, Default)]
 enum What {
-    /// The root, and what nobody recognises.
+    /// The root, and cgroups that no source matches.
     #[default]
     Unknown,
     Said(CgroupVerdict),
-    /// The agent's own: looked after elsewhere.
+    /// The managed tasks, which are tracked elsewhere.
     Ours,
 }
 
 impl What {
-    /// What is below it is looked at.
+    /// Whether its children are relevant.
     fn is_open(&self) -> bool {
         match self {
             What::Unknown | What::Said(CgroupVerdict::Group) => true,
@@ -56,7 +56,7 @@ impl What {
             What::Said(CgroupVerdict::Helper) | What::Ours => false,
         }
     }
-    /// Where it is, nothing above it is a task.
+    /// Whether it prevents its ancestors from being tasks.
     fn is_whole(&self) -> bool {
         matches!(self, What::Said(CgroupVerdict::Task(_)) | What::Ours)
     }
@@ -66,60 +66,60 @@ impl What {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum TaskOf<'a> {
     Recognised(&'a Recognised),
-    /// Nobody's that we know. It may have no processes.
+    /// No source matches. It may have no processes.
     Plain,
 }
 
-/// Whose a cgroup is or was, by its path.
+/// What a cgroup is or was, by its path.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum WhoseLife {
-    /// A task, or inside of one; with the path of the task.
+pub(super) enum LifeOwner {
+    /// A task or part of one, with the path of the task.
     Task(String, Box<Recognised>),
     Plain,
-    /// A sum, or a helper.
-    Nobody,
+    /// A group or a helper.
+    None,
 }
 
 impl CgroupTree {
-    /// `ours`: the cgroup below which the agent's own tasks live.
+    /// `ours`: the parent cgroup of managed tasks.
     pub fn new(ours: &str) -> CgroupTree {
         let ours = ours.trim_end_matches('/').to_owned();
         CgroupTree { root: CgroupNode::default(), ours, given: HashMap::new() }
     }
 
-    /// From now on no cgroup is known. To whom directories belong is remembered.
+    /// Forgets all cgroups, but keeps the owners of directories.
     pub fn clear(&mut self) {
         self.root = CgroupNode::default();
     }
 
-    /// This directory belongs to a user: he chooses what is below it.
+    /// Marks a directory as owned by a user, who chooses the names below.
     pub fn give(&mut self, path: &str, user: u32) {
         if self.chooser_below(path).is_none() {
             self.given.insert(path.to_owned(), (user, true));
         }
     }
-    /// Who may choose names in this directory. `None`: root alone, by what is known.
+    /// The user who chooses names in this directory. `None`: only root, as far as known.
     pub fn chooser_below(&self, path: &str) -> Option<u32> {
         self.chooser(&format!("{path}/."))
     }
-    /// Who could choose this path. `None`: root alone, by what is known.
+    /// The user who could choose this path. `None`: only root, as far as known.
     pub fn chooser(&self, path: &str) -> Option<u32> {
         let above = path.match_indices('/').skip(1).map(|(end, _)| &path[..end]);
         above.into_iter().find_map(|above| self.handed_to(above))
     }
-    /// To whom this directory is delegated, beside those above it.
+    /// The user to whom this directory is delegated, ignoring its ancestors.
     fn handed_to(&self, path: &str) -> Option<u32> {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
         by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
     }
-    /// Forgets to whom directories belonged that were gone at the last call too.
+    /// Forgets owners of directories that were gone at the last call as well.
     pub fn forget_given(&mut self) {
         let mut given = std::mem::take(&mut self.given);
         given.retain(|path, (_, was_there)| std::mem::replace(was_there, self.has(path)) || self.has(path));
         self.given = given;
     }
 
-    /// There is such a cgroup in this hierarchy; those above it are known. Gives whether what is below it is to be looked at.
+    /// Adds a cgroup of this hierarchy; its ancestors are known. Returns whether its children are relevant.
     pub fn add(&mut self, hierarchy: usize, path: &str) -> bool {
         let parts: Vec<&str> = parts(path).collect();
         let (mut root, mut at) = (std::mem::take(&mut self.root), String::new());
@@ -153,22 +153,22 @@ impl CgroupTree {
         node.what.is_open()
     }
 
-    /// It is gone from this hierarchy, with all below it. Gives whether it is in no other one.
+    /// Removes a cgroup and its descendants from this hierarchy. Returns whether it is gone from all.
     pub fn remove(&mut self, hierarchy: usize, path: &str) -> bool {
         remove(&mut self.root, place(hierarchy), &parts(path).collect::<Vec<_>>())
     }
 
-    /// From now on nothing is known of this hierarchy.
+    /// Forgets all cgroups of this hierarchy.
     pub fn forget(&mut self, hierarchy: usize) {
         self.root.below.retain(|_, node| !leave(node, place(hierarchy)));
     }
 
-    /// Each task, by its path. There may be thousands, of which nearly all are known: nothing is kept of them.
+    /// Visits each task with its path. Allocates nothing: there may be thousands, nearly all known.
     pub fn each_task<'a>(&'a self, mut see: impl FnMut(&str, TaskOf<'a>)) {
         self.root.see_tasks(&mut String::new(), &mut see);
     }
 
-    /// What a path is by now. `None`: no task.
+    /// The task at this path. `None`: no task.
     pub fn task_at(&self, path: &str) -> Option<TaskOf<'_>> {
         let (mut node, mut parts) = (&self.root, parts(path).peekable());
         while let Some(part) = parts.next() {
@@ -180,7 +180,7 @@ impl CgroupTree {
         node.task()
     }
 
-    /// It is there, in some hierarchy.
+    /// Whether the cgroup exists in any hierarchy.
     pub fn has(&self, path: &str) -> bool {
         self.node(path).is_some()
     }
@@ -188,13 +188,13 @@ impl CgroupTree {
         parts(path).try_fold(&self.root, |node, part| node.below.get(part))
     }
 
-    /// The hierarchies in which it is.
+    /// The hierarchies in which it exists.
     pub fn places(&self, path: &str) -> impl Iterator<Item = usize> + use<> {
         let places = self.node(path).map_or(0, |node| node.places);
         (0..MOST_HIERARCHIES).filter(move |at| places & place(*at) != 0)
     }
 
-    /// How many cgroups are known.
+    /// Number of known cgroups.
     pub fn len(&self) -> usize {
         fn count(node: &CgroupNode) -> usize {
             node.below.values().map(|node| 1 + count(node)).sum()
@@ -205,30 +205,31 @@ impl CgroupTree {
         self.root.below.is_empty()
     }
 
-    /// What one path alone is: whose task it is part of, with the task's own path. `None`: of no task that its path tells of.
+    /// Recognises a path without the tree: the task that it is part of, with the task's path. `None`: its path belongs
+    /// to no task.
     pub fn identify(&self, path: &str) -> Option<(String, Recognised)> {
         match self.whose(path) {
-            WhoseLife::Task(task, found) => Some((task, *found)),
-            WhoseLife::Plain | WhoseLife::Nobody => None,
+            LifeOwner::Task(task, found) => Some((task, *found)),
+            LifeOwner::Plain | LifeOwner::None => None,
         }
     }
 
-    /// Whose a cgroup of this path is or was.
-    pub(super) fn whose(&self, path: &str) -> WhoseLife {
+    /// What a cgroup at this path is or was.
+    pub(super) fn whose(&self, path: &str) -> LifeOwner {
         let parts: Vec<&str> = parts(path).collect();
-        let (mut found, mut at, mut user) = (WhoseLife::Plain, String::new(), None);
+        let (mut found, mut at, mut user) = (LifeOwner::Plain, String::new(), None);
         for depth in 1..=parts.len() {
             at.push('/');
             at.push_str(parts[depth - 1]);
             match super::recognise(&CgroupParts::new(&parts[..depth]).chosen_by(user)) {
-                Some(CgroupVerdict::Task(task)) if task.is_closed => return WhoseLife::Task(at, task),
-                Some(CgroupVerdict::Task(task)) => found = WhoseLife::Task(at.clone(), task),
-                Some(CgroupVerdict::Helper) => return WhoseLife::Nobody,
-                // A user may have put processes into what is called a slice.
-                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = WhoseLife::Plain,
-                Some(CgroupVerdict::Group) => found = WhoseLife::Nobody,
-                // Beside the tasks of a group; or a part of what is above it.
-                None if found == WhoseLife::Nobody => found = WhoseLife::Plain,
+                Some(CgroupVerdict::Task(task)) if task.is_closed => return LifeOwner::Task(at, task),
+                Some(CgroupVerdict::Task(task)) => found = LifeOwner::Task(at.clone(), task),
+                Some(CgroupVerdict::Helper) => return LifeOwner::None,
+                // A user may put processes into a cgroup that is named like a slice.
+                Some(CgroupVerdict::Group) if user.is_some() && depth == parts.len() => found = LifeOwner::Plain,
+                Some(CgroupVerdict::Group) => found = LifeOwner::None,
+                // Beside the tasks of a group, or part of its parent.
+                None if found == LifeOwner::None => found = LifeOwner::Plain,
                 None => {}
             }
             user = user.or_else(|| self.handed_to(&at));
@@ -252,25 +253,25 @@ impl CgroupNode {
         }
     }
 
-    /// It is a task, if none of those above it is.
+    /// The task at this node, provided that no ancestor is one.
     fn task(&self) -> Option<TaskOf<'_>> {
         match &self.what {
             What::Said(CgroupVerdict::Task(task)) if task.is_closed || !self.holds_whole() => {
                 Some(TaskOf::Recognised(task))
             }
             What::Unknown if self.below.is_empty() => Some(TaskOf::Plain),
-            // Nobody puts processes into a slice, except a user who means to hide them.
+            // Slices contain no processes, unless a user wants to hide them.
             What::Said(CgroupVerdict::Group) if self.user.is_some() && self.below.is_empty() => Some(TaskOf::Plain),
             What::Ours | What::Said(_) | What::Unknown => None,
         }
     }
 
-    /// It is no task, and nothing below it is.
+    /// Neither it nor its descendants are tasks.
     fn is_left_alone(&self) -> bool {
         matches!(self.what, What::Ours | What::Said(CgroupVerdict::Helper))
     }
 
-    /// Somebody's task, or ours, is below it.
+    /// Whether an observed or managed task is below it.
     fn holds_whole(&self) -> bool {
         self.below.values().any(|node| node.what.is_whole() || node.holds_whole())
     }
@@ -297,7 +298,7 @@ fn remove(node: &mut CgroupNode, place: Places, parts: &[&str]) -> bool {
     is_gone
 }
 
-/// Takes a hierarchy from it and from all below it. Gives whether nothing is left of it.
+/// Removes a hierarchy from a node and its descendants. Returns whether the node is gone.
 fn leave(node: &mut CgroupNode, place: Places) -> bool {
     node.places &= !place;
     node.below.retain(|_, below| !leave(below, place));
@@ -395,7 +396,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever comes and goes: no task stands above another one, and none is there twice.
+        /// Invariant under all changes: no task is above another one, and none appears twice.
         #[test]
         fn one_cgroup_is_one_task_and_those_above_are_none(
             steps in prop::collection::vec((prop::bool::weighted(0.8), 0_usize..3, "(/(a|b|x.slice|y.service|docker|allostat)){1,4}"), 0..60)

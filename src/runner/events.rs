@@ -220,6 +220,11 @@ impl Log {
         self.closed.receiver_count()
     }
 
+    /// True from [`Log::close`] on. It wakes with each event as well.
+    pub fn closes(&self) -> watch::Receiver<bool> {
+        self.closed.subscribe()
+    }
+
     /// The end for all who read along.
     pub fn close(&self) {
         self.closed.send_replace(true);

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 
-use tokio::sync::{Semaphore, watch};
+use tokio::sync::{Notify, Semaphore, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
 use super::cgroups::AllocCgroups;
@@ -15,6 +15,7 @@ use super::drivers::{Driver, DriverInfo};
 use super::events::Log;
 use super::kept::datadir::DataDir;
 use super::kept::journal::Journal;
+use super::kept::outputs::OutputBudget;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::networks::AllocNetworks;
@@ -92,12 +93,16 @@ pub struct Context {
     pub events: Arc<Log>,
     pub line: Line,
     pub samples: Arc<SampleFile>,
+    /// What the last outputs of all tasks may take.
+    pub outputs: Arc<OutputBudget>,
     /// For file systems and cgroups, which block for microseconds or for a while.
     pub blocking: Places,
     /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
     pub removals: Places,
     /// For downloads, which take as long as their servers like.
     pub artifacts: Places,
+    /// The health of an alloc was decided, or one has ended: updates of jobs go on.
+    pub judged: Notify,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
 }
@@ -153,9 +158,11 @@ impl Context {
             events,
             line,
             samples,
+            outputs: Arc::default(),
             blocking: Places::new(BLOCKING_AT_ONCE),
             removals: Places::new(BLOCKING_AT_ONCE),
             artifacts: Places::new(ARTIFACTS_AT_ONCE),
+            judged: Notify::new(),
             aside: Mutex::default(),
         }
     }

@@ -3,6 +3,7 @@
 //! Its shelf, from the top: each room uses those below it. `tests/house` compares the `use` lines with this drawing.
 //!
 //! ```text
+//! snapshot_archive  the directory of an alloc as a tar archive
 //! disk       what the directories of allocs have on the disk
 //! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
@@ -51,6 +52,7 @@ mod networks;
 mod places;
 mod ports;
 mod settings;
+mod snapshot_archive;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -65,9 +67,10 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted, RestoreError,
-    RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted,
+    RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
 pub use settings::{ArtifactConfig, Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};
+pub use snapshot_archive::write_snapshot;

@@ -41,7 +41,8 @@ pub fn task(
         ManagedTask { status: Arc::clone(status), finished_dwells, until }
     });
     let sampled_at = reading.map(|r| r.at).or_else(|| previous?.0.sampled_at);
-    TaskView { managed, observed: observed.cloned(), usage, attempt, sampled_at }
+    let before = reading.filter(|r| !r.is_end).and_then(|r| r.before.clone());
+    TaskView { managed, observed: observed.cloned(), usage, attempt, sampled_at, before }
 }
 
 /// Counters and peaks never fall from one snapshot to the next, whatever a source says.
@@ -127,6 +128,30 @@ fn beside_its_tasks(reading: Option<&Reading>, base: &Usage, tasks: &[Arc<TaskVi
     }
     own.limited_itself(&itself);
     own
+}
+
+/// Memory that the job file gives its tasks; a task without a limit was given none.
+pub fn given_memory(status: &AllocStatus) -> u64 {
+    let Some(group) = status.task_group() else { return 0 };
+    group.tasks.iter().filter_map(|t| t.resources.memory_bytes).fold(0, u64::saturating_add)
+}
+
+/// Quotas are some ten thousand microseconds: exact in an `f64`.
+#[allow(clippy::cast_precision_loss)]
+pub fn quota_cores(usage: &Usage) -> Option<f64> {
+    match (usage.cpu_quota_us(), usage.cpu_period_us()) {
+        (Some(quota), Some(period)) if period > 0 => Some(quota as f64 / period as f64),
+        _ => None,
+    }
+}
+
+/// Since when the agent knew of the end: the process may have ended before, while the agent was down.
+pub fn known_since(status: &AllocStatus) -> Option<Timestamp> {
+    let of_task = |t: &Arc<TaskStatus>| {
+        let told = t.events.back().map_or(Timestamp(0), |e| e.time);
+        told.max(t.state_since)
+    };
+    status.tasks.iter().map(of_task).max()
 }
 
 /// Whether nobody but its only task was ever charged in the alloc's own cgroup: what that task uses now is what the alloc uses.

@@ -13,7 +13,9 @@ use super::failed::{self, Failed};
 use super::overflow::Overflow;
 use super::retention::{Retention, Retired};
 use super::workloads::{self, RunBy, Workloads};
-use super::{Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, aggregate, itself};
+use super::{
+    Aggregation, AllocView, Config, Counts, ParentView, PerTask, Snapshot, TaskView, TickBefore, aggregate, itself,
+};
 use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
 use crate::board::{BoardView, Published};
@@ -22,7 +24,6 @@ use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::ObservedAlloc;
-use crate::model::task::TaskStatus;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -58,8 +59,10 @@ pub struct Said {
 pub struct Tick {
     /// When it began: the host was read then.
     pub at: Timestamp,
-    pub host: Samples,
+    pub host: Arc<Samples>,
     pub agent: Samples,
+    /// The tick before it.
+    pub before: Option<Arc<TickBefore>>,
     pub devices: Arc<DevicesView>,
     pub services: Arc<[Arc<AllocServices>]>,
     /// Read when it is put together.
@@ -85,6 +88,7 @@ struct Host {
     at: Timestamp,
     samples: Arc<Samples>,
     agent: Arc<Samples>,
+    before: Option<Arc<TickBefore>>,
     devices: Arc<DevicesView>,
     services: Arc<[Arc<AllocServices>]>,
     parents: Arc<[ParentView]>,
@@ -140,6 +144,11 @@ impl Assembler {
         }
     }
 
+    /// So long at most the final series of an ended alloc stay.
+    pub fn keeps_for(&self) -> Duration {
+        self.keep
+    }
+
     /// A sampling pass: every reader is asked.
     pub fn tick(
         &mut self,
@@ -155,8 +164,9 @@ impl Assembler {
         withdrawn.unshown = self.overflow.take_unshown();
         let host = Host {
             at: tick.at,
-            samples: Arc::new(tick.host),
+            samples: tick.host,
             agent: Arc::new(tick.agent),
+            before: tick.before,
             devices: tick.devices,
             services: tick.services,
             parents: tick.parents,
@@ -185,6 +195,7 @@ impl Assembler {
             at: last.ticked_at,
             samples: Arc::clone(&last.host),
             agent: Arc::clone(&last.agent),
+            before: last.before.clone(),
             devices: Arc::clone(&last.devices),
             services: Arc::clone(&last.services),
             parents: Arc::clone(&last.parents),
@@ -226,6 +237,7 @@ impl Assembler {
             disk: Arc::clone(&board.disk),
             host: host.samples,
             agent: host.agent,
+            before: host.before,
             info: Arc::clone(&self.last.info),
         });
         self.last = Arc::clone(&snapshot);
@@ -357,7 +369,8 @@ impl Assembler {
                 // The same values, which may have been looked at again: so old they are not.
                 Some(view) => match reading.as_ref().map(|r| r.at) {
                     Some(at) if view.sampled_at != Some(at) => {
-                        Arc::new(TaskView { sampled_at: Some(at), ..(**view).clone() })
+                        let before = reading.as_ref().and_then(|r| r.before.clone());
+                        Arc::new(TaskView { sampled_at: Some(at), before, ..(**view).clone() })
                     }
                     Some(_) | None => Arc::clone(view),
                 },
@@ -403,7 +416,7 @@ impl Assembler {
         if !folded {
             self.note_end(&mut view, earlier.as_deref(), moment);
         }
-        let memory_bytes = status.filter(|_| !ended).map_or(0, |status| given_memory(status));
+        let memory_bytes = status.filter(|_| !ended).map_or(0, |status| aggregate::given_memory(status));
         let oldest = said.oldest();
         let raw_tasks = said.tasks.into_iter().map(|r| r.map(|r| r.usage)).collect();
         let raw_alloc = said.alloc.map(|r| r.usage);
@@ -418,7 +431,8 @@ impl Assembler {
             (true, false) => {
                 // One that we only hear of long after its end (we have just started) is not shown as if it were new.
                 let observed = || view.observed.as_deref().and_then(|alloc| alloc.ended_at);
-                let since = view.status.as_deref().and_then(known_since).or_else(observed).unwrap_or(moment.at);
+                let since =
+                    view.status.as_deref().and_then(aggregate::known_since).or_else(observed).unwrap_or(moment.at);
                 if moment.at.since(since).as_duration() >= self.keep {
                     view.retired = true;
                 } else {
@@ -452,7 +466,7 @@ impl Assembler {
                     counts.tasks[managed.status.state.index()] += 1;
                 }
                 if let Some(attempt) = &task.attempt {
-                    counts.allocated_cpu_cores += quota_cores(attempt).unwrap_or(0.0);
+                    counts.allocated_cpu_cores += aggregate::quota_cores(attempt).unwrap_or(0.0);
                 }
             }
             counts.allocated_memory_bytes = counts.allocated_memory_bytes.saturating_add(entry.memory_bytes);
@@ -537,7 +551,9 @@ impl Entry {
         }
         let view = Arc::make_mut(&mut self.view);
         for (task, reading) in view.tasks.iter_mut().zip(&said.tasks).filter(|(view, r)| !seen(view, r)) {
-            Arc::make_mut(task).sampled_at = at(reading);
+            let task = Arc::make_mut(task);
+            task.sampled_at = at(reading);
+            task.before = reading.as_ref().and_then(|reading| reading.before.clone());
         }
         // Not the latest of all times: the clock may have gone back.
         view.sampled_at = newest(&view.tasks, said);
@@ -552,28 +568,4 @@ fn newest(tasks: &[Arc<TaskView>], said: &Said) -> Option<Timestamp> {
 /// Its tasks that are still looked for.
 fn sought(status: Option<&AllocStatus>) -> &[TaskName] {
     status.map_or(&[], |status| &status.sought)
-}
-
-/// Memory that the job file gives its tasks; a task without a limit was given none.
-fn given_memory(status: &AllocStatus) -> u64 {
-    let Some(group) = status.task_group() else { return 0 };
-    group.tasks.iter().filter_map(|t| t.resources.memory_bytes).fold(0, u64::saturating_add)
-}
-
-/// Quotas are some ten thousand microseconds: exact in an `f64`.
-#[allow(clippy::cast_precision_loss)]
-fn quota_cores(usage: &Usage) -> Option<f64> {
-    match (usage.cpu_quota_us(), usage.cpu_period_us()) {
-        (Some(quota), Some(period)) if period > 0 => Some(quota as f64 / period as f64),
-        _ => None,
-    }
-}
-
-/// Since when the agent knew of the end: the process may have ended before, while the agent was down.
-fn known_since(status: &AllocStatus) -> Option<Timestamp> {
-    let of_task = |t: &Arc<TaskStatus>| {
-        let told = t.events.back().map_or(Timestamp(0), |e| e.time);
-        told.max(t.state_since)
-    };
-    status.tasks.iter().map(of_task).max()
 }

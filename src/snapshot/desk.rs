@@ -54,7 +54,7 @@ impl Walks {
     /// Whether others' cgroups may be left out at a tick that nobody looks at.
     fn can_spare_others(&self, now: Instant) -> bool {
         let pass = self.sampling.as_ref().and_then(|sampling| sampling.kernel_pass());
-        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now) && pass.distrusts_nothing())
+        self.tells_ends && pass.is_some_and(|pass| !pass.is_due(now) && pass.trusts_all_files())
     }
 }
 
@@ -62,7 +62,7 @@ impl Walks {
 /// runs that is not others'.
 fn asked(since: Option<Duration>, has_own: bool) -> Option<Readers> {
     match since {
-        Some(since) if since < OTHERS_EACH => has_own.then_some(Readers::Ours),
+        Some(since) if since < OTHERS_EACH => has_own.then_some(Readers::Managed),
         _ => Some(Readers::All),
     }
 }
@@ -82,6 +82,8 @@ pub struct Desk {
     /// Somebody has looked since the last tick.
     is_watched: AtomicBool,
     foresight: OnceLock<Foresight>,
+    /// See [`Snapshots::final_series_stay`].
+    keeps_for: Duration,
 }
 
 /// What snapshots are made with.
@@ -137,6 +139,13 @@ impl Snapshots {
         }
         Arc::clone(&self.borrow())
     }
+    /// The same for a client that reads seldom: the tick after this one may be left, as if none had read.
+    pub fn newest_unwatched(&self) -> Arc<Snapshot> {
+        if self.desk.is_left.load(Ordering::Acquire) {
+            self.desk.put_together();
+        }
+        Arc::clone(&self.borrow())
+    }
     /// The same for who must not block.
     pub async fn bring(&self) -> Arc<Snapshot> {
         if self.desk.watch() {
@@ -150,6 +159,10 @@ impl Snapshots {
     /// What is read next will be looked at.
     pub fn expect(&self) {
         self.desk.watch();
+    }
+    /// So long at most after the end of an alloc.
+    pub fn final_series_stay(&self) -> Duration {
+        self.desk.keeps_for
     }
     /// Asked at each tick whether somebody is about to look. A second one is none.
     pub fn foresee(&self, foresight: Foresight) {
@@ -173,7 +186,7 @@ impl Desk {
         walks: Walks,
         publish: watch::Sender<Arc<Snapshot>>,
     ) -> Desk {
-        let published = clock.instant();
+        let (published, keeps_for) = (clock.instant(), assembler.keeps_for());
         let work = Assembly {
             assembler,
             publish,
@@ -187,7 +200,17 @@ impl Desk {
             published,
         };
         let (is_left, is_watched) = (AtomicBool::new(false), AtomicBool::new(false));
-        Desk { board, clock, metrics, walks, work: Mutex::new(work), is_left, is_watched, foresight: OnceLock::new() }
+        Desk {
+            board,
+            clock,
+            metrics,
+            walks,
+            work: Mutex::new(work),
+            is_left,
+            is_watched,
+            foresight: OnceLock::new(),
+            keeps_for,
+        }
     }
 
     /// Somebody looks. Gives whether what was read last is in no snapshot.
@@ -265,7 +288,7 @@ impl Desk {
         work.others_wait = true;
         // Of processes without a cgroup no row tells.
         if board.allocs.iter().filter(runs).any(|alloc| alloc.identity.source == AllocSource::Managed) {
-            self.walks.take(now, Readers::Ours);
+            self.walks.take(now, Readers::Managed);
         }
         whose
     }
@@ -292,7 +315,7 @@ impl Desk {
             let (moment, board) = (self.moment(), self.board.view());
             let mut pass = Pass::over_new(moment).telling_all();
             if std::mem::take(&mut work.others_wait) && board.allocs.iter().any(|alloc| can_wait(alloc)) {
-                self.walks.take(moment.now, Readers::Others);
+                self.walks.take(moment.now, Readers::Observed);
                 work.others_read = Some(moment.now);
                 pass = pass.with_others().on(work.threads);
             }
@@ -355,7 +378,7 @@ mod tests {
             };
             (0..ticks).map(turn).collect()
         };
-        let (all, ours) = (Some(Readers::All), Some(Readers::Ours));
+        let (all, ours) = (Some(Readers::All), Some(Readers::Managed));
         assert_eq!(at(1_000, 9), [all, None, ours, None, all, None, ours, None, all]);
         assert_eq!(at(4_000, 3), [all, all, all]);
         assert_eq!(asked(None, false), all, "somebody looks, or they were never read");

@@ -214,6 +214,14 @@ pub(super) fn process(out: &mut Samples, roots: &Roots, info: &NodeInfo) {
     }
 }
 
+/// CPU time that the agent has used, of what [`process`] pushed.
+pub fn cpu_ns(agent: &Samples) -> Option<u64> {
+    match agent.0.iter().find(|sample| sample.desc.name == PROCESS_CPU.name)?.value {
+        Value::Nanos(ns) => Some(ns),
+        Value::Int(_) | Value::Float(_) => None,
+    }
+}
+
 fn open_fds(roots: &Roots) -> Option<u64> {
     let directory = roots.proc("self/fd");
     match std::fs::metadata(&directory).ok()?.len() {

@@ -29,6 +29,7 @@ use smallvec::SmallVec;
 use crate::board::devices::DevicesView;
 use crate::board::disk::DiskUses;
 use crate::board::services::AllocServices;
+use crate::collectors::EarlierReading;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
@@ -97,7 +98,19 @@ pub struct Snapshot {
     pub host: Arc<Samples>,
     /// The agent about itself: its process, its collectors.
     pub agent: Arc<Samples>,
+    /// The tick before that of `epoch`.
+    pub before: Option<Arc<TickBefore>>,
     pub info: Arc<NodeInfo>,
+}
+
+/// What rates of the host and of the agent are taken against.
+#[derive(Debug)]
+pub struct TickBefore {
+    /// When it began.
+    pub at: Timestamp,
+    pub host: Arc<Samples>,
+    /// CPU time that the agent itself had used.
+    pub own_cpu_ns: Option<u64>,
 }
 
 /// One of each task of an alloc. It nearly always has one, which lies in it: at each tick they are made anew.
@@ -156,6 +169,8 @@ pub struct TaskView {
     /// Of the running attempt alone; absent between attempts and after the end.
     pub attempt: Option<Arc<Usage>>,
     pub sampled_at: Option<Timestamp>,
+    /// Of the running attempt too: the reading that rates are taken against.
+    pub before: Option<EarlierReading>,
 }
 
 /// A cgroup above those of tasks.
@@ -257,6 +272,7 @@ impl Snapshot {
             disk: Arc::default(),
             host: Arc::default(),
             agent: Arc::default(),
+            before: None,
             info,
         }
     }

@@ -20,7 +20,7 @@ use std::thread;
 use super::aggregate::speaks_for_its_alloc;
 use super::assemble::{Asked, Moment, Readings, Said};
 use crate::board::Published;
-use crate::collectors::{News, TaskReader};
+use crate::collectors::{ReadingChange, TaskReader};
 use crate::model::alloc::AllocSource;
 use crate::telemetry::lock;
 
@@ -46,7 +46,7 @@ pub struct Pass {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Tells {
     /// Of those of which something is new, or wanted.
-    News,
+    ReadingChange,
     All,
     None,
 }
@@ -54,7 +54,7 @@ enum Tells {
 impl Pass {
     /// A tick: every reader is asked.
     pub fn over_all(moment: Moment) -> Pass {
-        Pass { moment, own: true, others: true, tells: Tells::News, threads: 1, least: LEAST }
+        Pass { moment, own: true, others: true, tells: Tells::ReadingChange, threads: 1, least: LEAST }
     }
     /// The first tick: every reader opens its files.
     pub fn first(moment: Moment) -> Pass {
@@ -89,9 +89,9 @@ impl Pass {
         Pass { threads: threads.get(), ..self }
     }
 
-    fn look(&self, reader: &TaskReader, everything: bool) -> News {
+    fn look(&self, reader: &TaskReader, everything: bool) -> ReadingChange {
         // Gone: the end is on its way to the board, and until it is there the last reading holds.
-        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(News::None)
+        reader.look(self.moment.now, self.moment.at, everything).unwrap_or(ReadingChange::None)
     }
 
     fn of(&self, asked: &Asked<'_>) -> Option<Said> {
@@ -102,8 +102,8 @@ impl Pass {
             runs = true;
             if all || reader.latest().is_none() {
                 let said = self.look(reader, false);
-                news |= said != News::None;
-                moved |= said == News::Changed;
+                news |= said != ReadingChange::None;
+                moved |= said == ReadingChange::Changed;
             }
         }
         // Of an observed alloc with one cgroup its task's reader is its own.
@@ -116,11 +116,11 @@ impl Pass {
                 runs && (all || moved)
             };
             if asked.anew || due {
-                news |= self.look(reader, moved) != News::None;
+                news |= self.look(reader, moved) != ReadingChange::None;
             }
         }
         let tells = match self.tells {
-            Tells::News => news || asked.wanted,
+            Tells::ReadingChange => news || asked.wanted,
             Tells::All => true,
             Tells::None => false,
         };

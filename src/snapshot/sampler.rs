@@ -18,7 +18,7 @@ use super::assemble::{Assembler, Moment, Tick};
 use super::desk::{Desk, Snapshots, Walks};
 use super::itself::{self, Record, TASKS};
 use super::scrapers::Scrapers;
-use super::{Config, Snapshot};
+use super::{Config, Snapshot, TickBefore};
 use crate::board::Board;
 use crate::board::devices::DeviceSource;
 use crate::collectors::{Collector, ErrorReason, Sampling, capability};
@@ -130,6 +130,7 @@ struct Work {
     threads: NonZero<usize>,
     /// The last one over everything; `None`: there was none yet.
     took: Option<Duration>,
+    before: Option<Arc<TickBefore>>,
 }
 
 impl Work {
@@ -146,7 +147,7 @@ impl Work {
         let desk = Arc::new(Desk::new(of, Assembler::new(empty, &parts.config), walks, publish));
         // Asked once: to answer, it reads files.
         let threads = std::thread::available_parallelism().unwrap_or(NonZero::<usize>::MIN);
-        Work { parts, desk, heartbeat, records, clocks, threads, took: None }
+        Work { parts, desk, heartbeat, records, clocks, threads, took: None, before: None }
     }
 
     fn run(mut self, stop: &AtomicBool) {
@@ -201,7 +202,11 @@ impl Work {
         let oldest = self.records.iter().filter_map(|r| Some((r.name, r.oldest?))).collect();
         let devices = self.parts.devices.as_ref().map(|devices| devices.look()).unwrap_or_default();
         let services = self.parts.board.services.all();
-        let tick = Tick { at: began.at, host, agent, devices, services, oldest, acknowledged, ..Tick::default() };
+        let host = Arc::new(host);
+        let this = TickBefore { at: began.at, host: Arc::clone(&host), own_cpu_ns: itself::cpu_ns(&agent) };
+        let before = self.before.replace(Arc::new(this));
+        let tick =
+            Tick { at: began.at, host, agent, before, devices, services, oldest, acknowledged, ..Tick::default() };
         let was_whole = desk.tick(&mut work, tick, moment, threads);
         drop(work);
         let took = started.elapsed();

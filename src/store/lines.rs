@@ -7,7 +7,7 @@
 //! Whoever likes reads the files with `zcat -f *.jsonl* | jq`. What stands behind the last end of a line was never acknowledged, and is cut off.
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::{self, Read, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt, FileExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -207,6 +207,29 @@ pub fn newest_first(
     Ok(())
 }
 
+/// The oldest line. `None`: there is none.
+///
+/// Errors: the directory cannot be read. A file that cannot be is passed over.
+pub fn oldest(dir: &Path) -> io::Result<Option<Vec<u8>>> {
+    for file in files(dir)? {
+        let first = open_unpacked(&file).and_then(|file| {
+            let mut line = Vec::new();
+            BufReader::new(file.take(LONGEST)).read_until(b'\n', &mut line).map(|_| line)
+        });
+        match first {
+            Ok(line) if line.ends_with(b"\n") => return Ok(Some(line[..line.len() - 1].to_vec())),
+            // It has no whole line yet; or it is removed during the read.
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(None)
+}
+
+fn open_unpacked(file: &Found) -> io::Result<Box<dyn Read>> {
+    let opened = File::open(&file.path)?;
+    Ok(if file.is_packed { Box::new(GzDecoder::new(opened)) } else { Box::new(opened) })
+}
+
 struct Found {
     number: u64,
     path: PathBuf,
@@ -298,6 +321,21 @@ mod tests {
             fs::read_dir(dir).unwrap().map(|e| e.unwrap().file_name().into_string().unwrap()).collect();
         all.sort();
         all
+    }
+
+    #[test]
+    fn oldest_line_is_found_in_a_packed_file_and_a_torn_one_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        assert_eq!(oldest(&dir.path().join("absent")).unwrap(), None);
+        let mut log = LineLog::new(dir.path(), LIMITS);
+        log.append(&numbered(0, 1)).unwrap();
+        assert_eq!(oldest(dir.path()).unwrap().unwrap(), numbered(0, 1)[0]);
+        (0..30).for_each(|n| log.append(&numbered(n * 100 + 1, n * 100 + 101)).unwrap());
+        assert!(names(dir.path())[0].ends_with(PACKED), "{:?}", names(dir.path()));
+        assert!(oldest(dir.path()).unwrap().unwrap().starts_with(b"00"));
+        let torn = tempfile::tempdir().unwrap();
+        fs::write(torn.path().join("00000001.jsonl"), "no end").unwrap();
+        assert_eq!(oldest(torn.path()).unwrap(), None);
     }
 
     #[test]

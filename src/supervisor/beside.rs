@@ -100,7 +100,7 @@ fn run(asked: &BesideOrders) -> Result<BesideEnd, String> {
     })
 }
 
-fn words(how: How) -> String {
+pub(super) fn words(how: How) -> String {
     match how {
         How::NotStarted { message, .. } | How::Unseen(message) => message,
         How::Status(status) => format!("it ended with the wait status {status}"),

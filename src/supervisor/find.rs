@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use super::record::FILE;
-use crate::host::process::{Process, identity, is_want};
+use crate::host::process::{Process, identity, is_resource_shortage};
 use crate::host::untrusted;
 use crate::model::id::ProcessId;
 
@@ -91,7 +91,7 @@ fn executed_for(pid: u32) -> io::Result<Option<PathBuf>> {
     // A process that hides itself belongs to root there, whoever runs it, and its line may have any length.
     let line = match untrusted::memory(Path::new(&place), "cmdline", 4 << 10) {
         Ok(line) => line,
-        Err(e) if is_want(&e) => return Err(e),
+        Err(e) if is_resource_shortage(&e) => return Err(e),
         Err(_) => return Ok(None),
     };
     if line.split(|byte| *byte == 0).nth(1) != Some(b"supervise") {

@@ -16,12 +16,14 @@
 //! It takes no wishes but SIGTERM, which it hands to the main process: the agent signals and kills by itself. It never
 //! removes the cgroup. It allocates little and touches little, for there is one per task.
 
+mod attach;
 mod beside;
 mod confine;
 #[cfg(debug_assertions)]
 mod deadly;
 mod find;
 mod keep;
+pub mod order;
 pub mod orders;
 pub mod record;
 pub mod rotate;
@@ -32,6 +34,7 @@ mod tree;
 
 use std::path::Path;
 
+pub use attach::{ATTACH, AttachOrders, AttachReport, EXEC_CGROUP, run_attached};
 pub use beside::{BESIDE, BesideEnd, BesideOrders, run_beside};
 pub use find::{all, all_below, find, is_executed_for, is_for_another};
 pub use keep::{KEEP, Kept, SUPERVISORS, TASKS, keep};

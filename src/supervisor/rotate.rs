@@ -59,6 +59,10 @@ impl Rotator {
         rotator
     }
 
+    /// How far it is written: the number of the file, and the bytes in it.
+    pub fn place(&self) -> (u64, u64) {
+        (self.index, self.size)
+    }
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
@@ -137,15 +141,8 @@ impl Rotator {
     }
 
     fn go_on(&mut self) -> io::Result<()> {
-        let mut present = Vec::new();
         let own = directory(&self.directory)?;
-        for entry in rustix::fs::Dir::read_from(own)? {
-            let entry = entry?;
-            let name = entry.file_name().to_str().ok();
-            let number = name.and_then(|n| n.strip_prefix(&self.prefix)).and_then(|n| n.parse::<u64>().ok());
-            // We never come to the last number: such a name is none of ours.
-            present.extend(number.filter(|n| *n < u64::MAX));
-        }
+        let present = numbers(own, &self.prefix)?;
         if let Some(newest) = present.iter().copied().max() {
             self.index = newest;
             for old in present.iter().filter(|n| n.saturating_add(self.max_files) <= newest) {
@@ -167,7 +164,20 @@ impl Rotator {
     }
 }
 
-fn name(prefix: &str, index: u64) -> String {
+/// Of the files that are there.
+pub(super) fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
+    let mut present = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let name = entry.file_name().to_str().ok();
+        let number = name.and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse::<u64>().ok());
+        // We never come to the last number: such a name is none of ours.
+        present.extend(number.filter(|n| *n < u64::MAX));
+    }
+    Ok(present)
+}
+
+pub(super) fn name(prefix: &str, index: u64) -> String {
     format!("{prefix}{index}")
 }
 
@@ -177,7 +187,7 @@ fn directory(opened: &Result<OwnedFd, (io::ErrorKind, String)>) -> io::Result<&O
 }
 
 /// Errors: it is a link, or no directory, or somebody else's, who could put anything into it.
-fn open_own(path: &Path) -> io::Result<OwnedFd> {
+pub(super) fn open_own(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
     let owner = rustix::fs::fstat(&directory)?.st_uid;
@@ -190,7 +200,7 @@ fn open_own(path: &Path) -> io::Result<OwnedFd> {
 /// Goes on in a file that exists.
 ///
 /// Errors: what stands there is a link, or no plain file.
-fn create(directory: &OwnedFd, name: &str) -> io::Result<File> {
+pub(super) fn create(directory: &OwnedFd, name: &str) -> io::Result<File> {
     // NONBLOCK: a named pipe must not hold us up before we know what it is.
     let flags = OFlags::RDWR | OFlags::APPEND | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let file = rustix::fs::openat(directory, name, flags, Mode::from_raw_mode(0o640))?;

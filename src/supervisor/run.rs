@@ -8,6 +8,7 @@ use std::time::SystemTime;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use super::confine::confine;
+use super::order::{OrderRecord, OrderWriter};
 use super::orders::Orders;
 use super::record::{self, End, How, Record, Start};
 use super::rotate::Rotator;
@@ -45,7 +46,9 @@ pub fn run(run_dir: &Path) -> Result<(), String> {
             moment("opened");
             drop(report);
             moment("reported");
-            let end = Life { orders: &orders, main, init, signals, problems: Vec::new() }.live(&start, streams);
+            let order = orders.logs.as_ref().map(|logs| OrderWriter::open(&logs.directory, &logs.task));
+            let life = Life { orders: &orders, main, init, signals, order, problems: Vec::new() };
+            let end = life.live(&start, streams);
             leave(&record, &end, room)
         }
         Err(how) => {
@@ -134,6 +137,8 @@ struct Life<'a> {
     /// Ends with us.
     init: Option<Init>,
     signals: OwnedFd,
+    /// `None`: its output goes nowhere.
+    order: Option<OrderWriter>,
     problems: Vec<String>,
 }
 
@@ -143,6 +148,8 @@ struct Stream {
     /// `None`: closed by the task, or it goes nowhere.
     pipe: Option<OwnedFd>,
     files: Option<Rotator>,
+    /// As [`OrderRecord`] has it.
+    number: usize,
 }
 
 impl Stream {
@@ -155,10 +162,10 @@ impl Stream {
             // The kernel refuses this to no pipe; a read that blocks would be no worse than before.
             let _ = rustix::io::ioctl_fionbio(pipe, true);
         }
-        Stream { pipe, files }
+        Stream { pipe, files, number: usize::from(name == "stderr") }
     }
     /// One chunk. `false`: there is nothing now; the pipe is gone if there never will be.
-    fn pump(&mut self, buffer: &mut [u8]) -> bool {
+    fn pump(&mut self, buffer: &mut [u8], order: Option<&mut OrderWriter>) -> bool {
         let (Some(pipe), Some(files)) = (&self.pipe, &mut self.files) else { return false };
         match rustix::io::retry_on_intr(|| rustix::io::read(pipe, &mut *buffer)) {
             Err(rustix::io::Errno::AGAIN) => false,
@@ -168,16 +175,19 @@ impl Stream {
             }
             Ok(length) => {
                 files.write(&buffer[..length]);
+                if let Some(order) = order {
+                    order.wrote(OrderRecord { nanos: now().0, stream: self.number, place: files.place() });
+                }
                 true
             }
         }
     }
     /// What still lies in the pipe when no process of ours is left. A descriptor that was handed to a foreign process may
     /// keep the pipe open: it is not waited for.
-    fn drain(&mut self, buffer: &mut [u8]) {
+    fn drain(&mut self, buffer: &mut [u8], mut order: Option<&mut OrderWriter>) {
         let Some(pipe) = &self.pipe else { return };
         let mut left = rustix::io::ioctl_fionread(pipe).unwrap_or(0);
-        while left > 0 && self.pump(buffer) {
+        while left > 0 && self.pump(buffer, order.as_deref_mut()) {
             left = left.saturating_sub(buffer.len() as u64);
         }
     }
@@ -207,8 +217,11 @@ impl Life<'_> {
             }
             self.wait(ending.then_some(&RETRY), &mut stdout, &mut stderr, &mut buffer);
         }
-        stdout.drain(&mut buffer);
-        stderr.drain(&mut buffer);
+        stdout.drain(&mut buffer, self.order.as_mut());
+        stderr.drain(&mut buffer, self.order.as_mut());
+        if let Some(order) = &mut self.order {
+            order.flush();
+        }
         let (how, main_rusage) = match tree.main {
             Some(main) => (How::Status(main.status), main.rusage),
             None => (How::Unseen("the main process vanished without a wait status".to_owned()), Rusage::default()),
@@ -249,10 +262,10 @@ impl Life<'_> {
             }
         }
         if out_ready {
-            stdout.pump(buffer);
+            stdout.pump(buffer, self.order.as_mut());
         }
         if err_ready {
-            stderr.pump(buffer);
+            stderr.pump(buffer, self.order.as_mut());
         }
         if signalled {
             while let Some(number) = process::next_signal(&self.signals) {

@@ -117,6 +117,8 @@ pub fn prepare(orders: &Orders) -> Result<(Program, Outputs), How> {
         stdin: nothing()?,
         stdout,
         stderr,
+        has_terminal: false,
+        dies_with_parent: false,
     };
     Ok((program, outputs))
 }
@@ -192,6 +194,8 @@ pub fn explain(orders: &Orders, confined: Option<&Confined>, error: LaunchError)
         Step::Join => format!("cannot join the namespaces of the task: {why}"),
         Step::Capabilities => format!("cannot reduce the capabilities of the task: {why}"),
         Step::Filter => format!("cannot set the seccomp filter of the task: {why}"),
+        Step::Terminal => format!("cannot give its session the terminal: {why}"),
+        Step::ParentDeath => format!("cannot tie it to the process that started it: {why}"),
     };
     match refuse(message, Some(error.errno)) {
         // Somebody removed it after the agent had made it, and with it what was to be found in it.

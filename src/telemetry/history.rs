@@ -27,6 +27,24 @@ pub static HISTORY_WAITING: MetricDesc = MetricDesc::gauge(
 )
 .absent_when("history is off (history.keep is 0)")
 .otlp("allostat.history.waiting", "{end}");
+
+pub static RECENT_BYTES: MetricDesc = MetricDesc::gauge(
+    "allostat_history_series_bytes",
+    Unit::Bytes,
+    "Memory of the last hour that the page and allostat top show, within history.series_max_bytes.",
+    &[],
+)
+.absent_when("no last hour is kept (history.series_max_bytes is 0)")
+.otlp("allostat.history.series", "By");
+
+pub static RECENT_LEFT_OUT: MetricDesc = MetricDesc::gauge(
+    "allostat_history_series_left_out_tasks",
+    Unit::None,
+    "Running tasks without a last hour because history.series_max_bytes has no room for them.",
+    &[],
+)
+.absent_when("no last hour is kept (history.series_max_bytes is 0)")
+.otlp("allostat.history.series.left_out", "{task}");
 }
 
 words! {
@@ -57,5 +75,26 @@ impl EndsOnRecord {
             ends.with_label_values(&[outcome.as_str()]).inc_by(u64::try_from(lines).unwrap_or(u64::MAX));
         }
         waits.set(i64::try_from(waiting).unwrap_or(i64::MAX));
+    }
+}
+
+/// Concurrency: any thread; atomics. Nothing of it is there where no last hour is kept.
+pub struct RecentUse {
+    registry: Registry,
+    gauges: OnceLock<[IntGauge; 2]>,
+}
+
+impl RecentUse {
+    pub(super) fn new(registry: &Registry) -> RecentUse {
+        RecentUse { registry: registry.clone(), gauges: OnceLock::new() }
+    }
+
+    /// After a point: memory, and running tasks without room.
+    pub fn is_kept(&self, bytes: usize, left_out: usize) {
+        let descs = [&RECENT_BYTES, &RECENT_LEFT_OUT];
+        let gauges = self.gauges.get_or_init(|| descs.map(|desc| gauge(&self.registry, desc)));
+        for (gauge, value) in gauges.iter().zip([bytes, left_out]) {
+            gauge.set(i64::try_from(value).unwrap_or(i64::MAX));
+        }
     }
 }

@@ -12,7 +12,8 @@ use prometheus::{Gauge, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Regist
 use super::access::{self, Admission};
 use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
-use super::history::{self, EndsOnRecord};
+use super::execs::{self, ExecMetrics};
+use super::history::{self, EndsOnRecord, RecentUse};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
 use super::migrations::{self, Migrations};
@@ -23,6 +24,7 @@ use super::state_db::{
     self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
 };
 use super::timings::Timings;
+use super::updates::{self, JobUpdates};
 use crate::model::id::{AllocId, JobId};
 use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
@@ -200,11 +202,13 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         observed::METRICS,
         access::METRICS,
         artifacts::METRICS,
+        execs::METRICS,
         history::METRICS,
         memory::METRICS,
         launches::METRICS,
         migrations::METRICS,
         state_db::METRICS,
+        updates::METRICS,
     ];
     all.into_iter().flatten().copied()
 }
@@ -306,12 +310,17 @@ pub struct Metrics {
     /// Who was not let in.
     pub access: Admission,
     pub artifacts: ArtifactMetrics,
+    /// Commands that users run in tasks.
+    pub execs: ExecMetrics,
     /// What others run.
     pub others: Others,
     /// Of periodic jobs.
     pub launches: Launches,
+    /// Of jobs with an `update`.
+    pub updates: JobUpdates,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
+    pub recent: RecentUse,
     pub migrations: Migrations,
     memory: OnceLock<MemoryMetrics>,
     /// What is pushed to a collector.
@@ -357,9 +366,12 @@ impl Metrics {
             supervisors: OnceLock::new(),
             access: Admission::new(r),
             artifacts: ArtifactMetrics::new(r),
+            execs: ExecMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
+            updates: JobUpdates::new(r),
             ends: EndsOnRecord::new(r),
+            recent: RecentUse::new(r),
             migrations: Migrations::new(r),
             memory: OnceLock::new(),
             events_missed: counter(r, &EVENTS_MISSED),
@@ -582,9 +594,12 @@ mod tests {
         metrics.others.there_are(&std::collections::BTreeMap::new(), 0);
         metrics.access.read(access::AccessFile::Tokens, true);
         metrics.ends.are_kept(0, 0, 0);
+        metrics.recent.is_kept(1, 0);
         metrics.launches.known(&"j".into());
         metrics.launches.next(&"j".into(), Some(1));
         metrics.launches.decided(&"j".into(), launches::LaunchOutcome::Launched, 1);
+        metrics.updates.known(&"j".into());
+        metrics.updates.runs(&"j".into(), true);
         metrics.memory().limited(1);
         let families = metrics.gather();
         let known = descriptors().count();

@@ -5,6 +5,7 @@ pub mod access;
 pub mod artifacts;
 mod chain;
 pub mod durations;
+pub mod execs;
 pub mod history;
 pub mod launches;
 pub mod limit;
@@ -19,6 +20,7 @@ pub mod panics;
 mod registered;
 pub mod state_db;
 pub mod timings;
+pub mod updates;
 
 pub use chain::chain;
 pub use logging::{LogLevel, LoggingError};

@@ -17,7 +17,7 @@ use crate::common::{golden_part, test_dir};
 const KINDS: [(&str, &str, &str); 2] = [("Namespace", "v1", "core/v1"), ("DaemonSet", "apps/v1", "apps/v1")];
 
 /// The documents of a file, by the package `yaml`.
-fn documents(packages: &Path, file: &str) -> Vec<Value> {
+pub fn documents(packages: &Path, file: &str) -> Vec<Value> {
     const READ: &str = "const { parseAllDocuments } = require('yaml'); const { readFileSync } = require('fs');
         const all = parseAllDocuments(readFileSync(process.argv[1], 'utf8'), { merge: true });
         for (const one of all) if (one.errors.length) throw one.errors[0];
@@ -27,6 +27,13 @@ fn documents(packages: &Path, file: &str) -> Vec<Value> {
     let output = node.output().expect("who has npm has node");
     assert!(output.status.success(), "{file}: {}", String::from_utf8_lossy(&output.stderr));
     serde_json::from_slice(&output.stdout).expect("it writes JSON")
+}
+
+/// The one object of a kind.
+pub fn of_kind(objects: &[Value], kind: &str) -> Value {
+    let found: Vec<&Value> = objects.iter().filter(|object| object["kind"] == kind).collect();
+    let [one] = found[..] else { panic!("{} of {kind}", found.len()) };
+    one.clone()
 }
 
 #[test]

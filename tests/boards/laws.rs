@@ -73,7 +73,8 @@ fn labels_of(name: &str) -> Option<Vec<&'static str>> {
         let desc = family(name.strip_suffix(suffix)?).filter(|d| d.kind == Kind::Histogram)?;
         Some([desc.labels, if *suffix == "_bucket" { &["le"] } else { &[] }].concat())
     });
-    let plain = family(name).filter(|d| d.kind != Kind::Histogram).map(|d| d.labels.to_vec());
+    // One that is stored natively has the name of its family.
+    let plain = family(name).map(|d| d.labels.to_vec());
     let created = CATALOGUE.iter().find(|d| d.created_name().as_deref() == Some(name)).map(|d| d.labels.to_vec());
     plain.or(histogram).or(created).map(|own| [own, ADDED.to_vec()].concat())
 }
@@ -299,7 +300,7 @@ fn counts(name: &str) -> bool {
         let stem = name.strip_suffix(suffix);
         stem.is_some_and(|stem| CATALOGUE.iter().any(|d| d.name == stem && d.kind == Kind::Histogram))
     };
-    name.ends_with("_total") || ["_bucket", "_sum", "_count"].into_iter().any(of_histogram)
+    name.ends_with("_total") || ["_bucket", "_sum", "_count", ""].into_iter().any(of_histogram)
 }
 
 /// The rules of Grafana's dashboard-linter that concern expressions.
@@ -311,7 +312,8 @@ fn every_panel_filters_by_job_and_instance_and_takes_counters_over_the_rate_inte
                 for selector in &asked.names.selectors {
                     let place = format!("{}: {}", asked.place, selector.name);
                     assert!(selector.has("job", "=~", "$job"), "{place}: no job matcher");
-                    assert!(selector.has("instance", "=~", "$instance"), "{place}: no instance matcher");
+                    let of_one = selector.has("instance", "=", "$host") && selector.has("alloc_id", "=", "$alloc_id");
+                    assert!(of_one || selector.has("instance", "=~", "$instance"), "{place}: no instance matcher");
                     let rated = selector.inside.iter().any(|f| matches!(f.as_str(), "rate" | "increase" | "irate"));
                     let counter = counts(&selector.name);
                     assert!(!rated || counter, "{place}: rate() of what is no counter");
@@ -350,7 +352,9 @@ fn every_mark_filters_by_job_and_instance_and_says_what_happened() {
             );
             assert!(text(mark, "textFormat").contains("{{") && asked.text.ends_with("> 0"), "{place}");
             for selector in &asked.names.selectors {
-                assert!(selector.has("job", "=~", "$job") && selector.has("instance", "=~", "$instance"), "{place}");
+                let of_one = selector.has("instance", "=", "$host") && selector.has("alloc_id", "=", "$alloc_id");
+                let of_chosen = of_one || selector.has("instance", "=~", "$instance");
+                assert!(selector.has("job", "=~", "$job") && of_chosen, "{place}");
                 // As panels take counters.
                 assert!(!counts(&selector.name) || risen || selector.inside.iter().any(|f| f == "increase"), "{place}");
             }
@@ -413,15 +417,29 @@ const WANTED: &[(&str, &[&str], &[&str])] = &[
             "CPU of workloads",
             "Memory of workloads",
             "Hosts",
-            "CPU of hosts",
-            "Memory of hosts",
-            "Disks of hosts",
+            "Busiest hosts by CPU",
+            "Fullest hosts by memory",
             "Pressure of hosts",
-            "Network of hosts",
-            "Load of hosts",
+            "Fullest file systems",
+            "Busiest disks",
+        ],
+        &["allostat-allocs", "allostat-host", "allostat-task", "${runbooks}"],
+    ),
+    (
+        "allostat-host",
+        &[
+            "Alerts",
+            "CPU by mode",
+            "Load",
+            "Pressure",
+            "Memory",
+            "Swap",
             "Throughput of disks",
-            "Busy share of disks",
-            "File systems of hosts",
+            "Queue of disks",
+            "Space of file systems",
+            "Network errors and drops",
+            "Limits, clock and RAID",
+            "Top tasks by memory / limit",
         ],
         &["allostat-allocs", "allostat-task", "${runbooks}"],
     ),
@@ -486,5 +504,59 @@ fn every_alert_says_how_bad_what_happened_and_what_to_do() {
         for key in ["summary", "description", "runbook"] {
             assert!(!value(key).is_empty(), "{}: empty {key}", rule.name);
         }
+    }
+}
+
+/// A histogram is stored with buckets, natively, or both, by the settings of each Prometheus.
+#[test]
+fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
+    let mut seen = 0;
+    for Expression { place, names, text } in everything() {
+        let selectors = || names.selectors.iter();
+        for classic in selectors().filter(|s| s.name.ends_with("_bucket")) {
+            let native = classic.name.trim_end_matches("_bucket");
+            let is_twin = |s: &&crate::boards::promql::Selector| {
+                s.name == native && s.matchers == classic.matchers && s.window == classic.window
+            };
+            assert_eq!(selectors().filter(is_twin).count(), 1, "{place}: {native} is asked for its buckets alone");
+            assert!(text.contains(") or histogram_quantile(") || text.contains("\nor\nhistogram_quantile("), "{place}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 13, "{seen} quantiles");
+}
+
+/// A legend of many lines is read as a table: what a line reached, and where it is now.
+#[test]
+fn every_graph_has_a_legend_that_is_a_table_with_max_and_last() {
+    for board in boards() {
+        for panel in board.panels().into_iter().filter(|p| p["type"] == "timeseries") {
+            let place = format!("{} / {}", board.stem, text(panel, "title"));
+            let legend = &panel["options"]["legend"];
+            assert_eq!((&legend["displayMode"], &legend["showLegend"]), (&"table".into(), &true.into()), "{place}");
+            assert_eq!(legend["calcs"], serde_json::json!(["max", "lastNotNull"]), "{place}");
+        }
+    }
+}
+
+/// All of many values is one short pattern, and has what ended before the time range began.
+#[test]
+fn every_variable_of_many_values_has_a_pattern_for_all_of_them() {
+    let patterns = [
+        ("job", ".*allostat.*"),
+        ("instance", ".+"),
+        ("source", ".*"),
+        ("workload", ".*"),
+        ("task", ".+"),
+        ("device", ".+"),
+    ];
+    for board in boards() {
+        for variable in board.variables().iter().filter(|v| v["includeAll"] == true) {
+            let name = text(variable, "name");
+            let wanted = patterns.iter().find(|(known, _)| *known == name).map(|(_, pattern)| *pattern);
+            assert_eq!(variable["allValue"].as_str(), wanted, "{}: ${name}", board.stem);
+        }
+        let failures = board.annotations().filter(|mark| text(mark, "name") == "Failures");
+        failures.for_each(|mark| assert_eq!(mark["enable"], false, "{}: many vertical lines", board.stem));
     }
 }

@@ -1,11 +1,12 @@
 //! A real Prometheus scrapes a real agent that runs real tasks, and is asked every expression of every board and rule:
 //! none may fail, none may come back empty. A name that is spelt right but never exported shows here.
 
+use std::path::Path;
 use std::time::Duration;
 
 use allostat::exporters::Selection;
 use allostat::exporters::catalogue::family;
-use allostat::model::metric::MetricDesc;
+use allostat::model::metric::{Kind, MetricDesc};
 use allostat::model::profile::Profile;
 
 use crate::boards::files::{boards, documented, in_folder, list, rules, text};
@@ -111,6 +112,9 @@ pub fn filled_for(expression: &str, alloc: &str, (source, workload): (&str, &str
         ("$instance", ".+"),
         ("$source", source),
         ("$workload", workload),
+        // Of whichever host: `namesakes` chooses one.
+        ("instance=\"$host\"", "instance=~\".+\""),
+        ("$alloc_id", alloc),
         ("$alloc", alloc),
         ("$task", ".+"),
         ("$device", ".+"),
@@ -194,11 +198,13 @@ fn answers_what_the_profile_has(profile: Profile) {
             // Where zeros are left out, only what is the case is there.
             let bare = |desc: &MetricDesc| desc.zeros <= profile;
             let asks = |s: &Selector| if family(&s.name).is_none_or(bare) { s.bare() } else { s.name.clone() };
-            asked.extend(selectors.iter().map(|s| (rule.name.clone(), asks(s))));
+            let is_here = |s: &&Selector| is_stored_classically(s) && is_on_this_machine(&s.name);
+            asked.extend(selectors.iter().filter(is_here).map(|s| (rule.name.clone(), asks(s))));
         }
     }
     asked.extend(documented());
     asked.retain(|(_, expression)| missing(expression, profile).is_empty());
+    asked.retain(|(_, expression)| is_on_this_machine(expression));
     let has_network = can_have_network();
     asked.retain(|(_, expression)| has_network || !expression.contains("_task_network_"));
     let told = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
@@ -255,6 +261,25 @@ fn answers_what_the_profile_has(profile: Profile) {
     shares.wait().expect("our own child");
     agent.stop();
     drop(gpus);
+}
+
+/// This Prometheus stores buckets, and no histogram under the name of its family: `native` has one that does.
+fn is_stored_classically(selector: &Selector) -> bool {
+    family(&selector.name).is_none_or(|desc| desc.kind != Kind::Histogram || desc.name != selector.name)
+}
+
+/// Not every machine has software RAID or tracks connections.
+fn is_on_this_machine(name: &str) -> bool {
+    let has_raid = || {
+        let disks = std::fs::read_dir("/sys/block").into_iter().flatten().flatten();
+        disks.into_iter().any(|disk| disk.path().join("md/degraded").exists())
+    };
+    match name {
+        _ if name.contains("_host_raid_") => has_raid(),
+        _ if name.contains("_host_conntrack_") => Path::new("/proc/sys/net/netfilter/nf_conntrack_count").exists(),
+        _ if name.contains("_host_clock_") => allostat::host::timex::clock_accuracy().is_ok(),
+        _ => true,
+    }
 }
 
 pub fn pid_of(agent: &Agent, alloc: &str, task: &str) -> u32 {
@@ -316,7 +341,7 @@ fn gpus_are_as_they_were_made(prometheus: &Prometheus) {
     assert_eq!(one("GPUs", 0, &[("index", "3")]), 0.0);
     let watts = one("Power by the energy counter", 0, &works);
     assert!((300.0..700.0).contains(&watts), "{watts} of 500 W");
-    let watts = one("Energy by workload", 0, &[("workload", "board")]);
+    let watts = one("Power by workload", 0, &[("workload", "board")]);
     assert!((300.0..800.0).contains(&watts), "500 W and what the idle one draws: {watts}");
     assert_eq!(one("Memory without an owner", 0, &works), 4.0 * GIB);
     assert_eq!(one("Tasks on GPUs", 0, &[("task", "throttled"), works[0], works[1]]), 8.0 * GIB);

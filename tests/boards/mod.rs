@@ -2,12 +2,13 @@
 //!
 //! `laws` reads them as they lie there, `rules` lets promtool run the rule tests, `live` and `observed` ask a real Prometheus that
 //! scrapes a real agent for every expression, `runbooks` holds a page for each alert, `pictures` one of each board, `schema` compiles boards by Grafana's types.
-//! `headlines` asks the first row of each board for an old event, `namesakes` has two hosts with the same names, `scraped` runs every
+//! `native` has a Prometheus without buckets. `headlines` asks the first row of each board for an old event, `namesakes` has two hosts with the same names, `scraped` runs every
 //! documented scrape configuration and relabelling.
 
 mod alertmanager;
 mod deploy;
 mod files;
+mod fleets;
 mod gpus;
 mod headlines;
 mod laws;
@@ -15,6 +16,7 @@ mod live;
 mod looks;
 mod marks;
 mod namesakes;
+mod native;
 mod observed;
 mod pictures;
 mod profiles;

@@ -70,7 +70,7 @@ fn every_join_and_every_sum_by_alloc_goes_by_job_and_instance() {
                 wrong.push(format!("{place}: on {labels:?} in {expression}"));
             }
         }
-        let of_one_alloc = expression.contains("alloc_id=\"$alloc\"");
+        let of_one_alloc = expression.contains("alloc_id=\"$alloc_id\"");
         for labels in labels_after(&expression, "by") {
             if (of_one_alloc || labels.contains("alloc_id")) && !is_host_s(&labels) {
                 wrong.push(format!("{place}: by {labels:?} in {expression}"));
@@ -123,7 +123,7 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
         let mut answered = 0;
         for (place, expression) in of_boards() {
             let found = prometheus.query(&filled_for(&expression, &id, all));
-            if !expression.contains("alloc_id=\"$alloc\"") || found.is_empty() {
+            if !expression.contains("alloc_id=\"$alloc_id\"") || found.is_empty() {
                 continue;
             }
             let hosts: BTreeSet<&str> = found.iter().filter_map(|(labels, _)| labels["instance"].as_str()).collect();
@@ -132,14 +132,46 @@ fn two_agents_with_equal_names_are_joined_and_shown_each_by_itself() {
         }
         (answered >= 20).then_some(())
     });
-    // It is picked once, by no host's name; what only one has, by its own.
+    // It is picked once for each host, and then shown of that one alone.
     agents[1].run(&crate::boards::live::job());
     let own = agents[1].alloc_ids().pop().expect("it was accepted");
     prometheus.wait_value(&format!("count(allostat_alloc_info{{alloc_id={own:?}}})"), |n| n == 1.0);
     let picked = picked(&prometheus, ".*");
-    assert!(picked[&id].ends_with("  cgroup") && picked[&own].ends_with("  host-b"), "{picked:?}");
+    for host in ["host-a", "host-b"] {
+        assert!(picked[&format!("{host} {id}")].ends_with(&format!("  {host}")), "{picked:?}");
+        one_of_one_host_is_shown(&prometheus, host, &id);
+    }
+    assert!(picked.contains_key(&format!("host-b {own}")) && !picked.contains_key(&format!("host-a {own}")));
     shared.kill().expect("it sleeps");
     shared.wait().expect("our own child");
     gpus.rest();
     agents.into_iter().for_each(Agent::stop);
+}
+
+/// The hidden variables are the alloc and its host, and no panel of it has a series of another host.
+fn one_of_one_host_is_shown(prometheus: &Prometheus, host: &str, id: &str) {
+    let mut seen = 0;
+    for board in boards() {
+        let hidden = |name: &str| board.variables().iter().find(|v| text(v, "name") == name);
+        let Some(variables) = hidden("host").zip(hidden("alloc_id")) else { continue };
+        for (variable, wanted) in [(variables.0, host), (variables.1, id)] {
+            let query = text(&variable["query"], "query").replace("$alloc", &format!("{host} {id}"));
+            let inner = query.strip_prefix("query_result(").and_then(|rest| rest.strip_suffix(')'));
+            let found = prometheus.query(&inner.expect("it asks for series").replace("$job", ".+"));
+            let label = if wanted == host { "instance" } else { "alloc_id" };
+            let values: Vec<&str> = found.iter().filter_map(|(labels, _)| labels[label].as_str()).collect();
+            assert_eq!(values, [wanted], "{}: ${}", board.stem, text(variable, "name"));
+        }
+    }
+    for (place, expression) in of_boards() {
+        if !expression.contains("instance=\"$host\"") {
+            continue;
+        }
+        let chosen = expression.replace("\"$host\"", &format!("{host:?}"));
+        for (labels, _) in prometheus.query(&filled_for(&chosen, id, (".*", ".*"))) {
+            assert_eq!(labels["instance"], host, "{place}");
+            seen += 1;
+        }
+    }
+    assert!(seen >= 20, "{seen} series of {host}");
 }

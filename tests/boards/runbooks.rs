@@ -7,7 +7,7 @@ use allostat::model::profile::Profile;
 
 use crate::boards::files::{Rule, alerts, in_folder, read, root};
 use crate::boards::profiles::missing;
-use crate::common::{golden, golden_part};
+use crate::common::{Promtool, golden, golden_part, test_dir};
 
 const FOLDER: &str = "docs/runbooks";
 const BEGIN: &str = "<!-- made from the rule: begin -->\n";
@@ -48,7 +48,9 @@ fn every_alert_has_its_page_and_every_page_its_alert() {
     let alerts = alerts();
     assert_eq!(alerts.iter().map(|rule| rule.name.clone()).collect::<BTreeSet<_>>(), pages);
     for rule in &alerts {
-        assert_eq!(value(rule, "runbook_url"), Some(format!("{FOLDER}/{}.md", rule.name).as_str()), "{}", rule.name);
+        // In front of it, where each installation has its copy of the docs.
+        let link = format!("\"{{{{ $externalLabels.allostat_docs }}}}{FOLDER}/{}.md\"", rule.name);
+        assert_eq!(value(rule, "runbook_url"), Some(link.as_str()), "{}", rule.name);
         let path = root().join(FOLDER).join(format!("{}.md", rule.name));
         let page = read(&path);
         assert!(page.starts_with(&format!("# {}\n", rule.name)), "{}: its title", path.display());
@@ -66,6 +68,11 @@ fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
         "# Runbooks\n\n\
          One page per alert of [`alerts/allostat.yml`](../../alerts/allostat.yml); \
          the alert's `runbook_url` links to it.\n\n\
+         The link is complete where Prometheus has the external label `allostat_docs`, the place of your copy of this \
+         repository with a slash at the end:\n\n\
+         ```yaml\nglobal:\n  external_labels:\n    allostat_docs: https://example.com/allostat/\n```\n\n\
+         It is added to every alert, and to series that are sent on; `action: labeldrop` in `alert_relabel_configs` \
+         and `write_relabel_configs` removes it there.\n\n\
          | alert | severity | for |\n|---|---|---|\n",
     );
     for rule in alerts() {
@@ -86,4 +93,25 @@ fn the_links_of_the_runbooks_lead_somewhere() {
             assert!(there.exists(), "{}: {target}", path.display());
         }
     }
+}
+
+/// The place of the docs of one installation, as its Prometheus has it.
+#[test]
+fn runbook_links_are_complete_with_the_external_label_of_an_installation() {
+    let Some(promtool) = Promtool::find() else { skip_test!("no-prometheus") };
+    let all = "alerts/tests/host-swap.yml";
+    let test = read(&root().join(all));
+    let with_label = test
+        .replace("../allostat.yml", &root().join("alerts/allostat.yml").display().to_string())
+        .replace(
+            "    interval: 15s\n",
+            "    interval: 15s\n    external_labels: {allostat_docs: https://example.com/a/}\n",
+        )
+        .replace("runbook_url: docs/", "runbook_url: https://example.com/a/docs/");
+    assert_ne!(with_label, test);
+    let directory = test_dir();
+    let file = directory.path().join("links.yml");
+    std::fs::write(&file, with_label).expect("our own directory");
+    let verdict = promtool.run(&["test", "rules", &file.display().to_string()], b"");
+    assert!(verdict.ok, "{}", verdict.said);
 }

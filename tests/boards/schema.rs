@@ -3,6 +3,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
@@ -22,6 +23,12 @@ export const board: Board = "#;
 
 /// Where the packages are, got by npm once for all runs; `None`: there is no npm, or it cannot get them.
 pub fn packages() -> Option<PathBuf> {
+    // Tests run beside each other.
+    static GOT: OnceLock<Option<PathBuf>> = OnceLock::new();
+    GOT.get_or_init(get_packages).clone()
+}
+
+fn get_packages() -> Option<PathBuf> {
     let directory = Path::new(env!("CARGO_TARGET_TMPDIR")).join("grafana-schema");
     let marker = directory.join("ready");
     let recipe = PACKAGES.join("\n");

@@ -4,6 +4,7 @@ mod agents;
 mod checks;
 mod ends;
 mod engines;
+mod exec;
 mod lifecycle;
 mod networks;
 mod registry;

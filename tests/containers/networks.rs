@@ -121,18 +121,36 @@ fn a_pause_container_whose_network_namespace_is_gone_is_removed_and_no_other_one
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
-    let create = |alloc: &str, namespace: &str| {
+    let create = |name: &str, alloc: &str, namespace: &str| {
         let labels = [format!("io.allostat.network_of={alloc}"), format!("io.allostat.network_namespace={namespace}")];
-        let made =
-            docker.docker(&["create", "--network=none", "--label", &labels[0], "--label", &labels[1], "bb:1", "sh"]);
+        let made = docker.docker(&[
+            "create",
+            name,
+            "--network=none",
+            "--label",
+            &labels[0],
+            "--label",
+            &labels[1],
+            "bb:1",
+            "sh",
+        ]);
         assert!(made.status.success(), "{made:?}");
         String::from_utf8(made.stdout).expect("an ID").trim().to_owned()
     };
     let id = "0f0e0d0c-0b0a-4908-8706-050403020100";
-    create(id, &format!("/run/netns/{id}"));
-    let kept = create(id, "/proc/self/ns/net");
+    let gone = format!("/run/netns/{id}");
+    create(&format!("--name=allostat-network-{id}"), id, &gone);
+    // Of another program that bears our labels.
+    let strangers = create("--name=strangers", id, &gone);
+    let kept = create("--name=kept", id, "/proc/self/ns/net");
     let agent = Agent::with(docker.driver());
-    wait_for("the first sweep", long(), || (docker.containers() == [kept.clone()]).then_some(()));
+    wait_for("the first sweep", long(), || {
+        let mut left = docker.containers();
+        left.sort_unstable();
+        let mut expected = [kept.clone(), strangers.clone()];
+        expected.sort_unstable();
+        (left == expected).then_some(())
+    });
     agent.stop();
 }
 

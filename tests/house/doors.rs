@@ -16,7 +16,7 @@ const MAY: &[(&str, &str)] = &[
     ("store/", "the agent's own records, in a directory of mode 0700"),
     ("devices/kept.rs", "the agent's own record"),
     ("exporters/otlp/packed.rs", "unpacks its own queue, up to a limit"),
-    ("api/logs.rs", "a piece of a log that the supervisor writes"),
+    ("api/logs/rotated.rs", "a piece of a log that the supervisor writes"),
     ("jobspec/mod.rs", "the reader that bounds job files and configurations"),
     ("config.rs", "the file that the user names, by the reader of jobspec"),
     ("cli/", "files that the caller names, with the caller's rights, bounded"),

@@ -1,6 +1,6 @@
 # page: nomad/docs/job-specification/update
 # expect: running
-# warns: update
+# warns: canary
 job "canary" {
   type = "service"
   update {

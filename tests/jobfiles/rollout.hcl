@@ -1,6 +1,6 @@
 # page: nomad/docs/job-specification/update
 # expect: running
-# warns: update migrate
+# warns: migrate
 job "rolled-out" {
   update {
     max_parallel     = 1

@@ -1,6 +1,6 @@
 # page: nomad/docs/job-declare
 # expect: running
-# warns: datacenters update service
+# warns: datacenters canary service
 # The whole of a small application: a migration before, a proxy beside, the server as leader, a clean-up after.
 job "web-app" {
   datacenters = ["*"]

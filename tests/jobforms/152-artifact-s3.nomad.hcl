@@ -1,6 +1,6 @@
 # Form: an artifact of an object store
 # Nomad: accepted
-# allostat: refused, unlike Nomad: object stores
+# allostat: accepted
 job "cargo" {
   group "main" {
     task "app" {

@@ -1,6 +1,6 @@
 # Form: MODE = fast: a bare word, which was meant as text
 # Nomad: accepted: the task gets the text "${fast}" (a well-known trap)
-# allostat: refused, unlike Nomad: `fast` stands without quotes
+# allostat: accepted
 job "satchel" {
   group "main" {
     task "app" {

@@ -1,6 +1,6 @@
 # Form: old interpolations: ${TASKGROUP}, ${JOB}, $node.class, $attr.kernel.name
 # Nomad: accepted by the parser; the constraint on "$attr..." matches literally only
-# allostat: refused, unlike Nomad: `${NOMAD_ADDR_app_web}` can never be resolved: there is no such variable
+# allostat: accepted
 job "relic" {
   group "main" {
     constraint {

@@ -94,10 +94,10 @@ fn rows_tell_of_a_task_that_works_what_they_told_before_and_cost_no_other_file()
     let all: Vec<&str> = keys.iter().copied().chain(newer).collect();
     let mut now = Instant::now();
     // One that asks for nothing else is asked for its path, so that it is compared.
-    let whole = TaskReader::for_cgroup(&sampling, path.clone()).that_only_reads();
-    let plain = TaskReader::for_cgroup(&scene.sampling(), path.clone()).that_only_reads();
+    let whole = TaskReader::for_cgroup(&sampling, path.clone()).read_only();
+    let plain = TaskReader::for_cgroup(&scene.sampling(), path.clone()).read_only();
     let readers: Vec<_> =
-        all.iter().map(|key| (key, TaskReader::for_files(&sampling, path.clone(), &[key]).that_only_reads())).collect();
+        all.iter().map(|key| (key, TaskReader::for_files(&sampling, path.clone(), &[key]).read_only())).collect();
     for (_, reader) in &readers {
         reader.look(now, Timestamp(1), false).expect("it is there");
     }

@@ -48,13 +48,13 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
     let sampling = scene.sampling();
     // From the root, as where others' cgroups are observed too: what flushes below the root is not the root's own file.
     let pass = scene.open_at(description, &CgroupPath::from("/")).unwrap_or_else(|why| panic!("{}", why.reason()));
-    assert_eq!(pass.distrusted(), Vec::<String>::new(), "at start rows and files say the same");
+    assert_eq!(pass.distrusted_files(), Vec::<String>::new(), "at start rows and files say the same");
     sampling.set_kernel_pass(pass);
     let plain = scene.sampling();
     let of = |sampling: &Arc<Sampling>| {
         let reader = |(path, _): &(CgroupPath, _)| TaskReader::for_cgroup(sampling, path.clone());
         // As our own, and as others', of which rows tell the modes of CPU time too.
-        scene.tasks.iter().flat_map(|task| [reader(task), reader(task).that_only_reads()]).collect::<Vec<_>>()
+        scene.tasks.iter().flat_map(|task| [reader(task), reader(task).read_only()]).collect::<Vec<_>>()
     };
     let (passed, files) = (of(&sampling), of(&plain));
     // The first look of each is one at files.

@@ -69,11 +69,11 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
         let sampling = scene.sampling();
         match scene.open(&description) {
             Ok(pass) => {
-                println!("{how}: {:?}", pass.distrusted());
+                println!("{how}: {:?}", pass.distrusted_files());
                 sampling.set_kernel_pass(pass);
             }
             // Files tell everything.
-            Err(why @ (KernelPassError::Btf(_) | KernelPassError::Contradicted | KernelPassError::Nothing)) => {
+            Err(why @ (KernelPassError::Btf(_) | KernelPassError::Contradicted | KernelPassError::NoValues)) => {
                 println!("{how}: {}", why.reason());
                 continue;
             }
@@ -81,7 +81,7 @@ fn a_field_that_is_elsewhere_or_nowhere_is_read_from_its_file() {
         }
         let plain = scene.sampling();
         let of = |sampling: &Arc<Sampling>, task: usize| {
-            TaskReader::for_cgroup(sampling, scene.tasks[task].0.clone()).that_only_reads()
+            TaskReader::for_cgroup(sampling, scene.tasks[task].0.clone()).read_only()
         };
         for task in 0..2 {
             let readers = [of(&sampling, task), of(&plain, task)];
@@ -104,7 +104,7 @@ fn shown_wrongly(bytes: &[u8], fields: &[Field], suffer: impl FnOnce(&mut Scene)
     scene.work(0, &["hold", "60000"]);
     let (sampling, plain) = (scene.sampling(), scene.sampling());
     sampling.set_kernel_pass(scene.open(bytes).unwrap_or_else(|why| panic!("{}", why.reason())));
-    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, scene.tasks[0].0.clone()).that_only_reads();
+    let of = |sampling: &Arc<Sampling>| TaskReader::for_cgroup(sampling, scene.tasks[0].0.clone()).read_only();
     let (by_rows, by_files) = (of(&sampling), of(&plain));
     let mut now = Instant::now();
     by_rows.look(now, Timestamp(1), false).expect("it is there");

@@ -32,7 +32,7 @@ fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
     });
     assert_eq!(requested(&agent), 0, "born at 0");
     let before = cpu(&agent);
-    assert_eq!(agent.cli(&["restart", &id, "again"]).ok(), "restarting again\n");
+    assert_eq!(agent.cli(&["restart", "--detach", &id, "again"]).ok(), "restarting again\n");
     let second = new_process(&agent, first);
     assert!(!std::path::Path::new(&format!("/proc/{first}")).exists(), "never two at once");
     wait_for("both lines in one log", limit, || {
@@ -44,7 +44,7 @@ fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
     assert!(after >= before, "{before}, then {after}");
 
     // The agent dies right after the request: the next one finishes it, once.
-    agent.cli(&["restart", &id]).ok();
+    agent.cli(&["restart", "--detach", &id]).ok();
     agent.kill();
     agent.start_again();
     let third = new_process(&agent, second);

@@ -82,12 +82,9 @@ fn what_has_ended_is_on_record_once_over_kills_and_when_its_alloc_is_gone() {
     let id = before[0]["alloc"]["id"].as_str().unwrap();
     assert_eq!(named(&format!("?id={}", &id[..8])), ["bad"]);
     let shown = agent.cli(&["history"]).ok();
-    assert!(shown.lines().count() == 4 && shown.contains("exited with 3"), "{shown}");
+    assert!(shown.lines().count() == 4 && shown.contains("exit 3"), "{shown}");
     let shown = agent.cli(&["history", &id[..8]]).ok();
-    assert!(
-        ["exited with 3", "OF LIMIT", "no restarts allowed", id].iter().all(|word| shown.contains(word)),
-        "{shown}"
-    );
+    assert!(["exit 3", "OF LIMIT", "no restarts allowed", id].iter().all(|word| shown.contains(word)), "{shown}");
     assert_eq!(agent.cli(&["history", "nobody"]).code, Some(66), "as of an alloc that is not there");
     for (query, place) in [("?since=soon", "since"), ("?source=me", "source"), ("?limit=0", "limit"), ("?of=x", "of")] {
         let answer = agent.get(&format!("/v1/history{query}"));

@@ -87,7 +87,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     assert_eq!((&over["status"], &exit["outcome"]), (&"complete".into(), &"success".into()), "{over}");
     assert_eq!(exit["oom_kills"], 1, "{over}");
     let said = agent.cli(&["status", "docker:child"]).ok();
-    assert!(said.contains("exited with 0; a process in it was killed by the OOM killer"), "{said}");
+    assert!(said.contains("exit 0; a process in it was OOM killed"), "{said}");
     // A busy machine may remove a cgroup before it is read: that is counted, and no other peak may be wrong.
     let body = agent.metrics();
     let peak = |n: usize| body.u64("allostat_task_memory_peak_bytes", &[("alloc_id", &format!("docker:short-{n}"))]);

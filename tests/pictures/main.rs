@@ -33,6 +33,7 @@ const BATCH_EACH: Duration = Duration::from_secs(6);
 fn wanted() -> Vec<(&'static str, Value, &'static [&'static str])> {
     vec![
         ("allostat-fleet", json!({}), &[]),
+        ("allostat-host", json!({"instance": "web-1"}), &[]),
         ("allostat-allocs", json!({"alloc": "shop."}), &["Devices of the alloc"]),
         (
             "allostat-task",

@@ -9,8 +9,8 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use allostat::devices::external::{External, PluginPatience, find};
-use allostat::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use allostat::devices::external::{External, PluginTimeouts, find};
+use allostat::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use allostat::model::device::{DeviceGroup, DeviceReading};
 use allostat::model::id::DeviceId;
 use allostat::model::units::Timestamp;
@@ -21,8 +21,8 @@ use crate::common::{part, patience, test_dir, wait_for};
 const TICK: Duration = Duration::from_millis(50);
 
 /// So that a fault is told in a test's time; on a busy machine Python takes its time to begin.
-fn impatient() -> PluginPatience {
-    PluginPatience {
+fn impatient() -> PluginTimeouts {
+    PluginTimeouts {
         start: Duration::from_secs(20) * patience(),
         call: Duration::from_secs(5) * patience(),
         report: Duration::from_secs(20) * patience(),
@@ -56,10 +56,10 @@ impl Made {
     fn program(&self) -> PathBuf {
         self.dir.path().join("acme")
     }
-    fn plugin(&self, change: impl FnOnce(&mut PluginPatience)) -> External {
+    fn plugin(&self, change: impl FnOnce(&mut PluginTimeouts)) -> External {
         let mut patience = impatient();
         change(&mut patience);
-        External::new("acme", self.program(), Map::new()).with_patience(patience)
+        External::new("acme", self.program(), Map::new()).with_timeouts(patience)
     }
 }
 
@@ -79,21 +79,21 @@ pub fn certificate(dir: &Path, curve: &str, certificate: &str, key: &str) -> Opt
 }
 
 pub fn external(program: PathBuf) -> External {
-    External::new("acme", program, Map::new()).with_patience(impatient())
+    External::new("acme", program, Map::new()).with_timeouts(impatient())
 }
 
 /// A plugin that runs.
 pub struct Running {
     plugin: Arc<External>,
     reports: Receiver<PluginReport>,
-    ends: Arc<Ends>,
+    ends: Arc<StopSignal>,
     thread: JoinHandle<PluginError>,
 }
 
 impl Running {
     pub fn start(plugin: External) -> Running {
         let (to, reports) = sync_channel(1024);
-        let (ends, plugin) = (Arc::new(Ends::default()), Arc::new(plugin));
+        let (ends, plugin) = (Arc::new(StopSignal::default()), Arc::new(plugin));
         let (told, own) = (PluginReports::new(to, Arc::clone(&ends), TICK), Arc::clone(&plugin));
         // As small as the manager's.
         let thread = std::thread::Builder::new().stack_size(256 << 10).spawn(move || own.run(&told)).expect("a thread");
@@ -153,7 +153,7 @@ impl Running {
 /// What ends a plugin with this fault, and what it reported before.
 fn end_of(fault: &str) -> Option<(PluginError, Vec<PluginReport>)> {
     // One that is busy with half a million attributes answers nothing else meanwhile.
-    let often = |p: &mut PluginPatience| p.health = Duration::from_millis(300);
+    let often = |p: &mut PluginTimeouts| p.health = Duration::from_millis(300);
     Some(
         Running::start(Made::new(fault, None)?.plugin(|p| {
             if fault == "ill" {
@@ -289,17 +289,18 @@ fn a_change_is_told_as_it_comes() {
 #[test]
 fn what_is_no_plugin_or_speaks_another_language_is_named_and_ended() {
     let cases = [
-        ("garbage", PluginFault::Protocol, "is no line of a plugin"),
-        ("version", PluginFault::Protocol, "it speaks version \"1\" of Nomad's plugins, not 2"),
+        ("garbage", PluginFault::Protocol, "is not a handshake line"),
+        ("version", PluginFault::Protocol, "Nomad plugin protocol version \"1\", expected 2"),
         ("no listener", PluginFault::Died, "cannot connect to unix|"),
         (
             "exits",
             PluginFault::Died,
-            "it ended before it said where it listens; it ended with exit status: 4, and said last: cannot find a driver",
+            "the process ended before its handshake line; it ended with exit status: 4, last output: cannot find a \
+             driver",
         ),
-        ("driver", PluginFault::Protocol, "it is a plugin of kind 2, and none of devices (3)"),
-        ("api version", PluginFault::Protocol, "it knows versions [\"v9.0.0\"] of device plugins, not v0.1.0"),
-        ("needs config", PluginFault::Failed, "its configuration lacks \"token\", which its schema requires"),
+        ("driver", PluginFault::Protocol, "plugin type 2 is not a device plugin (3)"),
+        ("api version", PluginFault::Protocol, "plugin supports API versions [\"v9.0.0\"], not v0.1.0"),
+        ("needs config", PluginFault::Failed, "missing setting \"token\": the plugin's schema requires it"),
         ("config refused", PluginFault::Failed, "SetConfig failed with code 3: bad period"),
     ];
     for (fault, expected, message) in cases {
@@ -321,7 +322,7 @@ fn a_program_that_is_none_is_named() {
         // As every shell does, it is taken for a script.
         (file, "it ended with exit status: 127"),
         (dir.path().join("none"), "No such file or directory"),
-        ("/bin/true".into(), "it ended before it said where it listens; it ended with exit status: 0"),
+        ("/bin/true".into(), "the process ended before its handshake line; it ended with exit status: 0"),
     ] {
         let (error, _) = Running::start(External::new("x", program, Map::new())).ended();
         assert!(error.message.contains(message), "{error}");
@@ -332,12 +333,12 @@ fn a_program_that_is_none_is_named() {
 fn a_report_that_cannot_be_ends_the_plugin_and_names_the_field() {
     let cases = [
         ("nan", "device_group[0].attributes[\"clock\"].float_val is not finite"),
-        ("duplicate ids", "device_group[0].devices[2].id is \"f-0\" again"),
+        ("duplicate ids", "device_group[0].devices[2].id lists \"f-0\" twice"),
         ("empty vendor", "device_group[0].vendor is empty"),
         ("many attributes", "device_group[0].attributes has more than 1000"),
-        ("half a million attributes", "bytes: at most 4194304 are taken"),
-        ("long strings", "bytes: at most 4194304 are taken"),
-        ("no text", "answered with what is no such message"),
+        ("half a million attributes", "bytes; the limit is 4194304"),
+        ("long strings", "bytes; the limit is 4194304"),
+        ("no text", "cannot decode the response to"),
     ];
     for (fault, message) in cases {
         let (error, reports) = made!(end_of(fault));
@@ -357,9 +358,9 @@ fn a_plugin_that_ends_or_fails_says_how() {
     let cases = [
         ("fingerprint refused", 0, PluginFault::Failed, "Fingerprint failed with code 13: no driver: 100% gone"),
         ("fingerprint error", 1, PluginFault::Failed, "Fingerprint failed with code 13: the driver went away"),
-        ("clean end", 1, PluginFault::Failed, "it ended its stream of devices"),
-        ("dies", 1, PluginFault::Died, "it ended with exit status: 3, and said last: panic: out of luck"),
-        ("ill", 1, PluginFault::Failed, "it says that it is not well (status 2)"),
+        ("clean end", 1, PluginFault::Failed, "the plugin closed its device stream"),
+        ("dies", 1, PluginFault::Died, "it ended with exit status: 3, last output: panic: out of luck"),
+        ("ill", 1, PluginFault::Failed, "the plugin reports that it is unhealthy (status 2)"),
     ];
     for (fault, groups, expected, message) in cases {
         let (error, reports) = made!(end_of(fault));
@@ -371,15 +372,11 @@ fn a_plugin_that_ends_or_fails_says_how() {
 
 #[test]
 fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
-    type Change = fn(&mut PluginPatience);
+    type Change = fn(&mut PluginTimeouts);
     let cases: [(&str, Change, &str); 3] = [
-        ("hangs", |p| p.start = Duration::from_secs(1), "it has not said where it listens within 1 s"),
-        ("silent", |p| p.report = Duration::from_secs(1), "Fingerprint was not answered within 1 s"),
-        (
-            "stopped",
-            |p| (p.call, p.health) = (Duration::from_secs(3), Duration::from_millis(300)),
-            "was not answered within 3 s",
-        ),
+        ("hangs", |p| p.start = Duration::from_secs(1), "no handshake line within 1 s"),
+        ("silent", |p| p.report = Duration::from_secs(1), "Fingerprint within 1 s"),
+        ("stopped", |p| (p.call, p.health) = (Duration::from_secs(3), Duration::from_millis(300)), " within 3 s"),
     ];
     for (fault, change, message) in cases {
         let made = made!(Made::new(fault, None));
@@ -393,7 +390,7 @@ fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
     let long = Duration::from_secs(3_600);
     let running = Running::start(made.plugin(|p| {
         *p =
-            PluginPatience { start: p.start, call: long, report: long, health: long, grace: Duration::from_millis(300) }
+            PluginTimeouts { start: p.start, call: long, report: long, health: long, grace: Duration::from_millis(300) }
     }));
     running.groups();
     assert_eq!(running.stop(), PluginError::stopped());
@@ -403,7 +400,7 @@ fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
 #[test]
 fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
     for (fault, message) in
-        [("stats error", "Stats failed with code 13: busy"), ("stats end", "it ended its stream of readings")]
+        [("stats error", "Stats failed with code 13: busy"), ("stats end", "the plugin closed its stream of readings")]
     {
         let made = made!(Made::new(fault, None));
         let running = Running::start(made.plugin(|_| ()));
@@ -426,7 +423,7 @@ fn readings_of_a_device_that_was_not_reported_are_dropped_and_told_once() {
     let made = made!(Made::new("stranger", None));
     let running = Running::start(made.plugin(|_| ()));
     let told = running.fault();
-    assert_eq!(told.message, "readings of 1 devices that it has not reported, the first is \"f-9\"");
+    assert_eq!(told.message, "readings of 1 unlisted devices, first \"f-9\"");
     for _ in 0..5 {
         assert_eq!(running.reading().device.as_str(), "f-0");
     }
@@ -463,7 +460,7 @@ fn a_reservation_that_hangs_or_cannot_be_delays_nothing_else() {
     let running = Running::start(made.plugin(|_| ()));
     running.reading();
     let error = running.plugin.reserve(&[DeviceId::from("f-0")]).unwrap_err();
-    let expected = (PluginFault::Invalid, "devices[0].permissions is not made of r, w and m");
+    let expected = (PluginFault::Invalid, "devices[0].permissions is not a combination of r, w and m");
     assert_eq!((error.fault, error.message.as_str()), expected);
     running.stop();
 }
@@ -475,7 +472,7 @@ fn the_settings_beside_a_program_reach_it() {
     let run = || {
         let mut found = find(made.dir.path(), &[]);
         assert_eq!((found.plugins.len(), found.refused.len()), (1, 0));
-        Running::start(found.plugins.remove(0).with_patience(impatient()))
+        Running::start(found.plugins.remove(0).with_timeouts(impatient()))
     };
     // The plugin itself says which of the two it wants to see.
     write(serde_json::json!({"period": "5s", "ignored": ["f-7"]}));
@@ -484,5 +481,5 @@ fn the_settings_beside_a_program_reach_it() {
     running.stop();
     write(serde_json::json!({"peroid": "5s"}));
     let (error, _) = run().ended();
-    assert_eq!(error.message, "its configuration has \"peroid\", which its schema does not know");
+    assert_eq!(error.message, "unknown setting \"peroid\": the plugin's schema does not have it");
 }

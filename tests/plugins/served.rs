@@ -43,13 +43,13 @@ fn check(mut heard: Value) {
     let stats = heard["stats"].take();
     let expected = json!({
         "health": {"status": 1},
-        "other health": ["NOT_FOUND", "there is no service x"],
+        "other health": ["NOT_FOUND", "unknown service x"],
         "info": {
             "type": 3, "plugin_api_versions": ["v0.1.0"], "plugin_version": env!("CARGO_PKG_VERSION"), "name": "scripted",
         },
         "schema": {"spec": {"object": {}}},
         "config": {},
-        "other config": ["INVALID_ARGUMENT", "version v9 is not known"],
+        "other config": ["INVALID_ARGUMENT", "unknown API version v9"],
         "groups": null,
         "stats": null,
         "reserve": {"container_res": {
@@ -58,7 +58,7 @@ fn check(mut heard: Value) {
         }},
         "reserved": null,
         "refused": ["NOT_FOUND", "there is no device GPU-9: 100% sure"],
-        "unknown": ["UNIMPLEMENTED", "there is no /no.Such/Method"],
+        "unknown": ["UNIMPLEMENTED", "unknown method /no.Such/Method"],
         "malformed": "INVALID_ARGUMENT",
         "too large": "INVALID_ARGUMENT",
         "exit": 0,
@@ -139,7 +139,7 @@ fn whoever_runs_a_plugin_by_hand_is_told_what_it_is() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8_lossy(&output.stderr);
-    assert!(said.contains("this is run by a Nomad client"), "{said}");
+    assert!(said.contains("only a Nomad client may start this command"), "{said}");
 }
 
 /// Both halves, without anybody else's.

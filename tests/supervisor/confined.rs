@@ -81,6 +81,24 @@ async fn what_the_host_mounted_below_a_directory_comes_with_it_without_devices_a
 }
 
 #[tokio::test]
+async fn nodes_of_the_host_can_be_used_and_not_changed() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let mode = || std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata("/dev/null").unwrap().permissions());
+    let before = mode();
+    let mut task = script("chmod 600 /dev/null; chown 1 /dev/null; echo x > /dev/null && echo used");
+    task.user = Some("root".to_owned());
+    let (attempt, end) = world.run(task).await;
+    let after = mode();
+    if after != before {
+        let rights = std::os::unix::fs::PermissionsExt::from_mode(before);
+        std::fs::set_permissions("/dev/null", rights).unwrap();
+    }
+    assert_eq!((end.status, world.stdout().as_str()), (ExitStatus::Code(0), "used\n"), "{}", world.log("t.stderr.0"));
+    assert_eq!(after, before, "of the host");
+    attempt.destroy().await.unwrap();
+}
+
+#[tokio::test]
 async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let own = |name: &str, text: &str| {

@@ -137,6 +137,7 @@ pub fn exit(outcome: Outcome, status: ExitStatus, usage: Usage) -> Exit {
         finished_at: NOW,
         oom_kills: usage.oom_kills(),
         lost_output: LostOutput::default(),
+        last_output: None,
         usage: Arc::new(usage),
     }
 }
@@ -178,7 +179,7 @@ pub fn board(allocs: Vec<Arc<Published>>, totals: Totals) -> BoardView {
 
 /// One tick at [`NOW`].
 pub fn tick(assembler: &mut Assembler, board: &BoardView, said: &Said, host: Samples) -> Arc<Snapshot> {
-    tick_of(assembler, board, said, Tick { host, ..Tick::default() })
+    tick_of(assembler, board, said, Tick { host: Arc::new(host), ..Tick::default() })
 }
 
 pub fn tick_of(assembler: &mut Assembler, board: &BoardView, said: &Said, tick: Tick) -> Arc<Snapshot> {

@@ -34,7 +34,7 @@ function place({ x, y, w, h }: any) {
 }
 
 function Head({ board, of, range }: { board: any; of: Variables; range: TimeRange }) {
-  const chosen = board.templating.list.filter((v: any) => of[v.name] && v.type === "query");
+  const chosen = board.templating.list.filter((v: any) => of[v.name] && v.type === "query" && v.hide !== 2);
   return (
     <div style={{ height: HEAD, padding: "12px 12px 0", display: "flex", gap: 24, alignItems: "center", whiteSpace: "nowrap", overflow: "hidden" }}>
       <span style={{ fontSize: 18, fontWeight: 500 }}>{board.title}</span>

@@ -138,9 +138,18 @@ pub(super) struct Guest {
     web: Option<Arc<Web>>,
     /// By a certificate that was verified.
     operates: bool,
+    /// Of the Unix socket: the user.
+    uid: Option<u32>,
 }
 
 impl Guest {
+    /// Of the Unix socket.
+    pub(super) fn of_user(uid: Option<u32>) -> Guest {
+        Guest { uid, ..Guest::default() }
+    }
+    pub(super) fn uid(&self) -> Option<u32> {
+        self.uid
+    }
     pub(super) fn is_secured(&self) -> bool {
         self.web.is_some()
     }
@@ -229,7 +238,7 @@ impl Gate {
             let is_named = |name: &String| self.acting.contains(name);
             self.acting.iter().any(|name| name == "*") || tls::names_of(certificate).iter().any(is_named)
         });
-        Guest { web: Some(web), operates }
+        Guest { web: Some(web), operates, uid: None }
     }
 
     /// What stands on each answer over TCP.

@@ -204,7 +204,7 @@ fn a_token_that_came_as_plain_text_from_elsewhere_lets_nobody_act() {
         runtime.block_on(gate.who(guest, &headers, from_here)).map_err(|error| error.refusal)
     };
     let web = Web { tls: None, headers: Vec::new(), users: BTreeMap::new(), rate: None, warnings: Vec::new() };
-    let (plain, secured) = (Guest::default(), Guest { web: Some(Arc::new(web)), operates: false });
+    let (plain, secured) = (Guest::default(), Guest { web: Some(Arc::new(web)), operates: false, uid: None });
     let operator = Ok(Caller::Operator { by_certificate: false });
     for token in ["0123456789abcdef", "another"] {
         assert_eq!(ask(token, &plain, false), Err(Some(AccessRefusal::TokenInClear)), "right or wrong");

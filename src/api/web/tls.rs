@@ -75,8 +75,8 @@ impl Secured {
         let asks_for_names = tls.allowed_names.is_some();
         let mut warnings = Vec::new();
         if is_authority(&certificate) {
-            let message = "this certificate says of itself that it is an authority (basicConstraints CA:TRUE): our own commands, and others, \
-                           believe no server that shows such a one; make it with -addext basicConstraints=critical,CA:FALSE";
+            let message = "this certificate is one of an authority (basicConstraints CA:TRUE): clients believe it only where it is named as \
+                           their CA itself; create it with -addext basicConstraints=critical,CA:FALSE";
             let Diagnostics(told) = wrong(&tls.certificate, CERTIFICATE, message.to_owned());
             warnings.extend(told.into_iter().map(|told| Diagnostic { severity: Severity::Warning, ..told }));
         }

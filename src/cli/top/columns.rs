@@ -42,14 +42,14 @@ pub struct CellText {
 pub const NAME: usize = 0;
 pub const CPU: usize = 3;
 pub const MEMORY: usize = 6;
-pub const TIME: usize = 18;
-const RESTARTS: usize = 23;
-pub const OOM: usize = 24;
+pub const TIME: usize = 19;
+const RESTARTS: usize = 24;
+pub const OOM: usize = 25;
 /// Of these a sum is over what has ended as well.
 pub const OVER_LIFE: [usize; 3] = [TIME, RESTARTS, OOM];
 
 /// In the order of the screen.
-pub static COLUMNS: [Column; 26] = [
+pub static COLUMNS: [Column; 27] = [
     Column {
         head: "NAME",
         about: "alloc and task: of others the id that `allostat stats` takes, of ours job/task and the alloc's id",
@@ -139,6 +139,15 @@ pub static COLUMNS: [Column; 26] = [
         from: 0,
         cell: |row, _| bytes(row.memory_peak),
         by: SortBy::Number(|row| number(row.memory_peak)),
+    },
+    Column {
+        head: "GROWTH/H",
+        about: "growth of its memory in an hour, by the last hour that the agent keeps",
+        align: Align::Right,
+        width: 9,
+        from: 220,
+        cell: |row, _| cell(row.growth.map(grown), Style::Plain),
+        by: SortBy::Number(|row| row.growth),
     },
     Column {
         head: "SWAP",
@@ -401,6 +410,16 @@ pub fn percent(ratio: f64) -> String {
 fn share(ratio: Option<f64>, high: f64) -> CellText {
     let style = if ratio.is_some_and(|ratio| ratio >= high) { Style::Red } else { Style::Plain };
     cell(ratio.map(percent), style)
+}
+
+/// Less than a MiB is noise.
+pub fn grown(bytes: f64) -> String {
+    const LEAST: f64 = 1_048_576.0;
+    match bytes.abs() {
+        size if size < LEAST => "0".to_owned(),
+        size if bytes < 0.0 => format!("-{}", bytes_of(size)),
+        size => format!("+{}", bytes_of(size)),
+    }
 }
 
 /// Bytes in each second, as bytes.

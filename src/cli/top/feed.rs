@@ -5,7 +5,9 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::reply::TaskTable;
+use super::growth::GrowthFeed;
+use super::rates::GrowthByTask;
+use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
 use super::state::{OpenTask, ScreenView};
 use crate::api::encode;
@@ -42,6 +44,9 @@ pub struct AgentFeed {
     tasks: Option<Arc<TaskTable>>,
     /// Where to go on in the events; `None`: nobody has looked at them.
     since: Option<u64>,
+    /// It gives an earlier reading with its first answer, as far as is known.
+    has_before: bool,
+    growth: GrowthFeed,
 }
 
 /// What is on the screen: nothing else is asked for.
@@ -57,6 +62,8 @@ pub struct Look {
     pub tasks: Arc<TaskTable>,
     /// Where there are devices.
     pub devices: Option<DeviceReport>,
+    /// Where it is newer than that of an earlier look.
+    pub growth: Option<GrowthByTask>,
     /// New ones.
     pub events: Vec<EventLine>,
     pub details: Option<Details>,
@@ -68,14 +75,21 @@ impl Feed {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
-                Ok(Feed::Agent(Box::new(AgentFeed { agent, from: printable(&from), tasks: None, since: None })))
+                Ok(Feed::Agent(Box::new(AgentFeed {
+                    agent,
+                    from: printable(&from),
+                    tasks: None,
+                    since: None,
+                    has_before: true,
+                    growth: GrowthFeed::default(),
+                })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
             Err(none) if session.at.address.is_some() => Err(none.into()),
             Err(none) => {
                 let refused = |e: ConfigError| CliError::new(Exit::InvalidFile, chain(&e));
                 let config = Sources::default().with_environment().load().map_err(refused)?;
-                session.remark(&match none.nobody_there() {
+                session.remark(&match none.is_unreachable() {
                     true => "no agent runs: looking ourselves".to_owned(),
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
@@ -83,6 +97,18 @@ impl Feed {
                 Ok(Feed::Own(Box::new(onlooker)))
             }
         }
+    }
+
+    #[cfg(test)]
+    pub fn of_agent(agent: Agent) -> Feed {
+        Feed::Agent(Box::new(AgentFeed {
+            agent,
+            from: String::new(),
+            tasks: None,
+            since: None,
+            has_before: true,
+            growth: GrowthFeed::default(),
+        }))
     }
 
     /// For the first line of the screen.
@@ -105,7 +131,7 @@ impl Feed {
             Feed::Own(onlooker) => {
                 let tasks = Arc::new(TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full), None)?);
                 let details = wish.open.as_ref().map(own_details);
-                Ok(Look { tasks, devices: None, events: Vec::new(), details })
+                Ok(Look { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
     }
@@ -123,11 +149,30 @@ impl Feed {
     }
 }
 
+/// All tasks with what was before, so that there are rates at once; of an older agent without.
+pub fn table_with_rates(agent: &mut Agent) -> Result<TaskTable, CliError> {
+    let answer = match agent.get_raw(WITH_BEFORE, &[]) {
+        Err(error) if error.exit == Exit::Failed => agent.get_raw(&TaskTable::next(None), &[])?,
+        answer => answer?,
+    };
+    TaskTable::read(&answer.body, None)
+}
+
 impl AgentFeed {
     fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
         let before = self.tasks.take();
-        let answer = self.agent.get_raw(&TaskTable::next(before.as_deref()), &[])?;
-        let tasks = Arc::new(TaskTable::read(&answer.body, before.as_deref())?);
+        let tasks = match before.as_deref() {
+            None if self.has_before => {
+                let first = table_with_rates(&mut self.agent)?;
+                self.has_before = first.has_before();
+                first
+            }
+            before => {
+                let answer = self.agent.get_raw(&TaskTable::next(before), &[])?;
+                TaskTable::read(&answer.body, before)?
+            }
+        };
+        let tasks = Arc::new(tasks);
         self.tasks = Some(Arc::clone(&tasks));
         let devices = match tasks.devices > 0 || wish.view == ScreenView::Devices {
             true => Some(self.agent.get("/v1/devices")?),
@@ -135,7 +180,8 @@ impl AgentFeed {
         };
         let events = if wish.view == ScreenView::Events { self.events()? } else { Vec::new() };
         let details = wish.open.as_ref().map(|open| self.details(open)).transpose()?;
-        Ok(Look { tasks, devices, events, details })
+        let growth = self.growth.look(&mut self.agent);
+        Ok(Look { tasks, devices, growth, events, details })
     }
 
     fn events(&mut self) -> Result<Vec<EventLine>, CliError> {
@@ -218,11 +264,19 @@ mod tests {
         let asked = Arc::new(Mutex::new(Vec::new()));
         let note = Arc::clone(&asked);
         let answers: Answers = Arc::new(move |target| {
+            if target == "/v1/history/series" {
+                return Some((404, r#"{"code":"not_found","message":"an older agent"}"#.to_owned()));
+            }
             let mut asked = note.lock().unwrap();
             asked.push(target.to_owned());
             let since = target.strip_prefix("/v1/tasks?since=");
-            match (asked.len(), since) {
-                (2, _) => None,
+            if target == WITH_BEFORE {
+                let whole = r#"{"since":0,"taken_at":1,"before":{"ticked_at":1,"host":{}},"tasks":[]}"#;
+                let refused = r#"{"code":"bad_parameter","message":"x"}"#;
+                return Some(if knows_since { (200, whole.to_owned()) } else { (400, refused.to_owned()) });
+            }
+            match (asked.len() + usize::from(knows_since), since) {
+                (3, _) => None,
                 (_, Some(_)) if !knows_since => Some((400, r#"{"code":"bad_parameter","message":"x"}"#.to_owned())),
                 (n, _) if knows_since => {
                     Some((200, format!(r#"{{"since":{},"taken_at":{n},"tasks":[]}}"#, since.unwrap_or("0"))))
@@ -231,7 +285,14 @@ mod tests {
             }
         });
         let (agent, _dir) = testing::agent(answers);
-        let mut feed = AgentFeed { agent, from: String::new(), tasks: None, since: None };
+        let mut feed = AgentFeed {
+            agent,
+            from: String::new(),
+            tasks: None,
+            since: None,
+            has_before: true,
+            growth: GrowthFeed::default(),
+        };
         let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);
         asked.lock().unwrap().clone()
@@ -239,11 +300,11 @@ mod tests {
 
     #[test]
     fn an_agent_that_knows_it_is_asked_for_what_changed_and_after_an_error_for_everything() {
-        assert_eq!(asked(true), ["/v1/tasks", "/v1/tasks?since=1", "/v1/tasks", "/v1/tasks?since=3"]);
+        assert_eq!(asked(true), [WITH_BEFORE, "/v1/tasks?since=1", WITH_BEFORE, "/v1/tasks?since=1"]);
     }
 
     #[test]
     fn an_older_agent_is_asked_for_everything_always() {
-        assert_eq!(asked(false), ["/v1/tasks"; 4]);
+        assert_eq!(asked(false), [WITH_BEFORE, "/v1/tasks", "/v1/tasks", "/v1/tasks", "/v1/tasks"]);
     }
 }

@@ -180,6 +180,7 @@ fn sum(name: &str, rows: &[&Row]) -> Row {
         pids: int(|row| row.pids),
         restarts: known(rows.iter().map(|row| row.restarts)),
         exit: None,
+        growth: float(|row| row.growth),
         device_memory: None,
         device_busy: None,
     }

@@ -127,8 +127,9 @@ impl Live {
     }
 
     fn look(&mut self, look: Look) {
-        let Look { tasks, devices, events, details } = look;
+        let Look { tasks, devices, growth, events, details } = look;
         self.problem = None;
+        growth.into_iter().for_each(|growth| self.tracker.grow(growth));
         if let Some(report) = devices {
             self.on_devices = on_devices(&report);
             self.devices = devices::table(&report.devices, Paint(false)).lines().map(str::to_owned).collect();

@@ -3,7 +3,7 @@
 use ratatui::layout::Rect;
 use ratatui::widgets::{Sparkline, SparklineBar, Widget};
 
-use super::columns::{bytes_of, cores, percent, seconds};
+use super::columns::{bytes_of, cores, grown, percent, seconds};
 use super::pen::Pen;
 use super::rates::Row;
 use super::scene::Scene;
@@ -110,6 +110,9 @@ fn facts(row: &Row, now: Timestamp) -> Vec<(&'static str, String)> {
         ("network", format!("received {}, sent {}", rate(row.received), rate(row.sent))),
         ("processes", or_absent(row.pids.map(|n| n.to_string()))),
     ];
+    if let Some(growth) = row.growth {
+        all.push(("growth", format!("memory {} in an hour", grown(growth))));
+    }
     if row.device_memory.is_some() || row.device_busy.is_some() {
         all.push((
             "devices",

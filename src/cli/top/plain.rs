@@ -11,11 +11,11 @@ use super::rates::{Frame, RateTracker};
 use super::reply::on_devices;
 use super::terminal;
 use crate::cli::Session;
-use crate::cli::exit::{CliResult, Exit};
+use crate::cli::exit::{CliError, CliResult, Exit};
 use crate::cli::output::{Align, Paint, Style, Table, TableCell};
 use crate::model::units::Timestamp;
 
-/// Between the two looks.
+/// Between two answers, where the first one brings no rates.
 pub const BETWEEN: Duration = Duration::from_secs(1);
 /// An agent that reads more seldom is not waited for longer: then there are no rates.
 const PATIENCE: Duration = Duration::from_millis(2_500);
@@ -25,18 +25,8 @@ const WIDE: u16 = 200;
 
 pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliResult {
     feed.settle();
-    let mut tracker = RateTracker::default();
-    let first = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
-    let began = Instant::now();
-    std::thread::sleep(BETWEEN);
-    let frame = loop {
-        let frame = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
-        if frame.epoch != first.epoch || began.elapsed() >= PATIENCE {
-            break frame;
-        }
-        std::thread::sleep(ASK_AGAIN);
-    };
-    if frame.epoch == first.epoch {
+    let (frame, has_rates) = frame_with_rates(&mut feed)?;
+    if !has_rates {
         session.remark("no rates: the agent did not read again within some seconds");
     }
     // Not in the table: who reads that reads its headings first.
@@ -56,7 +46,28 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     Ok(Exit::Done)
 }
 
+/// Of one answer where an agent gives what was before it, and else of two. `false`: the second one was no newer.
+fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
+    let mut tracker = RateTracker::default();
+    let look = feed.look(&Wanted::default())?;
+    let first = frame_of(&mut tracker, &look);
+    if look.tasks.has_before() {
+        return Ok((first, true));
+    }
+    let began = Instant::now();
+    std::thread::sleep(BETWEEN);
+    loop {
+        let frame = frame_of(&mut tracker, &feed.look(&Wanted::default())?);
+        let is_newer = frame.epoch != first.epoch;
+        if is_newer || began.elapsed() >= PATIENCE {
+            return Ok((frame, is_newer));
+        }
+        std::thread::sleep(ASK_AGAIN);
+    }
+}
+
 fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
+    look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
     let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
     tracker.frame(&look.tasks, &devices)
 }
@@ -81,4 +92,35 @@ pub fn table(frame: &Frame, lines: &[TableLine<'_>], width: u16, now: Timestamp,
         table.shorten(column);
     }
     table.render(paint)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::cli::testing;
+    use crate::cli::top::reply::WITH_BEFORE;
+
+    #[test]
+    fn rates_come_with_the_first_answer_of_an_agent_that_gives_what_was_before() {
+        let requests = Arc::new(Mutex::new(Vec::new()));
+        let log = Arc::clone(&requests);
+        let (agent, _dir) = testing::agent(Arc::new(move |target| {
+            log.lock().unwrap().push(target.to_owned());
+            let row = r#"{"alloc_id":"docker:web","source":"docker","task":"web","state":"running","measured":"cgroup",
+                "sampled_at":3000000000,"usage":[3000000000],"before":{"at":1000000000,"usage":[2000000000]}}"#;
+            let before = r#"{"ticked_at":1000000000,"host":{"cpu_busy_ns":1000000000}}"#;
+            Some((
+                200,
+                format!(
+                    r#"{{"epoch":3,"taken_at":3000000000,"ticked_at":3000000000,"host":{{"cpu_busy_ns":4000000000}},
+                "before":{before},"fields":["cpu_usage_ns"],"tasks":[{row}]}}"#
+                ),
+            ))
+        }));
+        let (frame, has_rates) = frame_with_rates(&mut Feed::of_agent(agent)).unwrap();
+        assert_eq!((has_rates, frame.rows[0].cpu_cores, frame.host.busy_cores), (true, Some(0.5), Some(1.5)));
+        assert_eq!(*requests.lock().unwrap(), [WITH_BEFORE, "/v1/history/series"], "one request of each, and no wait");
+    }
 }

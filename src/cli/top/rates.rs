@@ -20,6 +20,9 @@ const REMEMBERED: usize = 240;
 /// Whose it is: alloc and task.
 pub type RowKey = (String, String);
 
+/// Growth of memory: bytes in an hour.
+pub type GrowthByTask = HashMap<RowKey, f64>;
+
 /// A task as it is now. Absent is `None`.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Row {
@@ -41,6 +44,8 @@ pub struct Row {
     pub memory_usage: Option<u64>,
     pub memory_limit: Option<u64>,
     pub memory_peak: Option<u64>,
+    /// Bytes in an hour, by the hour that the agent keeps.
+    pub growth: Option<f64>,
     pub swap: Option<u64>,
     pub oom_kills: Option<u64>,
     pub faults: Option<f64>,
@@ -154,6 +159,7 @@ pub struct RateTracker {
     seen: HashMap<RowKey, Seen>,
     host: Option<(Timestamp, HostReply)>,
     host_rates: HostNow,
+    growth: GrowthByTask,
     epoch: u64,
     ticked_at: Timestamp,
 }
@@ -166,10 +172,15 @@ impl RateTracker {
             *self = RateTracker::default();
         }
         let fields = table.known_fields();
+        if let Some(before) = table.before.as_ref().filter(|_| self.epoch == 0) {
+            self.ticked_at = before.ticked_at;
+            self.host = Some((before.ticked_at, before.host.clone()));
+        }
         let is_new = table.epoch != self.epoch;
         let rows = table.tasks.iter().map(|task| {
             let on = devices.get(&(task.alloc_id.clone(), task.task.clone())).copied().unwrap_or_default();
-            self.row(task, task.usage(&fields), on, table.epoch, is_new)
+            let before = task.before.as_ref().map(|before| (before.at, before.usage(&fields)));
+            self.row(task, before, task.usage(&fields), on, table, is_new)
         });
         let rows = rows.collect();
         self.seen.retain(|_, seen| seen.epoch == table.epoch);
@@ -178,28 +189,48 @@ impl RateTracker {
         Frame { epoch: table.epoch, taken_at: table.taken_at, host, rows, has_devices: table.devices > 0 }
     }
 
+    /// For the frames from now on.
+    pub fn grow(&mut self, growth: GrowthByTask) {
+        self.growth = growth;
+    }
+
     pub fn curves(&self, key: &RowKey) -> Option<&Curves> {
         self.seen.get(key).map(|seen| &seen.curves)
     }
 
-    fn row(&mut self, task: &TaskReply, usage: Usage, on: OnDevices, epoch: u64, is_new: bool) -> Row {
+    /// `before`: what the agent read of it before; what was seen here comes first.
+    fn row(
+        &mut self,
+        task: &TaskReply,
+        before: Option<(Timestamp, Usage)>,
+        usage: Usage,
+        on: OnDevices,
+        table: &TaskTable,
+        is_new: bool,
+    ) -> Row {
+        let epoch = table.epoch;
         let key = (task.alloc_id.clone(), task.task.clone());
         let runs = lives(&task.state);
         // Whoever is not measured by its cgroup tells when it likes, or is read at each tick.
         let last_tick = if task.measured == "cgroup" { self.ticked_at } else { Timestamp(0) };
         let mut row = row(task, key.clone(), &usage, on);
+        row.growth = self.growth.get(&key).copied().filter(|_| runs);
         if let Some(at) = task.sampled_at {
-            let seen = self.seen.entry(key).or_insert_with(|| Seen {
-                at,
-                usage: usage.clone(),
-                rates: Rates::default(),
-                curves: Curves::default(),
-                epoch,
+            let by_cgroup = task.measured == "cgroup";
+            // Read before its tick began: that tick saw that it slept.
+            let slept = before.is_some() && by_cgroup && at < table.ticked_at();
+            let seen = self.seen.entry(key).or_insert_with(|| {
+                let (at, usage) = before.unwrap_or_else(|| (at, usage.clone()));
+                Seen { at, usage, rates: Rates::default(), curves: Curves::default(), epoch }
             });
-            if at > seen.at {
+            if slept && at > seen.at {
+                seen.rates =
+                    Rates { cpu_cores: usage.cpu_usage_ns().map(|_| 0.0), ..rates(seen, at, &usage, last_tick) };
+                (seen.at, seen.usage) = (at, usage);
+            } else if at > seen.at {
                 seen.rates = rates(seen, at, &usage, last_tick);
                 (seen.at, seen.usage) = (at, usage);
-            } else if seen.epoch != epoch && task.measured == "cgroup" && usage.cpu_usage_ns().is_some() {
+            } else if seen.epoch != epoch && by_cgroup && usage.cpu_usage_ns().is_some() {
                 // Not read again: the tick saw that it slept.
                 seen.rates.cpu_cores = Some(0.0);
             }
@@ -333,6 +364,7 @@ fn row(task: &TaskReply, key: RowKey, usage: &Usage, on: OnDevices) -> Row {
         memory_usage: now(usage.memory_usage_bytes()),
         memory_limit: usage.memory_limit_bytes(),
         memory_peak: usage.memory_peak_bytes().or(usage.memory_sampled_peak_bytes()).or(usage.max_rss_bytes()),
+        growth: None,
         swap: now(usage.memory_swap_bytes()),
         oom_kills: usage.oom_kills(),
         faults: None,

@@ -29,6 +29,9 @@ pub struct TaskTable<R = TaskReply> {
     pub(super) ticked_at: Option<Timestamp>,
     #[serde(default)]
     pub host: HostReply,
+    /// The tick before, where that was requested.
+    #[serde(default)]
+    pub(super) before: Option<HostBeforeReply>,
     /// How many there are on this host.
     #[serde(default)]
     pub devices: u64,
@@ -36,6 +39,19 @@ pub struct TaskTable<R = TaskReply> {
     pub fields: Vec<String>,
     #[serde(default = "Vec::new")]
     pub tasks: Vec<R>,
+}
+
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct HostBeforeReply {
+    pub ticked_at: Timestamp,
+    pub host: HostReply,
+}
+
+/// An earlier reading of a task, of its counters alone.
+#[derive(Debug, Clone, Deserialize)]
+pub(super) struct TaskBeforeReply {
+    pub at: Timestamp,
+    usage: Vec<Option<u64>>,
 }
 
 /// A row, as it is told.
@@ -94,7 +110,12 @@ pub struct TaskReply {
     #[serde(default)]
     pub sampled_at: Option<Timestamp>,
     usage: Vec<Option<u64>>,
+    #[serde(default)]
+    pub(super) before: Option<TaskBeforeReply>,
 }
+
+/// The first request to an agent: with an earlier reading of each row, for rates. An older agent refuses it.
+pub const WITH_BEFORE: &str = "/v1/tasks?before=1";
 
 impl TaskTable {
     /// Out of an answer, and the one that it goes on from. Errors: it is none, or goes on from another.
@@ -108,8 +129,8 @@ impl TaskTable {
         let rows = before.map_or(&[][..], |before| &before.tasks);
         let tasks = news.tasks.into_iter().map(|row| row.over(rows)).collect::<Option<_>>();
         let tasks = tasks.ok_or_else(|| odd(&"a row that it never told"))?;
-        let TaskTable { epoch, since, taken_at, ticked_at, host, devices, fields, .. } = news;
-        Ok(TaskTable { epoch, since, taken_at, ticked_at, host, devices, fields, tasks })
+        let TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, .. } = news;
+        Ok(TaskTable { epoch, since, taken_at, ticked_at, host, before, devices, fields, tasks })
     }
 
     /// What to ask for next. An older agent refuses `since`; one that knows it says so in each answer.
@@ -123,6 +144,10 @@ impl TaskTable {
     /// When the host was read, and who is not read anew was seen to sleep.
     pub fn ticked_at(&self) -> Timestamp {
         self.ticked_at.unwrap_or(self.taken_at)
+    }
+    /// There are rates in it already.
+    pub fn has_before(&self) -> bool {
+        self.before.is_some()
     }
     /// The fields as ours, in their order.
     pub fn known_fields(&self) -> Vec<Option<Field>> {
@@ -138,7 +163,7 @@ impl RowNews {
             RowNews::Whole(row) => Some(*row),
             RowNews::Same(row) => before.get(row).cloned(),
             RowNews::Numbers { row, at, values } => {
-                let mut task = before.get(row)?.clone();
+                let mut task = TaskReply { before: None, ..before.get(row)?.clone() };
                 task.sampled_at = at;
                 for (place, value) in values {
                     *task.usage.get_mut(place)? = value;
@@ -184,14 +209,24 @@ impl<'de> Visitor<'de> for RowVisitor {
 impl TaskReply {
     /// `fields`: of the table that it stands in.
     pub fn usage(&self, fields: &[Option<Field>]) -> Usage {
-        let mut usage = Usage::default();
-        for (field, value) in fields.iter().zip(&self.usage) {
-            if let Some(field) = field {
-                usage.set(*field, *value);
-            }
-        }
-        usage
+        usage_of(fields, &self.usage)
     }
+}
+
+impl TaskBeforeReply {
+    pub(super) fn usage(&self, fields: &[Option<Field>]) -> Usage {
+        usage_of(fields, &self.usage)
+    }
+}
+
+fn usage_of(fields: &[Option<Field>], values: &[Option<u64>]) -> Usage {
+    let mut usage = Usage::default();
+    for (field, value) in fields.iter().zip(values) {
+        if let Some(field) = field {
+            usage.set(*field, *value);
+        }
+    }
+    usage
 }
 
 /// What tasks use of devices: memory, and the highest share of one that is busy for it.

@@ -30,6 +30,7 @@ pub fn row(name: &str, source: &str, workload: &str) -> Row {
         pids: None,
         restarts: None,
         exit: None,
+        growth: None,
         device_memory: None,
         device_busy: None,
     }

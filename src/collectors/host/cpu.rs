@@ -1,6 +1,6 @@
-//! CPU time of the host, what its CPUs have to do, since when it runs, and how many CPUs there are.
+//! CPU time of the host, running and blocked threads, boot time, and number of CPUs.
 //!
-//! Source: `/proc/stat`, `/sys/devices/system/cpu/online`. Units: clock ticks, given as ns.
+//! Source: `/proc/stat`, `/sys/devices/system/cpu/online`. Units: clock ticks, converted to ns.
 
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
@@ -67,7 +67,7 @@ static METRICS: &[&MetricDesc] = &[&SECONDS, &BOOT, &CORES, &SWITCHES, &FORKS, &
 
 #[derive(Debug, Default)]
 pub(super) struct Cpu {
-    /// The highest so far: the kernel may take some iowait back.
+    /// The highest value so far: the kernel may lower iowait.
     highest: [Option<u64>; 8],
 }
 

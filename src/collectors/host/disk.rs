@@ -1,8 +1,8 @@
-//! What the host's disks do. Source: `/proc/diskstats`; `/sys/block/*`. Units: ms, given as ns.
+//! I/O of the host's disks. Source: `/proc/diskstats`; `/sys/block/*`. Units: ms, converted to ns.
 //!
-//! Shape: up to fifteen values of each whole block device, at most [`MOST`]. A partition is a part of its disk. A loop device is a file
-//! on a disk that is there already; ram and zram are memory. Device mapper and md stand on other disks, and are shown with them: who
-//! adds disks up chooses one kind.
+//! Shape: up to 15 values per whole block device, at most [`MOST`] devices. Partitions are left out because their disk
+//! is counted. Loop devices are files on another disk; ram and zram are memory. Device mapper and md devices are shown
+//! beside the disks below them, so a sum over all disks counts their I/O twice.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,14 +15,14 @@ use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
-/// A host with more has them many times over, on many ways to one storage.
+/// A host with more has many paths to the same storage.
 const MOST: usize = 128;
 const SECTOR_BYTES: u64 = 512;
 
-/// Where a value stands. `None`: it is not there.
-type Stands = fn(&Disk<'_>, &mut Times) -> Option<Value>;
+/// How to read a value. `None`: absent.
+type ReadValue = fn(&Disk<'_>, &mut Times) -> Option<Value>;
 
-static FAMILIES: [(MetricDesc, Stands); 14] = [
+static FAMILIES: [(MetricDesc, ReadValue); 14] = [
     (
         counter("allostat_host_disk_read_bytes_total", Unit::Bytes, "Bytes read from the disk.")
             .from_profile(Profile::Standard)
@@ -39,7 +39,7 @@ static FAMILIES: [(MetricDesc, Stands); 14] = [
         counter(
             "allostat_host_disk_busy_seconds_total",
             Unit::Seconds,
-            "Time with I/O in progress; its rate is utilization. A parallel disk at 100% may have capacity left.",
+            "Time with I/O in progress; its rate is utilization (a parallel disk at 100% may have capacity left).",
         )
         .from_profile(Profile::Standard)
         .otlp("system.disk.io_time", "s"),
@@ -79,6 +79,7 @@ static FAMILIES: [(MetricDesc, Stands); 14] = [
             Unit::Seconds,
             "Total time of all operations, queued and in progress; its rate is the mean queue length.",
         )
+        .from_profile(Profile::Standard)
         .otlp("allostat.host.disk.queue_time", "s"),
         |disk, times| times.queue.value(disk.queue_ms),
     ),
@@ -153,7 +154,7 @@ const fn newer(name: &'static str, unit: Unit, help: &'static str) -> MetricDesc
     counter(name, unit, help).absent_when("as for reads, or the kernel does not count it")
 }
 
-/// What is known of each device by its name.
+/// State per device name.
 #[derive(Debug, Default)]
 pub(super) struct Disks {
     known: BTreeMap<String, Known>,
@@ -161,7 +162,7 @@ pub(super) struct Disks {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Asked once: there may be thousands of partitions.
+    /// Determined once: a host may have thousands of partitions.
     is_shown: bool,
     times: Times,
 }
@@ -176,7 +177,8 @@ struct Times {
     flush: Unwrapped,
 }
 
-/// Milliseconds, which the kernel prints with 32 bits: they begin again after 50 days, those of a queue of 32 after two.
+/// Milliseconds that the kernel prints with 32 bits. Times wrap after 50 days; queue time wraps after two days at a
+/// queue length of 32.
 #[derive(Debug, Clone, Copy, Default)]
 struct Unwrapped {
     last: u64,
@@ -189,7 +191,7 @@ impl Unwrapped {
     }
     fn nanos(&mut self, ms: u64) -> u64 {
         const ROUND: u64 = 1 << 32;
-        /// Three days: what falls from elsewhere, or to more, is a device that was taken away and came back.
+        /// Three days. A larger drop is not a wrap: the device was removed and came back.
         const NEAR: u64 = 1 << 28;
         if ms < self.last {
             let is_round = (ROUND - NEAR..ROUND).contains(&self.last) && ms < NEAR;
@@ -236,7 +238,8 @@ impl Collector for Disks {
     }
 }
 
-/// A name without a directory of its own there is a partition, or has gone meanwhile; one that is hidden is a way to another (NVMe).
+/// Names without a directory of their own are partitions or removed devices. Hidden devices are paths of a multipath
+/// device (NVMe).
 fn is_whole(roots: &Roots, name: &str) -> bool {
     let kind = name.trim_end_matches(|c: char| c.is_ascii_digit());
     if matches!(kind, "loop" | "ram" | "zram") {
@@ -247,7 +250,7 @@ fn is_whole(roots: &Roots, name: &str) -> bool {
     directory.is_dir() && !is_hidden
 }
 
-/// A place for a disk, of which some drivers make sixteen and more, is none.
+/// Some drivers create 16 and more device nodes without a disk.
 fn was_used(disk: &Disk<'_>) -> bool {
     let discards = disk.discarded.map_or(0, |done| done.operations);
     let flushes = disk.flushed.map_or(0, |done| done.operations);
@@ -260,12 +263,12 @@ fn bytes(sectors: u64) -> Option<Value> {
     count(sectors.saturating_mul(SECTOR_BYTES))
 }
 
-#[allow(clippy::unnecessary_wraps, reason = "as each value of a disk")]
+#[allow(clippy::unnecessary_wraps, reason = "same signature as the other values of a disk")]
 fn count(n: u64) -> Option<Value> {
     Some(Value::Int(n))
 }
 
-/// Older kernels count it down below 0, now and then.
+/// Older kernels sometimes decrement the count below 0.
 fn in_flight(disk: &Disk<'_>) -> Option<Value> {
     disk.in_flight.filter(|n| i32::try_from(*n).is_ok()).map(Value::Int)
 }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use super::slow::Slow;
-use crate::collectors::{AskedDirectory, CollectError, Collector};
+use super::slow::BlockingProbe;
+use crate::collectors::{AgentDirectory, CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::model::metric::{MetricDesc, Samples};
 use crate::model::units::Unit;
@@ -37,16 +37,17 @@ struct Space {
     available: u64,
 }
 
-/// What the agent keeps in a directory, and its file system: the path is told to nobody who only reads metrics.
+/// Name of each directory of the agent, and the probe of its file system. The path itself is not exposed as a metric
+/// label.
 #[derive(Debug)]
-pub(super) struct Filesystem(Vec<(&'static str, Slow<Space>)>);
+pub(super) struct Filesystem(Vec<(&'static str, BlockingProbe<Space>)>);
 
 impl Filesystem {
-    /// A directory for which no thread can be had is not shown.
-    pub(super) fn new(directories: Vec<AskedDirectory>) -> Filesystem {
-        let asked = |(name, path): AskedDirectory| {
-            let whom = format!("the file system of {}", path.display());
-            Some((name, Slow::new("statvfs", whom, move || ask(&path))?))
+    /// A directory is left out if its thread cannot be created.
+    pub(super) fn new(directories: Vec<AgentDirectory>) -> Filesystem {
+        let asked = |(name, path): AgentDirectory| {
+            let target = format!("the file system of {}", path.display());
+            Some((name, BlockingProbe::new("statvfs", target, move || read_space(&path))?))
         };
         Filesystem(directories.into_iter().filter_map(asked).collect())
     }
@@ -63,7 +64,7 @@ impl Filesystem {
                 Err(error) => result = Err(error),
             }
         }
-        // Families together.
+        // The exposition needs the samples of a family together.
         out.0.sort_by_key(|s| std::ptr::eq(s.desc, &AVAILABLE));
         result
     }
@@ -77,7 +78,7 @@ impl Filesystem {
     }
 }
 
-fn ask(path: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| ReadError::new(path, errno.into()))?;
     Ok(Space {
         size: found.f_blocks.saturating_mul(found.f_frsize),
@@ -113,7 +114,7 @@ mod tests {
     use crate::collectors::ErrorReason;
     use crate::model::metric::Value;
 
-    /// Asks until so many samples or an error are there: the threads need a moment.
+    /// Repeats until the given number of samples or an error arrives: the threads need a moment.
     fn answered(filesystem: &mut Filesystem, samples: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
@@ -153,7 +154,7 @@ mod tests {
         let hang = || loop {
             std::thread::park();
         };
-        let mut asked = Slow::new("hangs", "what hangs".to_owned(), hang).unwrap();
+        let mut asked = BlockingProbe::new("hangs", "what hangs".to_owned(), hang).unwrap();
         asked.last = Some((Space { size: 1, available: 1 }, Instant::now()));
         let mut filesystem = Filesystem(vec![("data", asked)]);
         let start = Instant::now();

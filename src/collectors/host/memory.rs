@@ -115,10 +115,10 @@ const fn part(name: &'static str, help: &'static str, source: &'static str) -> M
         .from_profile(Profile::Full)
 }
 
-/// Where a value stands. `None`: it is not there.
-type Stands = fn(&Meminfo) -> Option<u64>;
+/// How to read a value. `None`: absent.
+type ReadValue = fn(&Meminfo) -> Option<u64>;
 
-static PARTS: [(&MetricDesc, Stands); 15] = [
+static PARTS: [(&MetricDesc, ReadValue); 15] = [
     (&TOTAL, |info| info.total),
     (&AVAILABLE, |info| info.available),
     (&SWAP_USED, |info| Some(info.swap_total?.saturating_sub(info.swap_free?))),

@@ -1,19 +1,23 @@
-//! What the host itself does and has: what everybody charts of it. The rest is node_exporter's.
+//! Metrics of the host: the few that nearly every dashboard shows. node_exporter has the rest.
 
+mod clock;
 mod cpu;
 mod disk;
 mod filesystem;
+mod limits;
 mod load;
 mod memory;
 mod mounts;
 mod network;
 mod pressure;
+mod raid;
 mod slow;
+mod vmstat;
 
-use super::{AskedDirectory, Collector};
+use super::{AgentDirectory, Collector};
 
-/// The host collectors, in the order of the exposition. `directories`: the agent's own, whose file systems are shown.
-pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
+/// The host collectors, in exposition order. `directories`: the agent's own, to show their file systems.
+pub(super) fn all(directories: Vec<AgentDirectory>) -> Vec<Box<dyn Collector>> {
     vec![
         Box::<cpu::Cpu>::default(),
         Box::new(memory::Memory),
@@ -23,6 +27,10 @@ pub(super) fn all(directories: Vec<AskedDirectory>) -> Vec<Box<dyn Collector>> {
         Box::new(load::Load),
         Box::<disk::Disks>::default(),
         Box::<mounts::Mounts>::default(),
+        Box::new(vmstat::Vmstat),
+        Box::new(limits::Limits),
+        Box::new(clock::Clock),
+        Box::new(raid::Raid),
     ]
 }
 
@@ -34,7 +42,7 @@ mod tests {
     use crate::host::roots::Roots;
     use crate::model::metric::Samples;
 
-    /// A host of these files below `/proc` and `/sys`.
+    /// A host with these files below `/proc` and `/sys`.
     pub(super) fn host(files: &[(&str, &str)]) -> (tempfile::TempDir, Roots) {
         let dir = tempfile::tempdir().unwrap();
         for (name, text) in files {

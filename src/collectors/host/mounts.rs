@@ -1,13 +1,14 @@
-//! Every file system that keeps data: how large it is and what is left. Source: mountinfo; statvfs(3), which may hang.
+//! Size and free space of every file system that stores data. Source: mountinfo; statvfs(3), which may hang.
 //!
 //! ```text
-//! mountinfo ── poll(2): it changed ──► one mount of each superblock ──► its thread asks each 10 s ──► what came, at each tick
+//! mountinfo ── poll(2): changed ──► one mount per superblock ──► its thread calls statvfs each 10 s ──► last result
 //! ```
-//! Shape: six values of each, at most [`MOST`]; each mount of the host is counted once, shown or why not. A host of containers has
-//! thousands, nearly all layers, memory, or the same one again.
+//! Shape: six values per file system, at most [`MOST`]. `allostat_host_mounts` counts every mount, shown or not, by
+//! reason. A host with containers has thousands of mounts; nearly all are layers, memory, or the same file system
+//! again.
 //!
-//! Whose: those that the first process sees, where the agent may look through its eyes, else its own. An agent in a container, or one
-//! to which systemd shows `/usr` as read-only, sees others than the host has.
+//! Mount namespace: that of PID 1 if the agent may read it, else the agent's own. An agent in a container, or with
+//! `ProtectSystem=` of systemd, sees other mounts than the host.
 
 use std::borrow::Cow;
 use std::fs::File;
@@ -19,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::StatVfsMountFlags;
 use rustix::io::Errno;
 
-use super::slow::Slow;
+use super::slow::BlockingProbe;
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
 use crate::host::untrusted;
@@ -30,20 +31,20 @@ use crate::model::profile::Profile;
 use crate::model::text::label_path;
 use crate::model::units::Unit;
 
-/// File systems, and threads that ask them, those among them that the kernel still holds for one that is gone.
+/// Maximum of file systems and their threads, including threads that hang in the kernel for an unmounted file system.
 const MOST: usize = 64;
-/// What is left does not change much faster, and each question to a network file system may be one to its server.
-const EVERY: Duration = Duration::from_secs(10);
-/// Where the kernel does not tell that mounts changed (gVisor), or this is no kernel's file.
-const UNTOLD: Duration = Duration::from_secs(60);
+/// Free space hardly changes faster, and for a network file system each call may be a request to its server.
+const PROBE_INTERVAL: Duration = Duration::from_secs(10);
+/// Re-read interval where the kernel does not signal mount changes (gVisor), or the file is not the kernel's.
+const REREAD_INTERVAL: Duration = Duration::from_secs(60);
 
-/// A larger table of mounts is not read: 100,000 mounts, the kernel's own limit, have 20 MB of rows.
+/// Larger tables are not read. 100,000 mounts, the kernel's own limit, take 20 MB.
 const LARGEST_TABLE: usize = 32 << 20;
 
-/// Where a value stands. `None`: it is not there.
-type Stands = fn(&Space) -> Option<u64>;
+/// How to read a value. `None`: absent.
+type ReadValue = fn(&Space) -> Option<u64>;
 
-static FAMILIES: [(MetricDesc, Stands); 6] = [
+static FAMILIES: [(MetricDesc, ReadValue); 6] = [
     (
         gauge("allostat_host_mount_size_bytes", Unit::Bytes, "Size of the mounted file system.")
             .from_source("statvfs f_blocks")
@@ -128,31 +129,31 @@ struct Space {
     size: u64,
     available: u64,
     free: u64,
-    /// In all, and free.
+    /// Total and free.
     inodes: Option<(u64, u64)>,
     readonly: bool,
 }
 
 #[derive(Debug)]
-struct Followed {
+struct ProbedMount {
     of: Filesystem,
-    /// `None`: no thread could be had, yet.
-    asked: Option<Slow<Space>>,
+    /// `None`: the thread could not be created yet.
+    asked: Option<BlockingProbe<Space>>,
 }
 
 #[derive(Debug, Default)]
 pub(super) struct Mounts {
     table: Option<Table>,
-    /// As the table has it, but for what is shown.
+    /// The mounts of the table that are not shown.
     left_out: Filesystems,
     over_limit: usize,
-    followed: Vec<Followed>,
-    /// They are mounted no more, and the kernel has not answered yet.
-    held: Vec<Slow<Space>>,
+    probed: Vec<ProbedMount>,
+    /// Unmounted file systems whose statvfs call has not returned.
+    held: Vec<BlockingProbe<Space>>,
     asked_at: Option<Instant>,
 }
 
-/// A table of mounts, open, and below what its paths are to be found.
+/// An open mountinfo file, and the directory below which its mount points are reachable.
 #[derive(Debug)]
 struct Table {
     file: File,
@@ -168,16 +169,16 @@ impl Table {
             let file = File::open(&path).map_err(|e| ReadError::new(&path, e))?;
             Ok(Table { file, path, root: roots.proc(format!("{whose}/root")), read_at: None })
         };
-        // What it may read and not walk is of no use.
+        // A readable table is useless without permission to traverse its root.
         let first = of("1").ok().filter(|table| std::fs::metadata(table.root.join("")).is_ok());
         first.map_or_else(|| of("self"), Ok)
     }
 
     fn has_changed(&self, now: Instant) -> bool {
-        let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= UNTOLD);
+        let is_old = self.read_at.is_none_or(|at| now.saturating_duration_since(at) >= REREAD_INTERVAL);
         let mut asked = [PollFd::new(&self.file, PollFlags::PRI)];
-        let told = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
-        is_old || (told && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
+        let signalled = poll(&mut asked, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok_and(|n| n > 0);
+        is_old || (signalled && asked[0].revents().intersects(PollFlags::PRI | PollFlags::ERR))
     }
 
     fn read(&mut self, now: Instant) -> Result<Vec<u8>, ReadError> {
@@ -192,21 +193,21 @@ impl Table {
 impl Mounts {
     fn collect_at(&mut self, roots: &Roots, now: Instant, out: &mut Samples) -> Result<(), CollectError> {
         let mut result = Ok(());
-        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= EVERY) {
-            // What is asked is what stands in the table at this moment: the path of one that is gone leads to another.
+        if self.asked_at.is_none_or(|at| now.saturating_duration_since(at) >= PROBE_INTERVAL) {
+            // The table must be current: the path of an unmounted file system leads to another one.
             if let Some(bad) = self.look(roots, now)? {
                 result = Err(bad.into());
             }
             self.asked_at = Some(now);
-            for asked in self.followed.iter_mut().filter_map(|f| f.asked.as_mut()) {
+            for asked in self.probed.iter_mut().filter_map(|f| f.asked.as_mut()) {
                 if let Err(error) = asked.take(now) {
                     result = worse(result, error);
                 }
-                asked.ask(now);
+                asked.request(now);
             }
         }
-        let (mut rows, mut empty, followed) = (Vec::new(), 0, self.followed.len());
-        for Followed { of, asked } in &mut self.followed {
+        let (mut rows, mut empty, probed) = (Vec::new(), 0, self.probed.len());
+        for ProbedMount { of, asked } in &mut self.probed {
             let Some(asked) = asked else { continue };
             let taken = asked.take(now);
             match taken.and_then(|()| asked.known(now)) {
@@ -219,7 +220,7 @@ impl Mounts {
         for (desc, value) in &FAMILIES {
             for (of, space) in &rows {
                 if let Some(value) = value(space) {
-                    // A user who mounts with FUSE chooses all three.
+                    // A user who mounts with FUSE chooses all three labels.
                     let mount_point = of.mount_point.to_string_lossy();
                     let labels = [&*mount_point, of.device.as_str(), of.fs_type.as_str()];
                     let labels = labels.map(|text| Cow::Owned(label_path(text).into_owned()));
@@ -235,20 +236,20 @@ impl Mounts {
             ("hidden", left_out.hidden),
             ("on_demand", left_out.on_demand),
             ("over_limit", self.over_limit),
-            ("unanswered", followed - rows.len() - empty),
+            ("unanswered", probed - rows.len() - empty),
         ] {
             out.push_int(&MOUNTS, &[state], u64::try_from(count).unwrap_or(u64::MAX));
         }
         result
     }
 
-    /// Reads the table if it changed, and follows what stands there.
+    /// Reads the table if it changed, and updates the probed mounts.
     fn look(&mut self, roots: &Roots, now: Instant) -> Result<Option<ParseError>, CollectError> {
         let table = match &mut self.table {
             Some(table) => table,
             none => none.insert(Table::open(roots)?),
         };
-        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_asked());
+        self.held.retain_mut(|asked| asked.take(now).is_ok() && asked.is_pending());
         if !table.has_changed(now) {
             return Ok(None);
         }
@@ -258,41 +259,41 @@ impl Mounts {
         self.left_out = found;
         self.follow(shown, |of| {
             let path = of.mount_point.strip_prefix("/").map_or_else(|_| root.clone(), |below| root.join(below));
-            let whom = format!("the file system at {}", of.mount_point.display());
+            let target = format!("the file system at {}", of.mount_point.display());
             let mount_point = of.mount_point.clone();
-            Slow::new("statvfs", whom, move || ask(&path, &mount_point))
+            BlockingProbe::new("statvfs", target, move || read_space(&path, &mount_point))
         });
         Ok(bad)
     }
 
-    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<Slow<Space>>) {
-        let mut before = std::mem::take(&mut self.followed);
+    fn follow(&mut self, found: Vec<Filesystem>, begin: impl Fn(&Filesystem) -> Option<BlockingProbe<Space>>) {
+        let mut before = std::mem::take(&mut self.probed);
         let mut shown = Vec::new();
         let mut new = Vec::new();
         for of in found {
-            // One for which no thread could be had is begun again.
-            match before.iter().position(|followed| followed.of == of && followed.asked.is_some()) {
+            // A mount whose thread could not be created is tried again.
+            match before.iter().position(|probed| probed.of == of && probed.asked.is_some()) {
                 Some(at) => shown.push(before.swap_remove(at)),
                 None => new.push(of),
             }
         }
-        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(Slow::is_asked));
+        self.held.extend(before.into_iter().filter_map(|gone| gone.asked).filter(BlockingProbe::is_pending));
         let room = MOST.saturating_sub(shown.len() + self.held.len());
         self.over_limit = new.len().saturating_sub(room);
-        shown.extend(new.into_iter().take(room).map(|of| Followed { asked: begin(&of), of }));
-        self.followed = shown;
+        shown.extend(new.into_iter().take(room).map(|of| ProbedMount { asked: begin(&of), of }));
+        self.probed = shown;
     }
 
     fn age_at(&self, now: Instant) -> Duration {
-        let answers = self.followed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
+        let answers = self.probed.iter().filter_map(|f| f.asked.as_ref()?.asked_at());
         answers.min().map_or(Duration::ZERO, |at| now.saturating_duration_since(at))
     }
     fn stuck_at(&self, now: Instant) -> bool {
-        self.followed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
+        self.probed.iter().filter_map(|f| f.asked.as_ref()).any(|asked| asked.is_stuck(now))
     }
 }
 
-/// One of several is told: the first that counts.
+/// Only one error is reported: the first that is not `Absent`.
 fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), CollectError> {
     match before {
         Err(before) if before.reason().is_some() => Err(before),
@@ -300,10 +301,10 @@ fn worse(before: Result<(), CollectError>, error: CollectError) -> Result<(), Co
     }
 }
 
-fn ask(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
+fn read_space(path: &Path, mount_point: &Path) -> Result<Space, CollectError> {
     let found = rustix::fs::statvfs(path).map_err(|errno| match errno {
-        // What a user has mounted by FUSE may be closed to root.
-        Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{} is closed to others", mount_point.display())),
+        // A FUSE mount of a user may be closed to root.
+        Errno::ACCESS | Errno::PERM => CollectError::Absent(format!("{}: permission denied", mount_point.display())),
         other => ReadError::new(mount_point, other.into()).into(),
     })?;
     let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
@@ -343,7 +344,7 @@ mod tests {
     use super::*;
     use crate::collectors::ErrorReason;
 
-    /// Both files systems of a host whose paths lie below a directory of ours.
+    /// Two file systems of a host whose mount points lie below a test directory.
     const TABLE: &str = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n28 27 0:70 / /data rw - nfs4 s:/data rw\n\
         29 27 0:5 / /proc rw - proc proc rw\n30 27 8:1 /srv /srv rw - ext4 /dev/sda1 rw\n";
 
@@ -355,7 +356,7 @@ mod tests {
         out.0.iter().filter(|s| s.desc == &FAMILIES[0].0).map(|s| &*s.labels[0]).collect()
     }
 
-    /// Asks until so many file systems are shown, or there is an error: the threads need a moment.
+    /// Repeats until the given number of file systems is shown or an error occurs: the threads need a moment.
     fn answered(mounts: &mut Mounts, roots: &Roots, shown: usize) -> (Samples, Result<(), CollectError>) {
         for _ in 0..6_000 {
             let mut out = Samples::default();
@@ -368,7 +369,7 @@ mod tests {
         panic!("the file system of a temporary directory must answer");
     }
 
-    /// What the agent itself sees as its root.
+    /// The root directory that the agent itself sees.
     const OWN_ROOT: &str = "proc/self/root";
 
     fn machine(table: &str) -> (tempfile::TempDir, Roots) {
@@ -419,11 +420,11 @@ mod tests {
         assert_eq!(states(&out)["unanswered"], 1);
     }
 
-    fn hanging() -> Option<Slow<Space>> {
+    fn hanging() -> Option<BlockingProbe<Space>> {
         let hang = || loop {
             std::thread::park();
         };
-        Slow::new("hangs", "what hangs".to_owned(), hang)
+        BlockingProbe::new("hangs", "what hangs".to_owned(), hang)
     }
 
     #[test]
@@ -431,15 +432,15 @@ mod tests {
         let (_dir, roots) = machine(TABLE);
         let mut mounts = Mounts::default();
         answered(&mut mounts, &roots, 2).1.unwrap();
-        let hung = mounts.followed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
+        let hung = mounts.probed.iter_mut().find(|f| f.of.fs_type == "nfs4").unwrap();
         hung.asked = hanging();
-        let asked_at = Instant::now() + EVERY;
+        let asked_at = Instant::now() + PROBE_INTERVAL;
         let mut out = Samples::default();
         let _ = mounts.collect_at(&roots, asked_at, &mut out);
         let late = asked_at + DEADLINE + Duration::from_secs(1);
         assert!(!mounts.stuck_at(asked_at + DEADLINE) && mounts.stuck_at(late));
-        // The other one has answered by then, however busy the machine is.
-        while mounts.followed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_asked()).count() > 1 {
+        // The other file system has answered by then, however busy the machine is.
+        while mounts.probed.iter().filter_map(|f| f.asked.as_ref()).filter(|asked| asked.is_pending()).count() > 1 {
             std::thread::sleep(Duration::from_millis(1));
             let _ = mounts.collect_at(&roots, asked_at, &mut Samples::default());
         }
@@ -450,7 +451,7 @@ mod tests {
         assert_eq!((states(&out)["shown"], states(&out)["unanswered"]), (1, 1));
     }
 
-    /// A server that is away for long, and somebody who mounts and unmounts it all the time.
+    /// A server that does not answer for a long time, while a user mounts and unmounts it repeatedly.
     #[test]
     fn threads_that_the_kernel_holds_for_what_is_gone_are_not_without_number() {
         let mut mounts = Mounts::default();
@@ -462,9 +463,9 @@ mod tests {
         };
         for n in 0..MOST + 5 {
             mounts.follow(vec![of(n)], |_| hanging());
-            mounts.followed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.ask(Instant::now()));
+            mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(Instant::now()));
         }
-        assert_eq!((mounts.held.len() + mounts.followed.len(), mounts.over_limit), (MOST, 1));
+        assert_eq!((mounts.held.len() + mounts.probed.len(), mounts.over_limit), (MOST, 1));
     }
 
     #[test]

@@ -1,8 +1,8 @@
-//! What the host's network interfaces carry. Source: `/proc/net/dev`; `/sys/class/net/*/{ifindex,iflink}`.
+//! Traffic of the host's network interfaces. Source: `/proc/net/dev`; `/sys/class/net/*/{ifindex,iflink}`.
 //!
-//! Shape: eight counters of each interface that stands on its own, physical or virtual (bridge, bond, tun), at most [`MOST`]. One
-//! that stands on another (a vlan), or is one end of a pair (the thousands of veths of a host with containers), would show the
-//! same bytes again, or somebody else's.
+//! Shape: eight counters per independent interface, physical or virtual (bridge, bond, tun), at most [`MOST`]. An
+//! interface on top of another one (vlan) and one end of a pair (veth, thousands on a host with containers) are left
+//! out: their bytes are counted elsewhere already.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -13,7 +13,7 @@ use crate::kernel::proc::net_dev;
 use crate::model::metric::{MetricDesc, Samples, Value};
 use crate::model::units::Unit;
 
-/// A host with more is one whose interfaces come and go with something else.
+/// A host with more creates and removes interfaces dynamically.
 const MOST: usize = 128;
 
 /// Received, then sent: bytes, packets, errors, drops.
@@ -51,7 +51,7 @@ const fn counter(name: &'static str, unit: Unit, help: &'static str) -> MetricDe
     )
 }
 
-/// Which interfaces are shown, asked once of each: there may be thousands.
+/// Whether each interface is shown, determined once: a host may have thousands.
 #[derive(Debug, Default)]
 pub(super) struct Network {
     on_its_own: BTreeMap<String, bool>,
@@ -88,7 +88,7 @@ impl Collector for Network {
     }
 }
 
-/// One that has gone meanwhile, or of which nothing is told, does not.
+/// `false` also for an interface that is gone, or whose sysfs files cannot be read.
 fn stands_on_its_own(roots: &Roots, name: &str) -> bool {
     let number = |file: &str| std::fs::read(roots.sys.join("class/net").join(name).join(file)).ok();
     number("ifindex").is_some_and(|index| number("iflink").as_ref() == Some(&index))

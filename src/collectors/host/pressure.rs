@@ -1,4 +1,4 @@
-//! Time in which the host's processes waited for CPU, memory or I/O. Source: `/proc/pressure/{cpu,memory,io}` (4.20).
+//! PSI stall time of the host's processes, for CPU, memory and I/O. Source: `/proc/pressure/{cpu,memory,io}` (4.20).
 
 use crate::collectors::{CollectError, Collector};
 use crate::host::roots::{ReadError, Roots};
@@ -46,7 +46,7 @@ impl Collector for Pressure {
             if let Some(ns) = psi.some_ns {
                 out.push_nanos(&STALL, &[resource, "some"], ns);
             }
-            // Of the whole host, "full" of the CPU means nothing: the kernel prints 0.
+            // "full" CPU pressure is undefined for the whole host; the kernel prints 0.
             if let Some(ns) = psi.full_ns.filter(|_| resource != "cpu") {
                 out.push_nanos(&STALL, &[resource, "full"], ns);
             }

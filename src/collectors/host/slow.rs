@@ -1,5 +1,5 @@
-//! A source that may hang (a dead NFS server) and must not stall a tick: a thread asks it, and a tick takes the answer that there
-//! is. One that does not come for [`DEADLINE`] is an error, and then there is no value.
+//! Calls a source that may hang (a dead NFS server) without stalling a tick: a thread makes the call, and a tick takes
+//! the last result. A call that takes longer than [`DEADLINE`] is an error, and the value becomes absent.
 
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::time::{Duration, Instant};
@@ -8,28 +8,28 @@ use crate::collectors::CollectError;
 
 pub(super) const DEADLINE: Duration = Duration::from_secs(5);
 
-/// One question that is asked again and again, and the thread that asks it.
+/// A blocking call that is repeated, and the thread that makes it.
 #[derive(Debug)]
-pub(super) struct Slow<T> {
-    /// Who is asked, for people.
-    whom: String,
-    questions: SyncSender<()>,
-    answers: Receiver<Result<T, CollectError>>,
-    /// The question that is under way.
+pub(super) struct BlockingProbe<T> {
+    /// Name of the source, for error messages.
+    target: String,
+    requests: SyncSender<()>,
+    results: Receiver<Result<T, CollectError>>,
+    /// Start of the call in progress.
     since: Option<Instant>,
-    /// And when that was asked.
+    /// The last result, and the start of its call.
     pub(super) last: Option<(T, Instant)>,
 }
 
-impl<T: Send + 'static> Slow<T> {
-    /// `None` if no thread can be had.
+impl<T: Send + 'static> BlockingProbe<T> {
+    /// `None` if the thread cannot be created.
     pub(super) fn new(
         thread: &str,
-        whom: String,
+        target: String,
         ask: impl Fn() -> Result<T, CollectError> + Send + 'static,
-    ) -> Option<Slow<T>> {
-        let (questions, asked) = sync_channel::<()>(1);
-        let (answer, answers) = sync_channel(1);
+    ) -> Option<BlockingProbe<T>> {
+        let (requests, asked) = sync_channel::<()>(1);
+        let (answer, results) = sync_channel(1);
         let work = move || {
             while asked.recv().is_ok() {
                 if answer.send(ask()).is_err() {
@@ -37,22 +37,22 @@ impl<T: Send + 'static> Slow<T> {
                 }
             }
         };
-        // It is never joined: it may hang for ever, and ends with the channel otherwise.
+        // Never joined: it may hang for ever. Otherwise it ends with the channel.
         std::thread::Builder::new().name(thread.to_owned()).stack_size(64 << 10).spawn(work).ok()?;
-        Some(Slow { whom, questions, answers, since: None, last: None })
+        Some(BlockingProbe { target, requests, results, since: None, last: None })
     }
 
-    /// The latest answer, and asks again. `None`: the first one is on its way.
+    /// Returns the last result and starts the next call. `None`: the first call is still in progress.
     pub(super) fn latest(&mut self, now: Instant) -> Result<Option<&T>, CollectError> {
         let taken = self.take(now);
-        self.ask(now);
+        self.request(now);
         taken?;
         self.known(now)
     }
 
-    /// Takes the answer that has come. One that is an error is told once, and then there is no value.
+    /// Takes a finished result. An error is returned once and clears the last value.
     pub(super) fn take(&mut self, now: Instant) -> Result<(), CollectError> {
-        match self.answers.try_recv() {
+        match self.results.try_recv() {
             Ok(Ok(answer)) => self.last = Some((answer, self.since.take().unwrap_or(now))),
             Ok(Err(error)) => {
                 (self.since, self.last) = (None, None);
@@ -63,28 +63,28 @@ impl<T: Send + 'static> Slow<T> {
         Ok(())
     }
 
-    /// Asks, unless a question is under way.
-    pub(super) fn ask(&mut self, now: Instant) {
+    /// Starts a call, unless one is in progress.
+    pub(super) fn request(&mut self, now: Instant) {
         if self.since.is_none() {
-            match self.questions.try_send(()) {
+            match self.requests.try_send(()) {
                 Ok(()) => self.since = Some(now),
                 Err(TrySendError::Full(()) | TrySendError::Disconnected(())) => {}
             }
         }
     }
 
-    /// The answer that was taken last.
+    /// The last result. Errors: the call in progress is past its deadline.
     pub(super) fn known(&mut self, now: Instant) -> Result<Option<&T>, CollectError> {
         if self.is_stuck(now) {
             self.last = None;
             let waited = self.since.map_or(Duration::ZERO, |since| now.saturating_duration_since(since)).as_secs();
-            return Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.whom)));
+            return Err(CollectError::Timeout(format!("{} has not answered for {waited} s", self.target)));
         }
         Ok(self.last.as_ref().map(|(answer, _)| answer))
     }
 
-    /// Whether its thread may still be held by the kernel.
-    pub(super) fn is_asked(&self) -> bool {
+    /// Whether a call is in progress.
+    pub(super) fn is_pending(&self) -> bool {
         self.since.is_some()
     }
     pub(super) fn asked_at(&self) -> Option<Instant> {

@@ -1,6 +1,6 @@
-//! Calls to a plugin: one connection, unary calls and streams of answers.
+//! gRPC client for device plugins: one connection, unary calls and response streams.
 //!
-//! Concurrency: for one runtime of one thread; calls go beside each other.
+//! Concurrency: used on one single-threaded runtime; calls run concurrently.
 
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -25,7 +25,7 @@ use crate::devices::protocol::certificate::NAME;
 use crate::devices::protocol::frames::{FrameError, Frames, framed};
 use crate::devices::protocol::handshake::Listens;
 
-/// Of gRPC.
+/// gRPC status codes.
 const OK: u16 = 0;
 const DEADLINE_EXCEEDED: u16 = 4;
 const UNIMPLEMENTED: u16 = 12;
@@ -34,19 +34,19 @@ const UNIMPLEMENTED: u16 = 12;
 pub(super) enum CallError {
     #[error("cannot connect to {address}: {message}")]
     Connect { address: String, message: String },
-    #[error("{method} was not answered within {} s", after.as_secs_f64())]
+    #[error("no response to {method} within {} s", after.as_secs_f64())]
     Timeout { method: &'static str, after: Duration },
-    #[error("{method} broke off: {message}")]
+    #[error("connection lost during {method}: {message}")]
     Broken { method: &'static str, message: String },
     #[error("{method} failed with code {code}: {message}")]
     Status { method: &'static str, code: u16, message: String },
-    #[error("{method} answered with {source}")]
+    #[error("invalid response to {method}: {source}")]
     Frame { method: &'static str, source: FrameError },
-    #[error("{method} answered with what is no such message: {source}")]
+    #[error("cannot decode the response to {method}: {source}")]
     Malformed { method: &'static str, source: prost::DecodeError },
-    #[error("{method} was answered without a message")]
+    #[error("empty response to {method}")]
     Empty { method: &'static str },
-    #[error("{method} was not answered in gRPC: HTTP status {status}")]
+    #[error("response to {method} is not gRPC: HTTP status {status}")]
     NoGrpc { method: &'static str, status: u16 },
 }
 
@@ -75,12 +75,12 @@ impl From<CallError> for PluginError {
 #[derive(Debug, Clone)]
 pub(super) struct Client {
     sender: SendRequest<Full<Bytes>>,
-    /// Of one unary call.
+    /// Timeout of one unary call.
     limit: Duration,
 }
 
 impl Client {
-    /// `tls`: where the plugin has said its certificate.
+    /// `tls`: set if the plugin sent a certificate in its handshake.
     pub(super) async fn connect(to: &Listens, tls: Option<ClientConfig>, limit: Duration) -> Result<Client, CallError> {
         let failed = |message: String| CallError::Connect { address: to.to_string(), message };
         let opened = async {
@@ -97,7 +97,7 @@ impl Client {
         }
     }
 
-    /// One question, one answer.
+    /// A unary call.
     pub(super) async fn call<A: Message + Default>(
         &self,
         method: &'static str,
@@ -106,7 +106,7 @@ impl Client {
         let answered = async {
             let mut answers = self.open(method, question).await?;
             let answer = answers.next().await?.ok_or(CallError::Empty { method })?;
-            // The status comes behind it.
+            // The gRPC status follows in the trailers.
             answers.next().await?;
             Ok(answer)
         };
@@ -114,7 +114,7 @@ impl Client {
         timeout(after, answered).await.unwrap_or(Err(CallError::Timeout { method, after }))
     }
 
-    /// One question, answers for as long as there are any.
+    /// A call with a response stream.
     pub(super) async fn open<A>(&self, method: &'static str, question: &impl Message) -> Result<Answers<A>, CallError> {
         let broken = |e: &dyn std::error::Error| CallError::Broken { method, message: reason(e) };
         let request = Request::builder()
@@ -135,18 +135,18 @@ impl Client {
     }
 }
 
-/// Answers as they come.
+/// A response stream.
 pub(super) struct Answers<A> {
     method: &'static str,
     body: Incoming,
     frames: Frames,
-    /// As soon as it is known: in the headers, where there is no answer at all, or in the trailers.
+    /// From the headers if there is no message, otherwise from the trailers.
     status: Option<(u16, String)>,
     of: PhantomData<A>,
 }
 
 impl<A: Message + Default> Answers<A> {
-    /// `None`: there are no more, and that is no failure.
+    /// `None`: the stream ended with status OK.
     pub(super) async fn next(&mut self) -> Result<Option<A>, CallError> {
         let method = self.method;
         loop {
@@ -167,9 +167,9 @@ impl<A: Message + Default> Answers<A> {
         let method = self.method;
         match &self.status {
             Some((OK, _)) if !self.frames.is_amid() => Ok(()),
-            Some((OK, _)) => Err(CallError::Broken { method, message: "amid a message".to_owned() }),
+            Some((OK, _)) => Err(CallError::Broken { method, message: "within a message".to_owned() }),
             Some((code, message)) => Err(CallError::Status { method, code: *code, message: message.clone() }),
-            None => Err(CallError::Broken { method, message: "no status came".to_owned() }),
+            None => Err(CallError::Broken { method, message: "no gRPC status".to_owned() }),
         }
     }
 }
@@ -180,7 +180,7 @@ fn status(headers: &HeaderMap) -> Option<(u16, String)> {
     Some((code, unescaped(text("grpc-message").unwrap_or_default())))
 }
 
-/// Percent-encoded UTF-8, as gRPC writes messages.
+/// Decodes percent-encoded UTF-8, as gRPC encodes status messages.
 fn unescaped(text: &str) -> String {
     let (bytes, mut plain, mut at) = (text.as_bytes(), Vec::new(), 0);
     while let Some(byte) = bytes.get(at) {
@@ -191,7 +191,7 @@ fn unescaped(text: &str) -> String {
     String::from_utf8_lossy(&plain).into_owned()
 }
 
-/// The last in the chain: what broke, not where.
+/// The innermost source: the actual cause.
 fn reason(error: &dyn std::error::Error) -> String {
     let mut last = error;
     while let Some(source) = last.source() {
@@ -219,7 +219,7 @@ where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let (sender, connection) = handshake(TokioExecutor::new(), TokioIo::new(socket)).await.map_err(|e| reason(&e))?;
-    // Its errors reach whoever waits for an answer. Ends: with the runtime.
+    // Pending calls receive its errors. The task ends with the runtime.
     tokio::spawn(connection);
     Ok(sender)
 }

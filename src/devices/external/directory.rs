@@ -1,4 +1,4 @@
-//! The plugins of a directory: each program in it is one, named by its file. What stands beside it as `<name>.json` is its own
+//! Finds plugin programs in a directory. The file name is the plugin's name; `<name>.json` beside it is its
 //! configuration.
 
 use std::fs::{self, Metadata};
@@ -12,36 +12,36 @@ use super::External;
 use crate::host::access::{self, Exposed};
 use crate::host::untrusted;
 
-/// A larger configuration of a plugin is refused.
+/// Maximum size of a plugin's configuration.
 const LARGEST_SETTINGS: usize = 1 << 20;
 
-/// What is in a directory of plugins.
+/// Content of a plugin directory.
 #[derive(Debug, Default)]
 pub struct PluginsFound {
-    /// In the order of their names.
+    /// Sorted by name.
     pub plugins: Vec<External>,
-    /// What is not run.
+    /// Programs that are not started.
     pub refused: Vec<RefusedPlugin>,
 }
 
-/// A program that is not run, and why.
+/// Why a program is not started.
 #[derive(Debug, thiserror::Error)]
 pub enum RefusedPlugin {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} can be written by others than its owner: whoever can write it would run as the agent")]
+    #[error("{path} is writable by group or others, who could run code as the agent")]
     Writable { path: PathBuf },
-    #[error("{path} belongs to user {uid}, who is neither root nor the agent's")]
+    #[error("{path} is owned by user {uid}, not by root or the agent's user")]
     Owner { path: PathBuf, uid: u32 },
-    #[error("{path} is not run: {why}")]
+    #[error("{path} is not started: {why}")]
     Exposed { path: PathBuf, why: Exposed },
-    #[error("{path} is called as one of our own plugins")]
+    #[error("{path} has the name of a built-in plugin")]
     Named { path: PathBuf },
-    #[error("{path} is no JSON object")]
+    #[error("{path} is not a JSON object")]
     Settings { path: PathBuf, source: serde_json::Error },
 }
 
-/// Reads what there is; runs nothing. `taken`: names of plugins that there are besides.
+/// Lists the plugins without starting them. `taken`: names of built-in plugins.
 pub fn find(directory: &Path, taken: &[&str]) -> PluginsFound {
     let mut found = PluginsFound::default();
     let listed = trusted(directory).and_then(|_| programs(directory));
@@ -67,7 +67,7 @@ fn programs(directory: &Path) -> Result<Vec<PathBuf>, RefusedPlugin> {
     Ok(paths)
 }
 
-/// `None`: it is no program.
+/// `None`: not an executable file.
 fn plugin(path: &Path, taken: &[&str]) -> Result<Option<External>, RefusedPlugin> {
     let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
     if !metadata.is_file() || metadata.mode() & 0o111 == 0 {
@@ -92,7 +92,7 @@ fn settings(path: &Path) -> Result<Map<String, Value>, RefusedPlugin> {
     serde_json::from_slice(&text).map_err(|source| RefusedPlugin::Settings { path: path.to_owned(), source })
 }
 
-/// Only its owner can have written it, who is root or ourselves.
+/// Checks that only root or the agent's user can have written the path.
 fn trusted(path: &Path) -> Result<Metadata, RefusedPlugin> {
     let metadata = fs::metadata(path).map_err(|source| RefusedPlugin::Read { path: path.to_owned(), source })?;
     match access::exposed(path) {
@@ -153,14 +153,14 @@ mod tests {
         write(dir.path(), "nvidia", "", 0o755);
         let found = find(dir.path(), &["nvidia"]);
         assert_eq!(names(&found), ["d"]);
-        let others = "can be written by others than its owner: whoever can write it would run as the agent";
+        let others = "is writable by group or others, who could run code as the agent";
         assert_eq!(
             refused(&found, dir.path()),
             [
                 format!("a {others}"),
                 format!("b.json {others}"),
-                "c.json is no JSON object".to_owned(),
-                "nvidia is called as one of our own plugins".to_owned(),
+                "c.json is not a JSON object".to_owned(),
+                "nvidia has the name of a built-in plugin".to_owned(),
             ]
         );
     }

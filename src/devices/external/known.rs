@@ -1,4 +1,4 @@
-//! What is known of a plugin of others, whether it runs or not.
+//! An external plugin, running or not.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -11,24 +11,24 @@ use tokio::sync::mpsc::Sender;
 use crate::devices::plugin::PluginError;
 use crate::model::device::DeviceReservation;
 
-/// How long is waited for a plugin.
+/// Timeouts of a plugin.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PluginPatience {
-    /// Until it says where it listens.
+pub struct PluginTimeouts {
+    /// Until the handshake line.
     pub start: Duration,
-    /// For an answer.
+    /// For the response to a call.
     pub call: Duration,
-    /// Until it has said for the first time which devices there are.
+    /// Until the first list of devices.
     pub report: Duration,
-    /// Between two questions whether it is well.
+    /// Interval of health checks.
     pub health: Duration,
-    /// From the request to end to SIGKILL.
+    /// Between the shutdown request and SIGKILL.
     pub grace: Duration,
 }
 
-impl Default for PluginPatience {
-    fn default() -> PluginPatience {
-        PluginPatience {
+impl Default for PluginTimeouts {
+    fn default() -> PluginTimeouts {
+        PluginTimeouts {
             start: Duration::from_secs(60),
             call: Duration::from_secs(10),
             report: Duration::from_secs(60),
@@ -38,30 +38,30 @@ impl Default for PluginPatience {
     }
 }
 
-/// A plugin that is a program of its own.
+/// A plugin that is a separate program.
 #[derive(Debug)]
 pub struct External {
     pub(super) name: String,
     pub(super) program: PathBuf,
-    /// As its owner wrote them, by name.
+    /// Its configuration, as written by its owner.
     pub(super) settings: Map<String, Value>,
-    pub(super) patience: PluginPatience,
-    /// While it runs.
+    pub(super) timeouts: PluginTimeouts,
+    /// Set while it runs.
     pub(super) calls: Mutex<Option<Sender<Reserve>>>,
 }
 
 impl External {
     pub fn new(name: impl Into<String>, program: PathBuf, settings: Map<String, Value>) -> External {
-        let patience = PluginPatience::default();
-        External { name: name.into(), program, settings, patience, calls: Mutex::new(None) }
+        let timeouts = PluginTimeouts::default();
+        External { name: name.into(), program, settings, timeouts, calls: Mutex::new(None) }
     }
     #[must_use]
-    pub fn with_patience(self, patience: PluginPatience) -> External {
-        External { patience, ..self }
+    pub fn with_timeouts(self, timeouts: PluginTimeouts) -> External {
+        External { timeouts, ..self }
     }
 }
 
-/// What a task would get.
+/// A request for the reservation of devices.
 pub(super) struct Reserve {
     pub(super) ids: Vec<String>,
     pub(super) answer: SyncSender<Result<DeviceReservation, PluginError>>,

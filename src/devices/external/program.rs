@@ -1,4 +1,5 @@
-//! The program of a plugin: started with what go-plugin wants in its environment, heard, ended.
+//! The process of a plugin: started with the environment that go-plugin expects; its output is logged; stopped at the
+//! end.
 
 use std::fs::Permissions;
 use std::io;
@@ -11,33 +12,33 @@ use std::time::Duration;
 use tokio::io::AsyncReadExt as _;
 use tokio::net::unix::pipe::Receiver;
 
-use super::says::{Lines, Said, Voice};
+use super::output::{Lines, OutputStream, PluginOutput};
 use crate::devices::protocol::handshake::{APP, CERTIFICATE, COOKIE, PORTS, VERSIONS};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
 use crate::host::tree;
 use crate::telemetry::chain;
 
-/// A program that runs. Its end is for whoever has it: [`Program::end`].
+/// A running plugin process. The caller must stop it: [`Program::end`].
 #[derive(Debug)]
 pub(super) struct Program {
     held: HeldProgram,
     stdout: Option<Receiver>,
-    place: Place,
+    place: SocketDirectory,
 }
 
-/// Where a plugin makes its socket: nobody else can look into it, and what a plugin that was killed has left there goes with it.
+/// Private directory for the plugin's socket, removed with everything that a killed plugin leaves there.
 #[derive(Debug)]
-struct Place(PathBuf);
+struct SocketDirectory(PathBuf);
 
-impl Place {
-    fn make() -> io::Result<Place> {
+impl SocketDirectory {
+    fn make() -> io::Result<SocketDirectory> {
         let private = Permissions::from_mode(0o700);
         let made = tempfile::Builder::new().prefix("allostat-plugin-").permissions(private).tempdir()?;
-        Ok(Place(made.keep()))
+        Ok(SocketDirectory(made.keep()))
     }
 }
 
-impl Drop for Place {
+impl Drop for SocketDirectory {
     fn drop(&mut self) {
         if let Err(error) = tree::remove(&self.0) {
             tracing::warn!(error = %chain(&error), "cannot remove the temporary directory of a device plugin");
@@ -46,11 +47,12 @@ impl Drop for Place {
 }
 
 impl Program {
-    /// `certificate`: ours, PEM. Within a runtime, which hears what it prints; it dies with the calling thread.
+    /// Starts the process inside a runtime, which reads its output. The process dies with the calling thread.
+    /// `certificate`: the agent's, PEM.
     ///
-    /// Errors: nothing runs.
-    pub(super) fn start(path: &Path, certificate: &str, voice: &Voice) -> io::Result<Program> {
-        let place = Place::make()?;
+    /// Errors: no process runs.
+    pub(super) fn start(path: &Path, certificate: &str, output: &PluginOutput) -> io::Result<Program> {
+        let place = SocketDirectory::make()?;
         let mut command = Command::new(path);
         without_ours(&mut command);
         command.envs([COOKIE, (VERSIONS, APP), (CERTIFICATE, certificate)]).envs(PORTS);
@@ -59,21 +61,21 @@ impl Program {
         let mut started = spawn_held(&mut command)?;
         let (stdout, stderr) = (started.stdout.take(), started.stderr.take());
         let held = HeldProgram::of(started)?.guarded()?;
-        let (stdout, stderr) = match heard(stdout).and_then(|stdout| Ok((stdout, heard(stderr)?))) {
+        let (stdout, stderr) = match pipe_receiver(stdout).and_then(|stdout| Ok((stdout, pipe_receiver(stderr)?))) {
             Ok(both) => both,
             Err(error) => {
                 held.end(Duration::ZERO, place);
                 return Err(error);
             }
         };
-        let voice = voice.clone();
-        // Ends: with the runtime, or with the program and all that have its standard error.
-        tokio::spawn(async move { voice.hear(Said::Error, stderr, Lines::default()).await });
+        let output = output.clone();
+        // The task ends with the runtime, or when all writers of standard error are gone.
+        tokio::spawn(async move { output.read_all(OutputStream::Error, stderr, Lines::default()).await });
         Ok(Program { held, stdout: Some(stdout), place })
     }
 
-    /// Its first line, by which it says where it listens; all others go to the log. `None`: it ended without one.
-    pub(super) async fn first_line(&mut self, voice: &Voice) -> Option<String> {
+    /// The handshake line, its first line of output. Later lines go to the log. `None`: the process ended without one.
+    pub(super) async fn first_line(&mut self, output: &PluginOutput) -> Option<String> {
         let mut stdout = self.stdout.take()?;
         let (mut lines, mut buffer) = (Lines::default(), [0; 4096]);
         let first = loop {
@@ -85,18 +87,18 @@ impl Program {
                 break line;
             }
         };
-        let voice = voice.clone();
-        // Ends: likewise.
-        tokio::spawn(async move { voice.hear(Said::Output, stdout, lines).await });
+        let output = output.clone();
+        // Ends as the task for standard error.
+        tokio::spawn(async move { output.read_all(OutputStream::Output, stdout, lines).await });
         Some(first)
     }
 
-    /// Waits so long for its end, then kills its process group: [`HeldProgram::end`].
+    /// Waits for the process to end, up to `grace`, then kills its process group: [`HeldProgram::end`].
     pub(super) fn end(self, grace: Duration) -> String {
         self.held.end(grace, self.place)
     }
 }
 
-fn heard(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Receiver> {
+fn pipe_receiver(pipe: Option<impl Into<OwnedFd>>) -> io::Result<Receiver> {
     Receiver::from_owned_fd(pipe.ok_or(io::ErrorKind::NotFound)?.into())
 }

@@ -1,6 +1,6 @@
-//! What a plugin says becomes what we know, or is refused whole with the field that cannot be. Pure.
+//! Converts plugin messages into model values, or rejects a message as a whole and names the invalid field. Pure.
 //!
-//! Errors: [`Invalid`], whose path reads like the message: `device_group[0].devices[2].id`.
+//! Errors: [`Invalid`], with the field's path in the message, such as `device_group[0].devices[2].id`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
@@ -19,13 +19,13 @@ use crate::model::id::DeviceId;
 use crate::model::stat::{StatObject, StatReading, StatValue};
 use crate::model::units::Timestamp;
 
-/// Of one plugin.
+/// Limit per plugin.
 const MOST_DEVICES: usize = 10_000;
-/// Of one group; of values, of one device.
+/// Limit per group; for values, per device.
 const MOST_ATTRIBUTES: usize = 1_000;
 const MOST_TEXT_BYTES: usize = 4 << 10;
 
-/// A field that cannot be.
+/// An invalid field.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{path} {what}")]
 pub(in crate::devices) struct Invalid {
@@ -42,7 +42,7 @@ impl Invalid {
     }
 }
 
-/// Everything that a plugin has.
+/// Converts the complete list of devices.
 pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<DeviceGroup>, Invalid> {
     let (mut kinds, mut ids) = (BTreeSet::new(), BTreeSet::new());
     let mut groups = Vec::new();
@@ -50,7 +50,7 @@ pub(in crate::devices) fn groups(answer: FingerprintAnswer) -> Result<Vec<Device
         let path = format!("device_group[{at}]");
         let group = group(said, &mut ids).map_err(|e| e.within(&path))?;
         if !kinds.insert(group.kind.clone()) {
-            return Err(Invalid::at(path, format_args!("says {} again", group.kind)));
+            return Err(Invalid::at(path, format_args!("lists {} twice", group.kind)));
         }
         groups.push(group);
     }
@@ -74,7 +74,7 @@ fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Inval
         let path = format!("devices[{at}]");
         let device = device(said).map_err(|e| e.within(&path))?;
         if !ids.insert(device.id.clone()) {
-            return Err(Invalid::at("id", format_args!("is {:?} again", device.id.as_str())).within(path));
+            return Err(Invalid::at("id", format_args!("lists {:?} twice", device.id.as_str())).within(path));
         }
         few("devices", ids.len(), MOST_DEVICES)?;
         devices.push(device);
@@ -85,7 +85,7 @@ fn group(said: Group, ids: &mut BTreeSet<DeviceId>) -> Result<DeviceGroup, Inval
 fn device(said: Detected) -> Result<Device, Invalid> {
     let id = DeviceId::new(present("id", said.id)?);
     let description = short("health_description", said.health_description)?;
-    let why = if description.is_empty() { "the plugin does not say why".to_owned() } else { description };
+    let why = if description.is_empty() { "the plugin gives no reason".to_owned() } else { description };
     let pci_bus_id = short("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
     let facts = DeviceFacts { pci_bus_id, ..DeviceFacts::default() };
     Ok(Device { id, unhealthy: (!said.healthy).then_some(why), facts })
@@ -103,11 +103,12 @@ fn attribute(said: Fact) -> Result<Attribute, Invalid> {
     };
     match unit {
         None => Ok(attribute),
-        Some(_) => Err(Invalid::at("unit", "is given, and the value is no number")),
+        Some(_) => Err(Invalid::at("unit", "is set, but the value is not a number")),
     }
 }
 
-/// What was read of each device that the plugin has said it has, and those that it has not. `now`: for what comes without a time.
+/// Converts readings. Returns the IDs of devices that the plugin did not list separately. `now`: time of readings
+/// without a timestamp.
 pub(in crate::devices) fn readings(
     answer: StatsAnswer,
     known: &BTreeSet<DeviceId>,
@@ -119,7 +120,7 @@ pub(in crate::devices) fn readings(
             let path = format!("groups[{at}].{}", entry("instance_stats", &id));
             let id = DeviceId::new(id);
             if !seen.insert(id.clone()) {
-                return Err(Invalid::at(path, "is there twice"));
+                return Err(Invalid::at(path, "is listed twice"));
             }
             if known.contains(&id) {
                 readings.push(reading(id, said, now).map_err(|e| e.within(&path))?);
@@ -137,7 +138,7 @@ fn reading(device: DeviceId, said: InstanceStats, now: Timestamp) -> Result<Devi
     }
     let mut count = 0;
     let stats = object(said.stats.unwrap_or_default(), &mut count).map_err(|e| e.within("stats"))?;
-    let at = said.timestamp.map_or(Some(now), moment).ok_or_else(|| Invalid::at("timestamp", "is no time"))?;
+    let at = said.timestamp.map_or(Some(now), moment).ok_or_else(|| Invalid::at("timestamp", "is not a valid time"))?;
     let values = Arc::new(DeviceUsage::default());
     Ok(DeviceReading { device, at, up: true, values, stats: Arc::new(stats), processes: None })
 }
@@ -149,7 +150,7 @@ fn moment(said: Moment) -> Option<Timestamp> {
     seconds.checked_mul(1_000_000_000)?.checked_add(nanos).map(Timestamp)
 }
 
-/// How deep they may stand in each other, the decoder says.
+/// The protobuf decoder limits the nesting depth.
 fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
     *count += said.attributes.len() + said.nested.len();
     few("attributes", *count, MOST_ATTRIBUTES)?;
@@ -170,7 +171,7 @@ fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
 fn stat(said: Stat) -> Result<StatValue, Invalid> {
     let number = |name: &str, int: Option<i64>, float: Option<f64>| match (int, float) {
         (Some(_), Some(_)) => {
-            Err(Invalid::at(format_args!("int_{name}_val"), format_args!("is given beside float_{name}_val")))
+            Err(Invalid::at(format_args!("int_{name}_val"), format_args!("is set together with float_{name}_val")))
         }
         (Some(int), None) => Ok(Some(int.into())),
         (None, Some(float)) => finite(&format!("float_{name}_val"), float).map(Some),
@@ -182,18 +183,18 @@ fn stat(said: Stat) -> Result<StatValue, Invalid> {
     let value = match (numerator, said.text, said.bool) {
         (Some(numerator), None, None) => Some(StatReading::Ratio { numerator, denominator, unit }),
         (None, ..) if denominator.is_some() => {
-            return Err(Invalid::at("numerator_val", "is missing beside a denominator"));
+            return Err(Invalid::at("numerator_val", "is missing although a denominator is set"));
         }
         (None, Some(text), None) => Some(StatReading::Text(short("string_val", text)?)),
         (None, None, Some(bool)) => Some(StatReading::Bool(bool)),
         (None, None, None) => None,
-        (Some(_), ..) | (None, Some(_), Some(_)) => return Err(Invalid::at("value", "is of two kinds at once")),
+        (Some(_), ..) | (None, Some(_), Some(_)) => return Err(Invalid::at("value", "has two types")),
     };
     let description = Some(short("desc", said.desc)?).filter(|text| !text.is_empty());
     Ok(StatValue { value, description })
 }
 
-/// What a task gets.
+/// Converts the answer to a reservation.
 pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservation, Invalid> {
     few("envs", said.envs.len(), MOST_ATTRIBUTES)?;
     few("mounts", said.mounts.len(), MOST_ATTRIBUTES)?;
@@ -201,7 +202,7 @@ pub(in crate::devices) fn reservation(said: Container) -> Result<DeviceReservati
     let variable = |(name, value): (String, String)| {
         let path = entry("envs", &name);
         if name.contains(['=', '\0']) || value.contains('\0') {
-            return Err(Invalid::at(path, "is no variable of an environment"));
+            return Err(Invalid::at(path, "is not a valid environment variable"));
         }
         let value = short("value", value).map_err(|e| e.within(&path))?;
         Ok((present("name", name).map_err(|e| e.within(&path))?, value))
@@ -222,12 +223,12 @@ fn node(said: Node) -> Result<DeviceNode, Invalid> {
     let (task_path, host_path) = (absolute("task_path", said.task_path)?, absolute("host_path", said.host_path)?);
     let permissions = said.permissions;
     if permissions.is_empty() || permissions.len() > 3 || permissions.contains(|c| !"rwm".contains(c)) {
-        return Err(Invalid::at("permissions", "is not made of r, w and m"));
+        return Err(Invalid::at("permissions", "is not a combination of r, w and m"));
     }
     Ok(DeviceNode { task_path, host_path, permissions })
 }
 
-/// A field of a map, whose key may be anything: as much of it as a message needs.
+/// Path of a map entry, with the key shortened for the message.
 fn entry(field: &str, key: &str) -> String {
     let key: String = key.chars().take(80).collect();
     format!("{field}[{key:?}]")
@@ -252,7 +253,7 @@ fn present(field: &str, text: String) -> Result<String, Invalid> {
 
 fn absolute(field: &str, path: String) -> Result<String, Invalid> {
     if !path.starts_with('/') || path.contains('\0') {
-        return Err(Invalid::at(field, "is no absolute path"));
+        return Err(Invalid::at(field, "is not an absolute path"));
     }
     short(field, path)
 }

@@ -57,16 +57,16 @@ fn one_wrong_field_refuses_the_report_and_is_named() {
     assert_eq!(refused(|g| g.vendor.clear()), "device_group[1].vendor is empty");
     assert_eq!(refused(|g| g.device_type.clear()), "device_group[1].device_type is empty");
     assert_eq!(refused(|g| g.device_name.clear()), "device_group[1].device_name is empty");
-    assert_eq!(refused(|g| g.device_name = "F1".into()), "device_group[1] says acme/fpga/F1 again");
+    assert_eq!(refused(|g| g.device_name = "F1".into()), "device_group[1] lists acme/fpga/F1 twice");
     assert_eq!(refused(|g| g.devices.push(detected(""))), "device_group[1].devices[1].id is empty");
-    assert_eq!(refused(|g| g.devices.push(detected("c"))), "device_group[1].devices[1].id is \"c\" again");
-    assert_eq!(refused(|g| g.devices.push(detected("a"))), "device_group[1].devices[1].id is \"a\" again");
+    assert_eq!(refused(|g| g.devices.push(detected("c"))), "device_group[1].devices[1].id lists \"c\" twice");
+    assert_eq!(refused(|g| g.devices.push(detected("a"))), "device_group[1].devices[1].id lists \"a\" twice");
     let float = |float| move |g: &mut Group| fact(g, Some(FactValue::Float(float)), "");
     assert_eq!(refused(float(f64::NAN)), "device_group[1].attributes[\"x\"].float_val is not finite");
     assert_eq!(refused(float(f64::INFINITY)), "device_group[1].attributes[\"x\"].float_val is not finite");
     assert_eq!(refused(|g| fact(g, None, "")), "device_group[1].attributes[\"x\"].value is missing");
     let text = FactValue::Text("4".into());
-    let unit = "device_group[1].attributes[\"x\"].unit is given, and the value is no number";
+    let unit = "device_group[1].attributes[\"x\"].unit is set, but the value is not a number";
     assert_eq!(refused(|g| fact(g, Some(text), "GiB")), unit);
 }
 
@@ -120,11 +120,11 @@ fn a_value_that_cannot_be_is_refused_with_its_path() {
     let nan = Stat { float_numerator: Some(f64::NAN), ..Stat::default() };
     assert_eq!(refused(nan), format!("{path}.float_numerator_val is not finite"));
     let both = Stat { float_numerator: Some(1.0), int_numerator: Some(1), ..Stat::default() };
-    assert_eq!(refused(both), format!("{path}.int_numerator_val is given beside float_numerator_val"));
+    assert_eq!(refused(both), format!("{path}.int_numerator_val is set together with float_numerator_val"));
     let alone = Stat { int_denominator: Some(1), ..Stat::default() };
-    assert_eq!(refused(alone), format!("{path}.numerator_val is missing beside a denominator"));
+    assert_eq!(refused(alone), format!("{path}.numerator_val is missing although a denominator is set"));
     let kinds = Stat { bool: Some(true), text: Some("x".into()), ..Stat::default() };
-    assert_eq!(refused(kinds), format!("{path}.value is of two kinds at once"));
+    assert_eq!(refused(kinds), format!("{path}.value has two types"));
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn a_device_that_was_not_reported_has_no_reading_and_is_told() {
         readings(StatsAnswer { groups: vec![group("a"), group("z")] }, &known, Timestamp(1)).unwrap();
     assert_eq!((found.len(), unknown), (1, vec![DeviceId::from("z")]));
     let twice = readings(StatsAnswer { groups: vec![group("a"), group("a")] }, &known, Timestamp(1)).unwrap_err();
-    assert_eq!(twice.to_string(), "groups[1].instance_stats[\"a\"] is there twice");
+    assert_eq!(twice.to_string(), "groups[1].instance_stats[\"a\"] is listed twice");
 }
 
 #[test]
@@ -161,9 +161,9 @@ fn a_reservation_is_taken_whole_or_not_at_all() {
     assert!(taken.mounts[0].read_only);
     let refused = |said| reservation(said).unwrap_err().to_string();
     let of = |devices| Container { devices, ..Container::default() };
-    assert_eq!(refused(of(vec![node("rw"), node("x")])), "devices[1].permissions is not made of r, w and m");
+    assert_eq!(refused(of(vec![node("rw"), node("x")])), "devices[1].permissions is not a combination of r, w and m");
     let mounts = vec![Mount { host_path: "x".into(), ..mount }];
-    assert_eq!(refused(Container { mounts, ..Container::default() }), "mounts[0].host_path is no absolute path");
+    assert_eq!(refused(Container { mounts, ..Container::default() }), "mounts[0].host_path is not an absolute path");
     let bad = Container { envs: envs("A=B", ""), ..Container::default() };
-    assert_eq!(refused(bad), "envs[\"A=B\"] is no variable of an environment");
+    assert_eq!(refused(bad), "envs[\"A=B\"] is not a valid environment variable");
 }

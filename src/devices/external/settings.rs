@@ -1,7 +1,8 @@
-//! A plugin's own configuration: what its schema says, from what its owner wrote and from the schema's defaults, in MessagePack. Pure.
+//! A plugin's configuration in MessagePack: the owner's values, completed with the defaults of the plugin's schema.
+//! Pure.
 //!
-//! Source: `hcl_spec.proto` and `helper/pluginutils/hclutils` of Nomad; the MessagePack specification. A plugin may rely on each of its
-//! defaults being there: Nomad's for NVIDIA does not start without one.
+//! Source: `hcl_spec.proto` and `helper/pluginutils/hclutils` of Nomad; the MessagePack specification. A plugin may
+//! rely on every default: Nomad's NVIDIA plugin does not start without one.
 
 use serde_json::{Map, Value};
 
@@ -9,19 +10,19 @@ use crate::devices::protocol::messages::{Spec, SpecKind};
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SettingsError {
-    #[error("its configuration has {0:?}, which its schema does not know")]
+    #[error("unknown setting {0:?}: the plugin's schema does not have it")]
     Unknown(String),
-    #[error("its configuration lacks {0:?}, which its schema requires")]
+    #[error("missing setting {0:?}: the plugin's schema requires it")]
     Missing(String),
-    #[error("its configuration has {0:?}, which is no block")]
+    #[error("setting {0:?} must be a block")]
     NoBlock(String),
-    #[error("the default {0:?} of its schema cannot be read")]
+    #[error("cannot parse the default {0:?} of the plugin's schema")]
     Default(String),
 }
 
-/// What goes to a plugin. `given`: by name, as its owner wrote it.
+/// Encodes the configuration. `given`: the owner's values by name.
 ///
-/// Errors: what its schema does not allow, by name.
+/// Errors: a setting that the schema does not allow, by name.
 pub(super) fn settings(schema: Option<&Spec>, given: &Map<String, Value>) -> Result<Vec<u8>, SettingsError> {
     let mut known = Vec::new();
     let value = schema.map_or(Ok(Value::Null), |spec| value(spec, "", given, &mut known))?;
@@ -39,7 +40,7 @@ fn refuse_others(given: &Map<String, Value>, known: &[String]) -> Result<(), Set
     }
 }
 
-/// `name`: of what has none itself. `known`: what may be given beside it.
+/// `name`: default name for specs without one. `known`: collects the names that the owner may set.
 fn value(spec: &Spec, name: &str, given: &Map<String, Value>, known: &mut Vec<String>) -> Result<Value, SettingsError> {
     let of = |own: &str| if own.is_empty() { name.to_owned() } else { own.to_owned() };
     let mut taken = |own: &str, required: bool, absent: Value| {
@@ -83,7 +84,7 @@ fn value(spec: &Spec, name: &str, given: &Map<String, Value>, known: &mut Vec<St
     }
 }
 
-/// A block that was given, or not.
+/// The content of a block, set or not.
 fn inside(spec: &Spec, name: &str, body: Value) -> Result<Value, SettingsError> {
     match body {
         Value::Null => Ok(Value::Null),
@@ -121,7 +122,7 @@ fn pack_text(text: &str, out: &mut Vec<u8>) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Always in four bytes: the shorter forms only save some.
+/// Always four bytes; shorter forms only save space.
 fn pack_length(kind: u8, length: usize, out: &mut Vec<u8>) {
     out.push(kind);
     out.extend_from_slice(&u32::try_from(length).unwrap_or(u32::MAX).to_be_bytes());

@@ -1,15 +1,15 @@
-//! Counters that a driver, or a reset, begins anew: here they go on.
+//! Continues counters across resets of the driver or the device.
 
 use std::collections::HashMap;
 
 use crate::model::device::DeviceUsage;
 use crate::model::id::DeviceId;
 
-/// PCIe counters that stood above this and are lower now have come round, not begun anew.
+/// A PCIe counter that drops from above this value wrapped; otherwise it was reset.
 const NEARLY_ROUND: u64 = 3 << 30;
 const ROUND: u64 = 1 << 32;
 
-/// What is added to what the driver says, and what it said last.
+/// The offset to add to the driver's value, and the driver's last value.
 #[derive(Debug, Default, Clone, Copy)]
 struct Counter {
     base: u64,
@@ -28,12 +28,12 @@ impl Counter {
     }
 }
 
-/// Of all GPUs that were ever seen.
+/// The counters of all GPUs seen so far.
 #[derive(Debug, Default)]
 pub struct Counters(HashMap<DeviceId, Vec<Counter>>);
 
 impl Counters {
-    /// Puts what never falls in the place of what the driver says.
+    /// Replaces the driver's values by continuous counters.
     pub fn follow(&mut self, device: &DeviceId, values: &mut DeviceUsage) {
         let known = self.0.entry(device.clone()).or_default();
         let [corrected, uncorrected] = &mut values.ecc_errors;
@@ -76,17 +76,20 @@ mod tests {
     #[test]
     fn one_of_32_bits_that_comes_round_goes_on_where_it_was() {
         assert_eq!(follow(&[Some(ROUND - 10), Some(5)], true), [Some(ROUND - 10), Some(ROUND + 5)]);
-        assert_eq!(follow(&[Some(1000), Some(5)], true), [Some(1000), Some(1005)], "begun anew");
+        assert_eq!(follow(&[Some(1000), Some(5)], true), [Some(1000), Some(1005)], "reset");
     }
 
     #[test]
     fn each_device_counts_by_itself() {
         let mut counters = Counters::default();
-        let mut told = |device: &str, energy| {
+        let mut follow = |device: &str, energy| {
             let mut values = DeviceUsage { energy_millijoules: Some(energy), ..DeviceUsage::default() };
             counters.follow(&device.into(), &mut values);
             values.energy_millijoules
         };
-        assert_eq!((told("a", 10), told("b", 3), told("a", 1), told("b", 4)), (Some(10), Some(3), Some(11), Some(4)));
+        assert_eq!(
+            (follow("a", 10), follow("b", 3), follow("a", 1), follow("b", 4)),
+            (Some(10), Some(3), Some(11), Some(4))
+        );
     }
 }

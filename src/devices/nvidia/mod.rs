@@ -1,14 +1,15 @@
-//! NVIDIA's GPUs, by NVML.
+//! NVIDIA GPUs, read by NVML.
 //!
 //! ```text
-//! run ── watches: whose call is late? ──► stuck
-//!   ├─ lister: which GPUs there are, each minute, and sooner where one is lost ──► groups
-//!   ├─ events: errors that drivers tell of ──► xids
-//!   ├─ a thread for each GPU: reads it each tick ──► readings
-//!   └─ another one: looks who is on it, twenty times a second ──► processes
+//! run ── watches: which call is late? ──► stuck
+//!   ├─ lister: GPUs of the host, each minute, more often while one is lost ──► groups
+//!   ├─ events: errors reported by the driver ──► xids
+//!   ├─ one thread per GPU: reads it each tick ──► readings
+//!   └─ another one: samples its processes 20 times a second ──► processes
 //! ```
-//! A call may hang for ever in the driver: each thread but the first may be left behind, and is not joined. None is begun beside one
-//! that hangs. Nothing is ever set. The agent has all of this in a process of its own ([`isolated`]).
+//! A call may hang in the driver for ever, so all threads but the first may be left behind and are not joined. No
+//! thread is started beside one that hangs. No setting of a GPU is ever changed. The agent runs all of this in a
+//! separate process ([`isolated`]).
 
 mod counters;
 mod isolated;
@@ -35,21 +36,21 @@ use crate::model::device::{Device, DeviceGroup, DeviceNode, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
 
-/// Which GPUs there are is asked each so often, or when one is lost.
+/// Interval for listing GPUs, normally and while one is lost.
 const LISTED: Duration = Duration::from_secs(60);
 const LISTED_LOST: Duration = Duration::from_secs(5);
-/// The first list may take long: a driver without persistence loads its state.
+/// The first list may take long: a driver without persistence mode loads its state first.
 const FIRST_LIST: Duration = Duration::from_secs(60);
-/// A call that takes longer is late.
+/// A longer call is reported as stuck.
 const DEADLINE: Duration = Duration::from_secs(3);
-/// Its label in metrics and events.
+/// The plugin's label in metrics and events.
 const NAME: &str = "nvidia";
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NvidiaConfig {
-    /// `None`: by the name that the driver's package gives it.
+    /// `None`: the default name of the library.
     pub library: Option<PathBuf>,
-    /// Neither listed nor read.
+    /// UUIDs of GPUs that are neither listed nor read.
     pub ignored: Vec<String>,
 }
 
@@ -63,7 +64,7 @@ impl Nvidia {
     pub fn new(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
         Nvidia { config, clock, shared: Arc::new(Shared::counting()) }
     }
-    /// Tells counters as the driver has them: for whoever follows them elsewhere, and for longer than this lives.
+    /// Reports the driver's counters unchanged, for a process that continues them.
     fn uncounted(config: NvidiaConfig, clock: Arc<dyn Clock>) -> Nvidia {
         Nvidia { config, clock, shared: Arc::default() }
     }
@@ -104,24 +105,24 @@ impl DevicePlugin for Nvidia {
     }
 }
 
-/// GPUs that the bus shows, whatever is loaded: but for those that are given to guests, whose driver is not this host's.
+/// GPUs on the PCI bus, whatever driver they have, except those passed through to virtual machines.
 fn idle_hardware(roots: &Roots) -> Option<String> {
     let all = pci::displays(roots, pci::NVIDIA);
-    let ours: Vec<_> = all.iter().filter(|one| !one.is_given_away()).collect();
+    let ours: Vec<_> = all.iter().filter(|one| !one.is_reserved_for_guest()).collect();
     let others: BTreeSet<&str> = ours.iter().filter_map(|one| one.driver.as_deref()).collect();
     let what = match ours.len() {
         0 => return None,
-        1 => "1 display or 3D controller of NVIDIA is on the PCI bus".to_owned(),
-        n => format!("{n} display or 3D controllers of NVIDIA are on the PCI bus"),
+        1 => "1 NVIDIA display or 3D controller is on the PCI bus".to_owned(),
+        n => format!("{n} NVIDIA display or 3D controllers are on the PCI bus"),
     };
     let driven = match others.len() {
         0 => String::new(),
         _ => format!(" (driven by {})", others.into_iter().collect::<Vec<_>>().join(", ")),
     };
-    Some(format!("{what}{driven}, and the library of its driver is missing or finds no driver"))
+    Some(format!("{what}{driven}, but the driver library is missing or finds no driver"))
 }
 
-/// What a task gets with these. Errors: one is not among the devices.
+/// The answer to a reservation. Errors: an ID is unknown.
 fn reservation(devices: &HashMap<DeviceId, Device>, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
     let mut nodes: BTreeSet<&str> = BTreeSet::new();
     for id in ids {
@@ -141,15 +142,15 @@ fn reservation(devices: &HashMap<DeviceId, Device>, ids: &[DeviceId]) -> Result<
     Ok(DeviceReservation { env: env.into(), nodes: nodes.into_iter().map(node).collect(), mounts: Vec::new() })
 }
 
-/// What one run follows.
+/// The state of one run.
 struct Run<'r> {
     plugin: &'r Nvidia,
     library: &'r Arc<Library>,
     reports: &'r PluginReports,
     watches: BTreeMap<DeviceId, Arc<Watch>>,
-    /// By index: a GPU that is lost cannot say who it is.
+    /// By index: a lost GPU cannot report its UUID.
     listed: BTreeMap<u32, Vec<FoundGpu>>,
-    /// Whose events are wanted.
+    /// Sends the GPUs to receive events for.
     wanted: Sender<Vec<DeviceId>>,
 }
 
@@ -171,10 +172,12 @@ impl Nvidia {
             Err(RecvTimeoutError::Timeout) => {
                 return PluginError::new(
                     PluginFault::Timeout,
-                    format!("the driver has not listed its GPUs for {FIRST_LIST:?}"),
+                    format!("the driver did not list its GPUs within {FIRST_LIST:?}"),
                 );
             }
-            Err(RecvTimeoutError::Disconnected) => return PluginError::new(PluginFault::Failed, "its lister ended"),
+            Err(RecvTimeoutError::Disconnected) => {
+                return PluginError::new(PluginFault::Failed, "the lister thread ended");
+            }
         }
         let (mut asked, mut waiting) = (Instant::now(), false);
         loop {
@@ -185,7 +188,7 @@ impl Nvidia {
                 waiting = false;
                 match list {
                     Ok(list) => run.take(list),
-                    // The driver was taken away, or is another one now: it is loaded anew.
+                    // The driver was unloaded or replaced: load the library again.
                     Err(error @ (GpuError::Missing(_) | GpuError::VersionMismatch)) => return error.into(),
                     Err(error) => drop(reports.fault(error.into())),
                 }
@@ -198,16 +201,16 @@ impl Nvidia {
         }
     }
 
-    /// Lists once, and whenever it is asked to.
+    /// Lists once, and again on each request.
     fn list(&self, library: &Arc<Library>) -> Result<(Receiver<Listing>, Sender<()>), PluginError> {
-        let (tell, told) = channel();
+        let (results, listings) = channel();
         let (ask, asked) = channel();
         let library = Arc::clone(library);
-        thread("gpu-list", move || while tell.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
-        Ok((told, ask))
+        thread("gpu-list", move || while results.send(library.inventory()).is_ok() && asked.recv().is_ok() {})?;
+        Ok((listings, ask))
     }
 
-    /// Counts what drivers tell of, of the GPUs that were named last.
+    /// Counts driver events of the GPUs that were sent last.
     fn listen(&self, library: &Arc<Library>, reports: &PluginReports) -> Result<Sender<Vec<DeviceId>>, PluginError> {
         let (want, wanted) = channel();
         let (library, shared) = (Arc::clone(library), Arc::clone(&self.shared));
@@ -219,7 +222,7 @@ impl Nvidia {
 
 type Listing = Result<Vec<(u32, Option<FoundGpu>)>, GpuError>;
 
-/// However a run ends, so do its threads.
+/// The threads end with the run, however it ends.
 impl Drop for Run<'_> {
     fn drop(&mut self) {
         self.watches.values().for_each(|watch| watch.end());
@@ -232,7 +235,7 @@ impl Run<'_> {
         for (index, found) in list {
             match found {
                 Some(found) => now.entry(index).or_default().push(found),
-                // It answers nothing: it is who it was.
+                // It does not respond: keep the last known identity.
                 None => drop(now.insert(index, self.lost(index))),
             }
         }
@@ -262,7 +265,7 @@ impl Run<'_> {
             }
         }
         if changed || before != wholes.len() {
-            // The listener ends with the run.
+            // The listener thread ends with the run.
             let _ = self.wanted.send(wholes.into_iter().collect());
         }
     }
@@ -270,12 +273,12 @@ impl Run<'_> {
     fn lost(&self, index: u32) -> Vec<FoundGpu> {
         let mut known = self.listed.get(&index).cloned().unwrap_or_default();
         for gpu in &mut known {
-            gpu.device.unhealthy = Some("it is lost: the driver cannot reach it".to_owned());
+            gpu.device.unhealthy = Some("lost: the driver cannot reach it".to_owned());
         }
         known
     }
 
-    /// Says whose call is late, or is not any more. `true`: a GPU is lost.
+    /// Reports calls that became late or returned. `true`: a GPU is lost.
     fn watch(&self) -> bool {
         let mut is_lost = false;
         for (id, watch) in &self.watches {
@@ -288,7 +291,7 @@ impl Run<'_> {
     }
 }
 
-/// By what they are called; in the order in which they were found.
+/// Groups GPUs by kind, in the order in which they were found.
 fn groups(all: Vec<FoundGpu>) -> Vec<DeviceGroup> {
     let mut groups: Vec<DeviceGroup> = Vec::new();
     for FoundGpu { kind, attributes, device } in all {
@@ -304,7 +307,7 @@ fn groups(all: Vec<FoundGpu>) -> Vec<DeviceGroup> {
 mod tests {
     use super::*;
 
-    /// Of one more function on the bus, as `/sys` shows it.
+    /// A function on the PCI bus, as in `/sys`.
     fn plug(roots: &Roots, address: &str, vendor: &str, class: &str, driver: Option<&str>) {
         let at = roots.sys.join("bus/pci/devices").join(address);
         std::fs::create_dir_all(&at).unwrap();
@@ -321,7 +324,7 @@ mod tests {
         let roots = Roots::below(directory.path());
         assert_eq!(idle_hardware(&roots), None, "no bus at all");
         plug(&roots, "0000:00:02.0", "0x8086", "0x030000", Some("i915"));
-        // Its sound, its USB, and a switch between GPUs.
+        // Its audio and USB functions, and an NVSwitch.
         for (address, class) in
             [("0000:01:00.1", "0x040300"), ("0000:01:00.2", "0x0c0330"), ("0000:05:00.0", "0x068000")]
         {
@@ -332,10 +335,10 @@ mod tests {
         assert_eq!(idle_hardware(&roots), None, "a guest's");
         plug(&roots, "0000:01:00.0", "0x10de", "0x030000", Some("nouveau"));
         let one = idle_hardware(&roots).unwrap();
-        assert!(one.starts_with("1 display or 3D controller of NVIDIA is on the PCI bus (driven by nouveau)"), "{one}");
+        assert!(one.starts_with("1 NVIDIA display or 3D controller is on the PCI bus (driven by nouveau)"), "{one}");
         plug(&roots, "0001:02:00.0", "0x10de", "0x030200", None);
         let two = idle_hardware(&roots).unwrap();
-        assert!(two.starts_with("2 display or 3D controllers of NVIDIA are"), "{two}");
-        assert!(two.contains("library of its driver is missing"), "{two}");
+        assert!(two.starts_with("2 NVIDIA display or 3D controllers are"), "{two}");
+        assert!(two.contains("driver library is missing"), "{two}");
     }
 }

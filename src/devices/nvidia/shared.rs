@@ -1,4 +1,4 @@
-//! What the threads of one plugin have in common, and outlives a run.
+//! State shared by the threads of a plugin; outlives a run.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Mutex;
@@ -8,17 +8,17 @@ use crate::devices::plugin::{PluginError, PluginFault};
 use crate::model::device::{Device, Xid};
 use crate::model::id::DeviceId;
 
-/// Errors after which something is to be done, by NVIDIA's list: they are there from the start, at 0.
+/// XID errors that require an action, by NVIDIA's list; exposed from the start, with 0.
 pub(super) const DANGEROUS: [u64; 9] = [48, 63, 64, 74, 79, 94, 95, 119, 120];
 
-/// What outlives a run.
+/// State that outlives a run.
 #[derive(Debug, Default)]
 pub(super) struct Shared {
-    /// `None`: followed by somebody else.
+    /// `None`: another process continues the counters.
     pub(super) counters: Option<Mutex<Counters>>,
-    /// Of those whose drivers tell.
+    /// Only GPUs whose driver reports events.
     pub(super) xids: Mutex<HashMap<DeviceId, BTreeMap<u64, Xid>>>,
-    /// As they were listed last, by id.
+    /// The last list of devices, by ID.
     pub(super) devices: Mutex<HashMap<DeviceId, Device>>,
 }
 
@@ -28,8 +28,8 @@ impl Shared {
     }
 }
 
-/// It is never joined.
+/// Starts a thread that is never joined.
 pub(super) fn thread(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), PluginError> {
     let begun = std::thread::Builder::new().name(name.to_owned()).stack_size(512 << 10).spawn(work);
-    begun.map(drop).map_err(|e| PluginError::new(PluginFault::Failed, format!("no thread can be had: {e}")))
+    begun.map(drop).map_err(|e| PluginError::new(PluginFault::Failed, format!("cannot create a thread: {e}")))
 }

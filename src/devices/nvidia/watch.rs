@@ -1,4 +1,4 @@
-//! One GPU, read each tick by a thread of its own; and what drivers tell of by themselves.
+//! Reads one GPU at each tick on its own thread, and counts the driver's error events.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -15,23 +15,23 @@ use crate::model::id::DeviceId;
 use crate::model::units::Nanos;
 use crate::telemetry::lock;
 
-/// A GPU that is lost is looked for each so often.
-const LOOKED_FOR: Duration = Duration::from_secs(2);
-/// Between two readings who is on a GPU is looked at each so often. A process that computes is on it for longer: its context alone takes
-/// more to set up and to take down (docs/figures.md).
-const GLANCES: Duration = Duration::from_millis(50);
-/// How long one question for events waits: so late does a thread see that it is to end.
+/// Retry interval for a lost GPU.
+const RETRY_INTERVAL: Duration = Duration::from_secs(2);
+/// Interval for sampling the processes of a GPU between two readings. A computing process stays longer: setting up and
+/// tearing down its context alone takes more time (docs/figures.md).
+const PROCESS_INTERVAL: Duration = Duration::from_millis(50);
+/// Timeout of one wait for events; bounds the delay until the thread sees that it should stop.
 const EVENT_WAIT: u32 = 1_000;
 
-/// What is known of the thread that reads a GPU.
+/// State of the thread that reads a GPU.
 #[derive(Debug)]
 pub(super) struct Watch {
     begun: Instant,
-    /// Since when a call is under way, in nanoseconds from `begun`, and one more; 0: none is.
+    /// Start of the call in progress, in nanoseconds since `begun`, plus 1; 0: none.
     since: AtomicU64,
     lost: AtomicBool,
     ended: AtomicBool,
-    /// As it was told last.
+    /// The state that was reported last.
     stuck: Mutex<bool>,
 }
 
@@ -42,12 +42,12 @@ struct Reader {
     clock: Arc<dyn Clock>,
     reports: PluginReports,
     watch: Arc<Watch>,
-    /// Of each kind the failures that were told: once.
-    told: std::collections::BTreeSet<String>,
+    /// Failures that were reported already.
+    reported: std::collections::BTreeSet<String>,
 }
 
 impl Watch {
-    /// Errors: no thread can be had.
+    /// Errors: a thread cannot be created.
     pub(super) fn begin(
         id: &DeviceId,
         library: &Arc<Library>,
@@ -69,18 +69,18 @@ impl Watch {
             clock: Arc::clone(clock),
             reports: reports.clone(),
             watch: Arc::clone(&watch),
-            told: Default::default(),
+            reported: Default::default(),
         };
-        let glancer = Glancer {
+        let sampler = ProcessSampler {
             id: id.clone(),
             library: Arc::clone(library),
             reports: reports.clone(),
             watch: Arc::clone(&watch),
         };
         thread("gpu-read", move || reader.read_all())?;
-        if reports.glances {
-            // Without it a second reader would be begun beside the first.
-            thread("gpu-glance", move || glancer.look_on()).inspect_err(|_| watch.end())?;
+        if reports.samples_processes {
+            // Without the stop a second reader would later start beside the first.
+            thread("gpu-glance", move || sampler.sample_all()).inspect_err(|_| watch.end())?;
         }
         Ok(watch)
     }
@@ -92,18 +92,18 @@ impl Watch {
         self.lost.load(Ordering::Relaxed)
     }
 
-    /// Whether a call of it is late, if that is not as it was told last.
+    /// Whether a call is late, if that changed since the last report.
     pub(super) fn changed(&self, deadline: Duration) -> Option<bool> {
         let since = self.since.load(Ordering::Relaxed);
         let age = Nanos::from_duration(self.begun.elapsed()).0.saturating_sub(since.saturating_sub(1));
         let late = since > 0 && age > Nanos::from_duration(deadline).0;
-        let mut told = lock(&self.stuck);
-        let changed = *told != late;
-        *told = late;
+        let mut reported = lock(&self.stuck);
+        let changed = *reported != late;
+        *reported = late;
         changed.then_some(late)
     }
 
-    /// What may hang.
+    /// Runs a call that may hang.
     fn during<T>(&self, call: impl FnOnce() -> T) -> T {
         self.since.store(Nanos::from_duration(self.begun.elapsed()).0 + 1, Ordering::Relaxed);
         let done = call();
@@ -112,30 +112,30 @@ impl Watch {
     }
 }
 
-/// Beside the reader, which a driver may hold up for longer than a process lives.
-struct Glancer {
+/// Samples processes on a separate thread, because a reading may take longer than a process lives.
+struct ProcessSampler {
     id: DeviceId,
     library: Arc<Library>,
     reports: PluginReports,
     watch: Arc<Watch>,
 }
 
-impl Glancer {
-    fn look_on(&self) {
+impl ProcessSampler {
+    fn sample_all(&self) {
         let goes_on = |pause| self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed);
         while goes_on(Duration::ZERO) {
             let Ok(mut gpu) = self.library.gpu(&self.id) else {
-                // The reader tells that, and for how long.
-                self.reports.wait(LOOKED_FOR);
+                // The reader reports the loss.
+                self.reports.wait(RETRY_INTERVAL);
                 continue;
             };
-            while goes_on(GLANCES) {
-                match gpu.glance() {
+            while goes_on(PROCESS_INTERVAL) {
+                match gpu.processes_if_changed() {
                     Ok(None) => {}
                     Ok(Some(processes)) => drop(self.reports.processes(self.id.clone(), processes)),
-                    // As above.
+                    // The reader reports this as well.
                     Err(_) => {
-                        self.reports.wait(LOOKED_FOR);
+                        self.reports.wait(RETRY_INTERVAL);
                         break;
                     }
                 }
@@ -157,15 +157,15 @@ impl Reader {
             self.watch.lost.store(true, Ordering::Relaxed);
             if std::mem::replace(&mut was_up, false) {
                 tracing::debug!(device = %self.id, error = %why, "GPU lost");
-                self.tell(false, DeviceUsage::default(), None);
+                self.report(false, DeviceUsage::default(), None);
             }
-            if !self.goes_on(LOOKED_FOR.min(self.reports.tick * 2)) {
+            if !self.goes_on(RETRY_INTERVAL.min(self.reports.tick * 2)) {
                 return;
             }
         }
     }
 
-    /// Until it is lost: why it is, or the thread is to end.
+    /// Reads until the GPU is lost or the thread should stop; returns the reason.
     fn read_while_there(&mut self, mut gpu: Gpu<'_>, was_up: &mut bool) -> GpuError {
         loop {
             match self.watch.during(|| gpu.read()) {
@@ -177,12 +177,12 @@ impl Reader {
                 Err(error) => return error,
             }
             if !self.goes_on(self.reports.tick) {
-                return GpuError::Lost("nobody reads it any more".to_owned());
+                return GpuError::Lost("reading stopped".to_owned());
             }
         }
     }
 
-    /// After a pause.
+    /// Pauses, then returns whether to continue.
     fn goes_on(&self, pause: Duration) -> bool {
         self.reports.wait(pause) && !self.watch.ended.load(Ordering::Relaxed)
     }
@@ -190,7 +190,7 @@ impl Reader {
     fn pass_on(&mut self, reading: GpuReading) {
         let GpuReading { mut values, processes, instances, failed } = reading;
         for error in failed {
-            if self.told.insert(error.to_string()) {
+            if self.reported.insert(error.to_string()) {
                 let error = PluginError::from(error);
                 let message = format!("{}: {}", self.id, error.message);
                 self.reports.fault(PluginError::new(error.fault, message));
@@ -200,7 +200,7 @@ impl Reader {
             lock(counters).follow(&self.id, &mut values);
         }
         values.xids = lock(&self.shared.xids).get(&self.id).cloned().unwrap_or_default();
-        self.tell(true, values, processes);
+        self.report(true, values, processes);
         for (id, values, processes) in instances {
             self.reports.reading(DeviceReading {
                 device: id,
@@ -213,7 +213,7 @@ impl Reader {
         }
     }
 
-    fn tell(&self, up: bool, values: DeviceUsage, processes: Option<Vec<crate::model::device::DeviceProcess>>) {
+    fn report(&self, up: bool, values: DeviceUsage, processes: Option<Vec<crate::model::device::DeviceProcess>>) {
         if self.watch.ended.load(Ordering::Relaxed) {
             return;
         }
@@ -228,7 +228,7 @@ impl Reader {
     }
 }
 
-/// Counts errors of the GPUs that were named last, until nobody names any.
+/// Counts error events of the GPUs that were sent last, until the sender is dropped.
 pub(super) fn events(
     library: &Library,
     shared: &Shared,
@@ -243,19 +243,19 @@ pub(super) fn events(
     loop {
         match library.events(&ids) {
             Ok(events) => {
-                born(shared, &events.of);
+                expose_dangerous(shared, &events.of);
                 match count(&events, shared, clock, wanted) {
                     Some(now) => ids = now,
                     None => return,
                 }
             }
-            // Of such a driver nothing is told.
+            // The driver does not support events.
             Err(GpuError::Unsupported(_)) => match wanted.recv() {
                 Ok(now) => ids = now,
                 Err(_) => return,
             },
             Err(_) => {
-                if !reports.wait(LOOKED_FOR) {
+                if !reports.wait(RETRY_INTERVAL) {
                     return;
                 }
             }
@@ -263,8 +263,8 @@ pub(super) fn events(
     }
 }
 
-/// Those after which something is to be done are there from the start.
-fn born(shared: &Shared, ids: &[DeviceId]) {
+/// Exposes the errors that require an action from the start.
+fn expose_dangerous(shared: &Shared, ids: &[DeviceId]) {
     let mut xids = lock(&shared.xids);
     for id in ids {
         let own: &mut BTreeMap<u64, Xid> = xids.entry(id.clone()).or_default();
@@ -274,7 +274,8 @@ fn born(shared: &Shared, ids: &[DeviceId]) {
     }
 }
 
-/// Until others are wanted (they), the set is of no use any more (the same), or nobody wants any (`None`).
+/// Counts until other GPUs are requested (returns them), the event set fails (returns the same), or the sender is
+/// dropped (`None`).
 fn count(
     events: &Events<'_>,
     shared: &Shared,

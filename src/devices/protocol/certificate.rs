@@ -1,7 +1,8 @@
-//! Both sides show a certificate that was made for this one connection and that the other one was told of beforehand: nothing else is
-//! believed, neither an authority nor a name.
+//! Mutual TLS between client and plugin. Each side creates a certificate for this one connection and receives the other
+//! one's beforehand. Only that very certificate is trusted; authorities and names are ignored.
 //!
-//! Go's plugins make keys on the curve P-521, which `ring` does not know: their signatures are checked by `p521`. Our own are on P-256.
+//! Go plugins use keys on curve P-521, which `ring` does not support: `p521` verifies their signatures. The agent's
+//! keys are on P-256.
 
 use std::sync::Arc;
 
@@ -23,7 +24,7 @@ use rustls::{
     SignatureScheme,
 };
 
-/// The name that both certificates have.
+/// The name in both certificates.
 pub(in crate::devices) const NAME: &str = "localhost";
 const ALPN: &[u8] = b"h2";
 const PEM_LINE: usize = 64;
@@ -32,13 +33,13 @@ const PEM_LINE: usize = 64;
 pub(in crate::devices) enum TlsError {
     #[error("cannot make a certificate")]
     Make(#[from] rcgen::Error),
-    #[error("cannot speak TLS")]
+    #[error("cannot set up TLS")]
     Tls(#[from] Error),
-    #[error("the client's certificate is none: {0}")]
+    #[error("invalid client certificate: {0}")]
     NoPem(rustls::pki_types::pem::Error),
 }
 
-/// Ours, for one connection.
+/// Certificate and key for one connection.
 #[derive(Debug)]
 pub(in crate::devices) struct Identity {
     certificate: CertificateDer<'static>,
@@ -46,7 +47,7 @@ pub(in crate::devices) struct Identity {
 }
 
 impl Identity {
-    /// Like those of go-plugin: signed by itself, for both sides.
+    /// Like go-plugin's: self-signed, for client and server authentication.
     pub(in crate::devices) fn make() -> Result<Identity, TlsError> {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![NAME.to_owned()])?;
@@ -65,7 +66,7 @@ impl Identity {
         let body: String = lines.flat_map(|line| [line, "\n".into()]).collect();
         format!("-----BEGIN CERTIFICATE-----\n{body}-----END CERTIFICATE-----\n")
     }
-    /// For a client that talks to whoever has `theirs`, DER, and to nobody else.
+    /// Client configuration that trusts only `theirs`, DER.
     pub(in crate::devices) fn client(&self, theirs: Vec<u8>) -> Result<ClientConfig, TlsError> {
         let (provider, only) = only(theirs);
         let config = ClientConfig::builder_with_provider(provider).with_protocol_versions(&[&TLS13])?;
@@ -74,7 +75,7 @@ impl Identity {
         config.alpn_protocols = vec![ALPN.to_vec()];
         Ok(config)
     }
-    /// For a server that listens to whoever has `theirs`, PEM, and to nobody else.
+    /// Server configuration that trusts only `theirs`, PEM.
     pub(in crate::devices) fn server(&self, theirs: &str) -> Result<ServerConfig, TlsError> {
         let theirs = CertificateDer::from_pem_slice(theirs.as_bytes()).map_err(TlsError::NoPem)?;
         let (provider, only) = only(theirs.to_vec());
@@ -95,7 +96,7 @@ fn only(theirs: Vec<u8>) -> (Arc<CryptoProvider>, Arc<Only>) {
     (Arc::new(provider), Arc::new(Only { certificate: theirs.into(), known }))
 }
 
-/// Believes one certificate.
+/// Trusts a single certificate.
 #[derive(Debug)]
 struct Only {
     certificate: CertificateDer<'static>,
@@ -103,11 +104,11 @@ struct Only {
 }
 
 impl Only {
-    /// That it is the very one says more than its dates and names, which nobody reads.
+    /// Byte equality is stronger than dates and names, so these are not checked.
     fn check(&self, shown: &CertificateDer<'_>) -> Result<(), Error> {
         if *shown == self.certificate { Ok(()) } else { Err(CertificateError::UnknownIssuer.into()) }
     }
-    /// Whoever shows it has its key too.
+    /// Verifies that the peer has the key of the certificate.
     fn check_signature(
         &self,
         message: &[u8],
@@ -124,7 +125,7 @@ impl Only {
     }
 }
 
-/// Only TLS 1.3 is spoken.
+/// Only TLS 1.3 is supported.
 fn too_old() -> Error {
     PeerIncompatible::Tls12NotOfferedOrEnabled.into()
 }

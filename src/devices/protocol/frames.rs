@@ -1,4 +1,4 @@
-//! gRPC's messages within a body: a flag of compression, the length in 4 bytes, the message. Pure.
+//! gRPC message framing: compression flag, length in 4 bytes, message. Pure.
 
 use bytes::{Buf, BufMut, Bytes, BytesMut};
 use prost::Message;
@@ -9,13 +9,13 @@ const PREFIX: usize = 5;
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::devices) enum FrameError {
-    #[error("a message of {0} bytes: at most {MOST_BYTES} are taken")]
+    #[error("message of {0} bytes; the limit is {MOST_BYTES}")]
     TooLarge(usize),
-    #[error("a compressed message, which was not asked for")]
+    #[error("unexpected compressed message")]
     Compressed,
 }
 
-/// Bytes as they come, messages as they are whole.
+/// Splits received bytes into complete messages.
 #[derive(Debug, Default)]
 pub(in crate::devices) struct Frames {
     bytes: BytesMut,
@@ -25,9 +25,9 @@ impl Frames {
     pub(in crate::devices) fn push(&mut self, bytes: &[u8]) {
         self.bytes.extend_from_slice(bytes);
     }
-    /// `None`: more must come first.
+    /// `None`: incomplete.
     ///
-    /// Errors: as soon as the length is known, before the message has come.
+    /// Errors: reported as soon as the header is known, before the message has arrived.
     pub(in crate::devices) fn next(&mut self) -> Result<Option<Bytes>, FrameError> {
         let Some((flag, length)) = self.bytes.first_chunk::<PREFIX>().map(|[flag, length @ ..]| (*flag, *length))
         else {
@@ -46,13 +46,13 @@ impl Frames {
         self.bytes.advance(PREFIX);
         Ok(Some(self.bytes.split_to(length).freeze()))
     }
-    /// Whether a message has begun and not ended.
+    /// Whether an incomplete message remains.
     pub(in crate::devices) fn is_amid(&self) -> bool {
         !self.bytes.is_empty()
     }
 }
 
-/// What is larger than its length can say is refused by whoever reads it.
+/// The receiver rejects messages above its limit.
 pub(in crate::devices) fn framed(message: &impl Message) -> Bytes {
     let length = message.encoded_len();
     let mut framed = BytesMut::with_capacity(PREFIX + length);

@@ -1,4 +1,4 @@
-//! How the two find each other: what a plugin is told by its environment, and the line by which it answers. Pure.
+//! The handshake: the environment that a plugin receives, and the line with which it answers. Pure.
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -8,31 +8,31 @@ use base64::Engine as _;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
-/// By which a plugin sees that Nomad, or somebody like it, has started it.
+/// Shows a plugin that a Nomad client, or a compatible program, started it.
 pub(in crate::devices) const COOKIE: (&str, &str) =
     ("NOMAD_PLUGIN_MAGIC_COOKIE", "e4327c2e01eabfd75a8a67adb114fb34a757d57eee7728d857a8cec6e91a7255");
-/// Which versions of the services the client speaks, separated by commas.
+/// Protocol versions of the client, separated by commas.
 pub(in crate::devices) const VERSIONS: &str = "PLUGIN_PROTOCOL_VERSIONS";
-/// The client's certificate, PEM: whoever gets one answers with its own, and TLS is spoken.
+/// The client's certificate, PEM. A plugin that receives one answers with its own, and the connection uses TLS.
 pub(in crate::devices) const CERTIFICATE: &str = "PLUGIN_CLIENT_CERT";
-/// For a plugin that listens on TCP.
+/// For plugins that listen on TCP.
 pub(in crate::devices) const PORTS: [(&str, &str); 2] = [("PLUGIN_MIN_PORT", "10000"), ("PLUGIN_MAX_PORT", "25000")];
 
-/// Of go-plugin itself.
+/// Protocol version of go-plugin itself.
 const CORE: &str = "1";
-/// Of Nomad's plugins since 0.9, which speak gRPC.
+/// Protocol version of Nomad's plugins since 0.9, which use gRPC.
 pub(in crate::devices) const APP: &str = "2";
 const PROTOCOL: &str = "grpc";
-/// Old plugins had something shorter in the place of a certificate.
+/// Old plugins send a shorter field in place of the certificate.
 const LEAST_CERTIFICATE: usize = 50;
 
-/// Go writes no padding; others may.
+/// Go writes no padding; other implementations may.
 const BASE64: GeneralPurpose = GeneralPurpose::new(
     &STANDARD,
     GeneralPurposeConfig::new().with_encode_padding(false).with_decode_padding_mode(DecodePaddingMode::Indifferent),
 );
 
-/// Where a plugin listens.
+/// The address on which a plugin listens.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::devices) enum Listens {
     Unix(PathBuf),
@@ -48,32 +48,32 @@ impl fmt::Display for Listens {
     }
 }
 
-/// The line.
+/// The handshake line.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::devices) struct Handshake {
     pub listens: Listens,
-    /// DER; `None`: it speaks plainly.
+    /// DER. `None`: no TLS.
     pub certificate: Option<Vec<u8>>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub(in crate::devices) enum HandshakeError {
-    #[error("{0:?} is no line of a plugin")]
+    #[error("{0:?} is not a handshake line")]
     NoPlugin(String),
-    #[error("it speaks version {0:?} of go-plugin, not {CORE}")]
+    #[error("go-plugin protocol version {0:?}, expected {CORE}")]
     Core(String),
-    #[error("it speaks version {0:?} of Nomad's plugins, not {APP}")]
+    #[error("Nomad plugin protocol version {0:?}, expected {APP}")]
     App(String),
-    #[error("it listens at {0:?}, which is neither a socket nor a loopback address")]
+    #[error("address {0:?} is neither a Unix socket nor a loopback address")]
     Address(String),
-    #[error("it speaks {0:?}, not {PROTOCOL}")]
+    #[error("protocol {0:?}, expected {PROTOCOL}")]
     Protocol(String),
-    #[error("its certificate is not base64")]
+    #[error("the certificate is not base64")]
     Certificate,
 }
 
 impl Handshake {
-    /// Errors: what is wrong with the line, or which version is wanted instead.
+    /// Errors: the invalid field, or the expected version.
     pub(in crate::devices) fn parse(line: &str) -> Result<Handshake, HandshakeError> {
         let line = line.trim();
         let fields: Vec<&str> = line.split('|').collect();
@@ -90,7 +90,7 @@ impl Handshake {
             return Err(HandshakeError::App(beginning(app)));
         }
         let listens = listens(network, address).ok_or_else(|| HandshakeError::Address(beginning(address)))?;
-        // Without a word it is what go-plugin spoke before gRPC.
+        // Before gRPC the field did not exist.
         let protocol = rest.first().copied().unwrap_or("netrpc");
         if protocol != PROTOCOL {
             return Err(HandshakeError::Protocol(beginning(protocol)));
@@ -116,7 +116,7 @@ fn listens(network: &str, address: &str) -> Option<Listens> {
     }
 }
 
-/// Of what somebody else wrote, as much as a message needs.
+/// The first characters of foreign text, for messages.
 fn beginning(text: &str) -> String {
     text.chars().take(80).collect()
 }

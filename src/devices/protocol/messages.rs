@@ -1,5 +1,5 @@
-//! The messages, by hand: no compiler of theirs is needed. Units and meaning are where they become values (`external::report`,
-//! `served::answer`).
+//! The protobuf messages, written by hand, so that no protobuf compiler is needed. Conversion to model values:
+//! `external::report`, `served::answer`.
 //!
 //! Source: `plugins/base/proto/base.proto`, `plugins/device/proto/device.proto`, `plugins/shared/structs/proto/{attribute,stats}.proto`,
 //! `plugins/shared/hclspec/hcl_spec.proto` of Nomad 1.x; go-plugin's `grpc_stdio.proto`; gRPC's `health.proto`.
@@ -35,7 +35,7 @@ messages! {
         data: Vec<u8>,
     }
     PluginInfo {
-        /// 3: of devices.
+        /// 3: device plugin.
         #[prost(int32, tag = "1")]
         kind: i32,
         #[prost(string, repeated, tag = "2")]
@@ -181,7 +181,7 @@ messages! {
         #[prost(btree_map = "string, message", tag = "2")]
         attributes: BTreeMap<String, Stat>,
     }
-    /// The values are wrapped (`google.protobuf.DoubleValue` and its like): unset is not 0.
+    /// Wrapped values (`google.protobuf.DoubleValue` and similar): unset differs from 0.
     Stat {
         #[prost(message, optional, tag = "1")]
         float_numerator: Option<f64>,
@@ -200,7 +200,7 @@ messages! {
         #[prost(string, tag = "8")]
         desc: String,
     }
-    /// What a plugin's own configuration looks like.
+    /// Schema of a plugin's configuration.
     Spec {
         #[prost(oneof = "SpecKind", tags = "1, 2, 3, 4, 5, 6, 7, 8, 9, 10")]
         kind: Option<SpecKind>,
@@ -229,7 +229,7 @@ messages! {
         #[prost(message, optional, boxed, tag = "3")]
         nested: Option<Box<Spec>>,
     }
-    /// A list, a set or a map of blocks, or the attributes of one: only its name matters here.
+    /// A list, set or map of blocks, or the attributes of a block: only the name matters here.
     SpecNamed {
         #[prost(string, tag = "1")]
         name: String,
@@ -282,7 +282,7 @@ pub(in crate::devices) enum SpecKind {
     Literal(SpecLiteral),
 }
 
-/// Of [`PluginInfo`].
+/// Value of [`PluginInfo`]'s kind.
 pub(in crate::devices) const KIND_DEVICE: i32 = 3;
-/// Of [`HealthAnswer`].
+/// Value of [`HealthAnswer`]'s status.
 pub(in crate::devices) const SERVING: i32 = 1;

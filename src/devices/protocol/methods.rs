@@ -1,4 +1,4 @@
-//! What is called, by its path.
+//! Paths of the gRPC methods.
 
 pub(in crate::devices) const HEALTH: &str = "/grpc.health.v1.Health/Check";
 pub(in crate::devices) const STDIO: &str = "/plugin.GRPCStdio/StreamStdio";
@@ -11,7 +11,7 @@ pub(in crate::devices) const FINGERPRINT: &str = "/hashicorp.nomad.plugins.devic
 pub(in crate::devices) const RESERVE: &str = "/hashicorp.nomad.plugins.device.DevicePlugin/Reserve";
 pub(in crate::devices) const STATS: &str = "/hashicorp.nomad.plugins.device.DevicePlugin/Stats";
 
-/// The service whose health go-plugin asks for.
+/// The service name in go-plugin's health checks.
 pub(in crate::devices) const HEALTH_OF: &str = "plugin";
-/// The version of Nomad's device plugins, which has been the only one so far.
+/// The only version of Nomad's device plugin API so far.
 pub(in crate::devices) const API_VERSION: &str = "v0.1.0";

@@ -1,5 +1,5 @@
-//! The protocol between a Nomad client and a device plugin, as both sides of it need it: HashiCorp's go-plugin below, gRPC in the
-//! middle, the services of Nomad on top.
+//! The protocol between a Nomad client and a device plugin, for both sides: HashiCorp's go-plugin, gRPC above it, and
+//! Nomad's services on top.
 //!
 //! ```text
 //! client                                                     plugin
@@ -10,8 +10,8 @@
 //!   Fingerprint, Stats: streams; Reserve; Health; Shutdown ──►
 //! ```
 //!
-//! Source: `hashicorp/go-plugin` (docs/internals.md), `hashicorp/nomad` (plugins/base/proto, plugins/device/proto). Names and numbers of
-//! fields are theirs, the text is ours.
+//! Source: `hashicorp/go-plugin` (docs/internals.md), `hashicorp/nomad` (plugins/base/proto, plugins/device/proto).
+//! Field names and numbers are Nomad's; the text is this project's.
 
 pub(super) mod certificate;
 pub(super) mod frames;
@@ -19,5 +19,5 @@ pub(super) mod handshake;
 pub(super) mod messages;
 pub(super) mod methods;
 
-/// A message larger than this is refused, as Nomad's library does.
+/// Larger messages are rejected, as in Nomad's library.
 pub(super) const MOST_BYTES: usize = 4 << 20;

@@ -1,4 +1,4 @@
-//! What we know, in the messages of the protocol. Pure.
+//! Converts model values to protocol messages. Pure.
 
 use crate::devices::protocol::messages::{
     Container, Detected, Fact, FactValue, FingerprintAnswer, Group, GroupStats, InstanceStats, Locality, Moment, Mount,
@@ -43,7 +43,7 @@ fn fact(attribute: &Attribute) -> Fact {
     Fact { value: Some(value), unit: written(unit) }
 }
 
-/// What no signed number of 64 bits holds is rounded.
+/// Numbers that do not fit into a signed 64-bit integer are rounded.
 fn number(number: Number) -> FactValue {
     let whole = number.as_int().and_then(|n| i64::try_from(n).ok());
     whole.map_or_else(|| FactValue::Float(number.as_f64()), FactValue::Int)
@@ -53,7 +53,7 @@ fn written(unit: Option<&UnitName>) -> String {
     unit.map(|unit| unit.as_str().to_owned()).unwrap_or_default()
 }
 
-/// Of those devices that are in a group.
+/// Statistics of the devices that are in a group.
 pub(super) fn stats(groups: &[DeviceGroup], readings: &[DeviceReading]) -> StatsAnswer {
     let of = |group: &DeviceGroup| {
         let read = |device: &Device| readings.iter().find(|reading| reading.device == device.id);
@@ -68,14 +68,14 @@ pub(super) fn stats(groups: &[DeviceGroup], readings: &[DeviceReading]) -> Stats
     StatsAnswer { groups: groups.iter().map(of).collect() }
 }
 
-/// What a plugin tells by itself stands beside what we know by name.
+/// A plugin's own statistics are added to the standard ones.
 fn instance(reading: &DeviceReading) -> InstanceStats {
-    let mut told = stats_of(&reading.values);
-    told.attributes.extend(reading.stats.attributes.clone());
-    told.nested.extend(reading.stats.nested.clone());
+    let mut stats = stats_of(&reading.values);
+    stats.attributes.extend(reading.stats.attributes.clone());
+    stats.nested.extend(reading.stats.nested.clone());
     InstanceStats {
-        summary: summary_of(&told).map(stat),
-        stats: Some(object(&told)),
+        summary: summary_of(&stats).map(stat),
+        stats: Some(object(&stats)),
         timestamp: Some(moment(reading.at)),
     }
 }

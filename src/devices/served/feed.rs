@@ -1,4 +1,4 @@
-//! What a plugin says, as whoever asks wants it: which devices there are, now and with each change; what was read of each last.
+//! The state of a plugin for its clients: the list of devices with each change, and the last reading of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -9,49 +9,52 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::devices::plugin::{DevicePlugin, Ends, PluginError, PluginFault, PluginReport, PluginReports};
+use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
 use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
 
 const TICK: Duration = Duration::from_secs(1);
-/// Reports that wait for us.
+/// Queue length of reports.
 const WAITING: usize = 1024;
-/// Until a plugin is run again that could not go on: at first, at most, and where what it needs is not there.
+/// Pause before a failed plugin is started again: first and maximum; the maximum also if a driver is missing.
 const PAUSE: Duration = Duration::from_secs(5);
 const LONGEST_PAUSE: Duration = Duration::from_secs(300);
-/// What was read longer ago is not told any more.
+/// Older readings are not sent.
 const FRESH: Duration = Duration::from_secs(10);
 
-/// Shared by all who ask.
+/// Shared by all connections.
 #[derive(Clone)]
 pub(super) struct Feed {
     plugin: Arc<dyn DevicePlugin>,
-    ends: Arc<Ends>,
-    said: Arc<Said>,
+    ends: Arc<StopSignal>,
+    said: Arc<FeedState>,
 }
 
-struct Said {
-    /// `None`: it has not said yet.
+struct FeedState {
+    /// `None`: not reported yet.
     groups: watch::Sender<Option<Arc<Vec<DeviceGroup>>>>,
     readings: Mutex<BTreeMap<DeviceId, (Instant, DeviceReading)>>,
-    /// A call about them has not come back.
+    /// Devices with a call that is past its deadline.
     stuck: Mutex<BTreeSet<DeviceId>>,
 }
 
-/// What there is, but for what hangs: no task should get that.
+/// The groups, with stuck devices marked as unhealthy, so that no task is given one.
 fn without(stuck: &BTreeSet<DeviceId>, mut groups: Vec<DeviceGroup>) -> Vec<DeviceGroup> {
     for device in groups.iter_mut().flat_map(|group| &mut group.devices).filter(|device| stuck.contains(&device.id)) {
-        device.unhealthy = Some("a call about it does not come back".to_owned());
+        device.unhealthy = Some("a call to the driver hangs".to_owned());
     }
     groups
 }
 
 impl Feed {
-    /// Its threads end with [`Feed::end`], or with the process.
+    /// The threads end with [`Feed::end`], or with the process.
     pub(super) fn start(plugin: Arc<dyn DevicePlugin>) -> Feed {
-        let said =
-            Arc::new(Said { groups: watch::Sender::new(None), readings: Mutex::default(), stuck: Mutex::default() });
+        let said = Arc::new(FeedState {
+            groups: watch::Sender::new(None),
+            readings: Mutex::default(),
+            stuck: Mutex::default(),
+        });
         let feed = Feed { plugin, ends: Arc::default(), said };
         let (to, reports) = sync_channel(WAITING);
         let reporter = PluginReports::new(to, Arc::clone(&feed.ends), TICK);
@@ -97,9 +100,9 @@ impl Feed {
         }
     }
 
-    /// What it had is there no more, as far as is known; without any it has nothing, and says so.
+    /// Marks all devices as unhealthy. A plugin that never listed any reports an empty list.
     fn fail(&self, error: &PluginError) {
-        warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "a device plugin cannot go on");
+        warn!(plugin = self.plugin.name(), fault = error.fault.as_str(), %error, "device plugin failed");
         self.said.groups.send_modify(|groups| {
             let mut ill = groups.take().map(|groups| groups.to_vec()).unwrap_or_default();
             ill.iter_mut().flat_map(|group| &mut group.devices).for_each(|d| d.unhealthy = Some(error.to_string()));
@@ -115,10 +118,10 @@ impl Feed {
                 PluginReport::Reading(reading) => {
                     lock(&self.said.readings).insert(reading.device.clone(), (Instant::now(), *reading));
                 }
-                // A client asks for readings, each at its own time.
+                // Clients request readings at their own interval.
                 PluginReport::Processes(..) => {}
                 PluginReport::Stuck(device, is_stuck) => {
-                    warn!(plugin = self.plugin.name(), %device, is_stuck, "a call about a device hangs, or came back");
+                    warn!(plugin = self.plugin.name(), %device, is_stuck, "device stuck state changed");
                     let mut stuck = lock(&self.said.stuck);
                     if is_stuck {
                         stuck.insert(device)
@@ -126,11 +129,11 @@ impl Feed {
                         stuck.remove(&device)
                     };
                     drop(stuck);
-                    // Whoever follows looks again.
+                    // Clients that follow the list read it again.
                     self.said.groups.send_modify(|_| {});
                 }
                 PluginReport::Fault(error) => {
-                    warn!(plugin = self.plugin.name(), %error, "a device plugin failed in part")
+                    warn!(plugin = self.plugin.name(), %error, "device plugin reported an error")
                 }
             }
         }
@@ -139,7 +142,7 @@ impl Feed {
     fn have(&self, groups: Vec<DeviceGroup>) {
         let is_there = |id: &DeviceId| groups.iter().flat_map(|group| &group.devices).any(|device| device.id == *id);
         lock(&self.said.readings).retain(|id, _| is_there(id));
-        // The same again is no change.
+        // An identical list is no change.
         self.said.groups.send_if_modified(|said| {
             let changes = said.as_deref() != Some(&groups);
             *said = Some(Arc::new(groups));
@@ -185,7 +188,7 @@ mod tests {
         }))
     }
 
-    /// What whoever asks is told after these.
+    /// What a client receives after these reports.
     fn after(reports: Vec<PluginReport>) -> (Feed, Vec<(String, Option<String>)>) {
         let feed = Feed::start(Arc::new(Silent));
         let (to, from) = sync_channel(9);
@@ -194,8 +197,8 @@ mod tests {
         feed.listen(&from);
         let said = feed.groups().borrow().clone().unwrap_or_default();
         let devices = feed.well(&said).into_iter().flat_map(|group| group.devices);
-        let told = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
-        (feed, told)
+        let received = devices.map(|device| (device.id.as_str().to_owned(), device.unhealthy)).collect();
+        (feed, received)
     }
 
     #[test]
@@ -205,7 +208,7 @@ mod tests {
             after(first.into_iter().chain(more).collect()).1
         };
         let well = |id: &str| (id.to_owned(), None);
-        let hangs = ("b".to_owned(), Some("a call about it does not come back".to_owned()));
+        let hangs = ("b".to_owned(), Some("a call to the driver hangs".to_owned()));
         assert_eq!(of(vec![]), [well("a"), hangs.clone()]);
         assert_eq!(of(vec![PluginReport::Groups(groups(&["b"]))]), [hangs]);
         assert_eq!(of(vec![PluginReport::Stuck(DeviceId::from("b"), false)]), [well("a"), well("b")]);

@@ -1,15 +1,15 @@
-//! Our device plugins for others: served in the protocol of Nomad's, so that a Nomad client runs them.
+//! Serves the built-in device plugins to Nomad clients, in Nomad's plugin protocol.
 //!
 //! ```text
 //! Nomad client ── starts ──► allostat device-plugin nvidia
-//!   ◄── handshake line ────  Listener: a socket in a directory of its own, TLS where the client showed a certificate
-//!   ── gRPC ──────────────►  Door ── feed ◄── the plugin, on a thread of its own
+//!   ◄── handshake line ────  Listener: a socket in a private directory, with TLS if the client sent a certificate
+//!   ── gRPC ──────────────►  PluginService ── feed ◄── the plugin, on its own thread
 //!   ── Shutdown ──────────►  the end
 //! ```
 
 mod answer;
-mod door;
 mod feed;
+mod service;
 
 use std::env;
 use std::fs::Permissions;
@@ -23,26 +23,27 @@ use tokio::net::UnixListener;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 
-use self::door::Door;
 use self::feed::Feed;
+use self::service::PluginService;
 use super::plugin::DevicePlugin;
 use super::protocol::certificate::{Identity, TlsError};
 use super::protocol::handshake::{APP, CERTIFICATE, COOKIE, Handshake, Listens, VERSIONS};
 
-/// For what is being answered when the end is asked for.
+/// Time for responses in progress at shutdown.
 const LAST_ANSWERS: Duration = Duration::from_millis(200);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
     #[error(
-        "this is run by a Nomad client, as a plugin of devices: put it, or a script that runs it, into its plugin_dir"
+        "only a Nomad client may start this command, as a device plugin: put it, or a script that runs it, into \
+         plugin_dir"
     )]
     NotAPlugin,
-    #[error("the client speaks versions {0:?} of Nomad's plugins, not {APP}")]
+    #[error("the client supports plugin protocol versions {0:?}, not {APP}")]
     Version(String),
     #[error("cannot listen")]
     Listen(#[source] io::Error),
-    #[error("cannot say where it listens")]
+    #[error("cannot write the handshake line")]
     Say(#[source] io::Error),
     #[error("cannot secure the connection")]
     Secure(#[source] Box<dyn std::error::Error + Send + Sync>),
@@ -54,15 +55,15 @@ impl From<TlsError> for ServeError {
     }
 }
 
-/// Serves `plugin` to whoever has started us, until that one asks for the end, or somebody does with SIGTERM. `say`: one line, to our
-/// standard output.
+/// Serves `plugin` to the client that started this process, until the client requests the shutdown or SIGTERM arrives.
+/// `say`: writes one line to standard output.
 ///
-/// Blocks. Errors: nothing is served.
+/// Blocks. Errors: the plugin cannot be served.
 pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result<()>) -> Result<(), ServeError> {
     asked_for()?;
     let (identity, tls) = secured(env::var(CERTIFICATE).ok().filter(|pem| !pem.is_empty()))?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(ServeError::Listen)?;
-    // The socket goes with its directory, into which nobody else can look.
+    // The socket is removed with its directory, which is private.
     let private =
         tempfile::Builder::new().prefix("allostat-plugin-").permissions(Permissions::from_mode(0o700)).tempdir();
     let directory = private.map_err(ServeError::Listen)?;
@@ -75,9 +76,9 @@ pub fn serve(plugin: Arc<dyn DevicePlugin>, say: impl FnOnce(&str) -> io::Result
     let handshake = Handshake { listens: Listens::Unix(path), certificate };
     say(&handshake.to_string()).map_err(ServeError::Say)?;
     let feed = Feed::start(plugin);
-    runtime.block_on(until_the_end(listener, Door::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
+    runtime.block_on(until_the_end(listener, PluginService::new(feed.clone()), tls)).map_err(ServeError::Listen)?;
     feed.end();
-    // A call of a library that hangs must not keep us: the process ends, and it with it.
+    // A call that hangs in a library must not block the shutdown; it ends with the process.
     runtime.shutdown_background();
     Ok(())
 }
@@ -89,12 +90,12 @@ fn asked_for() -> Result<(), ServeError> {
     }
     match env::var(VERSIONS) {
         Ok(versions) if !versions.split(',').any(|version| version.trim() == APP) => Err(ServeError::Version(versions)),
-        // One that names none is as old as the first.
+        // A client without the variable is as old as the first version.
         Ok(_) | Err(_) => Ok(()),
     }
 }
 
-/// `theirs`: PEM. Without one the socket's directory is all that protects it.
+/// `theirs`: PEM. Without a certificate only the private directory protects the socket.
 fn secured(theirs: Option<String>) -> Result<(Option<Identity>, Option<Arc<ServerConfig>>), ServeError> {
     let Some(theirs) = theirs else { return Ok((None, None)) };
     let identity = Identity::make()?;
@@ -102,12 +103,16 @@ fn secured(theirs: Option<String>) -> Result<(Option<Identity>, Option<Arc<Serve
     Ok((Some(identity), Some(Arc::new(config))))
 }
 
-async fn until_the_end(listener: UnixListener, door: Door, tls: Option<Arc<ServerConfig>>) -> io::Result<()> {
+async fn until_the_end(
+    listener: UnixListener,
+    service: PluginService,
+    tls: Option<Arc<ServerConfig>>,
+) -> io::Result<()> {
     let mut term = signal(SignalKind::terminate())?;
-    // A terminal's interrupt goes to the whole group: when to end is for the client to say.
+    // A terminal sends SIGINT to the whole process group, but only the client decides when to stop.
     let mut interrupt = signal(SignalKind::interrupt())?;
     let (ask, mut asked) = watch::channel(false);
-    let door = Arc::new(door.ending_by(ask));
+    let service = Arc::new(service.ending_by(ask));
     loop {
         tokio::select! {
             _ = asked.wait_for(|asked| *asked) => break,
@@ -115,8 +120,8 @@ async fn until_the_end(listener: UnixListener, door: Door, tls: Option<Arc<Serve
             _ = interrupt.recv() => {}
             accepted = listener.accept() => {
                 let (socket, _) = accepted?;
-                // Ends: with the connection, or with us.
-                tokio::spawn(door::connection(socket, Arc::clone(&door), tls.clone()));
+                // The task ends with the connection or the process.
+                tokio::spawn(service::connection(socket, Arc::clone(&service), tls.clone()));
             }
         }
     }

@@ -8,8 +8,12 @@
 mod find;
 mod place;
 mod record;
+mod report;
+mod tally;
 mod writer;
 
 pub use place::{Config, History};
 pub use record::Sought;
+pub use report::{ReportQuery, UsageReport};
+pub use tally::{UseSums, WorkloadUse};
 pub use writer::run;

@@ -115,9 +115,9 @@ pub(super) fn public(line: &[u8]) -> Option<Vec<u8>> {
     each_task(alloc, |task| {
         without(task, &PLACES);
         let exits = task.get_mut("exits").and_then(Value::as_array_mut);
-        exits.into_iter().flatten().for_each(withhold_status);
+        exits.into_iter().flatten().for_each(withhold_of_exit);
         if let Some(exit) = task.get_mut("last_exit") {
-            withhold_status(exit);
+            withhold_of_exit(exit);
         }
         if let Some(events) = task.get_mut("events").and_then(Value::as_array_mut) {
             *events = events
@@ -129,7 +129,8 @@ pub(super) fn public(line: &[u8]) -> Option<Vec<u8>> {
     Some(all.to_string().into_bytes())
 }
 
-fn withhold_status(exit: &mut Value) {
+fn withhold_of_exit(exit: &mut Value) {
+    without(exit, &["last_output"]);
     if let Some(status) = exit.get_mut("status") {
         let unread = || json!(ExitStatus::Unknown(WITHHELD.to_owned()));
         *status = told::<ExitStatus>(status.take(), |status| Detail::Public.status(&status)).unwrap_or_else(unread);

@@ -15,6 +15,8 @@
 //! [7, 1764241000000000000, 0, 1600000000, 5, null]   the same, but for sampled_at, and fields 0 and 5
 //! ```
 //! One that is new, or of which more changed than numbers, is told whole.
+//!
+//! A client without an answer gets rates at once from `before=1`: each row, and the host, then has an earlier reading beside it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -22,10 +24,11 @@ use std::sync::Arc;
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
+use crate::collectors::EarlierReading;
 use crate::model::alloc::{AllocSource, Measured, TaskIdentity};
 use crate::model::answer::Detail;
 use crate::model::id::{AllocId, GroupName, JobId, TaskName};
-use crate::model::metric::{Sample, Value};
+use crate::model::metric::{Sample, Samples, Value};
 use crate::model::task::{Exit, ExitStatus, Outcome, TaskState};
 use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
@@ -62,24 +65,31 @@ pub const TOLD: [Field; 25] = [
 
 /// Everything, as JSON text.
 pub fn all(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
-    answer(snapshot, None, detail)
+    answer(snapshot, None, detail, false)
+}
+
+/// The same with the reading before beside each.
+pub fn all_with_before(snapshot: &Snapshot, detail: Detail) -> Vec<u8> {
+    answer(snapshot, None, detail, true)
 }
 
 /// The same for who has been told `before`.
 pub fn changes(snapshot: &Snapshot, before: &Snapshot, detail: Detail) -> Vec<u8> {
-    answer(snapshot, Some(before), detail)
+    answer(snapshot, Some(before), detail, false)
 }
 
-fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail) -> Vec<u8> {
+fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_before: bool) -> Vec<u8> {
+    let tick_before = snapshot.before.as_ref().filter(|_| with_before);
     let all = Answer {
         epoch: snapshot.epoch,
         since: before.map_or(Timestamp(0), |before| before.taken_at),
         taken_at: snapshot.taken_at,
         ticked_at: snapshot.ticked_at,
-        host: host(snapshot),
+        host: host(snapshot, &snapshot.host),
+        before: tick_before.map(|tick| HostBefore { ticked_at: tick.at, host: host(snapshot, &tick.host) }),
         devices: snapshot.devices.devices.len(),
         fields: TOLD.map(Field::name),
-        tasks: Rows { snapshot, before, detail },
+        tasks: Rows { snapshot, before, detail, with_before },
     };
     serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
 }
@@ -93,16 +103,26 @@ struct Answer<'a> {
     /// When the tick began of which the host's values are. Between two ticks whoever begins or ends makes a newer answer of the same tick.
     ticked_at: Timestamp,
     host: HostRow<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<HostBefore<'a>>,
     /// How many there are.
     devices: usize,
     fields: [&'static str; TOLD.len()],
     tasks: Rows<'a>,
 }
 
+/// The tick before.
+#[derive(Serialize)]
+struct HostBefore<'a> {
+    ticked_at: Timestamp,
+    host: HostRow<'a>,
+}
+
 struct Rows<'a> {
     snapshot: &'a Snapshot,
     before: Option<&'a Snapshot>,
     detail: Detail,
+    with_before: bool,
 }
 
 impl Serialize for Rows<'_> {
@@ -114,7 +134,12 @@ impl Serialize for Rows<'_> {
             let before = before.find(place, alloc);
             for (place, (known, task)) in alloc.tasks().enumerate() {
                 match before.and_then(|before| before.news(place, &alloc.tasks[place])) {
-                    None => rows.serialize_element(&row(alloc, known, task, self.detail))?,
+                    None => {
+                        let mut row = row(alloc, known, task, self.detail);
+                        row.before =
+                            task.before.as_ref().filter(|_| self.with_before).and_then(|b| TaskBefore::of(task, b));
+                        rows.serialize_element(&row)?;
+                    }
                     Some(news) => rows.serialize_element(&news)?,
                 }
             }
@@ -223,6 +248,28 @@ struct TaskRow<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     sampled_at: Option<Timestamp>,
     usage: Told<'a>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    before: Option<TaskBefore>,
+}
+
+/// An earlier reading, of the counters alone: the rest has no rate.
+#[derive(Serialize)]
+struct TaskBefore {
+    at: Timestamp,
+    usage: [Option<u64>; TOLD.len()],
+}
+
+impl TaskBefore {
+    /// `before`: of the running attempt, which lies on top of the attempts that ended.
+    fn of(task: &TaskView, before: &EarlierReading) -> Option<TaskBefore> {
+        let attempt = task.attempt.as_ref()?;
+        let value = |field: Field| {
+            let grown = attempt.get(field)?.checked_sub(before.usage.get(field)?)?;
+            task.usage.get(field)?.checked_sub(grown)
+        };
+        let usage = TOLD.map(|field| if field.nature().counts() { value(field) } else { None });
+        Some(TaskBefore { at: before.at, usage })
+    }
 }
 
 #[derive(Serialize)]
@@ -263,39 +310,40 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
         }),
         sampled_at: task.sampled_at,
         usage: Told(&task.usage),
+        before: None,
     }
 }
 
 /// What the tasks share. Absent: this kernel does not tell.
 #[derive(Default, Serialize)]
-struct HostRow<'a> {
-    hostname: &'a str,
-    cpus: u64,
+pub struct HostRow<'a> {
+    pub hostname: &'a str,
+    pub cpus: u64,
     /// Time in which CPUs of the host did something.
     #[serde(skip_serializing_if = "Option::is_none")]
-    cpu_busy_ns: Option<u64>,
+    pub cpu_busy_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_total_bytes: Option<u64>,
+    pub memory_total_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    memory_available_bytes: Option<u64>,
+    pub memory_available_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    swap_used_bytes: Option<u64>,
+    pub swap_used_bytes: Option<u64>,
     /// Of all interfaces that are told of but the loopback, together.
     #[serde(skip_serializing_if = "Option::is_none")]
-    network_receive_bytes: Option<u64>,
+    pub network_receive_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    network_transmit_bytes: Option<u64>,
+    pub network_transmit_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_cpu_some_ns: Option<u64>,
+    pub pressure_cpu_some_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_memory_some_ns: Option<u64>,
+    pub pressure_memory_some_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
-    pressure_io_some_ns: Option<u64>,
+    pub pressure_io_some_ns: Option<u64>,
 }
 
-fn host(snapshot: &Snapshot) -> HostRow<'_> {
+pub fn host<'a>(snapshot: &'a Snapshot, samples: &Samples) -> HostRow<'a> {
     let mut host = HostRow { hostname: &snapshot.info.hostname, cpus: snapshot.info.cpus, ..HostRow::default() };
-    for Sample { desc, labels, value } in &snapshot.host.0 {
+    for Sample { desc, labels, value } in &samples.0 {
         let value = match value {
             Value::Int(n) | Value::Nanos(n) => *n,
             Value::Float(_) => continue,

@@ -118,6 +118,7 @@ fn alloc(id: &str, tasks: &[&str]) -> Arc<AllocView> {
         usage: Arc::clone(&usage),
         attempt: Some(Arc::clone(&usage)),
         sampled_at: Some(NOW),
+        before: None,
     };
     Arc::new(AllocView {
         identity: Arc::new(identity),

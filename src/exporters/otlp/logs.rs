@@ -56,10 +56,10 @@ fn event_name(event: &Event) -> String {
 /// An error is what somebody should look at, a warning what went wrong and is seen to.
 fn severity(event: &Event) -> SeverityNumber {
     use EventKind::{
-        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, FailedRestore,
-        FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network, NotPlaced,
-        NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored, SetupFailure,
-        ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated,
+        AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
+        FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
+        NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
@@ -72,10 +72,13 @@ fn severity(event: &Event) -> SeverityNumber {
         AllocUnhealthy | HookFailed | NotPlaced | NotRescheduling | NotRestarting | Rescheduling | SiblingFailed => {
             SeverityNumber::Warn
         }
+        Update if event.details.get("status").is_some_and(|status| status == "failed" || status == "running") => {
+            SeverityNumber::Warn
+        }
         Migration if event.message.starts_with("migration failed") => SeverityNumber::Warn,
-        Received | TaskSetup | DownloadingArtifacts | Migration | Network | Driver | Device | Started | Terminated
-        | Restarting | RestartSignaled | Signaling | LeaderDead | MainTasksDead | ShutdownDelay | Killing | Killed
-        | Restored => SeverityNumber::Info,
+        Received | TaskSetup | DownloadingArtifacts | ExecEnded | ExecStarted | Migration | Network | Driver
+        | Device | Started | Terminated | Restarting | RestartSignaled | Signaling | LeaderDead | MainTasksDead
+        | ShutdownDelay | Killing | Killed | Restored | Update => SeverityNumber::Info,
     }
 }
 

@@ -82,6 +82,8 @@ const APART: &[(&str, &str, &str)] = &[
     ("_device_nvlink_transmit_", "network.io.direction", "transmit"),
     ("_device_nvlink_receive_", "network.io.direction", "receive"),
     ("_host_mount_avail_", "system.filesystem.state", "free"),
+    ("_host_mount_used_", "system.filesystem.state", "used"),
+    ("_host_mount_reserved_", "system.filesystem.state", "reserved"),
     ("_host_disk_read_bytes_", "disk.io.direction", "read"),
     ("_host_disk_written_bytes_", "disk.io.direction", "write"),
     ("_host_disk_reads_", "disk.io.direction", "read"),
@@ -213,6 +215,7 @@ mod tests {
         system.memory.limit                         updowncounter  By                 -
         system.memory.linux.available               updowncounter  By                 -
         system.paging.usage                         updowncounter  By                 system.paging.state
+        system.paging.faults                        counter        {fault}            system.paging.fault.type
         system.memory.linux.shared                  updowncounter  By                 -
         system.memory.linux.slab.usage              updowncounter  By                 system.memory.linux.slab.state
         system.memory.usage                         updowncounter  By                 system.memory.state

@@ -326,6 +326,7 @@ mod tests {
                 usage: Arc::default(),
                 attempt: None,
                 sampled_at: None,
+                before: None,
             })]),
             usage: Arc::default(),
             aggregation: Aggregation::Sum,

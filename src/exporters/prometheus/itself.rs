@@ -8,7 +8,7 @@ use crate::model::units::Unit;
 pub(super) static SERIES: MetricDesc = MetricDesc::gauge(
     "allostat_series",
     Unit::None,
-    "Series of each family in this response, without this family.",
+    "Series by family in this response, without this one; families of less than 20 series add up as _other.",
     &["family"],
 )
 .from_profile(Profile::Standard)
@@ -19,6 +19,10 @@ pub(super) static PROFILE: MetricDesc = MetricDesc::info(
     "Profile of this response, with telemetry.include and telemetry.exclude; other families are not exposed.",
     &["profile", "include", "exclude"],
 );
+
+/// Families with fewer series share one row. Each row stands for 20 series, so that they are at most 5% of a body.
+const LISTED_FROM: u64 = 20;
+const REST: &str = "_other";
 
 /// First, because it says what all the rest is.
 pub(super) fn profile(listener: &mut impl Listener, walk: &Walk<'_>) {
@@ -32,8 +36,10 @@ pub(super) fn profile(listener: &mut impl Listener, walk: &Walk<'_>) {
 
 /// Last, because it counts the others.
 pub(super) fn series(listener: &mut impl Listener, walk: &Walk<'_>, counts: &[(&'static str, u64)]) {
-    let cells: Vec<Labels<'_>> = counts.iter().map(|(family, _)| vec![("family", *family)]).collect();
-    let counts: Vec<u64> = counts.iter().map(|(_, n)| *n).collect();
+    let (mut listed, rest): (Vec<_>, Vec<_>) = counts.iter().copied().partition(|(_, n)| *n >= LISTED_FROM);
+    listed.push((REST, rest.iter().map(|(_, n)| n).sum()));
+    let cells: Vec<Labels<'_>> = listed.iter().map(|(family, _)| vec![("family", *family)]).collect();
+    let counts: Vec<u64> = listed.iter().map(|(_, n)| *n).collect();
     one(listener, walk, &SERIES, &cells, &counts);
 }
 

@@ -35,7 +35,10 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let tasks = || walk.tasks.iter().map(|(_, (_, task))| task.managed.as_ref());
     let steady_at = walk.snapshot.steady_at;
     let views = || walk.tasks.iter().map(|(_, (_, task))| *task);
-    let states_of = views().map(|task| TaskState::ALL.map(|state| int(u64::from(task.state()? == state))));
+    // An observed task runs or is dead: it has no series of the other states.
+    let has = |task: &TaskView, state| task.managed.is_some() || matches!(state, TaskState::Running | TaskState::Dead);
+    let in_state = |task: &TaskView, state| int(u64::from(task.state().filter(|_| has(task, state))? == state));
+    let states_of = views().map(|task| TaskState::ALL.map(|state| in_state(task, state)));
     out.all(&TASK_STATE, &TASK_ROWS, &states, states_of);
     let since = |task: &TaskView| {
         let managed = task.managed.as_ref().map(|task| task.status.state_since);

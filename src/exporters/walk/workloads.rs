@@ -70,7 +70,7 @@ fn told_by_runtimes<'a>(walk: &'a Walk<'_>) -> HashSet<&'a JobId> {
     tells.filter_map(|alloc| alloc.identity.workload.as_ref()).collect()
 }
 
-/// Of what others run only some runtimes say how it ends: what nobody can tell of has not happened no times, but unseen.
+/// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but unseen.
 fn exits(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>, views: &[&WorkloadView]) {
     let told = told_by_runtimes(walk);
     let unknown = Outcome::Unknown.index();

@@ -1,9 +1,9 @@
-//! A ring that the kernel's programs write records to, and one reader here takes them from. Source: kernel/bpf/ringbuf.c (5.8).
+//! A BPF ring buffer: programs write records, one reader consumes them here. Source: kernel/bpf/ringbuf.c (5.8).
 //!
 //! ```text
-//! page 0   how far it was read: ours to write
-//! page 1   how far it was written
-//! behind   the records, and the same memory once more, so that none is cut in two
+//! page 0   consumer position: written here
+//! page 1   producer position: written by the kernel
+//! then     the data, mapped twice in a row, so that no record is split
 //! ```
 
 use std::io;
@@ -16,10 +16,10 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use super::{BpfError, MapCreate, NAME, bpf, command};
 
 const RING: u32 = 27;
-/// In the length of a record: it is being written; it is none.
+/// Flags in the length of a record: still being written; discarded.
 const BUSY: u32 = 1 << 31;
 const DISCARDED: u32 = 1 << 30;
-/// Before each record: its length, and where its page is.
+/// The header of each record: its length and its page offset.
 const HEADER: u32 = 8;
 
 /// Concurrency: one reader at a time, by `&mut self`.
@@ -38,14 +38,15 @@ struct Mapping {
     bytes: usize,
 }
 
-// SAFETY: the memory belongs to this value alone; what the kernel writes at the same time is read as atomics, or after them.
+// SAFETY: this value owns the mapping. Data that the kernel writes concurrently is read atomically, or after an atomic
+// read.
 unsafe impl Send for Mapping {}
-// SAFETY: nothing of it is reached through `&self`.
+// SAFETY: nothing is accessible through `&self`.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
     fn of(map: &OwnedFd, bytes: usize, access: ProtFlags, from: u64) -> io::Result<Mapping> {
-        // SAFETY: a new mapping where the kernel likes, as long as the map is.
+        // SAFETY: a new mapping at an address chosen by the kernel, with the size of the map.
         let memory = unsafe { mmap(std::ptr::null_mut(), bytes, access, MapFlags::SHARED, map, from) }?;
         let memory = NonNull::new(memory.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
         Ok(Mapping { memory, bytes })
@@ -54,19 +55,19 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: it was mapped by this value, which nobody has any more.
+        // SAFETY: this value created the mapping, and nothing borrows it any more.
         let _ = unsafe { munmap(self.memory.as_ptr().cast(), self.bytes) };
     }
 }
 
 impl RecordRing {
-    /// `bytes`: a power of two, some pages. Errors: no right, no memory.
+    /// `bytes`: a power of two and a multiple of the page size. Errors: a missing capability; no memory.
     pub fn create(bytes: u32) -> Result<RecordRing, BpfError> {
         let attributes = MapCreate { map_type: RING, max_entries: bytes, name: NAME, ..MapCreate::default() };
-        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("a ring for records"))?;
+        let map = bpf(command::MAP_CREATE, &attributes).map_err(BpfError::of("creating the BPF ring buffer"))?;
         let page = rustix::param::page_size();
         let map_part = |length, access, from: usize| {
-            Mapping::of(&map, length, access, from as u64).map_err(BpfError::of("memory shared with the kernel"))
+            Mapping::of(&map, length, access, from as u64).map_err(BpfError::of("mapping the BPF ring buffer"))
         };
         let read = map_part(page, ProtFlags::READ | ProtFlags::WRITE, 0)?;
         let written = map_part(page + 2 * bytes as usize, ProtFlags::READ, page)?;
@@ -77,9 +78,9 @@ impl RecordRing {
         self.map.as_raw_fd()
     }
 
-    /// Hands on each record that is there, in the order in which they were written.
+    /// Passes each available record to `each`, in the order of writing.
     pub fn take(&mut self, mut each: impl FnMut(&[u8])) {
-        // SAFETY: both are numbers of 8 bytes at the beginning of a page of theirs, which are there as long as `self` is.
+        // SAFETY: both positions are 8-byte words at the start of pages that stay mapped as long as `self` lives.
         let (read, written) = unsafe {
             let written = self.written.memory.cast::<AtomicU64>().as_ref();
             (self.read.memory.cast::<AtomicU64>().as_ref(), written)
@@ -87,15 +88,15 @@ impl RecordRing {
         let mut at = read.load(Ordering::Relaxed);
         while at < written.load(Ordering::Acquire) {
             let place = self.page + usize::try_from(at % self.bytes).unwrap_or(0);
-            // SAFETY: a record begins at a multiple of 8 inside of the ring; the kernel writes its length last.
+            // SAFETY: a record begins at a multiple of 8 within the ring; the kernel writes its length last.
             let length = unsafe { self.written.memory.add(place).cast::<AtomicU32>().as_ref() }.load(Ordering::Acquire);
             if length & BUSY != 0 {
                 break;
             }
             let bytes = length & !DISCARDED;
             if length & DISCARDED == 0 {
-                // SAFETY: the whole record lies in the ring or in its second copy behind it, and the kernel leaves it alone until
-                // it is told that it was read.
+                // SAFETY: the record lies in the ring or in its second mapping, and the kernel does not overwrite it
+                // before the consumer position moves past it.
                 each(unsafe {
                     let first = self.written.memory.add(place + HEADER as usize);
                     std::slice::from_raw_parts(first.as_ptr(), bytes as usize)
@@ -107,7 +108,7 @@ impl RecordRing {
     }
 }
 
-/// Readable when there is a record.
+/// Readable when a record is available.
 impl AsFd for RecordRing {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.map.as_fd()

@@ -1,10 +1,10 @@
-//! Ends all processes of a cgroup, and removes it.
+//! Kills all processes of a cgroup and removes it.
 //!
-//! | host | how |
+//! || host | method |
 //! |---|---|
-//! | v2, hybrid (5.14) | `cgroup.kill` of the unified tree: one write, no process can slip through |
-//! | v1 | `freezer.state`: freeze, SIGKILL to each, thaw: nobody can fork meanwhile, no pid can be reused |
-//! | neither | SIGKILL to each that is listed twice with its pidfd open, again until none is left |
+//! || v2, hybrid (5.14) | `cgroup.kill` of the unified hierarchy: one write, no process can escape |
+//! || v1 | `freezer.state`: freeze, SIGKILL to each, thaw: no fork in between, no pid reuse |
+//! || neither | SIGKILL by pidfd to each process listed twice, repeated until none is left |
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,13 +14,13 @@ use super::{Cgroup, CgroupDir, CgroupError};
 use crate::host::process;
 use crate::kernel::cgroup::procs;
 
-/// How long a cgroup may take to freeze: a process in an uninterruptible sleep never does.
+/// How long to wait for a freeze: it never completes while a process is in uninterruptible sleep.
 const FREEZE: Duration = Duration::from_millis(100);
 
 impl Cgroup {
-    /// The processes in it and in cgroups below it; empty if it does not exist. Zombies do not count.
+    /// The processes in the cgroup and its descendants, without zombies; empty if the cgroup does not exist.
     pub fn pids(&self) -> Result<Vec<u32>, CgroupError> {
-        // All are placed in all hierarchies; the one that kills is asked, so that both speak of the same processes.
+        // The hierarchy that `kill` uses, so that both see the same processes.
         let Some(place) = self.ending_place() else { return Ok(Vec::new()) };
         let mut pids = Vec::new();
         collect_pids(&place.directory, &mut pids).map(|()| pids)
@@ -31,12 +31,12 @@ impl Cgroup {
         kills.or_else(|| self.controller("freezer")).or_else(|| self.places.first())
     }
 
-    /// SIGKILL to every process in it. Returns at once: they may take a while to be gone.
+    /// Sends SIGKILL to every process. Does not wait for their end.
     pub fn kill(&self) -> Result<(), CgroupError> {
         let Some(place) = self.ending_place() else { return Ok(()) };
         match place.kill_by_file() {
             Some(Ok(())) => {
-                // On v1 what is frozen does not even die; who froze it does not matter any more.
+                // On v1 a frozen process does not die: thaw it, even if another process froze it.
                 if let Some(freezer) = self.controller("freezer") {
                     freezer.thaw();
                 }
@@ -52,7 +52,7 @@ impl Cgroup {
         result
     }
 
-    /// Ends every process and waits until none is left. Errors: some are left after `patience` (ETIMEDOUT).
+    /// Kills every process and waits for their end. Errors: some are left after `patience` (ETIMEDOUT).
     pub fn end(&self, patience: Duration) -> Result<(), CgroupError> {
         let started = Instant::now();
         let mut pause = Duration::from_micros(200);
@@ -68,8 +68,8 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Removes it and the cgroups below it, in every hierarchy; what is gone already is fine. EBUSY (the kernel lets go of the
-    /// last process a moment after we reaped it) is tried again for as long as `patience`.
+    /// Removes the cgroup and its descendants in every hierarchy; a missing one is no error. Retries EBUSY for
+    /// `patience`: the kernel releases the last process a moment after it was reaped.
     pub fn remove(&self, patience: Duration) -> Result<(), CgroupError> {
         let until = Instant::now() + patience;
         let mut first_error = None;
@@ -83,12 +83,12 @@ impl Cgroup {
 }
 
 impl CgroupDir {
-    /// `None`: it has no such file.
+    /// `None`: the cgroup has no such file.
     fn kill_by_file(&self) -> Option<io::Result<()>> {
         self.unified.then(|| write(&self.directory.join("cgroup.kill"), "1"))
     }
 
-    /// Whether all of it stands still now.
+    /// Whether all of it is frozen now.
     fn freeze(&self) -> bool {
         let state = self.directory.join("freezer.state");
         if self.unified || write(&state, "FROZEN").is_err() {
@@ -105,7 +105,7 @@ impl CgroupDir {
         false
     }
 
-    /// With what is below it: somebody else may have frozen that.
+    /// Includes descendants, which someone else may have frozen.
     fn thaw(&self) {
         if !self.unified {
             thaw_tree(&self.directory);
@@ -114,7 +114,7 @@ impl CgroupDir {
 }
 
 fn thaw_tree(directory: &Path) {
-    // No such file: it was never frozen.
+    // A missing file means that it was never frozen.
     let _ = write(&directory.join("freezer.state"), "THAWED");
     children(directory).unwrap_or_default().iter().for_each(|child| thaw_tree(child));
 }
@@ -131,7 +131,8 @@ fn kill_listed(directory: &Path, frozen: bool) -> Result<(), CgroupError> {
     if frozen {
         return listed.into_iter().try_for_each(|pid| process::signal_pid(pid, 9).map(drop)).map_err(kill_error);
     }
-    // Not frozen: a pid may be reused between list and signal, but not while we hold its pidfd and it is listed again.
+    // Not frozen: a pid may be reused between listing and signal, but not while its pidfd is open and it is listed
+    // again.
     let held: Vec<_> = listed
         .iter()
         .filter_map(|pid| process::identity(*pid).ok().flatten())
@@ -155,7 +156,7 @@ fn collect_pids(directory: &Path, pids: &mut Vec<u32>) -> Result<(), CgroupError
             }
         }
         Err(e) if gone(&e) => return Ok(()),
-        // A threaded cgroup: its processes are listed in the domain above it.
+        // A threaded cgroup: its domain cgroup lists the processes.
         Err(e) if e.raw_os_error() == Some(libc::EOPNOTSUPP) => {}
         Err(e) => return Err(list(directory, e)),
     }
@@ -165,8 +166,8 @@ fn collect_pids(directory: &Path, pids: &mut Vec<u32>) -> Result<(), CgroupError
     Ok(())
 }
 
-fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    // A cgroup directory has two links, and one more for each cgroup in it: most have none and need no listing.
+pub(super) fn children(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    // A cgroup directory has two links plus one for each child: most have no child and need no listing.
     match std::fs::metadata(directory) {
         Ok(meta) if std::os::unix::fs::MetadataExt::nlink(&meta) == 2 => return Ok(Vec::new()),
         Ok(_) => {}

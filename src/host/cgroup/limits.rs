@@ -1,4 +1,4 @@
-//! Limits, in the words of v1 and v2.
+//! Resource limits of a cgroup, in v1 and v2.
 //!
 //! | limit | v1 | v2 |
 //! |---|---|---|
@@ -10,10 +10,10 @@
 //! | cores of its own | `cpuset.cpus` | `cpuset.cpus` |
 //! | bytes per second | `blkio.throttle.{read,write}_bps_device` | `io.max` |
 //!
-//! A task with a memory limit gets no swap on top (v1 `memory.memsw.limit_in_bytes`, v2 `memory.swap.max`), where the kernel
-//! accounts for swap: the limit is what it may use, and going over it is an OOM kill that is counted, not a slow task. On v1
-//! the limit on memory and swap together is 1 MiB above the memory limit: newer kernels count refused charges
-//! (`memory.failcnt`) only at the memory limit, which is asked second, so that with equal limits nothing would be counted.
+//! A task with a memory limit gets no swap on top (v1 `memory.memsw.limit_in_bytes`, v2 `memory.swap.max`) where the
+//! kernel accounts for swap: exceeding the limit causes a counted OOM kill instead of a slow task. On v1 the combined
+//! limit is 1 MiB above the memory limit: newer kernels count failed charges (`memory.failcnt`) only at the memory
+//! limit, which they check second, so with equal limits the counter would stay 0.
 
 use std::error::Error;
 use std::io;
@@ -28,28 +28,28 @@ use cgroups_rs::pid::PidController;
 use super::{Cgroup, CgroupDir, CgroupError};
 use crate::host::{bpf, untrusted};
 
-/// More than the kernel charges in one go (64 pages), so that the memory limit refuses first.
+/// More than the kernel charges at once (64 pages), so that the memory limit fails first.
 const V1_SWAP_MARGIN: u64 = 1 << 20;
 
-/// What is limited; `None` leaves the kernel's default: no limit.
+/// The limits to set. `None` keeps the kernel's default: no limit.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Limits {
-    /// v1 words: 2 to 262144, the default is 1024. Beyond that range it is clamped.
+    /// In v1 units: 2 to 262144, default 1024. Values outside are clamped.
     pub cpu_shares: Option<u64>,
-    /// Microseconds of CPU per period; the kernel takes no less than 1000.
+    /// Microseconds of CPU time per period; at least 1000.
     pub cpu_quota_us: Option<u64>,
     /// The kernel's default is 100000.
     pub cpu_period_us: Option<u64>,
     pub memory_bytes: Option<u64>,
-    /// Spared while others can be reclaimed; not enforced.
+    /// Protected from reclaim where possible (soft limit).
     pub memory_reservation_bytes: Option<u64>,
     pub pids: Option<u64>,
-    /// Cores of its own, as the kernel writes a list of them.
+    /// The task's own cores, in the kernel's list format.
     pub cpuset: Option<String>,
     pub io: Vec<IoLimit>,
 }
 
-/// Of one disk (not a partition: the kernel throttles whole disks).
+/// Throttling of one disk (not a partition: the kernel throttles whole disks).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct IoLimit {
     pub major: u32,
@@ -58,7 +58,7 @@ pub struct IoLimit {
     pub write_bps: Option<u64>,
 }
 
-/// v1 shares (2 to 262144) as a v2 weight (1 to 10000), linearly: what Nomad and runc (before 1.3) do.
+/// Converts v1 shares (2 to 262144) to a v2 weight (1 to 10000) linearly, as Nomad and runc before 1.3 do.
 pub fn cpu_weight_of_shares(shares: u64) -> u64 {
     1 + (shares.clamp(2, 262_144) - 2) * 9_999 / 262_142
 }
@@ -66,7 +66,8 @@ pub fn cpu_weight_of_shares(shares: u64) -> u64 {
 type Set = cgroups_rs::error::Result<()>;
 
 impl Cgroup {
-    /// Applies what is given. Errors: one that cannot be applied ends it; the cgroup is then to be removed.
+    /// Applies the limits that are set. Errors: stops at the first limit that fails; the caller then removes the
+    /// cgroup.
     pub fn limit(&self, limits: &Limits) -> Result<(), CgroupError> {
         if let Some(shares) = limits.cpu_shares {
             let place = self.needed("cpu", "resources.cpu")?;
@@ -76,7 +77,7 @@ impl Cgroup {
         }
         if limits.cpu_quota_us.is_some() || limits.cpu_period_us.is_some() {
             let place = self.needed("cpu", "config.cpu_hard_limit")?;
-            // A quota is judged with the period that is set: the period first, or v1 may refuse the pair.
+            // The kernel checks a quota against the current period, so the period is set first.
             if let Some(period) = limits.cpu_period_us {
                 place.set("the period of the CPU quota (us)", period, cpu(place).set_cfs_period(period))?;
             }
@@ -132,10 +133,10 @@ impl Cgroup {
         Ok(())
     }
 
-    /// Nothing in it can open these character devices from now on, by major and minor number: by v1's controller of devices where
-    /// it has a place there, else by a program before those of its place in v2. Nothing is done where there is neither.
+    /// Denies access to these character devices, given as (major, minor), for every process in the cgroup: by v1's
+    /// devices controller if the cgroup has it, else by a BPF program on its v2 directory. Does nothing without either.
     ///
-    /// Errors: [`CgroupError::Gate`]: the kernel takes no such program from us, which `node` tells as well.
+    /// Errors: [`CgroupError::Gate`]: the kernel refused the BPF program; `node` reports this as well.
     pub fn deny_devices(&self, devices: &[(u32, u32)]) -> Result<(), CgroupError> {
         if devices.is_empty() {
             return Ok(());
@@ -147,9 +148,9 @@ impl Cgroup {
         let file = place.directory.join("devices.deny");
         devices.iter().try_for_each(|(major, minor)| {
             let value = format!("c {major}:{minor} rwm");
-            // One rule with each write.
+            // Each write takes one rule.
             std::fs::write(&file, &value).map_err(|source| {
-                let (what, path) = ("the devices that it may not open", place.directory.clone());
+                let (what, path) = ("the denied devices", place.directory.clone());
                 CgroupError::Limit { what, value, path, source }
             })
         })
@@ -161,7 +162,8 @@ impl Cgroup {
 }
 
 impl CgroupDir {
-    /// v1: a new cpuset has neither cores nor memory nodes: each gets what its parent has, and the task's own gets its cores.
+    /// v1: a new cpuset has neither cores nor memory nodes. Each parent copies its own parent's; the task's cpuset gets
+    /// its cores.
     fn set_cores(&self, cores: &str) -> Result<(), CgroupError> {
         let set = |directory: &Path, file: &str, value: &str| {
             std::fs::write(directory.join(file), value).map_err(|source| {
@@ -214,7 +216,7 @@ fn memory(place: &CgroupDir) -> MemController {
     MemController::new(place.directory.clone(), place.unified)
 }
 
-/// A limit beyond 8 EiB is none that any machine could reach.
+/// A limit beyond 8 EiB is the same as none.
 fn signed(value: u64) -> i64 {
     i64::try_from(value).unwrap_or(i64::MAX)
 }
@@ -233,7 +235,7 @@ mod tests {
         assert_eq!(cpu_weight_of_shares(u64::MAX), 10_000);
     }
 
-    /// A directory that looks like one cgroup: `files` exist and take anything.
+    /// A fake cgroup directory: `files` exist and accept any write.
     fn fake(directory: &Path, unified: bool, controllers: &[&str], files: &[&str]) -> Cgroup {
         for file in files {
             std::fs::write(directory.join(file), "max 100000\n").unwrap();
@@ -296,7 +298,7 @@ mod tests {
         let only = Limits { pids: Some(3), ..Limits::default() };
         let error = fake(dir.path(), true, &["cpu"], &[]).limit(&only).unwrap_err();
         assert_eq!(error.to_string(), "config.pids_limit cannot be limited: this host has no pids controller");
-        assert!(!error.is_passing());
+        assert!(!error.is_transient());
     }
 
     #[test]

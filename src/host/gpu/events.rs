@@ -1,4 +1,4 @@
-//! What drivers tell of by themselves: errors with a number (XID).
+//! Driver events: critical errors with an XID number.
 
 use nvml_wrapper::bitmasks::event::EventTypes;
 use nvml_wrapper::enums::event::XidError;
@@ -8,27 +8,28 @@ use nvml_wrapper::event::EventSet;
 use super::{GpuError, Library};
 use crate::model::id::DeviceId;
 
-/// Waits for events of some GPUs. What happened before it was made is not told.
+/// Waits for events of some GPUs. Events from before its creation are not reported.
 #[derive(Debug)]
 pub struct Events<'l> {
     set: EventSet<'l>,
-    /// Those whose drivers tell.
+    /// The GPUs whose driver supports these events.
     pub of: Vec<DeviceId>,
 }
 
 impl Library {
-    /// Errors: no set can be had. A GPU that tells of nothing is left out.
+    /// Errors: NVML creates no event set. A GPU without event support is left out.
     pub fn events(&self, ids: &[DeviceId]) -> Result<Events<'_>, GpuError> {
         let failed = |e: &NvmlError| GpuError::of("nvmlEventSetCreate", e);
         let mut set = self.0.create_event_set().map_err(|e| failed(&e))?;
         let mut of = Vec::new();
         for id in ids {
             let Ok(gpu) = self.0.device_by_uuid(id.as_str()) else { continue };
-            let tells = gpu.supported_event_types().is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR));
-            if !tells {
+            let is_supported =
+                gpu.supported_event_types().is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR));
+            if !is_supported {
                 continue;
             }
-            // Where it is refused the set is gone with it.
+            // A failed registration consumes the set.
             match gpu.register_events(EventTypes::CRITICAL_XID_ERROR, set) {
                 Ok(registered) => {
                     set = registered;
@@ -45,7 +46,7 @@ impl Library {
 }
 
 impl Events<'_> {
-    /// The next one; `None`: none came for so long. Blocks, and longer than that where a GPU hangs.
+    /// Waits for the next event; `None`: the timeout passed. Blocks longer than the timeout while a GPU hangs.
     pub fn next(&self, milliseconds: u32) -> Result<Option<(DeviceId, u64)>, GpuError> {
         let event = match self.set.wait(milliseconds) {
             Ok(event) => event,

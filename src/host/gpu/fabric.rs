@@ -1,6 +1,6 @@
-//! NVLink: what a GPU exchanges with other GPUs and with switches, over all its links together.
+//! NVLink: traffic and errors of a GPU's links, summed over all links.
 
-// `nvml-wrapper` asks for fields of a whole device; how much went over links is asked by link, or of all of them.
+// `nvml-wrapper` reads field values of a whole device only; the throughput fields take a link as their scope.
 #![allow(unsafe_code)]
 
 use std::collections::BTreeMap;
@@ -15,19 +15,19 @@ use super::number::whole;
 
 /// `NVML_NVLINK_MAX_LINKS`
 const MOST: u32 = 18;
-/// The scope that means all links.
+/// The scope for the sum over all links.
 const ALL: u32 = u32::MAX;
-/// Payload, in KiB: `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`. The same numbers for all drivers.
+/// Payload in KiB: `NVML_FI_DEV_NVLINK_THROUGHPUT_DATA_TX` and `_RX`. Every driver uses the same ids.
 const DATA: [u32; 2] = [138, 139];
 const KIB: u64 = 1 << 10;
 
-/// Its links, each with whether it is up. Errors: it has none.
+/// Whether each link is up. Errors: the GPU has no links.
 pub(super) fn links(gpu: &Device<'_>) -> Result<Vec<bool>, NvmlError> {
     let mut links = Vec::new();
     for link in 0..MOST {
         match gpu.link_wrapper_for(link).is_active() {
             Ok(is_up) => links.push(is_up),
-            // Behind its last one.
+            // No further link.
             Err(NvmlError::InvalidArg | NvmlError::NotSupported) => break,
             Err(error) => return Err(error),
         }
@@ -35,10 +35,10 @@ pub(super) fn links(gpu: &Device<'_>) -> Result<Vec<bool>, NvmlError> {
     if links.is_empty() { Err(NvmlError::NotSupported) } else { Ok(links) }
 }
 
-/// Errors of one kind, by link.
+/// The last error counter of each link, of one kind.
 pub(super) type Errors = BTreeMap<u32, u64>;
 
-/// Their sum. Of a link that is down what it had counted before is in it: it does not fall with the link.
+/// The sum over all links. A link that is down contributes its last value, so the sum does not fall.
 pub(super) fn errors(
     gpu: &Device<'_>,
     links: &[bool],
@@ -51,17 +51,17 @@ pub(super) fn errors(
     Ok(known.values().sum())
 }
 
-/// Bytes of payload that were sent and received, over all links. `None`: it does not count them.
+/// Payload bytes sent and received, summed over all links. `None`: not counted.
 pub(super) fn bytes(gpu: &Device<'_>) -> Result<[Option<u64>; 2], NvmlError> {
     let call = nvml_sym(gpu.nvml().lib().nvmlDeviceGetFieldValues.as_ref())?;
     let mut fields = DATA.map(|id| {
-        // SAFETY: a plain structure of numbers, of which zeros are such.
+        // SAFETY: a plain structure of numbers, for which zeros are valid.
         let mut field: nvmlFieldValue_t = unsafe { std::mem::zeroed() };
         (field.fieldId, field.scopeId) = (id, ALL);
         field
     });
-    // SAFETY: the handle is the wrapper's own and lives; there are two fields, as is said.
+    // SAFETY: the wrapper's handle is valid; the array has the two fields that the count says.
     nvml_try(unsafe { call(gpu.handle(), 2, fields.as_mut_ptr()) })?;
-    let told = |field| whole(FieldValueSample::try_from(field).ok()?.value.ok()?)?.checked_mul(KIB);
-    Ok(fields.map(told))
+    let bytes = |field| whole(FieldValueSample::try_from(field).ok()?.value.ok()?)?.checked_mul(KIB);
+    Ok(fields.map(bytes))
 }

@@ -1,6 +1,7 @@
-//! Lists of NVML, each bounded whatever count the library reports, and the functions of older libraries.
+//! NVML lists with an upper bound on the length that the library reports, and fallbacks to the functions of older
+//! libraries.
 
-// `nvml-wrapper` allocates as many items as the library reports, and falls back to no older function.
+// `nvml-wrapper` allocates as many items as the library reports and has no fallback to older functions.
 #![allow(unsafe_code)]
 
 use std::ffi::c_uint;
@@ -14,22 +15,22 @@ use nvml_wrapper_sys::bindings::{
     nvmlReturn_enum_NVML_SUCCESS, nvmlReturn_t,
 };
 
-/// GPUs of a host: more than any has.
+/// GPUs per host.
 pub(super) const MOST_GPUS: u32 = 1 << 10;
-/// Instances of a GPU; there are 7 at most so far.
+/// Instances per GPU; NVML supports 7 so far.
 pub(super) const MOST_INSTANCES: u32 = 64;
-/// Processes on a GPU, their samples, pages of its memory.
+/// Processes on a GPU, samples, retired pages.
 const MOST: u32 = 1 << 12;
-/// Who may come between the question how many there are and the list.
+/// Room for processes that start between the call for the count and the call for the list.
 const HEADROOM: u32 = 5;
 
-/// Of a GPU or an instance.
+/// Memory of a GPU or an instance, in bytes.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Memory {
     pub(super) total: u64,
     pub(super) used: u64,
     pub(super) free: u64,
-    /// An older library counts it as used.
+    /// `None`: an older library includes it in `used`.
     pub(super) reserved: Option<u64>,
 }
 
@@ -42,13 +43,13 @@ pub(super) fn memory(gpu: &Device<'_>) -> Result<Memory, NvmlError> {
     newer_or(newer, || {
         let call = nvml_sym(gpu.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref())?;
         let mut of = nvmlMemory_t { total: 0, free: 0, used: 0 };
-        // SAFETY: the handle is the wrapper's own and lives; the structure is ours.
+        // SAFETY: the wrapper's handle is valid; the structure is local.
         nvml_try(unsafe { call(gpu.handle(), &raw mut of) })?;
         Ok(Memory { total: of.total, used: of.used, free: of.free, reserved: None })
     })
 }
 
-/// What a process is on a GPU for.
+/// How a process uses a GPU.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Use {
     Compute,
@@ -56,7 +57,7 @@ pub(super) enum Use {
     Graphics,
 }
 
-/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510), `_v2`, which fill the same structure.
+/// Source: `nvmlDeviceGet*RunningProcesses_v3` (R510) and `_v2`, which use the same structure.
 pub(super) fn processes(gpu: &Device<'_>, of: Use) -> Result<Vec<nvmlProcessInfo_t>, NvmlError> {
     let lib = gpu.nvml().lib();
     let (newer, older) = match of {
@@ -66,26 +67,27 @@ pub(super) fn processes(gpu: &Device<'_>, of: Use) -> Result<Vec<nvmlProcessInfo
     };
     let nothing = nvmlProcessInfo_t { pid: 0, usedGpuMemory: 0, gpuInstanceId: 0, computeInstanceId: 0 };
     let list = |call: unsafe extern "C" fn(_, _, _) -> _| {
-        // SAFETY: the handle is the wrapper's own and lives; `items` has room for `count` items.
+        // SAFETY: the wrapper's handle is valid; `items` has room for `count` items.
         listed(nothing, |count, items| unsafe { call(gpu.handle(), count, items) })
     };
     newer_or(|| list(*nvml_sym(newer.as_ref())?), || list(*nvml_sym(older.as_ref())?))
 }
 
-/// Since that time, in microseconds.
+/// Samples newer than `since`, a timestamp in microseconds.
 pub(super) fn samples(gpu: &Device<'_>, since: u64) -> Result<Vec<nvmlProcessUtilizationSample_t>, NvmlError> {
     let call = nvml_sym(gpu.nvml().lib().nvmlDeviceGetProcessUtilization.as_ref())?;
     let nothing =
         nvmlProcessUtilizationSample_t { pid: 0, timeStamp: 0, smUtil: 0, memUtil: 0, encUtil: 0, decUtil: 0 };
-    // SAFETY: the handle is the wrapper's own and lives; `items` has room for `count` items.
+    // SAFETY: the wrapper's handle is valid; `items` has room for `count` items.
     listed(nothing, |count, items| unsafe { call(gpu.handle(), items, count, since) })
 }
 
-/// How many pages of its memory were retired for that.
+/// The number of memory pages retired for this cause.
 pub(super) fn retired_pages(gpu: &Device<'_>, cause: &RetirementCause) -> Result<u64, NvmlError> {
     let call = nvml_sym(gpu.nvml().lib().nvmlDeviceGetRetiredPages.as_ref())?;
     let (mut count, mut address) = (0, 0);
-    // SAFETY: the handle is the wrapper's own and lives; `count` is 0, so nothing is written to `address`, which must not be null.
+    // SAFETY: the wrapper's handle is valid; with a `count` of 0 nothing is written to `address`, which must not be
+    // null.
     let code = unsafe { call(gpu.handle(), cause.as_c(), &raw mut count, &raw mut address) };
     if code != nvmlReturn_enum_NVML_ERROR_INSUFFICIENT_SIZE {
         nvml_try(code)?;
@@ -114,7 +116,8 @@ fn checked(count: c_uint) -> Result<c_uint, NvmlError> {
     if count <= MOST { Ok(count) } else { Err(NvmlError::UnexpectedVariant(count)) }
 }
 
-/// Calls the newer function, and falls back to the older one where the newer is missing (before R510) or fails with "unknown" (WSL).
+/// Calls the newer function. Falls back to the older one if the newer is missing (before R510) or fails with "unknown"
+/// (WSL).
 fn newer_or<T>(
     newer: impl FnOnce() -> Result<T, NvmlError>,
     older: impl FnOnce() -> Result<T, NvmlError>,

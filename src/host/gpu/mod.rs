@@ -1,12 +1,12 @@
-//! The door to NVIDIA's GPUs: NVML, loaded while the agent runs.
+//! NVIDIA GPUs through NVML, which is loaded at run time.
 //!
 //! ```text
-//! Library::load ─► inventory: which there are, their instances
-//!               ─► gpu(id): one, to be read again and again (read.rs)
-//!               ─► events: what drivers tell of by themselves (events.rs)
+//! Library::load ─► inventory: the GPUs and their instances
+//!               ─► gpu(id): one GPU, for repeated readings (read.rs)
+//!               ─► events: XID errors reported by the driver (events.rs)
 //! ```
-//! Every call goes into the kernel's driver and may take long, or for ever where a GPU hangs: who calls does so on a thread that nobody
-//! waits for. Nothing here sets anything. Source: `nvml.h`, by `nvml-wrapper`.
+//! Every call enters the kernel driver and may block, for ever if a GPU hangs. Call from a thread that nothing waits
+//! for. Nothing here changes a setting. Source: `nvml.h`, through `nvml-wrapper`.
 
 mod activity;
 mod events;
@@ -29,34 +29,34 @@ use crate::model::id::DeviceId;
 pub use events::Events;
 pub use read::{Gpu, GpuReading};
 
-/// The name under which the driver's own package installs it.
+/// The library's name in the driver package.
 pub const LIBRARY: &str = "libnvidia-ml.so.1";
 
-/// What NVML's answers come to.
+/// Why an NVML call failed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GpuError {
-    /// There is no library, or the kernel has no driver.
+    /// The library or the kernel driver is missing.
     #[error("{0}")]
     Missing(String),
-    #[error("the driver in the kernel and its library are of two versions, as after an upgrade without a restart")]
+    #[error("the kernel driver and its library have different versions, as after an upgrade without a restart")]
     VersionMismatch,
     #[error("{0}: no permission")]
     NoPermission(&'static str),
-    /// It has fallen off its bus, or wants a reset.
-    #[error("it is lost: {0}")]
+    /// The GPU has fallen off the bus or needs a reset.
+    #[error("the GPU is lost: {0}")]
     Lost(String),
-    /// This device, or this driver, has no such thing.
+    /// This device or driver lacks the feature.
     #[error("{0}: not supported")]
     Unsupported(&'static str),
-    /// There is nothing of it now.
-    #[error("{0}: nothing")]
+    /// The call found no data now.
+    #[error("{0}: no data")]
     Nothing(&'static str),
     #[error("{0}: {1}")]
     Failed(&'static str, String),
 }
 
 impl GpuError {
-    /// `call`: as NVML names it.
+    /// `call`: the NVML function.
     fn of(call: &'static str, error: &NvmlError) -> GpuError {
         use NvmlError as E;
         match error {
@@ -71,11 +71,11 @@ impl GpuError {
     }
 }
 
-/// Loaded and initialised. Dropping it shuts NVML down, which may hang where a GPU does.
+/// Loaded and initialised. Dropping it shuts NVML down, which may block while a GPU hangs.
 #[derive(Debug)]
 pub struct Library(Nvml);
 
-/// A GPU, or an instance of a divided one.
+/// A GPU or a MIG instance.
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundGpu {
     pub kind: DeviceKind,
@@ -84,9 +84,9 @@ pub struct FoundGpu {
 }
 
 impl Library {
-    /// `path`: `None`: by the name of the driver's package, where the loader finds it.
+    /// `path`: `None` lets the loader find the library by its package name.
     ///
-    /// Errors: no such library, no driver, or two versions of them.
+    /// Errors: no library, no driver, or a version mismatch.
     pub fn load(path: Option<&Path>) -> Result<Library, GpuError> {
         let mut builder = Nvml::builder();
         let name = path.map_or(std::ffi::OsStr::new(LIBRARY), Path::as_os_str);
@@ -94,9 +94,9 @@ impl Library {
         builder.init().map(Library).map_err(|e| GpuError::of("nvmlInit_v2", &e))
     }
 
-    /// Every GPU in the order of its index, each followed by its instances. At `None` one that cannot be asked who it is.
+    /// Every GPU in index order, each followed by its instances. `None`: a GPU that does not report its identity.
     ///
-    /// Errors: the library cannot say how many there are.
+    /// Errors: the library does not report the number of GPUs.
     pub fn inventory(&self) -> Result<Vec<(u32, Option<FoundGpu>)>, GpuError> {
         let count = self.0.device_count().map_err(|e| GpuError::of("nvmlDeviceGetCount_v2", &e))?;
         let driver = self.0.sys_driver_version().unwrap_or_default();
@@ -133,7 +133,7 @@ impl Library {
         Ok(FoundGpu { kind: kind(&name), attributes: self.attributes(gpu, driver), device })
     }
 
-    /// In the words of Nomad's own plugin for these devices, and what jobs ask for besides.
+    /// The attribute names of Nomad's NVIDIA device plugin, and further ones for job constraints.
     fn attributes(&self, gpu: &nvml_wrapper::Device<'_>, driver: &str) -> BTreeMap<String, Attribute> {
         let number =
             |n: u64, unit: Unit| Attribute::Number { value: Number::from(n), unit: Some(UnitName::Known(unit)) };
@@ -155,7 +155,7 @@ impl Library {
         all.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect()
     }
 
-    /// One to be read. Errors: it is not there (any more).
+    /// A GPU for repeated readings. Errors: it is not present.
     pub fn gpu(&self, id: &DeviceId) -> Result<Gpu<'_>, GpuError> {
         match self.0.device_by_uuid(id.as_str()) {
             Ok(gpu) => Ok(Gpu::new(gpu)),
@@ -169,12 +169,12 @@ fn kind(name: &str) -> DeviceKind {
     DeviceKind { vendor: "nvidia".to_owned(), kind: "gpu".to_owned(), name: name.to_owned() }
 }
 
-/// Of a GPU that is divided (MIG, since Ampere); nothing where it is not, or cannot be.
+/// The MIG instances (since Ampere) of a GPU; empty if MIG is off or unsupported.
 fn instances<'l>(gpu: &nvml_wrapper::Device<'l>) -> Vec<nvml_wrapper::Device<'l>> {
     if !gpu.mig_mode().is_ok_and(|mode| mode.current == 1) {
         return Vec::new();
     }
-    // As many as there could be; where none is, there may be one behind it.
+    // Up to the maximum number of instances: indices may have gaps.
     let most = gpu.mig_device_count().unwrap_or(0).min(lists::MOST_INSTANCES);
     (0..most).filter_map(|n| gpu.mig_device_by_index(n).ok()).collect()
 }

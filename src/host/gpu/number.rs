@@ -1,4 +1,4 @@
-//! Numbers as the library tells them: some of them say that there is none.
+//! Conversion of NVML numbers. Some values mean "not available".
 
 use nvml_wrapper::enums::device::SampleValue;
 
@@ -11,12 +11,12 @@ pub(super) fn whole(value: SampleValue) -> Option<u64> {
     }
 }
 
-/// The highest number there is says that there is none.
+/// `None` for the maximum value, which means "not available".
 pub(super) fn sane(n: u64) -> Option<u64> {
     Some(n).filter(|n| *n != u64::MAX)
 }
 
-/// Of a percentage, which some drivers overdraw by a little.
+/// A percentage as a ratio; some drivers slightly exceed 100.
 pub(super) fn share_of(percent: u32) -> Option<f64> {
     Some(percent).filter(|n| *n != u32::MAX).map(|n| f64::from(n.min(100)) / 100.0)
 }

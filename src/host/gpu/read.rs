@@ -1,6 +1,7 @@
-//! One GPU, read again and again. What it does not support is asked once; what fails this time is told and asked again.
+//! Repeated readings of one GPU. A call that is not supported is made once; one that fails is reported and repeated in
+//! the next reading.
 
-// `nvmlDeviceGetGpuInstanceId` and its like have no safe form.
+// `nvmlDeviceGetGpuInstanceId` and similar functions have no safe wrapper.
 #![allow(unsafe_code)]
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,12 +21,12 @@ use super::{GpuError, fabric};
 use crate::model::device::{DeviceProcess, DeviceUsage};
 use crate::model::id::DeviceId;
 
-/// What changes seldom is read each so many readings: limits, thresholds, what is broken.
+/// Slowly changing values (limits, thresholds, faults) are read once in this many readings.
 const SELDOM: u32 = 30;
-/// A list of processes may grow between the question how long it is and the list.
+/// A list of processes may grow between the call for its length and the call for the list.
 const TRIES: usize = 3;
 
-/// Fields that are read in one call.
+/// Field ids that are read in one call.
 mod field {
     pub const PERF_POLICY_POWER: u32 = 74;
     pub const PERF_POLICY_SYNC_BOOST: u32 = 76;
@@ -39,7 +40,7 @@ mod field {
     pub const PCIE_TRANSMIT: u32 = 197;
     pub const PCIE_RECEIVE: u32 = 198;
     pub const RECOVERY_ACTION: u32 = 230;
-    /// By the numbers of CUDA 12; the wrapper translates them for newer drivers.
+    /// Id of CUDA 12; the wrapper translates it for newer drivers.
     pub const SOFTWARE_THERMAL: u32 = 251;
     pub const HARDWARE_THERMAL: u32 = 252;
     pub const HARDWARE_POWER_BRAKE: u32 = 253;
@@ -63,39 +64,39 @@ mod field {
     ];
 }
 
-/// A GPU that is read. Concurrency: one thread.
+/// A GPU for repeated readings. Concurrency: one thread.
 #[derive(Debug)]
 pub struct Gpu<'l> {
     device: Device<'l>,
-    /// Calls that this device or driver does not know, or does not allow.
+    /// Calls that are not supported or not permitted.
     refused: BTreeSet<&'static str>,
-    /// What was read seldom, last.
+    /// The last slowly changing values.
     seldom: DeviceUsage,
     readings: u32,
-    /// Up to when processes were told of, in microseconds.
+    /// Timestamp of the last processed sample, in microseconds.
     sampled_to: u64,
-    /// Who was on it at the last reading.
+    /// The PIDs of the last reading.
     listed: BTreeSet<u32>,
-    /// Who was at the last glance, and with how much memory.
-    glanced: BTreeMap<u32, Option<u64>>,
+    /// The PIDs of the last quick check, with the memory of each in bytes.
+    last_checked: BTreeMap<u32, Option<u64>>,
     activity: Activity<'l>,
-    /// Of each kind, in the order of `LinkError`.
+    /// By kind, in the order of `LinkError`.
     link_errors: [fabric::Errors; 4],
 }
 
-/// What one pass over a GPU says.
+/// The result of one reading.
 #[derive(Debug, Default)]
 pub struct GpuReading {
-    /// Counters as the driver has them: they begin anew with it.
+    /// Counters as the driver reports them: they restart at 0 with the driver.
     pub values: DeviceUsage,
-    /// `None`: not known, or told by instance.
+    /// `None`: not known, or reported by instance.
     pub processes: Option<Vec<DeviceProcess>>,
     pub instances: Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)>,
-    /// What failed, though it is supported.
+    /// Supported calls that failed.
     pub failed: Vec<GpuError>,
 }
 
-/// One pass.
+/// One reading in progress.
 struct Asking<'a, 'l> {
     gpu: &'a Device<'l>,
     refused: &'a mut BTreeSet<&'static str>,
@@ -104,7 +105,7 @@ struct Asking<'a, 'l> {
 }
 
 impl<'l> Asking<'_, 'l> {
-    /// `None`: there is none, now or ever; or the device is lost, and nothing more is asked.
+    /// `None`: not supported or failed; or the device is lost, and no further call is made.
     fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
         if self.lost.is_some() || self.refused.contains(name) {
             return None;
@@ -131,7 +132,7 @@ impl<'l> Asking<'_, 'l> {
             }
         }
     }
-    /// Of a number that says "not available" by being the highest there is.
+    /// A number for which the maximum value means "not available".
     fn number(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<u32, NvmlError>) -> Option<u64> {
         self.ask(name, call).filter(|n| *n != u32::MAX).map(u64::from)
     }
@@ -146,36 +147,39 @@ impl<'l> Gpu<'l> {
             readings: 0,
             sampled_to: 0,
             listed: BTreeSet::new(),
-            glanced: BTreeMap::new(),
+            last_checked: BTreeMap::new(),
             activity: Activity::default(),
             link_errors: Default::default(),
         }
     }
 
-    /// Who is on it, if somebody has come or holds more memory than at the last glance; `None`: nobody has, it is divided, or the driver
-    /// cannot say now, of which the next reading tells. Costs a hundredth of a reading (docs/figures.md). Errors: it is lost.
-    pub fn glance(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
+    /// The processes, if a process is new or uses more memory than at the last quick check. `None`: no such change, the
+    /// GPU is divided (MIG), or a call failed, which the next reading reports. Costs a hundredth of a reading
+    /// (docs/figures.md). Errors: the GPU is lost.
+    pub fn processes_if_changed(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
         let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
         let processes = processes(&mut asking);
         let now: BTreeMap<_, _> =
             processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
-        let before = std::mem::replace(&mut self.glanced, now);
+        let before = std::mem::replace(&mut self.last_checked, now);
         let is_more =
             |process: &DeviceProcess| before.get(&process.pid).is_none_or(|bytes| *bytes < process.memory_bytes);
-        let told = processes.filter(|all| all.iter().any(is_more));
-        // Of a divided one each instance tells of its own. Whether it is must be known: the whole would have what is an instance's.
+        let changed = processes.filter(|all| all.iter().any(is_more));
+        // The instances of a divided GPU report their own processes, so the MIG mode must be known: otherwise the GPU
+        // would report them too.
         const DIVIDED: &str = "nvmlDeviceGetMigMode";
-        let mode = told.as_ref().and_then(|_| asking.ask(DIVIDED, Device::mig_mode));
+        let mode = changed.as_ref().and_then(|_| asking.ask(DIVIDED, Device::mig_mode));
         let is_whole = mode.map_or(asking.refused.contains(DIVIDED), |mode| mode.current == 0);
         match asking.lost {
             Some(lost) => Err(lost),
-            None => Ok(told.filter(|_| is_whole)),
+            None => Ok(changed.filter(|_| is_whole)),
         }
     }
 
-    /// Errors: it is lost; nothing else of this pass is known.
+    /// Errors: the GPU is lost; this reading has no values.
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
-        let Gpu { device, refused, seldom, readings, sampled_to, listed, glanced: _, activity, link_errors } = self;
+        let Gpu { device, refused, seldom, readings, sampled_to, listed, last_checked: _, activity, link_errors } =
+            self;
         let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);
@@ -229,7 +233,7 @@ fn read_seldom(asking: &mut Asking<'_, '_>, link_errors: &mut [fabric::Errors; 4
     }
 }
 
-/// What is known of NVLink, but how much goes over it.
+/// NVLink state and errors, without traffic.
 fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> DeviceUsage {
     let mut values = DeviceUsage::default();
     let Some(links) = asking.ask("nvmlDeviceGetNvLinkState", |gpu| fabric::links(gpu)) else { return values };
@@ -241,7 +245,7 @@ fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> D
         ("NVLink CRC errors of flow control", ErrorCounter::DlCrcFlit),
         ("NVLink CRC errors of data", ErrorCounter::DlCrcData),
     ];
-    // Of links that are down nobody knows: their sum would be 0.
+    // No link is up: a sum of 0 would be misleading.
     if up > 0 {
         for ((errors, known), (name, kind)) in values.nvlink_errors.iter_mut().zip(known).zip(kinds) {
             *errors = asking.ask(name, |gpu| fabric::errors(gpu, &links, kind, known));
@@ -250,7 +254,7 @@ fn read_links(asking: &mut Asking<'_, '_>, known: &mut [fabric::Errors; 4]) -> D
     values
 }
 
-/// Where it is switched off there are no errors to count: 0 would claim that all is well.
+/// With ECC off there are no counters; 0 would mean "no errors".
 fn read_ecc(asking: &mut Asking<'_, '_>) -> [[Option<u64>; 2]; 2] {
     let on = asking.ask("nvmlDeviceGetEccMode", Device::is_ecc_enabled).is_some_and(|mode| mode.currently_enabled);
     let mut of = |name, kind: &MemoryError, counter: EccCounter| {
@@ -296,7 +300,7 @@ fn read_now(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     ];
     values.clock_hertz = clocks.map(|(name, of)| hertz(asking.number(name, |gpu| gpu.clock_info(of))));
     let reasons = asking.ask("nvmlDeviceGetCurrentClocksThrottleReasons", Device::current_throttle_reasons);
-    // The bits stand in the order of `ThrottleReason`.
+    // The bits are in the order of `ThrottleReason`.
     values.throttled = reasons.map(|bits| std::array::from_fn(|n| bits.bits() & (1 << n) != 0));
     values.pcie_replays = asking.number("nvmlDeviceGetPcieReplayCounter", Device::pcie_replay_counter);
     if values.nvlink_links[0].is_some_and(|up| up > 0) {
@@ -314,11 +318,11 @@ fn read_memory(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     }
 }
 
-/// One call for all of them; each has an answer, or none, of its own.
+/// One call for all fields; each field has its own result.
 fn read_fields(asking: &mut Asking<'_, '_>, values: &mut DeviceUsage) {
     let ids = field::ALL.map(FieldId);
     let Some(answers) = asking.ask("nvmlDeviceGetFieldValues", |gpu| gpu.field_values_for(&ids)) else { return };
-    // In the order of the question: the driver may have them under other numbers.
+    // Answers are matched to ids in request order, since the driver may use other ids.
     let known: BTreeMap<u32, u64> = field::ALL
         .into_iter()
         .zip(answers)
@@ -371,14 +375,14 @@ fn read_instances<'l>(
     all
 }
 
-/// Of all kinds, each process once. `None`: the driver tells of none of them.
+/// All kinds of processes, each PID once. `None`: the driver reports none of them.
 fn processes(asking: &mut Asking<'_, '_>) -> Option<Vec<DeviceProcess>> {
     let lists = [
         asking.ask("nvmlDeviceGetComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Compute))),
         asking.ask("nvmlDeviceGetMPSComputeRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Mps))),
         asking.ask("nvmlDeviceGetGraphicsRunningProcesses", |gpu| tried(|| lists::processes(gpu, Use::Graphics))),
     ];
-    // Where the first cannot be had nobody knows who computes.
+    // Without the first list the compute processes are not known.
     lists[0].as_ref()?;
     let mut all: BTreeMap<u32, DeviceProcess> = BTreeMap::new();
     for process in lists.into_iter().flatten().flatten() {
@@ -401,16 +405,16 @@ fn tried<T>(list: impl Fn() -> Result<T, NvmlError>) -> Result<T, NvmlError> {
     list()
 }
 
-/// What share of the time each had the processors at work: the mean of its samples since the last question.
+/// The SM utilisation of each process: the mean of its samples since the last reading.
 fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_to: &mut u64) {
-    // Of nobody there is nothing to tell, and few questions are dearer.
+    // Skip this call without processes: it is an expensive one.
     if processes.is_empty() {
         return;
     }
     let since = *sampled_to;
     let samples = asking.ask("nvmlDeviceGetProcessUtilization", |gpu| lists::samples(gpu, since));
     let mut sums: BTreeMap<u32, (u64, u32)> = BTreeMap::new();
-    // Some drivers answer with what was asked for before, too.
+    // Some drivers also return samples from before `since`.
     for sample in samples.into_iter().flatten().filter(|sample| sample.timeStamp > since && sample.smUtil <= 100) {
         *sampled_to = (*sampled_to).max(sample.timeStamp);
         let (sum, count) = sums.entry(sample.pid).or_default();
@@ -424,8 +428,8 @@ fn share(asking: &mut Asking<'_, '_>, processes: &mut [DeviceProcess], sampled_t
     }
 }
 
-/// Where accounting mode is on the driver keeps the most memory of each: of those too that have ended since the last reading, whose
-/// last moments nobody saw.
+/// With accounting mode on, the driver keeps each process's peak memory, also of those that have ended since the last
+/// reading.
 fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, listed: &mut BTreeSet<u32>) {
     let now = processes.iter().map(|process| process.pid).collect();
     let before = std::mem::replace(listed, now);
@@ -440,13 +444,13 @@ fn account(asking: &mut Asking<'_, '_>, processes: &mut Vec<DeviceProcess>, list
     }
 }
 
-/// Of an instance: which part of the GPU, and which part of that.
+/// The GPU instance id and the compute instance id.
 pub(super) fn instance_ids(instance: &Device<'_>) -> (Option<u32>, Option<u32>) {
     let lib = instance.nvml().lib();
     let mut ids = (None, None);
     let mut id = 0;
     if let Ok(call) = &lib.nvmlDeviceGetGpuInstanceId {
-        // SAFETY: the handle is the wrapper's own and lives; the number is ours.
+        // SAFETY: the wrapper's handle is valid; `id` is local.
         ids.0 = (unsafe { call(instance.handle(), &raw mut id) } == 0).then_some(id);
     }
     if let Ok(call) = &lib.nvmlDeviceGetComputeInstanceId {

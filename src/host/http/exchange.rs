@@ -1,7 +1,7 @@
-//! One request and its answer on a connection of their own, for who is asynchronous: the answer is read whole up to a
-//! limit, or piece by piece as it comes. The agent asks container engines with it.
+//! Asynchronous HTTP: one request on its own connection. The response is read completely up to a limit, or piece by
+//! piece. The agent uses it to call container engines.
 //!
-//! Concurrency: within the caller's runtime. No deadline of its own but that of the connection: whoever calls sets one.
+//! Concurrency: runs on the caller's runtime. Only the connect has a deadline; the caller sets one for the rest.
 
 use std::future::Future;
 use std::io;
@@ -34,10 +34,10 @@ impl Verb {
     }
 }
 
-/// What is sent with a request.
+/// The body of a request.
 pub enum Payload {
     Whole(Bytes),
-    /// Piece by piece, as they come; an error ends the request.
+    /// Chunks as they arrive; an error aborts the request.
     Piped(Receiver<io::Result<Bytes>>),
 }
 
@@ -63,7 +63,7 @@ impl Body for Payload {
     }
 }
 
-/// An answer whose head is there. Dropped, its connection ends.
+/// A response whose head has arrived. Dropping it closes the connection.
 pub struct HttpAnswer {
     pub status: u16,
     headers: hyper::HeaderMap,
@@ -72,9 +72,9 @@ pub struct HttpAnswer {
     _sender: SendRequest<Payload>,
 }
 
-/// Asks on a new connection, and returns with the head of the answer.
+/// Sends a request on a new connection; returns the head of the response.
 ///
-/// Errors: as [`super::Client::request`]'s.
+/// Errors: those of [`super::Client::request`].
 pub fn ask<'a>(
     (address, trust): (&'a Address, Trust),
     (verb, target): (Verb, &'a str),
@@ -86,13 +86,17 @@ pub fn ask<'a>(
         let request =
             request_to(address, verb.of_hyper(), target, headers).body(payload).map_err(|e| broken(address, &e))?;
         let answer = sender.send_request(request).await.map_err(|e| broken(address, &e))?;
-        let (parts, body) = answer.into_parts();
-        let (status, address) = (parts.status.as_u16(), address.clone());
-        Ok(HttpAnswer { status, headers: parts.headers, address, body, _sender: sender })
+        Ok(HttpAnswer::of(answer, address, sender))
     }
 }
 
 impl HttpAnswer {
+    pub(super) fn of(answer: hyper::Response<Incoming>, address: &Address, sender: SendRequest<Payload>) -> HttpAnswer {
+        let (parts, body) = answer.into_parts();
+        let (status, address) = (parts.status.as_u16(), address.clone());
+        HttpAnswer { status, headers: parts.headers, address, body, _sender: sender }
+    }
+
     pub fn is_success(&self) -> bool {
         (200..300).contains(&self.status)
     }
@@ -101,13 +105,13 @@ impl HttpAnswer {
         self.headers.get(name).and_then(|value| value.to_str().ok())
     }
 
-    /// What comes next of its body; `None`: that was all.
+    /// The next piece of the body; `None`: the end.
     pub fn piece(&mut self) -> impl Future<Output = Result<Option<Bytes>, HttpError>> + Send + '_ {
         async move {
             loop {
                 match self.body.frame().await {
                     None => return Ok(None),
-                    // Trailers say nothing here.
+                    // Trailers are ignored.
                     Some(Ok(frame)) => match frame.into_data() {
                         Ok(data) => return Ok(Some(data)),
                         Err(_) => continue,
@@ -118,7 +122,7 @@ impl HttpAnswer {
         }
     }
 
-    /// All of its body. Errors: it has more than `largest` bytes, or breaks off.
+    /// The complete body. Errors: it has more than `largest` bytes, or the connection fails.
     pub fn whole(self, largest: usize) -> impl Future<Output = Result<Response, HttpError>> + Send {
         async move {
             let HttpAnswer { status, headers, address, body, _sender } = self;
@@ -137,7 +141,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Takes one request and answers with this; gives what it was asked.
+    /// Serves one request with this response; returns the request.
     fn server(answer: &'static [u8]) -> (tempfile::TempDir, Address, std::thread::JoinHandle<String>) {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("s.sock");

@@ -1,6 +1,6 @@
-//! Files of other servers, over HTTP and HTTPS: an address, and the redirects behind it, to the head of the answer that has the file.
+//! Downloads over HTTP and HTTPS: follows redirects from an address to the head of the final response.
 //!
-//! Concurrency: within the caller's runtime. Each step has a deadline; the reader of the body sets its own.
+//! Concurrency: runs on the caller's runtime. Each step has a deadline; the reader of the body sets its own.
 
 use std::fmt;
 use std::future::Future;
@@ -13,21 +13,21 @@ use super::exchange::{HttpAnswer, Payload, Verb, ask};
 use super::{Address, HttpError, TlsFiles};
 use crate::host::peer::Trust;
 
-/// As in Go's client, and so in Nomad's.
+/// The limit of Go's client, and so of Nomad.
 const MOST_REDIRECTS: usize = 10;
-/// An address is not longer, in bytes.
+/// In bytes.
 const LONGEST_URL: usize = 16 << 10;
 
-/// An address of http or https. It is shown without credentials and without query, which often has some.
+/// An http or https URL. `Display` omits credentials and query, which often contain secrets.
 #[derive(Clone, PartialEq, Eq)]
 pub struct HttpUrl {
     secured: bool,
-    /// `user:password`, as it is written.
+    /// `user:password`, still percent-encoded.
     credentials: Option<String>,
-    /// As it is written, without port; IPv6 in brackets.
+    /// As written, without port; IPv6 in brackets.
     host: String,
     port: u16,
-    /// Begins with `/`.
+    /// Starts with `/`.
     path: String,
     query: Option<String>,
 }
@@ -39,15 +39,15 @@ impl fmt::Display for HttpUrl {
 }
 
 impl HttpUrl {
-    /// Errors: it is none, in a sentence that contains nothing of it but its scheme.
+    /// Errors: not such a URL; the message repeats nothing of it except the scheme.
     pub fn parse(text: &str) -> Result<HttpUrl, String> {
         if text.len() > LONGEST_URL {
-            return Err(format!("its address has more than {LONGEST_URL} bytes"));
+            return Err(format!("its URL has more than {LONGEST_URL} bytes"));
         }
         if let Some(odd) = text.chars().find(|c| c.is_control() || *c == ' ') {
-            return Err(format!("its address contains {odd:?}, which is written in percent encoding"));
+            return Err(format!("its URL contains {odd:?}, which must be percent-encoded"));
         }
-        let (scheme, rest) = text.split_once("://").ok_or("its address has no scheme")?;
+        let (scheme, rest) = text.split_once("://").ok_or("its URL has no scheme")?;
         let secured = match scheme.to_ascii_lowercase().as_str() {
             "https" => true,
             "http" => false,
@@ -61,13 +61,13 @@ impl HttpUrl {
         };
         let (host, port) = match host.rsplit_once(':') {
             Some((name, port)) if !port.contains(']') => {
-                (name, port.parse().map_err(|_| "its address has no port between 1 and 65535")?)
+                (name, port.parse().map_err(|_| "its URL has no port between 1 and 65535")?)
             }
             _ => (host, if secured { 443 } else { 80 }),
         };
         let is_host = |c: char| c.is_ascii_alphanumeric() || "-._~[]:%".contains(c);
         if host.is_empty() || !host.chars().all(is_host) {
-            return Err("its address has no host".to_owned());
+            return Err("its URL has no host".to_owned());
         }
         let (path, query) = path.split_once('?').map_or((path, None), |(path, query)| (path, Some(query.to_owned())));
         let path = if path.is_empty() { "/".to_owned() } else { encoded(path) };
@@ -81,9 +81,9 @@ impl HttpUrl {
         })
     }
 
-    /// Where a `Location` of this address leads. Source: RFC 3986, 5.2.
+    /// Resolves a `Location` header against this URL. Source: RFC 3986, 5.2.
     ///
-    /// Errors: to another scheme, or to no address.
+    /// Errors: another scheme, or not a URL.
     pub fn join(&self, location: &str) -> Result<HttpUrl, String> {
         let has_scheme = location.split_once(':').is_some_and(|(scheme, _)| {
             scheme.starts_with(|c: char| c.is_ascii_alphabetic())
@@ -123,25 +123,25 @@ impl HttpUrl {
         let usual = if self.secured { 443 } else { 80 };
         if self.port == usual { self.host.clone() } else { format!("{}:{}", self.host, self.port) }
     }
-    /// What was given for one is not sent to another.
+    /// Credentials and headers for one server are not sent to another.
     pub fn is_same_server(&self, other: &HttpUrl) -> bool {
         (self.secured, self.port) == (other.secured, other.port) && self.host.eq_ignore_ascii_case(&other.host)
     }
     fn target(&self) -> String {
         self.query.as_ref().map_or_else(|| self.path.clone(), |query| format!("{}?{query}", self.path))
     }
-    /// The last component of its path, decoded; may be empty.
+    /// The last path component, decoded; may be empty.
     pub fn name(&self) -> String {
         decoded(self.path.rsplit('/').next().unwrap_or_default())
     }
-    /// User and password, decoded; absent without.
+    /// User and password, decoded. Absent when: the URL has none.
     pub fn credentials(&self) -> Option<(String, String)> {
         let (user, password) = self.credentials.as_ref().map(|c| c.split_once(':').unwrap_or((c, "")))?;
         Some((decoded(user), decoded(password)))
     }
 }
 
-/// What is no character of an address is written in percent encoding.
+/// Percent-encodes characters that a URL must not contain.
 fn encoded(text: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_graphic() && !b"\"<>\\^`{|}".contains(&byte);
     let one = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
@@ -174,13 +174,13 @@ fn without_dots(path: &str) -> String {
     format!("/{}{}", kept.join("/"), if is_directory { "/" } else { "" })
 }
 
-/// What is sent, and to whom.
+/// A download request.
 pub struct FetchRequest<'a> {
     pub url: &'a HttpUrl,
-    /// For its server alone: no other one gets them after a redirect.
+    /// For the URL's own server only: they are dropped at a redirect to another server.
     pub headers: &'a [(String, String)],
     pub tls: Arc<TlsFiles>,
-    /// How long one server may take until the head of its answer is there.
+    /// Time limit per server until the head of its response.
     pub patience: Duration,
 }
 
@@ -192,15 +192,15 @@ pub enum FetchError {
     Circle(String),
     #[error("{0} redirects more than {MOST_REDIRECTS} times")]
     TooMany(String),
-    #[error("{from} redirects to where it may not: {why}")]
+    #[error("{from} has a redirect that is not allowed: {why}")]
     Elsewhere { from: String, why: String },
     #[error("{url} answered with status {status}")]
     Status { url: String, status: u16 },
 }
 
-/// Follows redirects, to http and https alone.
+/// Follows redirects to http and https only.
 ///
-/// Errors: the answer is no success; a redirect leads in a circle, too far or to another scheme.
+/// Errors: the status is no success; a redirect loop; too many redirects; a redirect to another scheme.
 pub fn fetch<'a>(request: FetchRequest<'a>) -> impl Future<Output = Result<HttpAnswer, FetchError>> + Send + 'a {
     async move {
         let mut url = request.url.clone();

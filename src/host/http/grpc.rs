@@ -1,9 +1,9 @@
-//! Unary calls of gRPC over HTTP/2, with or without TLS: one kept connection, one call at a time.
+//! Unary gRPC calls over HTTP/2, with or without TLS: one persistent connection, one call at a time.
 //!
-//! Source: gRPC over HTTP/2: a message is a flag of compression, its length in 4 bytes, and itself; the status is in the trailers, or in
-//! the headers of an answer without a body.
+//! Source: gRPC over HTTP/2. A message has a compression flag, a length of 4 bytes, and its bytes. The status is in the
+//! trailers, or in the headers of a response without a body.
 //!
-//! Concurrency: blocking, like everything on this floor; the connection lives on a small runtime of its own.
+//! Concurrency: blocking, like the whole layer; the connection runs on a private single-threaded runtime.
 
 use std::error::Error;
 use std::future::Future;
@@ -16,21 +16,21 @@ use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::net::TcpStream;
 
-use super::{Address, HttpError, broken, hear, tls, within};
+use super::{Address, HttpError, broken, process_pending_events, tls, within};
 
 const PREFIX: usize = 5;
 
-/// What came of a call.
+/// The result of a call.
 #[derive(Debug, Clone)]
 pub struct GrpcReply {
-    /// Of HTTP: a proxy may answer instead of the one that was meant.
+    /// The HTTP status: a proxy may answer instead of the server.
     pub http_status: u16,
-    /// Of gRPC; `None`: it did not answer in that.
+    /// The gRPC status; `None`: the response is not gRPC.
     pub status: Option<u16>,
     pub message: String,
-    /// `grpc-status-details-bin`, as it stands: base64 of a `google.rpc.Status`.
+    /// `grpc-status-details-bin`, undecoded: base64 of a `google.rpc.Status`.
     pub details: Option<String>,
-    /// The first message of the answer.
+    /// The first message of the response.
     pub body: Bytes,
 }
 
@@ -43,14 +43,15 @@ pub struct Caller {
 }
 
 impl Caller {
-    /// `address`: no Unix socket.
+    /// `address`: TCP or TLS, not a Unix socket.
     pub fn new(address: Address, timeout: Duration, largest_answer: usize) -> Result<Caller, HttpError> {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|source| HttpError::Setup { source })?;
         Ok(Caller { address, timeout, largest_answer, runtime, connection: None })
     }
 
-    /// `path`: `/package.Service/Method`. `is_packed`: what `message` is; how, the header `grpc-encoding` says.
+    /// `path`: `/package.Service/Method`. `is_packed`: whether `message` is compressed; the header `grpc-encoding`
+    /// names the method.
     pub fn call(
         &mut self,
         path: &str,
@@ -71,7 +72,7 @@ impl Caller {
     }
 }
 
-/// One call on a connection of its own, asynchronous: the caller sets a deadline.
+/// One asynchronous call on its own connection. The caller sets a deadline.
 pub fn call_once<'a>(
     address: &'a Address,
     path: &'a str,
@@ -84,7 +85,7 @@ pub fn call_once<'a>(
     }
 }
 
-/// A message of 4 GiB is none.
+/// A message must be below 4 GiB.
 fn framed(message: &[u8], is_packed: bool) -> Bytes {
     let mut framed = BytesMut::with_capacity(PREFIX + message.len());
     framed.put_u8(u8::from(is_packed));
@@ -102,7 +103,7 @@ fn call<'a>(
 ) -> impl Future<Output = Result<(SendRequest<Full<Bytes>>, GrpcReply), HttpError>> + 'a {
     async move {
         let broken = |e: &(dyn Error + 'static)| broken(address, e);
-        hear().await;
+        process_pending_events().await;
         let mut sender = match kept {
             Some(sender) if !sender.is_closed() => sender,
             _ => connect(address).await?,
@@ -141,7 +142,7 @@ fn call<'a>(
     }
 }
 
-/// Nothing where there is none, or one that is compressed: that was not asked for.
+/// Empty without a message, or if it is compressed, which was not requested.
 fn first_message(body: Bytes) -> Bytes {
     let length = body.get(1..PREFIX).and_then(|length| length.try_into().ok()).map(u32::from_be_bytes);
     let length = length.and_then(|length| usize::try_from(length).ok());
@@ -175,7 +176,7 @@ where
 {
     async move {
         let (sender, connection) = handshake(TokioExecutor::new(), io).await?;
-        // Its errors reach the one who waits for the answer.
+        // The pending call receives its errors.
         tokio::spawn(connection);
         Ok(sender)
     }

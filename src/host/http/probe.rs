@@ -1,5 +1,5 @@
-//! What health checks ask: one request to a server that is not trusted. Of its answer the head and the first bytes of the body are
-//! read; redirects are not followed. The caller sets a deadline, and drops the rest with it.
+//! Requests of health checks: one request to an untrusted server. Reads the head and the first bytes of the body;
+//! follows no redirects. The caller sets a deadline; dropping the future closes the connection.
 
 use std::future::Future;
 use std::net::SocketAddr;
@@ -13,16 +13,16 @@ use super::grpc::{self, GrpcReply};
 use super::{Address, HttpError, TlsFiles, broken, connect};
 use crate::host::peer::Trust;
 
-/// How a server is spoken to.
+/// Whether and how to use TLS.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ProbeTls {
     Plain,
     Verified,
-    /// Whatever certificate it shows.
+    /// Accepts any certificate.
     Unverified,
 }
 
-/// `host:port`, an IPv6 address in brackets.
+/// `host:port`, IPv6 addresses in brackets.
 pub fn probe_address(host: &str, port: u16, tls: ProbeTls) -> Address {
     let authority = match host.parse() {
         Ok(ip) => SocketAddr::new(ip, port).to_string(),
@@ -37,7 +37,7 @@ pub fn probe_address(host: &str, port: u16, tls: ProbeTls) -> Address {
     }
 }
 
-/// One request as a check describes it.
+/// The HTTP request of a check.
 #[derive(Debug, Clone)]
 pub struct ProbeRequest {
     pub method: String,
@@ -50,11 +50,11 @@ pub struct ProbeRequest {
 #[derive(Debug, Clone)]
 pub struct ProbeAnswer {
     pub status: u16,
-    /// Its first bytes.
+    /// The first bytes of the body.
     pub body: Bytes,
 }
 
-/// Errors: no connection, or no answer in HTTP.
+/// Errors: no connection, or the response is not HTTP.
 pub fn http<'a>(
     address: &'a Address,
     asked: &'a ProbeRequest,
@@ -99,7 +99,7 @@ fn request(address: &Address, asked: &ProbeRequest) -> Result<hyper::Request<Ful
     request.body(Full::new(asked.body.clone()))
 }
 
-/// Whether a connection is accepted.
+/// Succeeds if the server accepts a connection.
 pub fn tcp(address: &Address) -> impl Future<Output = Result<(), HttpError>> + Send + '_ {
     async move {
         let (Address::Tcp(host) | Address::Tls(host, _)) = address else { return Ok(()) };
@@ -108,7 +108,7 @@ pub fn tcp(address: &Address) -> impl Future<Output = Result<(), HttpError>> + S
     }
 }
 
-/// `Check` of `grpc.health.v1.Health`. Errors: why it does not serve.
+/// Calls `Check` of `grpc.health.v1.Health`. Errors: why the service is not serving.
 pub fn grpc<'a>(address: &'a Address, service: &'a str) -> impl Future<Output = Result<(), String>> + Send + 'a {
     async move {
         let message = health_request(service);
@@ -133,7 +133,7 @@ fn health_request(service: &str) -> Vec<u8> {
     message
 }
 
-/// `HealthCheckResponse { status = 1 }`: 1 is SERVING, and what is left out is 0.
+/// `HealthCheckResponse { status = 1 }`: 1 is SERVING; an omitted field is 0.
 fn serving(reply: &GrpcReply) -> Result<(), String> {
     match (reply.http_status, reply.status) {
         (200, Some(0)) => {}
@@ -145,7 +145,7 @@ fn serving(reply: &GrpcReply) -> Result<(), String> {
         [0x08, 2, ..] => Err("NOT_SERVING".to_owned()),
         [0x08, 3, ..] => Err("SERVICE_UNKNOWN".to_owned()),
         [] | [0x08, 0, ..] => Err("UNKNOWN".to_owned()),
-        _ => Err("its answer is no HealthCheckResponse".to_owned()),
+        _ => Err("its answer is not a HealthCheckResponse".to_owned()),
     }
 }
 
@@ -179,7 +179,7 @@ mod tests {
         for (http, status, body, why) in [
             (200, Some(0), &[8, 2][..], "NOT_SERVING"),
             (200, Some(0), &[], "UNKNOWN"),
-            (200, Some(0), &[1, 2, 3], "no HealthCheckResponse"),
+            (200, Some(0), &[1, 2, 3], "not a HealthCheckResponse"),
             (200, Some(12), &[], "gRPC status 12: m"),
             (200, None, &[8, 1], "no gRPC status"),
             (502, None, &[8, 1], "HTTP status 502"),
@@ -196,7 +196,7 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(60);
 
-    /// Answers one connection with this, then goes on as `more` says.
+    /// Answers one connection with this, then continues as `more` says.
     async fn server(answer: &'static [u8], more: &'static [u8]) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
@@ -251,7 +251,7 @@ mod tests {
                 let answer = |request: hyper::Request<hyper::body::Incoming>| async move {
                     assert_eq!(request.uri().path(), "/grpc.health.v1.Health/Check");
                     let message = request.into_body().collect().await.unwrap().to_bytes();
-                    // Of the service "ill": NOT_SERVING.
+                    // The service "ill": NOT_SERVING.
                     let status = if message.ends_with(b"ill") { 2 } else { 1 };
                     let body = Full::new(Bytes::from(vec![0, 0, 0, 0, 2, 0x08, status]));
                     let answer = hyper::Response::builder().header("grpc-status", "0");

@@ -1,4 +1,5 @@
-//! TLS of a client: whom it believes and what it shows, read anew for each connection, so that a renewed certificate needs no restart.
+//! TLS client configuration: trusted authorities and the client certificate. Read again for each connection, so that a
+//! renewed certificate needs no restart.
 
 use std::error::Error as StdError;
 use std::future::Future;
@@ -6,10 +7,13 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustls::client::WebPkiServerVerifier;
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
+use rustls::client::verify_server_name;
 use rustls::crypto::{CryptoProvider, ring, verify_tls12_signature, verify_tls13_signature};
 use rustls::pki_types::pem::{self, PemObject as _};
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
+use rustls::server::ParsedCertificate;
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
@@ -19,17 +23,17 @@ use super::{Address, HttpError};
 use crate::host::{access, untrusted};
 use crate::telemetry::chain;
 
-/// Of a file of certificates, in bytes: all authorities of a system are a quarter of it.
+/// Size limit of a certificate file in bytes. A system's CA bundle is a quarter of it.
 const LARGEST: usize = 1 << 20;
 
-/// Where the certificates of a client lie, as PEM.
+/// The certificate files of a client, in PEM format.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct TlsFiles {
-    /// The authorities that are believed. `None`: those of the system, or of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
+    /// The trusted authorities. `None`: the system's, or those of `SSL_CERT_FILE` and `SSL_CERT_DIR`.
     pub authorities: Option<PathBuf>,
-    /// A certificate with its chain, and its key, for who asks for one.
+    /// A client certificate with its chain, and its key.
     pub client: Option<(PathBuf, PathBuf)>,
-    /// Whatever certificate is shown is believed: for checks and artifacts that ask for that.
+    /// Accepts any certificate: for checks and artifacts that request this.
     pub is_unverified: bool,
 }
 
@@ -37,22 +41,22 @@ pub struct TlsFiles {
 enum TlsFilesError {
     #[error("cannot read {path}")]
     Read { path: PathBuf, source: io::Error },
-    #[error("{path} is no PEM")]
+    #[error("{path} is not a PEM file")]
     Pem { path: PathBuf, source: pem::Error },
     #[error("there is no certificate in {path}")]
     Empty { path: PathBuf },
-    #[error("the system has no certificates of authorities: {message}")]
+    #[error("the system has no CA certificates: {message}")]
     NoSystem { message: String },
     #[error("a certificate in {path} cannot be used")]
     Authority { path: PathBuf, source: Error },
-    #[error("{certificate} cannot be shown with the key of {key}")]
+    #[error("{certificate} cannot be used with the key in {key}")]
     Client { certificate: PathBuf, key: PathBuf, source: Error },
-    #[error("TLS cannot be spoken")]
+    #[error("TLS cannot be set up")]
     Setup(#[from] Error),
 }
 
 impl TlsFiles {
-    /// `protocol`: what is spoken inside, as ALPN calls it.
+    /// `protocol`: the ALPN protocol id.
     fn read(&self, protocol: &[u8]) -> Result<ClientConfig, TlsFilesError> {
         let provider = Arc::new(ring::default_provider());
         let config =
@@ -63,7 +67,11 @@ impl TlsFiles {
             config.alpn_protocols = vec![protocol.to_vec()];
             return Ok(config);
         }
-        let config = config.with_root_certificates(self.roots()?);
+        let (roots, own) = self.roots()?;
+        let verifier = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), Arc::clone(&provider)).build();
+        let verifier = verifier.map_err(|error| Error::General(error.to_string()))?;
+        let verifier = Arc::new(OwnCertificate { verifier, own });
+        let config = config.dangerous().with_custom_certificate_verifier(verifier);
         let mut config = match &self.client {
             None => config.with_no_client_auth(),
             Some((certificate, key)) => {
@@ -80,25 +88,80 @@ impl TlsFiles {
         Ok(config)
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsFilesError> {
+    /// The trusted authorities, and the certificates of the file that names them.
+    fn roots(&self) -> Result<(RootCertStore, Vec<CertificateDer<'static>>), TlsFilesError> {
         let mut roots = RootCertStore::empty();
         let Some(path) = &self.authorities else {
             let found = rustls_native_certs::load_native_certs();
-            // Of a system's hundreds some are always of a kind that nobody knows.
+            // A system's bundle always contains some certificates of unsupported kinds: skip them.
             if roots.add_parsable_certificates(found.certs).0 == 0 {
                 let message: Vec<String> = found.errors.iter().map(ToString::to_string).collect();
                 return Err(TlsFilesError::NoSystem { message: message.join(", ") });
             }
-            return Ok(roots);
+            return Ok((roots, Vec::new()));
         };
-        for certificate in certificates(path)? {
-            roots.add(certificate).map_err(|source| TlsFilesError::Authority { path: path.clone(), source })?;
+        let own = certificates(path)?;
+        for certificate in &own {
+            let unusable = |source| TlsFilesError::Authority { path: path.clone(), source };
+            roots.add(certificate.clone()).map_err(unusable)?;
         }
-        Ok(roots)
+        Ok((roots, own))
     }
 }
 
-/// Verifies nothing but that the server has the key of the certificate that it shows.
+/// Verifies as webpki does; beyond that a server may show a certificate that the user named as an authority, as `openssl req -x509`
+/// makes them (basicConstraints CA:TRUE). curl does the same.
+#[derive(Debug)]
+struct OwnCertificate {
+    verifier: Arc<WebPkiServerVerifier>,
+    own: Vec<CertificateDer<'static>>,
+}
+
+impl ServerCertVerifier for OwnCertificate {
+    fn verify_server_cert(
+        &self,
+        shown: &CertificateDer<'_>,
+        between: &[CertificateDer<'_>],
+        name: &ServerName<'_>,
+        ocsp: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, Error> {
+        match self.verifier.verify_server_cert(shown, between, name, ocsp, now) {
+            // webpki checks the validity period before it gives this reason, and the name only after it.
+            Err(error) if is_of_authority(&error) && self.own.iter().any(|own| own.as_ref() == shown.as_ref()) => {
+                verify_server_name(&ParsedCertificate::try_from(shown)?, name)?;
+                Ok(ServerCertVerified::assertion())
+            }
+            verified => verified,
+        }
+    }
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls12_signature(message, certificate, signature)
+    }
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, Error> {
+        self.verifier.verify_tls13_signature(message, certificate, signature)
+    }
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.verifier.supported_verify_schemes()
+    }
+}
+
+/// The type of the reason is of a crate below rustls.
+fn is_of_authority(error: &Error) -> bool {
+    error.to_string().contains("CaUsedAsEndEntity")
+}
+
+/// Verifies only that the server has the private key of its certificate.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 
@@ -142,7 +205,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsFilesErr
     if all.is_empty() { Err(TlsFilesError::Empty { path: path.to_owned() }) } else { Ok(all) }
 }
 
-/// A connection on which nobody listens in.
+/// Performs the TLS handshake on a connection.
 pub(super) fn secured<'a>(
     socket: TcpStream,
     address: &'a Address,
@@ -163,20 +226,18 @@ pub(super) fn secured<'a>(
 }
 
 /// Of what `openssl req -x509` makes by itself.
-const IS_AUTHORITY: &str = "its certificate says of itself that it is an authority (basicConstraints CA:TRUE), and no server may show \
-                            such a one: make it anew with -addext basicConstraints=critical,CA:FALSE";
+const IS_AUTHORITY: &str = "its certificate is one of an authority (basicConstraints CA:TRUE), which a server may show only to clients that \
+                            name it as their CA: name it (--ca), or create it again with -addext basicConstraints=critical,CA:FALSE";
 
-/// Why TLS ended it, if it did: who would not believe us says so only when something is read.
+/// The TLS error in this chain, if any. With TLS 1.3 a server's rejection appears only at the first read.
 pub(super) fn reason(error: &(dyn StdError + 'static)) -> Option<String> {
     let mut next = Some(error);
     while let Some(error) = next {
-        // An I/O error is one of TLS by what it wraps, which is not its source.
+        // An I/O error wraps a TLS error in `get_ref`, not in `source`.
         let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
         let found = error.downcast_ref::<Error>().or_else(|| inner?.downcast_ref::<Error>());
         if let Some(found) = found {
-            let said = found.to_string();
-            // The type of it is of a crate below rustls.
-            return Some(if said.contains("CaUsedAsEndEntity") { IS_AUTHORITY.to_owned() } else { said });
+            return Some(if is_of_authority(found) { IS_AUTHORITY.to_owned() } else { found.to_string() });
         }
         next = error.source();
     }

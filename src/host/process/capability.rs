@@ -5,7 +5,7 @@ use std::io;
 use rustix::thread::capabilities;
 use serde::{Deserialize, Serialize};
 
-/// By the kernel's number of each, without `CAP_`.
+/// In the order of the kernel's numbers, without `CAP_`.
 const NAMES: [&str; 41] = [
     "chown",
     "dac_override",
@@ -50,26 +50,26 @@ const NAMES: [&str; 41] = [
     "checkpoint_restore",
 ];
 
-/// A set of them, as the kernel counts their bits.
+/// A set of capabilities, as the kernel's bit mask.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capabilities(u64);
 
 impl Capabilities {
     pub const NONE: Capabilities = Capabilities(0);
 
-    /// Every one that has a name here.
+    /// Every capability named here.
     pub fn all() -> Capabilities {
         Capabilities((1 << NAMES.len()) - 1)
     }
 
-    /// `net_raw`, `NET_RAW` or `CAP_NET_RAW`. `None`: there is none of that name.
+    /// Parses `net_raw`, `NET_RAW` or `CAP_NET_RAW`. `None`: unknown name.
     pub fn named(name: &str) -> Option<Capabilities> {
         let name = name.trim().to_ascii_lowercase();
         let name = name.strip_prefix("cap_").unwrap_or(&name);
         NAMES.iter().position(|known| *known == name).map(|number| Capabilities(1 << number))
     }
 
-    /// What this process may give to others.
+    /// The capabilities that this process can pass on.
     pub fn own() -> io::Result<Capabilities> {
         Ok(Capabilities(capabilities(None)?.permitted.bits()))
     }
@@ -92,7 +92,7 @@ impl Capabilities {
     pub fn bits(self) -> u64 {
         self.0
     }
-    /// In the kernel's order.
+    /// In the order of the kernel's numbers.
     pub fn names(self) -> impl Iterator<Item = &'static str> {
         NAMES.into_iter().enumerate().filter(move |(number, _)| self.0 & (1 << number) != 0).map(|(_, name)| name)
     }

@@ -1,4 +1,4 @@
-//! A child of ours, however it was started: by the standard library, or born in a cgroup.
+//! A child process of the agent, started by the standard library or created in a cgroup.
 
 use std::ffi::{CString, OsStr};
 use std::io;
@@ -13,10 +13,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, WaitOptions, waitpid};
 
 use super::launch::{Gated, LaunchError, Program};
-use super::{errno_text, given, signal_pid, to_pid};
+use super::{adopted, errno_text, signal_pid, to_pid};
 use crate::host::roots::open_path;
 
-/// To be reaped by [`Child::wait`]: until then its pid is nobody else's.
+/// [`Child::wait`] reaps it; until then its pid cannot be reused.
 #[derive(Debug)]
 pub struct Child {
     pid: u32,
@@ -31,20 +31,20 @@ impl From<std::process::Child> for Child {
 
 impl Drop for Child {
     fn drop(&mut self) {
-        given::is_awaited_no_more(self.pid);
+        adopted::unregister_owned(self.pid);
     }
 }
 
 impl Child {
     pub(super) fn of(pid: u32) -> Child {
-        given::is_awaited(pid);
+        adopted::register_owned(pid);
         Child { pid, ended: None }
     }
 
-    /// Starts `path` with nothing of ours but three descriptors, as a session leader in `/` that was never in another cgroup than
-    /// `cgroup` (a directory of the unified tree). Returns when the program runs.
+    /// Starts `path` as a session leader in `/` that inherits only three descriptors. It starts in `cgroup` (a
+    /// directory of the unified hierarchy) and is never in another. Returns after the exec.
     ///
-    /// Errors: nothing runs.
+    /// Errors: no process is left.
     pub fn born_in(cgroup: &Path, path: &Path, args: &[&OsStr], streams: [OwnedFd; 3]) -> io::Result<Child> {
         let text = |bytes: &[u8]| CString::new(bytes).map_err(io::Error::other);
         let [stdin, stdout, stderr] = streams;
@@ -61,6 +61,8 @@ impl Child {
             stdin,
             stdout,
             stderr,
+            has_terminal: false,
+            dies_with_parent: false,
         };
         let failed = |e: LaunchError| io::Error::other(format!("{:?}: {}", e.step, errno_text(e.errno)));
         let launched = program.launch(None).map_err(failed)?;
@@ -74,12 +76,12 @@ impl Child {
         }
     }
 
-    /// One that waits at its gate.
+    /// A child that waits at its gate.
     pub fn launched(gated: &Gated) -> Child {
         Child::of(gated.pid)
     }
 
-    /// Blocks until it has ended, or until then. Whether it is still there.
+    /// Blocks until it has ended or `until` has passed. Returns whether it is still alive.
     pub fn ends_by(&self, until: Instant) -> io::Result<bool> {
         let Some(pid) = to_pid(self.pid).filter(|_| self.ended.is_none()) else { return Ok(false) };
         let pidfd = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty())?;
@@ -99,7 +101,7 @@ impl Child {
         }
     }
 
-    /// SIGKILL to it and to who is in its process group: it leads one of its own.
+    /// Sends SIGKILL to the process group that it leads.
     pub fn kill_session(&self) -> io::Result<()> {
         if let Some(pid) = to_pid(self.pid).filter(|_| self.ended.is_none()) {
             rustix::process::kill_process_group(pid, rustix::process::Signal::KILL)?;
@@ -111,7 +113,7 @@ impl Child {
         self.pid
     }
 
-    /// SIGKILL, unless it was reaped already.
+    /// Sends SIGKILL unless it was reaped.
     pub fn kill(&self) -> io::Result<()> {
         if self.ended.is_none() {
             signal_pid(self.pid, 9)?;
@@ -119,7 +121,7 @@ impl Child {
         Ok(())
     }
 
-    /// Waits for its end and reaps it; blocks until then.
+    /// Blocks until it has ended and reaps it.
     pub fn wait(&mut self) -> io::Result<ExitStatus> {
         if let Some(status) = self.ended {
             return Ok(status);
@@ -129,8 +131,8 @@ impl Child {
         let (_, status) = reaped.ok_or(io::ErrorKind::NotFound)?;
         let status = ExitStatus::from_raw(status.as_raw());
         self.ended = Some(status);
-        // Its pid may be another's from now on.
-        given::is_awaited_no_more(self.pid);
+        // From now on the pid may be reused.
+        adopted::unregister_owned(self.pid);
         Ok(status)
     }
 }

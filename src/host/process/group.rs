@@ -11,18 +11,18 @@ pub enum GroupError {
     Lookup { name: String, source: io::Error },
 }
 
-/// The number of a group, by its name or that number itself. Blocks: the database may be remote.
+/// Looks up the gid of a group by name or number. Blocks: the database may be remote.
 pub fn group(name: &str) -> Result<u32, GroupError> {
     let unknown = || GroupError::Unknown { name: name.to_owned() };
     if let Ok(number) = name.parse::<u32>() {
-        // The kernel reads the highest as "leave it as it is".
+        // For the kernel, u32::MAX means "leave unchanged".
         return if number == u32::MAX { Err(unknown()) } else { Ok(number) };
     }
     let wanted = CString::new(name).map_err(|_| unknown())?;
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
-        // SAFETY: an all-zero group is valid; the function writes into `entry` and `buffer`, whose length it is told, and `found` is
-        // either null or points to `entry`.
+        // SAFETY: an all-zero group is valid. The function writes into `entry` and into `buffer`, whose length it gets;
+        // `found` is null or points to `entry`.
         let (error, found, gid) = unsafe {
             let mut entry: libc::group = std::mem::zeroed();
             let mut found = std::ptr::null_mut();
@@ -32,7 +32,7 @@ pub fn group(name: &str) -> Result<u32, GroupError> {
         };
         match error {
             libc::ERANGE if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
-            // As with users: several errors stand for "no such entry".
+            // As for users, several errors mean "no such entry".
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM if !found => return Err(unknown()),
             0 => return Ok(gid),
             errno => {

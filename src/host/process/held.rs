@@ -1,4 +1,4 @@
-//! A program that does not outlive whoever started it.
+//! A program that ends with the agent.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -13,17 +13,17 @@ use rustix::process::{
 
 use super::{Child, to_pid};
 
-/// What SIGKILL does not end within so long hangs in the kernel: it is left to a thread that waits for it.
+/// A process that SIGKILL does not end within this time hangs in the kernel: a thread waits for it.
 const KILLED_WITHIN: Duration = Duration::from_secs(2);
 
 const ASK_AGAIN: Duration = Duration::from_millis(50);
 
-/// The word by which this binary is the guard of a process group.
+/// The command of this binary that guards a process group.
 pub const GUARD: &str = "guard-group";
-/// This very binary, even if its file was replaced meanwhile.
+/// This binary, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
 
-/// Runs, and ends with [`HeldProgram::end`].
+/// A running program, to be ended with [`HeldProgram::end`].
 #[derive(Debug)]
 pub struct HeldProgram {
     child: Child,
@@ -31,12 +31,12 @@ pub struct HeldProgram {
     guard: Option<Guard>,
 }
 
-/// A process in the program's group that kills the whole group as soon as the agent is gone. As long as it lives the kernel does not
-/// reuse the group's number.
+/// A process in the program's group that kills the group as soon as the agent is gone. While it lives the kernel does
+/// not reuse the group id.
 #[derive(Debug)]
 struct Guard {
     child: Child,
-    /// Closed by the kernel, however the agent ends.
+    /// The kernel closes it when the agent ends in any way.
     _hold: Option<ChildStdin>,
 }
 
@@ -51,21 +51,21 @@ impl Guard {
     }
 }
 
-/// Waits until its standard input is closed, then kills its process group, itself included.
+/// Waits until standard input is closed, then kills its process group, itself included.
 ///
-/// Errors: it is not in the group of its argument.
+/// Errors: it is not in the process group given as argument.
 pub fn guard() -> Result<(), String> {
     let own = getpgrp();
     let named = std::env::args().nth(2).and_then(|group| group.parse().ok()).and_then(to_pid);
     if named != Some(own) {
-        return Err("this is run by an agent, for itself".to_owned());
+        return Err("only the agent runs this command".to_owned());
     }
     let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
     kill_process_group(own, Signal::KILL).map_err(|e| e.to_string())
 }
 
 impl HeldProgram {
-    /// What [`spawn_held`] started. Errors: it cannot be followed, and was killed.
+    /// Takes over a process from [`spawn_held`]. Errors: it cannot be waited for, and was killed.
     pub fn of(started: std::process::Child) -> io::Result<HeldProgram> {
         let mut child = Child::from(started);
         let followed = to_pid(child.id()).ok_or_else(|| io::ErrorKind::NotFound.into());
@@ -79,9 +79,10 @@ impl HeldProgram {
         }
     }
 
-    /// From now on its process group ends with the agent, even where that is killed. A process that leaves the group is not covered.
+    /// Starts the guard: the process group now ends with the agent, even after SIGKILL. A process that leaves the group
+    /// is not covered.
     ///
-    /// Errors: it cannot be guarded, and was killed.
+    /// Errors: the guard did not start; the program was killed.
     pub fn guarded(mut self) -> io::Result<HeldProgram> {
         match Guard::of(self.child.id()) {
             Ok(guard) => {
@@ -95,10 +96,10 @@ impl HeldProgram {
         }
     }
 
-    /// Waits so long for its end, then kills its process group. Blocks for that long, and two seconds. `with`: dropped when it has
-    /// ended, however late.
+    /// Waits for `grace`, then kills the process group. Blocks for `grace` plus two seconds at most. `with` is dropped
+    /// when the program has ended, however late.
     ///
-    /// Gives how it ended.
+    /// Returns how it ended, as text.
     pub fn end(self, grace: Duration, with: impl Send + 'static) -> String {
         match self.finish(grace, with) {
             None => "it cannot be killed".to_owned(),
@@ -108,7 +109,7 @@ impl HeldProgram {
         }
     }
 
-    /// The same. `None`: it was killed at the end of its time. Errors: how it ended is not known.
+    /// As [`HeldProgram::end`]. `None`: killed after `grace`. Errors: the exit status is not known.
     pub fn status_within(self, grace: Duration) -> io::Result<Option<ExitStatus>> {
         match self.finish(grace, ()) {
             None | Some((false, Ok(_))) => Ok(None),
@@ -117,7 +118,7 @@ impl HeldProgram {
         }
     }
 
-    /// The same; `is_cancelled` is asked 20 times a second, and kills it as well.
+    /// As [`HeldProgram::status_within`]; polls `is_cancelled` 20 times a second and kills the program if it is true.
     pub fn status_unless(self, grace: Duration, is_cancelled: &dyn Fn() -> bool) -> io::Result<Option<ExitStatus>> {
         let until = Instant::now() + grace;
         loop {
@@ -128,10 +129,10 @@ impl HeldProgram {
         }
     }
 
-    /// Whether it ended by itself, and how. `None`: it cannot be killed.
+    /// Whether it ended by itself, and its status. `None`: it cannot be killed.
     fn finish(mut self, grace: Duration, with: impl Send + 'static) -> Option<(bool, io::Result<ExitStatus>)> {
         let by_itself = self.ends_within(grace);
-        // Not reaped yet: the number of its group is nobody else's. Where it has ended, what it started goes.
+        // The leader is not reaped yet, so the group id is not reused. Kill what it has started.
         if let Some(group) = to_pid(self.child.id()) {
             let _ = kill_process_group(group, Signal::KILL);
         }
@@ -152,10 +153,10 @@ impl HeldProgram {
     }
 }
 
-/// What is ours, and nobody's business whom we start: where we push to and with which secret, who our manager is.
+/// Variables of the agent that a child must not see: push targets and secrets, and the service manager's socket.
 const OURS: [&str; 3] = ["ALLOSTAT_", "OTEL_", "NOTIFY_SOCKET"];
 
-/// Takes what is ours out of the environment that it gets.
+/// Removes the agent's own variables from the command's environment.
 pub fn without_ours(command: &mut Command) {
     for (name, _) in std::env::vars_os() {
         if OURS.iter().any(|ours| name.to_string_lossy().starts_with(ours)) {
@@ -164,18 +165,18 @@ pub fn without_ours(command: &mut Command) {
     }
 }
 
-/// Starts it as the leader of a process group of its own. The kernel kills it as soon as the calling thread has ended, however that
-/// came; what it has started itself is for whoever ends the group.
+/// Starts the command as leader of its own process group. The kernel kills it when the calling thread ends; the caller
+/// has to end the group.
 ///
-/// Errors: nothing runs.
+/// Errors: no process is left.
 pub fn spawn_held(command: &mut Command) -> io::Result<std::process::Child> {
     let ours = getpid();
     let hold = move || {
         set_parent_process_death_signal(Some(Signal::KILL))?;
-        // Whoever it was to die with may have ended before that was said.
+        // The parent may have ended before the death signal was set.
         if getppid() == Some(ours) { Ok(()) } else { Err(io::ErrorKind::BrokenPipe.into()) }
     };
-    // SAFETY: between fork and exec only two plain system calls are made; nothing is allocated.
+    // SAFETY: between fork and exec only two system calls are made; nothing is allocated.
     unsafe { command.process_group(0).pre_exec(hold) };
     command.spawn()
 }

@@ -1,5 +1,4 @@
-//! Children of ours that do nothing but end, each in a known way and under a name of its own: whoever says how processes end can be tried with
-//! them.
+//! Test children that end in a known way and under a known name. They verify sources that report how processes end.
 
 use std::ffi::{CStr, c_void};
 use std::io;
@@ -10,35 +9,37 @@ use std::time::Duration;
 use super::Child;
 use super::fork::{block_signals, clone_with, restore_signals};
 
-/// How one ends.
+/// How a test child ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum KnownEnd {
-    /// With this code.
+    /// Exits with this code.
     Code(u8),
-    /// With this code, by the end of its only thread alone: what the process ended with is what that did.
+    /// Only its single thread exits, with this code, which becomes the code of the process.
     Alone(u8),
-    /// By SIGKILL.
+    /// Killed by SIGKILL.
     Killed,
-    /// Its first thread ends with another code; the second one, which has the second name, then ends all with this one.
+    /// The first thread exits with another code; then the second thread, with the second name, ends the process with
+    /// this code.
     Threads(u8),
-    /// With this code, as number 1 of a pid namespace of its own. Needs the right to make one.
+    /// Exits with this code as PID 1 of a new pid namespace. Needs permission to create one.
     First(u8),
 }
 
 const CLONE_NEWPID: u64 = 0x2000_0000;
 const STACK: usize = 64 << 10;
-/// Beside its first thread's end, which must be over before the second one's.
+/// The second thread waits this long after the end of the first.
 const LATER: Duration = Duration::from_micros(300);
 
-/// What both threads know.
+/// Data shared by both threads.
 struct Shared<'a> {
-    /// 0: the first one has ended.
+    /// 0: the first thread has ended.
     first: AtomicI32,
     name: &'a CStr,
     code: i32,
 }
 
-/// Starts one that works so long and ends; blocks until then. `names`: of its threads. Gives what `wait` says of it.
+/// Starts a child that uses the CPU for `busy` and ends. Blocks until its end and returns the status from `wait`.
+/// `names`: of its threads.
 pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<ExitStatus> {
     let code = match how {
         KnownEnd::Code(code) | KnownEnd::Alone(code) | KnownEnd::Threads(code) | KnownEnd::First(code) => {
@@ -47,7 +48,7 @@ pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<Ex
         KnownEnd::Killed => 0,
     };
     let shared = Shared { first: AtomicI32::new(1), name: names[1], code };
-    // Of whole numbers of 16 bytes, as a stack begins.
+    // u128 for the 16-byte alignment of a stack.
     let mut stack = vec![0_u128; STACK / size_of::<u128>()];
     let flags = if matches!(how, KnownEnd::First(_)) { CLONE_NEWPID } else { 0 };
     let blocked = block_signals();
@@ -57,17 +58,17 @@ pub fn end_as(how: KnownEnd, names: [&CStr; 2], busy: Duration) -> io::Result<Ex
     }
     let pid = pid?;
     if pid == 0 {
-        // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
+        // SAFETY: this is the new child: a single thread that makes only system calls and never returns.
         unsafe { live(how, names[0], &shared, stack.as_mut_ptr_range().end.cast(), busy) }
     }
     Child::of(pid.unsigned_abs()).wait()
 }
 
-/// The child's whole life. No allocation, no lock, no panic, no return.
+/// The child's code. No allocation, no lock, no panic, no return.
 ///
-/// SAFETY: only in a child just forked; `stack` is the end of memory that is used for nothing else.
+/// SAFETY: only in a child just forked; `stack` is the end of memory that nothing else uses.
 unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_void, busy: Duration) -> ! {
-    // SAFETY: plain system calls on what outlives us: this memory is a copy that is ours alone.
+    // SAFETY: system calls on data in this process's own copy of the memory.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, name.as_ptr());
         let end = now().saturating_add(busy);
@@ -100,9 +101,9 @@ unsafe fn live(how: KnownEnd, name: &CStr, shared: &Shared<'_>, stack: *mut c_vo
     }
 }
 
-/// The second thread's whole life.
+/// The second thread's code.
 extern "C" fn second(shared: *mut c_void) -> libc::c_int {
-    // SAFETY: it is what the first thread was given, in memory that stays as long as the process.
+    // SAFETY: the argument from the first thread, in memory that lives as long as the process.
     unsafe {
         let shared = &*shared.cast_const().cast::<Shared<'_>>();
         libc::prctl(libc::PR_SET_NAME, shared.name.as_ptr());
@@ -117,7 +118,7 @@ extern "C" fn second(shared: *mut c_void) -> libc::c_int {
     }
 }
 
-/// Of a clock that only rises.
+/// Monotonic time.
 fn now() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     Duration::try_from(now).unwrap_or_default()
@@ -135,7 +136,7 @@ mod tests {
         assert_eq!(end(KnownEnd::Alone(68)).unwrap().code(), Some(68));
         assert_eq!(end(KnownEnd::Killed).unwrap().signal(), Some(9));
         assert_eq!(end(KnownEnd::Threads(3)).unwrap().code(), Some(3));
-        // Who may not make a namespace is told so.
+        // Without permission to create a namespace, an error is returned.
         match end(KnownEnd::First(5)) {
             Ok(status) => assert_eq!(status.code(), Some(5)),
             Err(error) => assert_eq!(error.kind(), io::ErrorKind::PermissionDenied),

@@ -1,15 +1,16 @@
-//! Starts the main process of a task: inside its cgroups from its first instruction, with nothing of ours left in it.
+//! Starts the main process of a task: inside its cgroups from its first instruction, without anything of the
+//! supervisor.
 //!
 //! ```text
 //! supervisor                         child
 //! launch: clone3 into the v2 cgroup
 //!         (or fork) ---------------> enter the other cgroups, session, limits, user, directory, streams
-//! its identity goes to the record    waits at the gate
+//! write its identity to the record   wait at the gate
 //! open_gate -----------------------> exec
-//! learns: exec done, or which step failed
+//! read: exec done, or the failed step
 //! ```
-//! If the supervisor dies before it opens the gate, the child ends without having run anything. The agent starts supervisors the
-//! same way where they have a cgroup of their own (`child.rs`).
+//! If the supervisor dies before it opens the gate, the child exits without running the program. The agent starts
+//! supervisors with their own cgroup in the same way (`child.rs`).
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -22,32 +23,36 @@ use super::fork::{block_signals, clone_with, fork_plainly, restore_signals};
 use super::raw;
 use super::sandbox::{self, Confined};
 
-/// Everything a main process needs, made before the fork.
+/// The parameters of a main process, prepared before the fork.
 #[derive(Debug)]
 pub struct Program {
-    /// What to execute: the first that exists is it.
+    /// Paths to execute: the first existing one is used.
     pub paths: Vec<CString>,
     pub args: Vec<CString>,
     /// `NAME=value`.
     pub env: Vec<CString>,
     pub directory: CString,
-    /// uid, gid, groups; `None`: as we are.
+    /// uid, gid, groups; `None`: unchanged.
     pub user: Option<(u32, u32, Vec<u32>)>,
-    /// What limits it and what it starts, by the kernel's numbers of them; the others are as ours.
+    /// Resource limits by the kernel's numbers; others are inherited.
     pub limits: Vec<(u32, libc::rlimit)>,
-    /// The directory of its cgroup in the unified tree.
+    /// The directory of its cgroup in the unified hierarchy.
     pub unified: Option<OwnedFd>,
-    /// Opened `tasks` files of its v1 cgroups: a process that writes `0` enters alone, without the lock that a
-    /// `cgroup.procs` write takes over all processes of the host (10 to 20 ms at times).
+    /// Open `tasks` files of its v1 cgroups. A process that writes `0` there moves only itself, without the global lock
+    /// that a write to `cgroup.procs` takes (10 to 20 ms at times).
     pub v1_tasks: Vec<OwnedFd>,
-    /// A network namespace to join; `None`: that of its sandbox, or ours.
+    /// A network namespace to join; `None`: that of its sandbox, or the current one.
     pub network: Option<OwnedFd>,
     pub stdin: OwnedFd,
     pub stdout: OwnedFd,
     pub stderr: OwnedFd,
+    /// Its standard input is a terminal that becomes the one of its session.
+    pub has_terminal: bool,
+    /// The kernel kills it as soon as the thread that launched it has ended.
+    pub dies_with_parent: bool,
 }
 
-/// What was being done for the child when it failed.
+/// The step of the start that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Step {
     Fork,
@@ -56,17 +61,19 @@ pub enum Step {
     EnterV2,
     Streams,
     Session,
-    /// The one with this index in [`Program::limits`].
+    /// Setting the limit with this index in [`Program::limits`].
     Limit(u8),
     Groups,
     Group,
     User,
     Directory,
     Exec,
-    /// Of its network namespace, or those of its sandbox.
+    /// Joining its network namespace or those of its sandbox.
     Join,
     Capabilities,
     Filter,
+    Terminal,
+    ParentDeath,
 }
 
 impl Step {
@@ -86,6 +93,8 @@ impl Step {
             Step::Join => [11, 0],
             Step::Capabilities => [12, 0],
             Step::Filter => [13, 0],
+            Step::Terminal => [14, 0],
+            Step::ParentDeath => [15, 0],
         }
     }
     fn of(code: [u8; 2]) -> Step {
@@ -103,12 +112,14 @@ impl Step {
             11 => Step::Join,
             12 => Step::Capabilities,
             13 => Step::Filter,
+            14 => Step::Terminal,
+            15 => Step::ParentDeath,
             _ => Step::Fork,
         }
     }
 }
 
-/// Which step failed, and why. The words for people are the caller's, who knows the names.
+/// The step that failed, and its errno. The caller adds names for the message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaunchError {
     pub step: Step,
@@ -124,15 +135,15 @@ pub struct Gated {
 }
 
 impl Gated {
-    /// Lets it go and waits until it has become the program. After an error it has ended or is about to: reap it.
+    /// Opens the gate and waits for the exec. After an error the child has exited or is about to: reap it.
     pub fn open_gate(self) -> Result<(), LaunchError> {
-        // A child that failed before the gate has closed it: its report says more than our EPIPE.
+        // A child that failed before the gate has closed it: its report says more than EPIPE here.
         let _ = rustix::io::write(&self.gate, b"g");
         drop(self.gate);
         let mut report = [0u8; 6];
         let read = rustix::io::retry_on_intr(|| rustix::io::read(&self.errors, &mut report));
         match read {
-            // Closed by a successful exec, or by a death before it: then the wait status tells.
+            // Closed by a successful exec, or by a death before it; the wait status distinguishes them.
             Ok(0) => Ok(()),
             Ok(6) => {
                 let [step, index, a, b, c, d] = report;
@@ -144,7 +155,7 @@ impl Gated {
     }
 }
 
-/// Values of [`Program`] as system calls take them; borrowed from it.
+/// The values of [`Program`] as pointers for system calls; borrowed from it.
 struct Tables {
     paths: Vec<*const libc::c_char>,
     args: Vec<*const libc::c_char>,
@@ -156,7 +167,7 @@ fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
 }
 
 impl Program {
-    /// Makes the child and sends it to its gate, in a sandbox or as we are.
+    /// Creates the child, which runs up to its gate, with or without a sandbox.
     pub fn launch(&self, confined: Option<&Confined>) -> Result<Gated, LaunchError> {
         let fork = |e: Errno| LaunchError { step: Step::Fork, errno: e.raw_os_error() };
         let (gate_in, gate_out) = pipe_with(PipeFlags::CLOEXEC).map_err(fork)?;
@@ -171,7 +182,7 @@ impl Program {
             let join = |e: Errno| LaunchError { step: Step::Join, errno: e.raw_os_error() };
             confined.init.adopt_children().map_err(join)?;
         }
-        // No handler of ours may run in the child: what it writes to would be shared with us.
+        // No signal handler may run in the child: it would write to shared descriptors.
         let blocked = block_signals();
         let (pid, entered) = match self.unified.as_ref().map(|cgroup| clone_with(0, Some(cgroup))) {
             Some(Ok(pid)) => (Ok(pid), true),
@@ -184,23 +195,23 @@ impl Program {
         if pid == 0 {
             let enter = if entered { None } else { procs.as_ref() };
             let ends = [raw(&gate_in), raw(&gate_out), raw(&errors_out)];
-            // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
-            unsafe { self.become_it(&tables, enter, ends, confined) }
+            // SAFETY: this is the new child: a single thread that makes only system calls and never returns.
+            unsafe { self.exec_program(&tables, enter, ends, confined) }
         }
         Ok(Gated { pid: pid.unsigned_abs(), gate: gate_out, errors: errors_in })
     }
 
-    /// The child's whole life until exec. No allocation, no lock, no panic, no return.
+    /// The child's code until exec. No allocation, no lock, no panic, no return.
     ///
     /// SAFETY: only in a child just forked; the tables must belong to this program.
-    unsafe fn become_it(
+    unsafe fn exec_program(
         &self,
         tables: &Tables,
         procs: Option<&OwnedFd>,
         [gate, our_gate, errors]: [i32; 3],
         confined: Option<&Confined>,
     ) -> ! {
-        // SAFETY (all blocks below): plain system calls on descriptors that are open and on tables that outlive us.
+        // SAFETY (all blocks below): system calls on open descriptors and on tables that live until exec.
         let fail_with = |step: Step, errno: i32| -> ! {
             let ([step, index], [a, b, c, d]) = (step.code(), errno.to_ne_bytes());
             let report = [step, index, a, b, c, d];
@@ -218,7 +229,7 @@ impl Program {
             }
         };
         unsafe {
-            // Else we would hold our own gate open.
+            // Otherwise the child would hold its own gate open.
             libc::close(our_gate);
             for (index, tasks) in self.v1_tasks.iter().enumerate() {
                 if libc::write(raw(tasks), c"0".as_ptr().cast(), 1) < 0 {
@@ -235,7 +246,7 @@ impl Program {
                     fail(Step::Streams);
                 }
             }
-            // From 5.11; before it, every descriptor of ours is close-on-exec anyway.
+            // Since 5.11; on older kernels every descriptor of the supervisor is close-on-exec anyway.
             libc::syscall(libc::SYS_close_range, 3u32, u32::MAX, libc::CLOSE_RANGE_CLOEXEC);
             for namespace in confined.iter().flat_map(|confined| confined.namespaces()) {
                 if libc::setns(raw(namespace), 0) < 0 {
@@ -250,6 +261,9 @@ impl Program {
             if libc::setsid() < 0 {
                 fail(Step::Session);
             }
+            if self.has_terminal && libc::ioctl(0, libc::TIOCSCTTY, 0) < 0 {
+                fail(Step::Terminal);
+            }
             for (index, (resource, limit)) in self.limits.iter().enumerate() {
                 if libc::setrlimit(*resource, std::ptr::from_ref(limit)) < 0 {
                     fail(Step::Limit(u8::try_from(index).unwrap_or(u8::MAX)));
@@ -259,7 +273,7 @@ impl Program {
                 done(Step::Capabilities, sandbox::bound(sandbox.kept));
             }
             if let Some((uid, gid, groups)) = &self.user {
-                // The bare calls: glibc's would coordinate threads, of which we have none.
+                // Direct system calls: glibc's wrappers synchronise threads, and there are none.
                 if libc::syscall(libc::SYS_setgroups, groups.len(), groups.as_ptr()) < 0 {
                     fail(Step::Groups);
                 }
@@ -278,15 +292,19 @@ impl Program {
             }
             libc::umask(0o022);
             reset_signals();
+            // After the change of user, which clears it.
+            if self.dies_with_parent && libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) < 0 {
+                fail(Step::ParentDeath);
+            }
             if let Some(Confined { sandbox, .. }) = confined {
                 done(Step::Filter, sandbox::filter(&sandbox.filters));
             }
             let mut go = 0u8;
             if libc::read(gate, (&raw mut go).cast(), 1) != 1 {
-                // The supervisor died before anybody knew of us.
+                // The supervisor died before it recorded this child.
                 libc::_exit(127);
             }
-            // As execvp: the first that exists; "permission denied" only if no later one can be run.
+            // As execvp: uses the first existing path; reports EACCES only if no later one can be run.
             let mut denied = false;
             for path in tables.paths.iter().filter(|p| !p.is_null()) {
                 libc::execve(*path, tables.args.as_ptr(), tables.env.as_ptr());
@@ -302,13 +320,14 @@ impl Program {
     }
 }
 
-/// Default dispositions and an empty mask: ignored and blocked signals would otherwise pass through exec.
+/// Resets all signals to their default action and the mask to empty: exec would pass on ignored and blocked signals.
 ///
 /// SAFETY: only in a child just forked.
 unsafe fn reset_signals() {
-    // SAFETY: zeros are the default disposition in the kernel's own layout, which is no larger than this on any
-    // architecture. The bare call, because glibc's hides 32 and 33, which somebody above us may have ignored. KILL and STOP
-    // refuse, which changes nothing. A pending signal of the blocked ones acts when the mask opens, as it should.
+    // SAFETY: zeros are the default action in the kernel's own layout, which is not larger than this on any
+    // architecture. A direct system call, since glibc's wrapper hides signals 32 and 33, which a parent may have
+    // ignored. It fails for KILL and STOP, which changes nothing. A pending blocked signal takes effect when the mask
+    // opens.
     unsafe {
         let default = [0u64; 4];
         for number in 1..=64u32 {
@@ -347,6 +366,8 @@ mod tests {
             Step::Join,
             Step::Capabilities,
             Step::Filter,
+            Step::Terminal,
+            Step::ParentDeath,
         ];
         for step in steps {
             assert_eq!(Step::of(step.code()), step);

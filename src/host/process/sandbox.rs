@@ -1,16 +1,16 @@
-//! A task's own part of the kernel: a root directory, namespaces, capabilities, a seccomp filter.
+//! Isolation of a task: root directory, namespaces, capabilities, seccomp filter.
 //!
 //! ```text
 //! supervisor                       init: PID 1 of the task             main process: PID 2
 //! begin: clone with namespaces --> waits
-//!        opens these; lets it go   mounts the root, pivots, hardens
-//!        learns: done, or what
-//!        failed                    waits for the supervisor's end
-//! Program::launch ------------------------------------------------->  joins the namespaces, gives up what is not its own
+//!        opens them; resumes it    mounts the root, pivots, hardens
+//!        reads: done, or the
+//!        failed step               waits for the supervisor's end
+//! Program::launch ------------------------------------------------->  joins the namespaces, drops capabilities
 //! ```
-//! The init does nothing: orphaned children are reaped by the kernel (SIGCHLD is ignored), and when the supervisor's end
-//! closes the pipe it ends, and with it every process of its namespace. Main is not PID 1 itself, because the kernel keeps from that
-//! one each signal that it does not handle, and because most programs reap no children.
+//! The init does nothing else: the kernel reaps orphans (SIGCHLD is ignored). When the supervisor ends, the pipe closes
+//! and the init exits, and the kernel kills every process of its pid namespace. The main process is not PID 1, because
+//! the kernel discards signals that PID 1 does not handle, and because most programs do not reap orphans.
 
 mod root;
 
@@ -29,29 +29,29 @@ use crate::kernel::proc::pid_stat;
 
 pub use root::{HostTree, RootPlan, RootStep, binds_whole_trees};
 
-/// What confines a task, made before the fork.
+/// The isolation of a task, prepared before the fork.
 #[derive(Debug)]
 pub struct Sandbox {
     pub root: RootPlan,
-    /// Whether it has process numbers and an IPC namespace of its own.
+    /// Whether it has its own pid and IPC namespaces.
     pub own_pids: bool,
     pub own_ipc: bool,
-    /// A network namespace that is there already; `None`: ours.
+    /// An existing network namespace; `None`: the current one.
     pub network: Option<OwnedFd>,
-    /// What main may have, at most.
+    /// The capabilities that the main process may have at most.
     pub kept: Capabilities,
     pub filters: Vec<Vec<libc::sock_filter>>,
 }
 
-/// What was being done when it failed.
+/// The step that failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum SandboxStep {
     Fork,
     Namespaces,
     Network,
-    /// Of [`RootPlan`]: its directory became the root.
+    /// Making the directory of [`RootPlan`] the root.
     Root,
-    /// The one with this index in [`RootPlan::steps`].
+    /// The step with this index in [`RootPlan::steps`].
     Step(usize),
     Harden,
 }
@@ -65,17 +65,18 @@ pub struct SandboxError {
 const NETWORK: u16 = 0;
 const ROOT: u16 = 1;
 const HARDEN: u16 = 2;
-/// And from here on the steps.
+/// The first code for [`SandboxStep::Step`].
 const STEPS: u16 = 3;
 
-/// The namespaces of a task, and the process that keeps them. It ends with this value, or with the supervisor.
+/// The namespaces of a task and the process that keeps them. It ends when this value is dropped, or with the
+/// supervisor.
 #[derive(Debug)]
 pub struct Init {
     pid: u32,
-    /// Its own, to join: process numbers apart from the others, since these count for children only.
+    /// Its pid namespace, separate from the others, since joining it affects only children.
     pids: Option<OwnedFd>,
     namespaces: Vec<OwnedFd>,
-    /// Closed with this value, and with this process: then it ends.
+    /// The init exits when it is closed: by a drop of this value or the end of this process.
     _keep: OwnedFd,
 }
 
@@ -83,14 +84,14 @@ impl Init {
     pub fn pid(&self) -> u32 {
         self.pid
     }
-    /// What is forked from now on is born among the task's processes.
+    /// Children forked from now on start in the task's pid namespace.
     pub(super) fn adopt_children(&self) -> Result<(), Errno> {
         let kind = Some(rustix::thread::LinkNameSpaceType::ProcessID);
         self.pids.as_ref().map_or(Ok(()), |pids| rustix::thread::move_into_link_name_space(pids.as_fd(), kind))
     }
 }
 
-/// A sandbox, and the init that keeps it.
+/// A sandbox and its init.
 #[derive(Debug)]
 pub struct Confined {
     pub(super) sandbox: Sandbox,
@@ -98,17 +99,18 @@ pub struct Confined {
 }
 
 impl Confined {
-    /// Makes the namespaces and the root. Only in a process of one thread. Errors: nothing is left of it.
+    /// Creates the namespaces and the root. Only in a process with one thread. Errors: everything is undone.
     pub fn begin(sandbox: Sandbox) -> Result<Confined, (Box<Sandbox>, SandboxError)> {
         match sandbox.begin() {
             Ok(init) => Ok(Confined { sandbox, init }),
             Err(error) => Err((Box::new(sandbox), error)),
         }
     }
-    /// Those of a task that runs, by its main process: a program that is launched joins them, and is confined as that one is. `own`:
-    /// whether it has process numbers and an IPC namespace of its own. `network`: as [`Sandbox::network`], by its file.
+    /// The namespaces of a running task, found by its main process. A program that is launched joins them with the same
+    /// restrictions. `own_pids`, `own_ipc`: whether the task has its own pid and IPC namespaces. `network`: the file of
+    /// [`Sandbox::network`].
     ///
-    /// Errors: it does not run, or they are another's.
+    /// Errors: the main process is not running, or its namespaces cannot be opened.
     pub fn beside(
         main: u32,
         (own_pids, own_ipc): (bool, bool),
@@ -119,15 +121,15 @@ impl Confined {
         let root = RootPlan { directory: c"/".to_owned(), pivots: false, whole_trees: false, steps: Vec::new() };
         let sandbox = Sandbox { root, own_pids, own_ipc, network, kept, filters };
         let (pids, namespaces) = sandbox.join(main).map_err(|e| io::Error::from_raw_os_error(e.errno))?;
-        // Nothing waits for it: its init is another supervisor's.
+        // A dummy pipe: the init belongs to another supervisor.
         let (_, keep) = pipe_with(PipeFlags::CLOEXEC)?;
         Ok(Confined { sandbox, init: Init { pid: main, pids, namespaces, _keep: keep } })
     }
-    /// For the main process to join, between fork and exec.
+    /// The namespaces that the main process joins between fork and exec.
     pub(super) fn namespaces(&self) -> impl Iterator<Item = &OwnedFd> {
         self.sandbox.network.iter().chain(&self.init.namespaces)
     }
-    /// What has to be kept while the task runs.
+    /// The part to keep while the task runs.
     pub fn into_init(self) -> Init {
         self.init
     }
@@ -149,13 +151,13 @@ impl Sandbox {
         }
         let pid = pid.map_err(failed(SandboxStep::Namespaces))?;
         if pid == 0 {
-            // SAFETY: we are the new child: a single thread that makes only system calls and never returns.
+            // SAFETY: this is the new child: a single thread that makes only system calls and never returns.
             unsafe { self.keep(&title, [raw(&keep_in), raw(&keep_out), raw(&errors_out)]) }
         }
         drop((keep_in, errors_out));
         let pid = pid.unsigned_abs();
         let built = self.join(pid).and_then(|init| {
-            // It has ended if this fails, which its report says better.
+            // Fails if the init has exited; its report says why.
             let _ = rustix::io::write(&keep_out, b"g");
             heard(&errors_in).map(|()| init)
         });
@@ -163,7 +165,7 @@ impl Sandbox {
             Ok((pids, namespaces)) => Ok(Init { pid, pids, namespaces, _keep: keep_out }),
             Err(error) => {
                 drop(keep_out);
-                // Ends: it has failed and ends, or finds its pipe closed.
+                // It exits: it has failed, or its pipe is closed now.
                 let _ = rustix::io::retry_on_intr(|| {
                     rustix::process::waitpid(super::to_pid(pid), rustix::process::WaitOptions::empty())
                 });
@@ -177,7 +179,7 @@ impl Sandbox {
         when(true, libc::CLONE_NEWNS) | when(self.own_pids, libc::CLONE_NEWPID) | when(self.own_ipc, libc::CLONE_NEWIPC)
     }
 
-    /// Its namespaces by descriptor, before it hides itself.
+    /// Opens its namespaces before it becomes non-dumpable.
     fn join(&self, pid: u32) -> Result<(Option<OwnedFd>, Vec<OwnedFd>), SandboxError> {
         let open = |name: &str| {
             let file = File::open(format!("/proc/{pid}/ns/{name}")).map(OwnedFd::from);
@@ -191,33 +193,33 @@ impl Sandbox {
         if self.own_ipc {
             namespaces.push(open("ipc")?);
         }
-        // Last: from then on no path of ours leads anywhere.
+        // Last: after it no path leads to the host.
         namespaces.push(open("mnt")?);
         Ok((pids, namespaces))
     }
 
-    /// The whole life of the init. No lock, no panic, no return.
+    /// The init's code. No lock, no panic, no return.
     ///
     /// SAFETY: only in a child just forked.
     unsafe fn keep(&self, title: &Title, [keep, our_keep, errors]: [i32; 3]) -> ! {
         let fail = |code: u16, errno: Errno| -> ! {
             let ([c0, c1], [a, b, c, d]) = (code.to_ne_bytes(), errno.raw_os_error().to_ne_bytes());
             let report = [c0, c1, a, b, c, d];
-            // SAFETY: plain system calls on what lives here.
+            // SAFETY: system calls on local values.
             unsafe {
                 libc::write(errors, report.as_ptr().cast(), report.len());
                 libc::_exit(127)
             }
         };
-        // SAFETY (all blocks below): plain system calls on descriptors that are open.
+        // SAFETY (all blocks below): system calls on open descriptors.
         unsafe {
-            // Else we would hold our own pipe open.
+            // Otherwise the init would hold its own pipe open.
             libc::close(our_keep);
             let mut go = 0_u8;
             if libc::read(keep, (&raw mut go).cast(), 1) != 1 {
                 libc::_exit(127);
             }
-            // The process that holds the record is the supervisor, and its lock is that one's alone.
+            // Replaces the descriptor of the record: its lock belongs to the supervisor alone.
             libc::dup2(keep, 0);
         }
         if let Some(network) = &self.network
@@ -229,7 +231,7 @@ impl Sandbox {
             fail(NETWORK, errno);
         }
         title.replace();
-        // Whatever is made has a group of its own.
+        // Files are created with the modes given explicitly.
         rustix::process::umask(rustix::fs::Mode::from_raw_mode(0o022));
         match self.root.build() {
             Ok(()) => {}
@@ -239,19 +241,19 @@ impl Sandbox {
         if let Err(errno) = harden() {
             fail(HARDEN, errno);
         }
-        // SAFETY: as above; the errors go last, whose end says that all is done.
+        // SAFETY: as above. The error pipe is closed last: its end reports success.
         unsafe {
             libc::setsid();
             for fd in 1..errors {
                 libc::close(fd);
             }
-            // From 5.9; before it, what is left open is close-on-exec and never used.
+            // Since 5.9; on older kernels the remaining descriptors are close-on-exec and never used.
             let rest = u32::try_from(errors).unwrap_or(u32::MAX).saturating_add(1);
             libc::syscall(libc::SYS_close_range, rest, u32::MAX, 0);
             libc::close(errors);
             let mut byte = 0_u8;
             loop {
-                // Its writer never writes again: what comes is the end of the supervisor.
+                // The writer sends nothing further: the read ends with the supervisor.
                 let read = libc::read(0, (&raw mut byte).cast(), 1);
                 if read == 0 || (read < 0 && *libc::__errno_location() != libc::EINTR) {
                     libc::_exit(0);
@@ -261,7 +263,7 @@ impl Sandbox {
     }
 }
 
-/// Reads nothing but the end if all went well.
+/// An empty read means success.
 fn heard(errors: &OwnedFd) -> Result<(), SandboxError> {
     let mut report = [0_u8; 6];
     match rustix::io::retry_on_intr(|| rustix::io::read(errors, &mut report)) {
@@ -281,22 +283,22 @@ fn heard(errors: &OwnedFd) -> Result<(), SandboxError> {
     }
 }
 
-/// What the init gives up: every capability, and to be looked into by anybody who lacks CAP_SYS_PTRACE.
+/// Drops every capability and makes the init non-dumpable, so that only CAP_SYS_PTRACE can inspect it.
 fn harden() -> Result<(), Errno> {
-    // SAFETY: a system call without pointers, and one with the default action of a signal that is known.
+    // SAFETY: a system call without pointers, and one that ignores a valid signal.
     unsafe {
         if libc::prctl(libc::PR_SET_DUMPABLE, 0, 0, 0, 0) != 0 {
             return Err(Errno::PERM);
         }
         libc::signal(libc::SIGCHLD, libc::SIG_IGN);
     }
-    // Without the name it works as well.
+    // The name is cosmetic.
     let _ = rustix::thread::set_name(c"allostat-init");
     let none = CapabilitySet::empty();
     rustix::thread::set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none })
 }
 
-/// Before main becomes its user: what it will never have.
+/// Drops capabilities from the bounding set, before the main process changes its user.
 pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
     for number in 0..64 {
         if kept.bits() & (1 << number) != 0 {
@@ -304,7 +306,7 @@ pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
         }
         match rustix::thread::remove_capability_from_bounding_set(CapabilitySet::from_bits_retain(1 << number)) {
             Ok(()) => {}
-            // The kernel knows no more.
+            // The kernel has no further capability.
             Err(Errno::INVAL) => break,
             Err(e) => return Err(e),
         }
@@ -312,7 +314,7 @@ pub(super) fn bound(kept: Capabilities) -> Result<(), Errno> {
     rustix::thread::set_keep_capabilities(true)
 }
 
-/// After it: what it has, also as another user than root, as in Nomad; and that no program gives it more.
+/// Sets the capabilities after the change of user (also for users other than root, as in Nomad), and no_new_privs.
 pub(super) fn give_up(kept: Capabilities) -> Result<(), Errno> {
     let set = CapabilitySet::from_bits_retain(kept.bits());
     rustix::thread::set_capabilities(None, CapabilitySets { effective: set, permitted: set, inheritable: set })?;
@@ -322,7 +324,7 @@ pub(super) fn give_up(kept: Capabilities) -> Result<(), Errno> {
     rustix::thread::set_no_new_privs(true)
 }
 
-/// The last before the gate: from here on only what the filters allow.
+/// Installs the seccomp filters: the last step before the gate.
 pub(super) fn filter(filters: &[Vec<libc::sock_filter>]) -> Result<(), Errno> {
     for filter in filters {
         let program = libc::sock_fprog {
@@ -339,8 +341,8 @@ pub(super) fn filter(filters: &[Vec<libc::sock_filter>]) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Where our command line stands in our memory: the init is not to be taken for a supervisor, nor show the task where its record is.
-/// Source: fields 48 and 49 of `/proc/self/stat`.
+/// The location of the command line in memory. The init overwrites it: it must not look like a supervisor, nor show the
+/// path of the task's record. Source: fields 48 and 49 of `/proc/self/stat`.
 struct Title(Option<(u64, usize)>);
 
 impl Title {
@@ -349,7 +351,7 @@ impl Title {
         Title(found.and_then(|(from, to)| Some((from, usize::try_from(to - from).ok()?))))
     }
 
-    /// Without allocation. What cannot be replaced stays.
+    /// Does not allocate. On failure the title stays.
     fn replace(&self) {
         const NAME: &[u8] = b"allostat\0init\0";
         let Some((mut from, mut left)) = self.0 else { return };

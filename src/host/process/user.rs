@@ -1,17 +1,17 @@
-//! Users by name, from the system's user database.
+//! Looks up users in the system's user database.
 
 use std::ffi::{CStr, CString};
 use std::io;
 
 use serde::{Deserialize, Serialize};
 
-/// A user as a process has to become it.
+/// The uid, gid and groups of a user.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Account {
     pub name: String,
     pub uid: u32,
     pub gid: u32,
-    /// All groups, the primary one included.
+    /// All groups, including the primary one.
     pub groups: Vec<u32>,
     pub home: String,
     pub shell: String,
@@ -25,7 +25,8 @@ pub enum UserError {
     Lookup { name: String, source: io::Error },
 }
 
-/// Looks a user up, by name, by uid, or by `uid:gid`: such a pair needs no entry in the database. Blocks: that may be remote.
+/// Looks up a user by name, by uid, or as `uid:gid`; such a pair needs no entry in the database. Blocks: the database
+/// may be remote.
 pub fn account(name: &str) -> Result<Account, UserError> {
     let Some((user, group)) = name.split_once(':') else { return in_database(name) };
     let (Ok(uid), Ok(gid)) = (user.parse::<u32>(), group.parse::<u32>()) else {
@@ -47,8 +48,8 @@ fn in_database(name: &str) -> Result<Account, UserError> {
     let wanted = CString::new(name).map_err(|_| unknown())?;
     let mut buffer: Vec<libc::c_char> = vec![0; 1024];
     loop {
-        // SAFETY: an all-zero passwd is valid; the functions write into `entry` and `buffer`, whose length they are told,
-        // and `found` is either null or points to `entry`.
+        // SAFETY: an all-zero passwd is valid. The functions write into `entry` and into `buffer`, whose length they
+        // get; `found` is null or points to `entry`.
         let (error, found, entry) = unsafe {
             let mut entry: libc::passwd = std::mem::zeroed();
             let mut found = std::ptr::null_mut();
@@ -63,10 +64,11 @@ fn in_database(name: &str) -> Result<Account, UserError> {
         };
         match error {
             libc::ERANGE if buffer.len() < 1 << 20 => buffer.resize(buffer.len() * 4, 0),
-            // Several errors stand for "no such entry", depending on the source of the database.
+            // Depending on the database, several errors mean "no such entry".
             0 | libc::ENOENT | libc::ESRCH | libc::EBADF | libc::EPERM if !found => return Err(unknown()),
             0 => {
-                // SAFETY: the entry was filled in, so its strings are terminated and lie in `buffer`, which still lives.
+                // SAFETY: the entry was filled in, so its strings are terminated and lie in `buffer`, which is still
+                // alive.
                 let text = |at: *const libc::c_char| unsafe { CStr::from_ptr(at).to_string_lossy().into_owned() };
                 let name = text(entry.pw_name);
                 let groups = groups(&name, entry.pw_gid).map_err(lookup)?;
@@ -83,7 +85,7 @@ fn groups(name: &str, primary: u32) -> io::Result<Vec<u32>> {
     let mut groups: Vec<libc::gid_t> = vec![0; 64];
     loop {
         let mut count = i32::try_from(groups.len()).unwrap_or(i32::MAX);
-        // SAFETY: `groups` holds `count` places, which is all that getgrouplist writes to.
+        // SAFETY: `groups` has `count` entries, and getgrouplist writes no more.
         let answer = unsafe { libc::getgrouplist(name.as_ptr(), primary, groups.as_mut_ptr(), &raw mut count) };
         let needed = usize::try_from(count).unwrap_or(0);
         if answer >= 0 {
@@ -91,7 +93,7 @@ fn groups(name: &str, primary: u32) -> io::Result<Vec<u32>> {
             return Ok(groups);
         }
         if needed <= groups.len() || needed > 1 << 16 {
-            return Err(io::Error::other("the list of groups cannot be had"));
+            return Err(io::Error::other("the list of groups is not available"));
         }
         groups.resize(needed, 0);
     }

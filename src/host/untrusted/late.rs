@@ -1,9 +1,9 @@
-//! Questions that may never be answered. To read the memory of a process is to wait for whoever backs it: a process that gives its
-//! environment a mapping of userfaultfd(2) or of FUSE decides when the read ends, and no signal but SIGKILL ends it before.
+//! Reads that may block for ever. Reading the memory of a process waits for whatever backs it: a process can map its
+//! environment with userfaultfd(2) or FUSE and block the read, which then only SIGKILL ends.
 //!
 //! ```text
-//! a thread for each question ── within 500 ms ──► the answer
-//!                            └─ later: the thread is left behind, and no process of that user is asked for a minute
+//! one thread per read ── within 500 ms ──► the result
+//!                      └─ later: the thread is abandoned, and the user's processes are skipped for a minute
 //! ```
 
 use std::collections::BTreeMap;
@@ -13,19 +13,19 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// A page comes from a swap device within milliseconds.
+/// A page fault from a swap device takes milliseconds.
 const DEADLINE: Duration = Duration::from_millis(500);
-/// So long no process of a user is asked, of whose processes one was late.
+/// After a timeout, the processes of the same user are skipped for this long.
 const PAUSE: Duration = Duration::from_secs(60);
-/// So many threads are left behind at once, of all users; then no process is asked.
+/// Limit of abandoned threads over all users; at the limit no process is read.
 const MOST_LEFT: usize = 8;
 
-/// By user. Concurrency: never held while anything is read.
+/// By uid. Concurrency: the lock is never held during a read.
 static LATE: Mutex<BTreeMap<u32, Late>> = Mutex::new(BTreeMap::new());
 
 #[derive(Debug)]
 struct Late {
-    /// Threads that wait yet.
+    /// Abandoned threads that are still blocked.
     left: usize,
     until: Instant,
 }
@@ -34,7 +34,8 @@ fn late() -> MutexGuard<'static, BTreeMap<u32, Late>> {
     LATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// `process`: its directory below `proc`. Errors: those of the work; `TimedOut`: it was late, or its user's processes are not asked.
+/// `process`: its directory below `proc`. Errors: those of `work`; `TimedOut`: it took too long, or the user's
+/// processes are being skipped.
 pub(super) fn within_deadline<T: Send + 'static>(
     process: &Path,
     work: impl FnOnce() -> io::Result<T> + Send + 'static,
@@ -42,7 +43,7 @@ pub(super) fn within_deadline<T: Send + 'static>(
     of_user(user(process)?, DEADLINE, work)
 }
 
-/// The real one, which a process that hides itself (`PR_SET_DUMPABLE`) or runs a setuid program keeps.
+/// The real uid. A process that is non-dumpable (`PR_SET_DUMPABLE`) or runs a setuid program keeps it.
 fn user(process: &Path) -> io::Result<u32> {
     let status = super::read(&process.join("status"), 64 << 10).unwrap_or_default();
     let real = status.split(|b| *b == b'\n').find_map(|line| {
@@ -69,7 +70,7 @@ fn of_user<T: Send + 'static>(
     let answers = move || {
         let result = work();
         let mut late = late();
-        // Nobody waits any more: it was left behind.
+        // The receiver is gone: this thread was abandoned.
         if sender.send(result).is_err()
             && let Some(late) = late.get_mut(&user)
         {
@@ -82,7 +83,7 @@ fn of_user<T: Send + 'static>(
     }
     {
         let mut late = late();
-        // It may have come meanwhile: whoever holds the lock decides.
+        // The result may have arrived meanwhile: the lock decides.
         if let Ok(result) = answer.try_recv() {
             return result;
         }
@@ -90,7 +91,7 @@ fn of_user<T: Send + 'static>(
         (late.left, late.until) = (late.left + 1, Instant::now() + PAUSE);
         drop(answer);
     }
-    tracing::warn!(user, "a process does not let its memory be read; no process of its user is asked for a minute");
+    tracing::warn!(user, "reading the memory of a process timed out; processes of its user are skipped for a minute");
     Err(is_late())
 }
 
@@ -100,7 +101,7 @@ mod tests {
 
     use super::*;
 
-    /// Ids that no user of this machine has.
+    /// Uids that no user of this machine has.
     const USER: u32 = 4_000_000_000;
 
     fn left_of(user: u32) -> Option<usize> {

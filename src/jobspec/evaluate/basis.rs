@@ -2,6 +2,9 @@
 
 use std::cell::{Cell, RefCell};
 
+use hcl_edit::Span as _;
+use hcl_edit::expr::Expression;
+
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 
@@ -32,6 +35,11 @@ impl Fault {
     pub(super) fn advise(self, suggestion: impl Into<String>) -> Fault {
         Fault { suggestion: Some(suggestion.into()), ..self }
     }
+}
+
+/// Where an expression stands; what the parser gives no place has that of what is around it.
+pub(super) fn span_of(expression: &Expression, around: &Span) -> Span {
+    expression.span().unwrap_or_else(|| around.clone())
 }
 
 /// What an evaluation takes from outside of the file: files and chance.

@@ -14,7 +14,9 @@ pub mod basis;
 mod functions;
 mod operators;
 pub mod recorded;
+mod references;
 pub mod scope;
+mod types;
 pub mod value;
 pub mod variables;
 

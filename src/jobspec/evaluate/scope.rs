@@ -6,7 +6,8 @@ use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
 use hcl_edit::template::{Directive, Element, Strip, Template};
 
-use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside};
+use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside, span_of};
+use super::types::{converted, type_of};
 use super::value::HclValue;
 use super::{functions, operators};
 use crate::jobspec::diagnostic::Span;
@@ -88,7 +89,19 @@ impl<'a> Scope<'a> {
             Expression::Traversal(traversal) => self.traversal(traversal, span),
             Expression::Conditional(conditional) => {
                 let condition = self.bool(&conditional.cond_expr, "a condition")?;
-                self.evaluate(if condition { &conditional.true_expr } else { &conditional.false_expr })
+                let (taken, other) = match condition {
+                    true => (&conditional.true_expr, &conditional.false_expr),
+                    false => (&conditional.false_expr, &conditional.true_expr),
+                };
+                let value = self.evaluate(taken)?;
+                // As in HCL, the other side has a value of the same kind, or none at all.
+                match self.evaluate(other) {
+                    Ok(other) => unified(value, &other).map_err(|(value, other)| {
+                        let message = format!("the sides of a condition are {value} and {other}");
+                        Fault::new(span.clone(), message).advise("give both sides values of the same kind")
+                    }),
+                    Err(_) => Ok(value),
+                }
             }
             Expression::UnaryOp(operation) => {
                 operators::unary(*operation.operator.value(), self.evaluate(&operation.expr)?, span)
@@ -142,7 +155,11 @@ impl<'a> Scope<'a> {
                 self.budget.warn(warning.advise(advice));
                 Ok(HclValue::Text(format!("${{{written}}}")))
             }
-            (_, None) => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
+            // With indices: text, as in Nomad.
+            (_, None) => match indexed(expression) {
+                Some(written) => Ok(HclValue::Text(format!("${{{written}}}"))),
+                None => Err(Fault::new(span.clone(), format!("`{name}` is not known here"))),
+            },
         }
     }
 
@@ -241,6 +258,7 @@ impl<'a> Scope<'a> {
         // These evaluate what they are given themselves: what fails in it is no failure.
         match name {
             "try" => return self.attempt(call, span),
+            "convert" => return self.convert(call, span),
             "can" => return Ok(HclValue::Bool(call.args.iter().all(|argument| self.evaluate(argument).is_ok()))),
             _ => {}
         }
@@ -265,6 +283,31 @@ impl<'a> Scope<'a> {
             }
         }
         Err(last)
+    }
+
+    /// `convert(value, type)`: its second argument is no expression.
+    fn convert(&self, call: &FuncCall, span: &Span) -> Evaluated {
+        let (Some(value), Some(kind), 2) = (call.args.get(0), call.args.get(1), call.args.len()) else {
+            return Err(Fault::new(span.clone(), "convert() takes a value and a type"));
+        };
+        let wrong = |why| Fault::new(span.clone(), format!("convert(): {why}"));
+        converted(self.evaluate(value)?, &type_of(kind)?).map_err(wrong)
+    }
+}
+
+/// The value as the kind that it and the other one turn into. Errors: the kinds of both, where there is none.
+fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str, &'static str)> {
+    use HclValue::{Bool, Float, Int, List, Null, Object, Text};
+    match (&value, other) {
+        (Null, _)
+        | (_, Null)
+        | (Text(_), Text(_) | Bool(_) | Int(_) | Float(_))
+        | (Bool(_), Bool(_))
+        | (Int(_) | Float(_), Int(_) | Float(_))
+        | (List(_), List(_))
+        | (Object(_), Object(_)) => Ok(value),
+        (Bool(_) | Int(_) | Float(_), Text(_)) => value.to_text().map(Text).ok_or_else(|| (value.kind(), other.kind())),
+        _ => Err((value.kind(), other.kind())),
     }
 }
 
@@ -298,14 +341,25 @@ fn element(value: HclValue, index: &HclValue, span: &Span) -> Evaluated {
     Ok(list.swap_remove(at))
 }
 
-/// Where an expression stands; what the parser gives no place has that of what is around it.
-pub(super) fn span_of(expression: &Expression, around: &Span) -> Span {
-    expression.span().unwrap_or_else(|| around.clone())
-}
-
 /// What a task's start resolves.
 fn is_of_the_start(base: &str) -> bool {
     matches!(base, "attr" | "node" | "meta" | "env" | "device" | "unique") || base.starts_with("NOMAD_")
+}
+
+/// `a[0].b` and `a.0.b` as they are written.
+fn indexed(expression: &Expression) -> Option<String> {
+    let Expression::Traversal(traversal) = expression else { return None };
+    let Expression::Variable(base) = &traversal.expr else { return None };
+    let mut written = base.as_str().to_owned();
+    for operator in &traversal.operators {
+        written.push_str(&match operator.value() {
+            TraversalOperator::GetAttr(name) => format!(".{}", name.as_str()),
+            TraversalOperator::LegacyIndex(index) => format!(".{}", index.value()),
+            TraversalOperator::Index(Expression::Number(index)) => format!("[{}]", index.value()),
+            _ => return None,
+        });
+    }
+    Some(written)
 }
 
 /// `a.b.c` and `a["b"]` as they are written in a reference; `None` for what else HCL can do.

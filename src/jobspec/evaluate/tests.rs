@@ -135,6 +135,32 @@ fn functions_have_the_values_of_their_documentation() {
         ("range(1, 8, 3)", "[1,4,7]"),
         ("range(2, 0)", "[2,1]"),
         ("reverse([1, 2])", "[2,1]"),
+        ("reverse(\"abc\")", "\"cba\""),
+        ("true ? 1 : \"a\"", "\"1\""),
+        ("false ? var.nothing : 2", "2"),
+        ("true ? null : [1]", "null"),
+        ("jsonencode(\"<a&b>\")", r#""\"\\u003ca\\u0026b\\u003e\"""#),
+        (
+            "yamlencode({ foo = [1, { a = \"b\" }], bar = \"x\\ny\", e = [] })",
+            r#""\"bar\": |-\n  x\n  y\n\"e\": []\n\"foo\":\n- 1\n- \"a\": \"b\"\n""#,
+        ),
+        ("yamldecode(\"a: [1, x]\\nb: {c: true}\")", "{\"a\":[1,\"x\"],\"b\":{\"c\":true}}"),
+        ("csvdecode(\"a,b\\n1,\\\"x, \\\"\\\"y\\\"\\\"\\\"\\n\")", r#"[{"a":"1","b":"x, \"y\""}]"#),
+        (
+            "formatdate(\"EEE, DD MMM YYYY hh:mm:ss ZZZ 'o''clock' h AA\", \"2018-01-02T23:12:01Z\")",
+            "\"Tue, 02 Jan 2018 23:12:01 UTC o'clock 23 PM\"",
+        ),
+        ("formatdate(\"H aa Z ZZZZ\", \"2024-02-29T00:05:00+05:30\")", "\"12 am +05:30 +0530\""),
+        ("timeadd(\"2024-02-28T23:55:00Z\", \"10m\")", "\"2024-02-29T00:05:00Z\""),
+        ("timeadd(\"1969-12-31T23:00:00-01:00\", \"-1h30m\")", "\"1969-12-31T21:30:00-01:00\""),
+        ("uuidv5(\"dns\", \"www.example.com\")", "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\""),
+        (
+            "uuidv5(\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\", \"www.example.com\")",
+            "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\"",
+        ),
+        ("convert(\"5\", number) + 1", "6"),
+        ("convert([1, true], list(string))", "[\"1\",\"true\"]"),
+        ("abspath(\"/a/./b/../c\")", "\"/a/c\""),
         ("setintersection([1, 2], [2, 3])", "[2]"),
         ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
         ("setunion([1], [1, 2])", "[1,2]"),
@@ -176,6 +202,19 @@ fn faults_name_their_place_and_what_would_be_right() {
         ("1 / 0", 4, "this divides by zero"),
         ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
         ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
+        ("true ? [1] : \"b\"", 4, "the sides of a condition are a list and a string"),
+        ("convert(\"x\", number)", 4, "convert(): it is a number, not a string"),
+        ("csvdecode(\"a,b\\n1\\n\")", 4, "csvdecode(): a line has 1 fields, the header 2"),
+        (
+            "timeadd(\"2024-02-30T00:00:00Z\", \"1h\")",
+            4,
+            "timeadd(): \"2024-02-30T00:00:00Z\" is no time of RFC 3339, as in 2026-01-31T12:00:00Z",
+        ),
+        (
+            "abspath(\"a\")",
+            4,
+            "abspath(): a relative path depends on the directory of the command: write it from `/` on",
+        ),
         ("timestamp()", 4, "there is no function timestamp()"),
         ("range(5000)", 4, "range(): it would have more than 1024 elements"),
         ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
@@ -201,6 +240,12 @@ proptest! {
     #[test]
     fn no_expression_panics(text in "[a-z0-9.\\[\\]{}()\"$%:=>?*+ -]{0,40}|(var|local|upper|format|for|in|if| |\\(|\\)|\\[|\\]|\\{|\\}|:|,|\"|\\$\\{|1|a){0,25}") {
         let _ = evaluate(&text);
+    }
+    #[test]
+    fn no_date_or_table_panics(time in "[0-9]{4}-[01][0-9]-[0-3][0-9]T[0-2][0-9]:[0-5][0-9]:[0-5][0-9](Z|[+-][0-9]{2}:[0-9]{2}|\\.[0-9]{0,12}Z)", text in "[a-zA-Z0-9.'µ,\"\n-]{0,12}") {
+        for call in [format!("formatdate({text:?}, {time:?})"), format!("timeadd({time:?}, {text:?})"), format!("csvdecode({text:?})"), format!("yamldecode(yamlencode({text:?}))")] {
+            let _ = evaluate(&call);
+        }
     }
     #[test]
     fn no_format_panics(template in "[%0-9.a-z+# -]{0,12}", n in any::<i64>()) {

@@ -7,8 +7,10 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
 use serde::{Deserialize, Serialize};
 
-use super::basis::{Evaluated, Fault};
-use super::scope::{Scope, span_of};
+use super::basis::{Evaluated, Fault, span_of};
+use super::references;
+use super::scope::Scope;
+use super::types::{Type, converted, type_of};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
 use crate::jobspec::nearest::nearest;
@@ -26,19 +28,6 @@ pub struct GivenValue {
     pub from: String,
     /// Without a variable of that name it is no mistake: one file of variables may serve many jobs.
     pub may_be_unused: bool,
-}
-
-/// What `type` says.
-#[derive(Debug, Clone, PartialEq)]
-enum Type {
-    Any,
-    Text,
-    Number,
-    Bool,
-    List(Box<Type>),
-    Map(Box<Type>),
-    Object(BTreeMap<String, (Type, bool)>),
-    Tuple(Vec<Type>),
 }
 
 /// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent.
@@ -72,9 +61,8 @@ pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, repor
             continue;
         }
         let given = given.0.iter().rfind(|(given, _)| *given == name);
-        match given
-            .map_or_else(|| scope.evaluate(&attribute.value), |(_, value)| Ok(HclValue::Text(value.text.clone())))
-        {
+        let constant = || constant(&attribute.value, scope);
+        match given.map_or_else(constant, |(_, value)| Ok(HclValue::Text(value.text.clone()))) {
             Ok(value) => _ = variables.insert(name.clone(), value),
             Err(fault) => report(fault),
         }
@@ -102,7 +90,7 @@ fn place(block: &Block) -> Span {
 }
 
 fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
-    let known = ["type", "default", "description", "sensitive", "nullable", "validation"];
+    let known = ["type", "default", "description", "sensitive", "validation"];
     for structure in block.body.iter() {
         let (key, span) = match structure {
             Structure::Attribute(attribute) => (attribute.key.as_str(), attribute.key.span()),
@@ -117,17 +105,33 @@ fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>
         Some(attribute) => type_of(&attribute.value)?,
         None => Type::Any,
     };
+    let default = block.body.get_attribute("default").map(|default| (default, constant(&default.value, scope)));
     let Some((_, value)) = given.0.iter().rfind(|(given, _)| given == name) else {
-        let Some(default) = block.body.get_attribute("default") else {
+        let Some((default, value)) = default else {
             let fault = Fault::new(place(block), format!("the variable `{name}` has no value"));
             return Err(fault.advise(format!("give it one: -var {name}=VALUE, NOMAD_VAR_{name}, or a default")));
         };
-        let value = scope.evaluate(&default.value)?;
+        let value = value?;
         let wrong = |why| Fault::new(span_of(&default.value, &place(block)), format!("the default of `{name}`: {why}"));
         return converted(value, &kind).map_err(wrong);
     };
+    // As in Nomad, a wrong default is an error though it is not used.
+    default.map_or(Ok(HclValue::Null), |(_, value)| value)?;
     let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
     converted(read(value, &kind, scope).map_err(wrong)?, &kind).map_err(wrong)
+}
+
+/// A default stands for itself: it refers to nothing and calls nothing.
+fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated {
+    let found = references::of(expression, &(0..0));
+    let Some(first) = found.into_iter().next() else { return scope.evaluate(expression) };
+    Err(if first.is_call {
+        let fault = Fault::new(first.span, format!("a default calls no function: {}()", first.base));
+        fault.advise("write the value itself, or make it one of `locals`")
+    } else {
+        let fault = Fault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
+        fault.advise("write a text in quotes, with `$${` for the two characters, or make it one of `locals`")
+    })
 }
 
 /// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
@@ -140,85 +144,6 @@ fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, 
     scope.evaluate(&expression).map_err(|fault| fault.message)
 }
 
-fn type_of(expression: &Expression) -> Evaluated<Type> {
-    let wrong = || {
-        let fault = Fault::new(span_of(expression, &(0..0)), "there is no such type");
-        fault.advise("string, number, bool, any, list(...), set(...), map(...), object({...}) or tuple([...])")
-    };
-    match expression {
-        Expression::Variable(name) => match name.as_str() {
-            "any" => Ok(Type::Any),
-            "string" => Ok(Type::Text),
-            "number" => Ok(Type::Number),
-            "bool" => Ok(Type::Bool),
-            "list" | "set" => Ok(Type::List(Box::new(Type::Any))),
-            "map" => Ok(Type::Map(Box::new(Type::Any))),
-            _ => Err(wrong()),
-        },
-        Expression::FuncCall(call) => {
-            let argument = call.args.get(0).ok_or_else(wrong)?;
-            match (call.name.name.as_str(), argument) {
-                ("list" | "set", inner) => Ok(Type::List(Box::new(type_of(inner)?))),
-                ("map", inner) => Ok(Type::Map(Box::new(type_of(inner)?))),
-                ("tuple", Expression::Array(kinds)) => {
-                    kinds.iter().map(type_of).collect::<Evaluated<_>>().map(Type::Tuple)
-                }
-                ("object", Expression::Object(fields)) => {
-                    let fields = fields.iter().map(|(key, value)| {
-                        let key = key.as_ident().map(|ident| ident.as_str().to_owned()).ok_or_else(wrong)?;
-                        let optional = match value.expr() {
-                            Expression::FuncCall(call) if call.name.name.as_str() == "optional" => call.args.get(0),
-                            _ => None,
-                        };
-                        Ok((key, (type_of(optional.unwrap_or(value.expr()))?, optional.is_some())))
-                    });
-                    fields.collect::<Evaluated<_>>().map(Type::Object)
-                }
-                _ => Err(wrong()),
-            }
-        }
-        Expression::String(name) if name.value() == "string" => Ok(Type::Text),
-        _ => Err(wrong()),
-    }
-}
-
-/// Errors: what it is instead. The value itself is not shown.
-fn converted(value: HclValue, kind: &Type) -> Result<HclValue, String> {
-    let is = value.kind();
-    let wrong = |wanted: &str| format!("it is {wanted}, not {is}");
-    match (kind, value) {
-        (_, HclValue::Null) => Ok(HclValue::Null),
-        (Type::Any, value) => Ok(value),
-        (Type::Text, value) => value.to_text().map(HclValue::Text).ok_or_else(|| wrong("a string")),
-        (Type::Number, value) => value.to_number().ok_or_else(|| wrong("a number")),
-        (Type::Bool, value) => value.to_bool().map(HclValue::Bool).ok_or_else(|| wrong("true or false")),
-        (Type::List(inner), HclValue::List(list)) => {
-            list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(HclValue::List)
-        }
-        (Type::Map(inner), HclValue::Object(object)) => {
-            let entries = object.into_iter().map(|(key, value)| Ok((key, converted(value, inner)?)));
-            entries.collect::<Result<_, String>>().map(HclValue::Object)
-        }
-        (Type::Tuple(kinds), HclValue::List(list)) if kinds.len() == list.len() => list
-            .into_iter()
-            .zip(kinds)
-            .map(|(value, kind)| converted(value, kind))
-            .collect::<Result<_, _>>()
-            .map(HclValue::List),
-        (Type::Object(fields), HclValue::Object(mut object)) => {
-            let entries = fields.iter().map(|(key, (kind, is_optional))| match object.remove(key) {
-                Some(value) => Ok((key.clone(), converted(value, kind)?)),
-                None if *is_optional => Ok((key.clone(), HclValue::Null)),
-                None => Err(format!("it has no `{key}`")),
-            });
-            entries.collect::<Result<_, String>>().map(HclValue::Object)
-        }
-        (Type::List(_), _) => Err(wrong("a list")),
-        (Type::Map(_) | Type::Object(_), _) => Err(wrong("an object")),
-        (Type::Tuple(kinds), _) => Err(wrong(&format!("a list of {}", kinds.len()))),
-    }
-}
-
 fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) {
     let checks = block.body.blocks().filter(|inner| inner.ident.as_str() == "validation");
     for check in checks {
@@ -226,12 +151,16 @@ fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) 
             report(Fault::new(place(check), "a validation has a `condition`"));
             continue;
         };
+        let name = block.labels.first().map_or("", |label| label.as_str());
+        if let Err(fault) = validation(check, &condition.value, name, scope) {
+            report(fault);
+            continue;
+        }
         match scope.evaluate(&condition.value).map(|value| value.to_bool()) {
             Ok(Some(true)) => {}
             Ok(_) => {
                 let message = check.body.get_attribute("error_message").map(|message| scope.evaluate(&message.value));
                 let message = message.and_then(Result::ok).and_then(|message| message.to_text());
-                let name = block.labels.first().map_or("", |label| label.as_str());
                 let said = message.unwrap_or_else(|| "its condition does not hold".to_owned());
                 report(Fault::new(place(block), format!("the variable `{name}` is refused: {said}")));
             }
@@ -240,6 +169,32 @@ fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) 
             Err(fault) => report(fault),
         }
     }
+}
+
+/// Nomad's rules: its condition is one of this variable alone, and its message a sentence.
+fn validation(check: &Block, condition: &Expression, name: &str, scope: &Scope<'_>) -> Evaluated<()> {
+    let refers = format!("the condition refers to var.{name}, and to nothing else");
+    let mut is_of_it = false;
+    for reference in references::of(condition, &place(check)).into_iter().filter(|reference| !reference.is_call) {
+        if reference.base != "var" || reference.attribute.as_deref() != Some(name) {
+            return Err(Fault::new(reference.span, refers));
+        }
+        is_of_it = true;
+    }
+    if !is_of_it {
+        return Err(Fault::new(span_of(condition, &place(check)), refers));
+    }
+    let Some(message) = check.body.get_attribute("error_message") else {
+        let fault = Fault::new(place(check), "a validation has an `error_message`");
+        return Err(fault.advise("add error_message = \"The value must be ... .\""));
+    };
+    let text = scope.evaluate(&message.value)?.to_text().unwrap_or_default();
+    let begins = text.chars().next().is_some_and(|c| !c.is_alphabetic() || c.is_uppercase());
+    if !begins || !text.ends_with(['.', '?', '!']) {
+        let fault = Fault::new(span_of(&message.value, &place(check)), "an `error_message` is a whole sentence");
+        return Err(fault.advise("begin it with a capital letter, and end it with a full stop"));
+    }
+    Ok(())
 }
 
 fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {

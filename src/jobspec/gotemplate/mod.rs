@@ -31,6 +31,7 @@ mod tests;
 
 pub use fault::TemplateFault;
 pub use functions::names as function_names;
+pub(in crate::jobspec) use functions::parsed_yaml;
 pub use outside::TemplateSources;
 pub use value::{TemplateKeyPair, TemplateValue};
 

@@ -127,7 +127,7 @@ fn an_attribute_that_is_no_reference_is_warned_of() {
 fn what_one_host_cannot_do_is_accepted_with_a_warning_each() {
     for (lines, words) in [
         ("priority = 100\nall_at_once = true\nui {\n  description = \"x\"\n}", vec!["priority", "all_at_once", "ui"]),
-        ("update {\n  max_parallel = 2\n  canary = 1\n  auto_promote = true\n}", vec!["update"]),
+        ("update {\n  max_parallel = 2\n  canary = 1\n  auto_promote = true\n}", vec!["canary"]),
         (
             "spread {\n  attribute = \"${node.datacenter}\"\n  weight = 100\n  target \"dc1\" {\n    percent = 60\n  }\n}",
             vec!["spread"],

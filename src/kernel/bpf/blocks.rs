@@ -1,27 +1,27 @@
-//! What our programs are put together from: elements of maps, pointers that are followed, numbers that are read.
+//! Building blocks of the agent's BPF programs: map lookups, pointer chains, reads of numbers.
 //!
-//! All is read by `bpf_probe_read_kernel`, which takes any address, or through a [`Lens`].
+//! Memory is read with `bpf_probe_read_kernel`, which accepts any address, or through a [`Lens`].
 
 use super::btf::{Btf, BtfError, Member};
 use super::insn::{BpfProgram, Helper, JumpTo, Reg, Width};
 
-/// What an address is taken for, so that the program loads from it by itself: a structure that begins with numbers of 8 bytes. The kernel guards such
-/// loads (6.2): one from an address that cannot be read gives 0, and never faults. A function of the kernel for each read costs
+/// Casts an address to a struct that starts with 8-byte numbers, so that the program can load from it directly. The
+/// kernel guards such loads (6.2): an unreadable address gives 0 and never faults. A helper call per read would cost
 /// several times as much.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Lens {
-    /// `bpf_rdonly_cast`, which costs nothing: the verifier alone takes note of it.
+    /// `bpf_rdonly_cast`: free at run time; only the verifier uses it.
     cast: i32,
     structure: i32,
     bytes: u32,
 }
 
 impl Lens {
-    /// Errors: this kernel has none.
+    /// Errors: the kernel lacks the function or the struct.
     pub fn of(btf: &Btf<'_>) -> Result<Lens, BtfError> {
-        // Made of nothing but numbers.
+        // A struct that contains only numbers.
         const NUMBERS: (&str, &str) = ("kernel_cpustat", "cpustat");
-        let foreign = || BtfError::Foreign(format!("struct {}", NUMBERS.0));
+        let foreign = || BtfError::Unsupported(format!("struct {}", NUMBERS.0));
         let id = |id: u32| i32::try_from(id).map_err(|_| foreign());
         let numbers = number(btf, NUMBERS.0, NUMBERS.1)?;
         if numbers.offset != 0 || numbers.size != 8 * numbers.count {
@@ -31,29 +31,29 @@ impl Lens {
         Ok(Lens { cast, structure, bytes: numbers.size })
     }
 
-    /// `R0` = what stands at `R9 + offset`, to be loaded from.
+    /// `R0` = address `R9 + offset`, typed for loads.
     fn look(self, p: &mut BpfProgram, offset: u32) {
         p.copy(Reg::R1, Reg::R9);
         p.add(Reg::R1, i32::try_from(offset).unwrap_or(i32::MAX));
         self.look_at(p);
     }
-    /// The same at `R1`.
+    /// As `look`, for the address in `R1`.
     fn look_at(self, p: &mut BpfProgram) {
         p.set(Reg::R2, self.structure);
         p.call_function(self.cast);
     }
 }
 
-/// How the kernel's memory is read.
+/// How a program reads kernel memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum MemoryAccess {
-    /// By a function of the kernel; 6.1 has no other.
+    /// With a helper function, the only way on 6.1.
     Checked,
     Direct(Lens),
 }
 
 impl MemoryAccess {
-    /// `R9 = *(R9 + offset)`; 0 where that cannot be read.
+    /// `R9 = *(R9 + offset)`; 0 if unreadable.
     pub(super) fn follow(self, p: &mut BpfProgram, offset: u32) {
         match self {
             MemoryAccess::Checked => follow(p, offset),
@@ -64,7 +64,7 @@ impl MemoryAccess {
         }
     }
 
-    /// From `R9 + from` into the row, as far behind a multiple of 8 there as here.
+    /// Copies from `R9 + from` into the row, with the same alignment to 8 bytes.
     pub(super) fn copy_to_row(self, p: &mut BpfProgram, [from, size, to]: [u32; 3], missing: JumpTo) {
         let lens = match self {
             MemoryAccess::Checked => {
@@ -74,7 +74,7 @@ impl MemoryAccess {
             }
             MemoryAccess::Direct(lens) => lens,
         };
-        // Whole numbers; what stands before and behind is of the same structure, and has its place in the row.
+        // Copies whole words; the bytes before and after belong to the same struct, and the row has room for them.
         let (begin, row, end) = (from - from % 8, to - to % 8, (from + size).next_multiple_of(8));
         for at in (begin..end).step_by(8) {
             let inside = (at - begin) % lens.bytes;
@@ -86,7 +86,7 @@ impl MemoryAccess {
         }
     }
 
-    /// `R1` = the number at `R9` as each processor has its own, `processor` further on.
+    /// `R1` = the per-CPU number at `R9 + processor`.
     pub(super) fn number_of(self, p: &mut BpfProgram, processor: u64, missing: JumpTo) {
         match self {
             MemoryAccess::Checked => {
@@ -106,12 +106,12 @@ impl MemoryAccess {
     }
 }
 
-/// Places on the stack.
+/// Stack slots.
 pub(super) const KEY: i16 = -8;
 pub(super) const SCRATCH: i16 = -16;
 pub(super) const SUM: i16 = -24;
 
-/// `R0` = the element of the map whose number is in `R1`.
+/// `R0` = address of the map element with the index in `R1`.
 pub(super) fn element(p: &mut BpfProgram, rows: i32, missing: JumpTo) {
     p.store(Width::W4, Reg::R10, KEY, Reg::R1);
     p.set_map(Reg::R1, rows);
@@ -120,22 +120,22 @@ pub(super) fn element(p: &mut BpfProgram, rows: i32, missing: JumpTo) {
     p.if_zero(Reg::R0, missing);
 }
 
-/// `R9 = *(R9 + offset)`; 0 where that cannot be read.
+/// `R9 = *(R9 + offset)`; 0 if unreadable.
 pub(super) fn follow(p: &mut BpfProgram, offset: u32) {
     at_offset(p, offset);
-    // The kernel writes zeros where it cannot read.
+    // The helper writes zeros if it cannot read.
     copy_to_stack(p);
     p.load(Width::W8, Reg::R9, Reg::R10, SCRATCH);
 }
 
-/// 8 bytes from `R3` to the stack; `R0` is 0 if that could be done.
+/// Copies 8 bytes from `R3` to the stack; `R0` is 0 on success.
 pub(super) fn copy_to_stack(p: &mut BpfProgram) {
     address_of(p, Reg::R1, SCRATCH);
     p.set(Reg::R2, 8);
     p.call(Helper::ProbeReadKernel);
 }
 
-/// From `R9 + from` into the row; `R0` is 0 if that could be done.
+/// Copies from `R9 + from` into the row; `R0` is 0 on success.
 pub(super) fn copy_to_row(p: &mut BpfProgram, from: u32, size: u32, to: u32) {
     at_offset(p, from);
     p.copy(Reg::R1, Reg::R8);
@@ -144,7 +144,7 @@ pub(super) fn copy_to_row(p: &mut BpfProgram, from: u32, size: u32, to: u32) {
     p.call(Helper::ProbeReadKernel);
 }
 
-/// `into` = the number of so many bytes at `base + offset`; 0 where that cannot be read.
+/// `into` = the number of `size` bytes at `base + offset`; 0 if unreadable.
 pub(super) fn read_number(p: &mut BpfProgram, base: Reg, offset: u32, size: u32, into: Reg) {
     p.copy(Reg::R3, base);
     p.add(Reg::R3, i32::try_from(offset).unwrap_or(i32::MAX));
@@ -157,7 +157,7 @@ pub(super) fn read_number(p: &mut BpfProgram, base: Reg, offset: u32, size: u32,
     p.load(width, into, Reg::R10, SCRATCH);
 }
 
-/// `reg` = the address of a place on the stack.
+/// `reg` = address of a stack slot.
 pub(super) fn address_of(p: &mut BpfProgram, reg: Reg, slot: i16) {
     p.copy(reg, Reg::R10);
     p.add(reg, i32::from(slot));
@@ -171,19 +171,19 @@ pub(super) fn at_offset(p: &mut BpfProgram, offset: u32) {
 pub(super) fn pointer(btf: &Btf<'_>, of: &str, field: &str) -> Result<u32, BtfError> {
     let member = btf.member(of, field)?;
     let is = member.is_pointer && member.count == 1;
-    if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(member.offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }
 
-/// The same, to such a structure.
+/// As [`pointer`], to a given struct.
 pub(super) fn pointer_to(btf: &Btf<'_>, of: &str, field: &str, structure: &str) -> Result<u32, BtfError> {
     let (offset, is) = (pointer(btf, of, field)?, btf.points_to(of, field, structure)?);
-    if is { Ok(offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }
 
-/// Numbers of 8, 4 or 1 bytes.
+/// A field of 8-, 4- or 1-byte numbers.
 pub(super) fn number(btf: &Btf<'_>, of: &str, field: &str) -> Result<Member, BtfError> {
     let member = btf.member(of, field)?;
     let width = member.size.checked_div(member.count).unwrap_or_default();
     let is = !member.is_pointer && matches!(width, 8 | 4 | 1) && member.offset % width == 0;
-    if is { Ok(member) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+    if is { Ok(member) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
 }

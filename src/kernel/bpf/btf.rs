@@ -1,38 +1,38 @@
-//! BTF: the kernel's own description of its types, and where their fields are.
+//! BTF, the kernel's description of its own types: finds the offsets of fields.
 //!
-//! Source: `/sys/kernel/btf/vmlinux` (5.4, `CONFIG_DEBUG_INFO_BTF`); Documentation/bpf/btf.rst. Some 5 MB and 130,000 types: what is
-//! asked for is looked for, nothing else is built.
+//! Source: `/sys/kernel/btf/vmlinux` (5.4, `CONFIG_DEBUG_INFO_BTF`); Documentation/bpf/btf.rst. It has about 5 MB and
+//! 130,000 types, so types are looked up on demand.
 
 use std::collections::HashMap;
 use std::fmt;
 
-/// Why a field cannot be had. Never a guess: what is not described is not read.
+/// Why a field cannot be read. Fields without a description are never guessed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
-    #[error("the type description of the kernel is damaged: {0}")]
+    #[error("invalid kernel BTF: {0}")]
     Damaged(&'static str),
     #[error("this kernel has no {0}")]
     Missing(String),
-    #[error("{0} is not what it was when this was written")]
-    Foreign(String),
+    #[error("unsupported kernel: {0} has changed")]
+    Unsupported(String),
 }
 
-/// Where a field is.
+/// Location of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Member {
-    /// From the beginning of the outermost type, bytes.
+    /// From the start of the outermost type, in bytes.
     pub offset: u32,
-    /// Of the whole field, bytes.
+    /// Of the whole field, in bytes.
     pub size: u32,
-    /// Of an array: how many elements. 1 of all others.
+    /// Number of array elements; 1 if it is no array.
     pub count: u32,
-    /// It holds an address.
+    /// The field is a pointer.
     pub is_pointer: bool,
 }
 
 const MAGIC: u16 = 0xeb9f;
 const HEADER: usize = 24;
-/// So deep are types in each other, at most: typedefs of typedefs, structures in structures.
+/// Maximum nesting of types: typedefs of typedefs, structs in structs.
 const DEPTH: usize = 32;
 
 mod kind {
@@ -57,13 +57,13 @@ mod kind {
     pub(super) const ENUM64: u32 = 19;
 }
 
-/// A description that was looked through once: every type of it is inside.
+/// Parsed BTF: all types are known to be complete.
 pub struct Btf<'a> {
     types: &'a [u8],
     strings: &'a [u8],
-    /// Where each begins in `types`, by its id; 0 is `void`.
+    /// Offset of each type in `types`, by ID; 0 is `void`.
     begins: Vec<u32>,
-    /// Structures, unions and enumerations by their names: the first of each.
+    /// Structs, unions and enums by name; the first of each name.
     named: HashMap<&'a [u8], u32>,
 }
 
@@ -73,29 +73,29 @@ impl fmt::Debug for Btf<'_> {
     }
 }
 
-/// The head of a type.
+/// Header of a type.
 #[derive(Clone, Copy)]
 struct Type {
     id: u32,
     name: u32,
     kind: u32,
-    /// Members, parameters, enumerators.
+    /// Number of members, parameters or enumerators.
     count: u32,
-    /// Bit fields are told apart; enumerators have a sign.
+    /// Members have bit-field sizes; enumerators are signed.
     flag: bool,
-    /// Bytes, or another type's id.
+    /// Size in bytes, or the ID of another type.
     size_or_type: u32,
 }
 
 impl<'a> Btf<'a> {
-    /// Errors: it is of another byte order or version, or ends too early.
+    /// Errors: wrong byte order or version, or truncated.
     pub fn parse(bytes: &'a [u8]) -> Result<Btf<'a>, BtfError> {
         let damaged = BtfError::Damaged;
         let magic = bytes.first_chunk::<2>().map(|b| u16::from_ne_bytes(*b));
         if magic != Some(MAGIC) || bytes.get(2) != Some(&1) {
             return Err(damaged("no BTF of this machine's byte order, version 1"));
         }
-        let field = |at| word(bytes, at).map(|n| n as usize).ok_or(damaged("it ends in its header"));
+        let field = |at| word(bytes, at).map(|n| n as usize).ok_or(damaged("truncated header"));
         let [header, types_at, types_len, strings_at, strings_len] =
             [field(4)?, field(8)?, field(12)?, field(16)?, field(20)?];
         let part = |at: usize, len: usize| {
@@ -103,16 +103,16 @@ impl<'a> Btf<'a> {
             bytes.get(begin..begin.checked_add(len)?)
         };
         if header < HEADER {
-            return Err(damaged("its header is too short"));
+            return Err(damaged("header too short"));
         }
-        let types = part(types_at, types_len).ok_or(damaged("its types are cut off"))?;
-        let strings = part(strings_at, strings_len).ok_or(damaged("its names are cut off"))?;
+        let types = part(types_at, types_len).ok_or(damaged("truncated types"))?;
+        let strings = part(strings_at, strings_len).ok_or(damaged("truncated names"))?;
         let mut btf = Btf { types, strings, begins: vec![0], named: HashMap::new() };
         let mut at = 0;
         while at < types.len() {
-            let begin = u32::try_from(at).map_err(|_| damaged("it is larger than 4 GiB"))?;
+            let begin = u32::try_from(at).map_err(|_| damaged("larger than 4 GiB"))?;
             let id = u32::try_from(btf.begins.len()).unwrap_or(u32::MAX);
-            let head = btf.head_at(id, at).ok_or(damaged("a type is cut off"))?;
+            let head = btf.head_at(id, at).ok_or(damaged("truncated type"))?;
             at += 12 + rest_of(head).ok_or(damaged("a type of an unknown kind"))?;
             btf.begins.push(begin);
             if matches!(head.kind, kind::STRUCT | kind::UNION | kind::ENUM) && head.name > 0 {
@@ -121,12 +121,12 @@ impl<'a> Btf<'a> {
             }
         }
         if at != types.len() {
-            return Err(damaged("the last type is cut off"));
+            return Err(damaged("truncated last type"));
         }
         Ok(btf)
     }
 
-    /// The id of a function of the kernel.
+    /// The ID of a kernel function.
     pub fn function(&self, name: &str) -> Result<u32, BtfError> {
         let ids = 1..u32::try_from(self.begins.len()).unwrap_or(u32::MAX);
         let mut all = ids.filter_map(|id| self.head(id));
@@ -134,7 +134,7 @@ impl<'a> Btf<'a> {
         found.map(|t| t.id).ok_or_else(|| BtfError::Missing(format!("function {name}")))
     }
 
-    /// The number of an enumerator.
+    /// The value of an enumerator.
     pub fn enumerator(&self, of: &str, name: &str) -> Result<u32, BtfError> {
         let missing = || BtfError::Missing(format!("{name} in enum {of}"));
         let found = self.named(of).filter(|t| t.kind == kind::ENUM).ok_or_else(missing)?;
@@ -145,42 +145,42 @@ impl<'a> Btf<'a> {
         all.find(|(n, _)| self.is_called(*n, name)).map(|(_, value)| value).ok_or_else(missing)
     }
 
-    /// A field by its way through what is inside of each other: `memory.watermark`. Nothing is followed on the way. Anonymous structures
-    /// and unions are looked through.
+    /// A field by its path through nested structs, such as `memory.watermark`. Pointers are not followed. Anonymous
+    /// structs and unions are searched as well.
     pub fn member(&self, of: &str, path: &str) -> Result<Member, BtfError> {
         let (offset, at) = self.way(of, path)?;
-        let foreign = || BtfError::Foreign(format!("{path} in struct {of}"));
+        let foreign = || BtfError::Unsupported(format!("{path} in struct {of}"));
         let bare = self.bare(at).ok_or_else(foreign)?;
         let count = if bare.kind == kind::ARRAY { self.array(bare).ok_or_else(foreign)?.1 } else { 1 };
         let size = self.size(at, DEPTH).ok_or_else(foreign)?;
         Ok(Member { offset, size, count, is_pointer: bare.kind == kind::POINTER })
     }
 
-    /// Whether a field holds the address of such a structure.
+    /// Whether a field is a pointer to this struct.
     pub fn points_to(&self, of: &str, path: &str, structure: &str) -> Result<bool, BtfError> {
         let (_, at) = self.way(of, path)?;
         let inner = self.bare(at).filter(|t| t.kind == kind::POINTER).and_then(|t| self.bare(t.size_or_type));
         Ok(inner.is_some_and(|t| t.kind == kind::STRUCT && self.is_called(t.name, structure)))
     }
 
-    /// Where a field begins, whatever it is: an array without an end has no size.
+    /// Offset of a field of any type: a flexible array has no size.
     pub fn member_start(&self, of: &str, path: &str) -> Result<u32, BtfError> {
         self.way(of, path).map(|(offset, _)| offset)
     }
 
-    /// The id of a structure.
+    /// The ID of a struct.
     pub fn structure(&self, name: &str) -> Result<u32, BtfError> {
         let found = self.named(name).filter(|t| t.kind == kind::STRUCT);
         found.map(|t| t.id).ok_or_else(|| BtfError::Missing(format!("struct {name}")))
     }
 
-    /// Bytes of a structure.
+    /// Size of a struct in bytes.
     pub fn size_of(&self, of: &str) -> Result<u32, BtfError> {
         let found = self.named(of).filter(|t| t.kind == kind::STRUCT);
         found.map(|t| t.size_or_type).ok_or_else(|| BtfError::Missing(format!("struct {of}")))
     }
 
-    /// Its offset in bytes, and its type.
+    /// Offset in bytes, and type.
     fn way(&self, of: &str, path: &str) -> Result<(u32, u32), BtfError> {
         let missing = || BtfError::Missing(format!("struct {of}"));
         let found = self.named(of).filter(|t| t.kind != kind::ENUM).ok_or_else(missing)?;
@@ -189,7 +189,7 @@ impl<'a> Btf<'a> {
             let missing = || BtfError::Missing(format!("{path} in struct {of}"));
             let (bits, inner) = self.find_member(at, name, DEPTH).ok_or_else(missing)?;
             if bits % 8 != 0 {
-                return Err(BtfError::Foreign(format!("{path} in struct {of}")));
+                return Err(BtfError::Unsupported(format!("{path} in struct {of}")));
             }
             offset = offset.checked_add(bits / 8).ok_or_else(missing)?;
             at = inner;
@@ -197,7 +197,7 @@ impl<'a> Btf<'a> {
         Ok((offset, at))
     }
 
-    /// In bits from the beginning of the structure, and its type. A bit field is not found.
+    /// Offset in bits from the start of the struct, and type. Bit fields are not found.
     fn find_member(&self, of: u32, name: &str, depth: usize) -> Option<(u32, u32)> {
         let found = self.bare(of).filter(|t| t.kind == kind::STRUCT || t.kind == kind::UNION)?;
         for n in 0..found.count as usize {
@@ -215,7 +215,7 @@ impl<'a> Btf<'a> {
         None
     }
 
-    /// Without what only says how a type may be used, and without its other names.
+    /// The type without qualifiers and typedefs.
     fn bare(&self, id: u32) -> Option<Type> {
         let mut found = self.head(id)?;
         for _ in 0..DEPTH {
@@ -244,7 +244,7 @@ impl<'a> Btf<'a> {
         }
     }
 
-    /// The type of its elements, and how many there are.
+    /// Type and number of the elements.
     fn array(&self, found: Type) -> Option<(u32, u32)> {
         let at = self.rest(found);
         Some((word(self.types, at)?, word(self.types, at + 8)?))
@@ -260,7 +260,7 @@ impl<'a> Btf<'a> {
     }
 
     fn head(&self, id: u32) -> Option<Type> {
-        // `void` is no type that has anything.
+        // `void` has no header.
         let begin = self.begins.get(id as usize).filter(|_| id > 0)?;
         self.head_at(id, *begin as usize)
     }
@@ -269,13 +269,13 @@ impl<'a> Btf<'a> {
         let (kind, count, flag) = (info >> 24 & 31, info & 0xffff, info >> 31 == 1);
         Some(Type { id, name, kind, count, flag, size_or_type })
     }
-    /// Where that begins which comes after the head.
+    /// Offset of the data after the header.
     fn rest(&self, of: Type) -> usize {
         self.begins.get(of.id as usize).map_or(usize::MAX - 4096, |at| *at as usize + 12)
     }
 }
 
-/// How many bytes come after the head.
+/// Number of bytes after the header.
 fn rest_of(head: Type) -> Option<usize> {
     let each = |bytes: usize| Some(bytes * head.count as usize);
     match head.kind {
@@ -305,7 +305,7 @@ pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// A description that is made here, type by type; each gives its id.
+    /// Builds BTF for tests, type by type; each call returns the type's ID.
     pub struct Made {
         types: Vec<u8>,
         strings: Vec<u8>,
@@ -393,7 +393,7 @@ pub(super) mod tests {
         assert_eq!(member("parent"), of(136, 8, 1, true));
         assert_eq!(btf.enumerator("event", "OOM_KILL"), Ok(4));
         assert_eq!(btf.function("bpf_iter_cgroup"), Ok(10));
-        // What is not there is said by its name; half a name is no name, and nothing is followed.
+        // Missing fields are named; a prefix of a name does not match; pointers are not followed.
         assert_eq!(member("memory.watermark"), Err(BtfError::Missing("memory.watermark in struct mem_cgroup".into())));
         assert!(member("memory.usag").is_err() && member("parent.usage").is_err() && member("memory.usage.").is_err());
         assert!(btf.member("mem_cgrou", "memory").is_err() && btf.enumerator("event", "MAX").is_err());

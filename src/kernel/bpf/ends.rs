@@ -1,20 +1,20 @@
-//! The two programs that tell of what ends, on trace points of the kernel's own.
+//! The two tracepoint programs that report ended cgroups.
 //!
 //! ```text
-//! sched_process_exit   the last thread of a process: how it ended is noted for each of its cgroups ──┐
-//! cgroup_rmdir         a cgroup was removed: one record of it, with the notes ◄──────────────────────┘
+//! sched_process_exit   last thread of a process: its exit is recorded for each of its cgroups ──┐
+//! cgroup_rmdir         a cgroup was removed: one record, with the recorded exits ◄──────────────┘
 //! ```
-//! Of a cgroup in which nothing ran there is no record: whoever only makes and removes them takes no room from those that did something. Those in
-//! directories of users take half of the room at most, so that root's find some.
+//! A cgroup in which nothing ran gets no record, so that creating and removing empty cgroups cannot fill the ring.
+//! Cgroups in directories of unprivileged users may fill half of the ring; the rest is reserved for root's.
 //!
 //! ```text
-//! record   hierarchy │ when │ notes │ whole │ its row, as the walk writes it │ its path
+//! record   hierarchy │ time │ notes │ whole │ row, as the walk writes it │ path
 //! ```
-//! The kernel removes one cgroup at a time, and writes the path that the second one is given to a place that all share: so does the program.
-//! A cgroup that is removed still has all that its controllers made of it; they let go of it later.
+//! The kernel removes one cgroup at a time and passes the path in a shared buffer; the program uses one buffer as well.
+//! The controller data of a removed cgroup is still valid at that time.
 //!
-//! What is noted of a process is in [`exits`]. Whether all of this is right is tried before it is believed: by the program's twin on the
-//! cgroup iterator ([`EndPlan::walked`]), and that of the other one.
+//! [`exits`] describes the recorded exits. A self-test verifies both programs before use: with the variant for the
+//! cgroup iterator ([`EndPlan::walked`]) and the variant of the other program.
 //!
 //! Source: include/trace/events/{cgroup,sched}.h.
 
@@ -27,43 +27,43 @@ use crate::model::raw_name;
 
 pub const REMOVED: &std::ffi::CStr = c"cgroup_rmdir";
 
-/// The kernel's own bound.
+/// The kernel's limit.
 const LONGEST_PATH: i32 = 1024;
 
-/// Where something ran, one of these is not 0.
+/// If a process ran in the cgroup, at least one of these is not 0.
 const USED: [RowValue; 6] = [
     RowValue::MemoryWatermark,
     RowValue::CpuUsage,
     RowValue::CpuacctUsage,
     RowValue::PidsPeak,
     RowValue::CfsPeriods,
-    // Its CPU time may be with those that were below it.
+    // Its CPU time may still be pending in its removed children.
     RowValue::Dying,
 ];
 
-/// Words of a record before its row.
+/// Word offsets in a record, before its row.
 const HIERARCHY: usize = 0;
 const AT: usize = 1;
 const NOTES: usize = 2;
 const WHOLE: usize = 8;
 const HEAD: usize = 9;
-/// Bytes of what stands before a row that was walked to.
+/// Bytes before a row of the self-test walk.
 const BEFORE_WALKED: u32 = 16;
 
-/// Places on the stack, below those of [`super::blocks`].
+/// Stack slots, below those of [`super::blocks`].
 const PATH: i16 = -32;
 const KIND: i16 = -40;
 const COUNTED: i16 = -72;
-const TOLD: i16 = -96;
+const FLUSHED: i16 = -96;
 
-/// Where the CPU time of the unified tree stands that its processors have counted and not handed on yet.
+/// Location of CPU time in the unified tree that is counted per CPU and not flushed yet.
 #[derive(Debug)]
 struct Pending {
-    /// Of a cgroup, and from there what was counted and what of it was handed on: three numbers in a row.
+    /// From a cgroup to its per-CPU data, and from there to the counted and the flushed times, three numbers each.
     by_processor: u32,
     counted: u32,
-    handed_on: u32,
-    /// In these three.
+    flushed: u32,
+    /// Offsets within the three numbers.
     user: i16,
     system: i16,
     all: i16,
@@ -71,25 +71,25 @@ struct Pending {
 
 impl Pending {
     fn of(btf: &Btf<'_>) -> Result<Pending, BtfError> {
-        // 6.16 gave it a structure of its own.
+        // Linux 6.16 moved it into a struct of its own.
         let new = btf.member("cgroup", "rstat_base_cpu").is_ok();
         let (by, what) =
             if new { ("rstat_base_cpu", "cgroup_rstat_base_cpu") } else { ("rstat_cpu", "cgroup_rstat_cpu") };
         let within = |field: &str| {
             let offset = number(btf, "task_cputime", field)?.offset;
-            i16::try_from(offset).ok().filter(|at| *at <= 16).ok_or_else(|| BtfError::Foreign(field.to_owned()))
+            i16::try_from(offset).ok().filter(|at| *at <= 16).ok_or_else(|| BtfError::Unsupported(field.to_owned()))
         };
         Ok(Pending {
             by_processor: pointer(btf, "cgroup", by)?,
             counted: btf.member(what, "bstat.cputime")?.offset,
-            handed_on: btf.member(what, "last_bstat.cputime")?.offset,
+            flushed: btf.member(what, "last_bstat.cputime")?.offset,
             user: within("utime")?,
             system: within("stime")?,
             all: within("sum_exec_runtime")?,
         })
     }
 
-    /// Adds it to the row at `R8` of the cgroup at `R6`, and notes that in the word before the row.
+    /// Adds the pending time of the cgroup at `R6` to the row at `R8`, and sets the word before the row.
     fn add(&self, plan: &RowPlan, p: &mut BpfProgram) {
         let missing = p.label();
         let places =
@@ -103,7 +103,7 @@ impl Pending {
         follow(p, self.by_processor);
         p.if_zero(Reg::R9, missing);
         for &processor in plan.processors() {
-            for (what, slot) in [(self.counted, COUNTED), (self.handed_on, TOLD)] {
+            for (what, slot) in [(self.counted, COUNTED), (self.flushed, FLUSHED)] {
                 p.set_wide(Reg::R3, processor.wrapping_add(u64::from(what)));
                 p.add_reg(Reg::R3, Reg::R9);
                 address_of(p, Reg::R1, slot);
@@ -113,7 +113,7 @@ impl Pending {
             }
             for &(at, place) in &places {
                 p.load(Width::W8, Reg::R1, Reg::R10, COUNTED + at);
-                p.load(Width::W8, Reg::R2, Reg::R10, TOLD + at);
+                p.load(Width::W8, Reg::R2, Reg::R10, FLUSHED + at);
                 p.subtract_reg(Reg::R1, Reg::R2);
                 p.load(Width::W8, Reg::R2, Reg::R8, place);
                 p.add_reg(Reg::R1, Reg::R2);
@@ -126,42 +126,43 @@ impl Pending {
     }
 }
 
-/// Errors: this kernel has the owner of a cgroup's directory elsewhere.
+/// Errors: this kernel stores the owner of a cgroup's directory elsewhere.
 fn owner(btf: &Btf<'_>) -> Result<[u32; 3], BtfError> {
     let directory = pointer_to(btf, "cgroup", "kn", "kernfs_node")?;
     let set = pointer_to(btf, "kernfs_node", "iattr", "kernfs_iattrs")?;
     let uid = btf.member("kernfs_iattrs", "ia_uid")?;
-    if uid.size == 4 { Ok([directory, set, uid.offset]) } else { Err(BtfError::Foreign("ia_uid".to_owned())) }
+    if uid.size == 4 { Ok([directory, set, uid.offset]) } else { Err(BtfError::Unsupported("ia_uid".to_owned())) }
 }
 
-/// A cgroup that was removed from one hierarchy.
+/// A cgroup removed from one hierarchy.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EndRecord {
-    /// As `/proc/self/cgroup` numbers them; 0 is the unified tree.
+    /// Hierarchy ID as in `/proc/self/cgroup`; 0 is the unified tree.
     pub hierarchy: u64,
     /// Nanoseconds since boot.
     pub at: u64,
-    /// From the root of its hierarchy. Empty: it is longer than the kernel tells.
+    /// Path from the root of its hierarchy. Empty: longer than the kernel's buffer.
     pub path: String,
     pub notes: EndNotes,
     pub row: Vec<u64>,
-    /// Its CPU time is all that it and those below it have used.
+    /// The CPU time is complete, including removed children.
     pub is_whole: bool,
 }
 
-/// What is told of each cgroup that is removed.
+/// Layout of the records.
 #[derive(Debug)]
 pub struct EndPlan {
     pub rows: RowPlan,
     pending: Option<Pending>,
-    /// From a cgroup to its directory, what was set of that, and its owner. `None`: this kernel has it elsewhere.
+    /// Offsets from a cgroup to its directory, the directory's attributes, and the owner. `None`: this kernel has them
+    /// elsewhere.
     owner: Option<[u32; 3]>,
     root: u32,
     hierarchy: u32,
 }
 
 impl EndPlan {
-    /// Gives beside it what of `wanted` cannot be read here, and why. Errors: as of [`RowPlan::of`].
+    /// Also returns the values that cannot be read here, with the reasons. Errors: as for [`RowPlan::of`].
     pub fn of(
         btf: &Btf<'_>,
         wanted: &[RowValue],
@@ -171,11 +172,11 @@ impl EndPlan {
         let pending = Pending::of(btf).map_err(|error| refused.push((RowValue::CpuUsage, error))).ok();
         let root = pointer_to(btf, "cgroup", "root", "cgroup_root")?;
         let hierarchy = number(btf, "cgroup_root", "hierarchy_id")?.offset;
-        let owner = owner(btf).inspect_err(|error| tracing::debug!(%error, "ends have no owners")).ok();
+        let owner = owner(btf).inspect_err(|error| tracing::debug!(%error, "owners of ended cgroups unavailable")).ok();
         Ok((EndPlan { rows, pending, owner, root, hierarchy }, refused))
     }
 
-    /// Bytes of the place in which a record is made: a count of those for which there was no room comes first.
+    /// Size of the record buffer. Its first word counts the records that found no room in the ring.
     pub fn place_bytes(&self) -> u32 {
         const BEFORE: u32 = 8 * (1 + 9);
         const _: () = assert!(BEFORE as usize == 8 * (1 + HEAD));
@@ -186,7 +187,7 @@ impl EndPlan {
         USED.iter().filter_map(|value| self.rows.number_at(*value))
     }
 
-    /// Goes on if something ran in the cgroup whose row is at `R8`, behind its notes.
+    /// Continues only if a process ran in the cgroup of the row at `R8`.
     fn only_if_used(&self, p: &mut BpfProgram, count: i16, out: JumpTo) {
         let used = p.label();
         p.load(Width::W8, Reg::R1, Reg::R8, count);
@@ -199,7 +200,8 @@ impl EndPlan {
         p.place(used);
     }
 
-    /// Leaves to `full` if the cgroup at `R6` is in a user's directory, and more than `share` bytes wait in the ring.
+    /// Jumps to `full` if the cgroup at `R6` belongs to an unprivileged user and more than `share` bytes are waiting in
+    /// the ring.
     fn only_in_its_share(&self, p: &mut BpfProgram, (ring, share): (i32, i32), full: JumpTo) {
         let Some([directory, set, uid]) = self.owner else { return };
         let fits = p.label();
@@ -218,8 +220,8 @@ impl EndPlan {
         p.place(fits);
     }
 
-    /// What stands at `cgroup_rmdir`. `place`, `notes`, `ring`: maps; of the ring the bytes that users may fill; `hierarchies`: of these records
-    /// are made.
+    /// The program for `cgroup_rmdir`. `place`, `notes`, `ring`: map descriptors, with the bytes of the ring that users
+    /// may fill; `hierarchies`: the hierarchies to report.
     pub fn removed(
         &self,
         place: i32,
@@ -267,7 +269,7 @@ impl EndPlan {
         address_of(&mut p, Reg::R2, CGROUP);
         p.call(Helper::MapDelete);
         p.place(none);
-        // What this hierarchy does not have would be that of the last record.
+        // Values that this hierarchy does not have would be those of the last record.
         p.set(Reg::R1, 0);
         for (width, at) in self.used_at() {
             p.store(width, Reg::R8, at, Reg::R1);
@@ -284,7 +286,7 @@ impl EndPlan {
         p.set(Reg::R2, LONGEST_PATH);
         p.load(Width::W8, Reg::R3, Reg::R10, PATH);
         p.call(Helper::ProbeReadKernelText);
-        // An error too is a number below that of the place; the text is empty then.
+        // An error code is masked to a number below the buffer size; the text is empty then.
         p.and(Reg::R0, 2 * LONGEST_PATH - 1);
         p.copy(Reg::R3, Reg::R0);
         p.add(Reg::R3, row + i32::from(before));
@@ -304,8 +306,8 @@ impl EndPlan {
         p.assemble()
     }
 
-    /// The twin, for rows in this map: before each row the number of its hierarchy, and whether what its processors have not handed on is in the
-    /// row. `all`: that is to be.
+    /// The variant for the self-test, which writes rows into this map. The words before each row contain the hierarchy
+    /// ID, and whether the row includes pending CPU time. `all`: include it.
     pub fn walked(&self, rows: i32, all: bool) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
@@ -326,12 +328,12 @@ impl EndPlan {
         p.exit();
         p.assemble()
     }
-    /// Bytes of what it writes of each.
+    /// Bytes per row of the self-test.
     pub fn walked_bytes(&self) -> u32 {
         BEFORE_WALKED + self.rows.row_bytes()
     }
 
-    /// A record as it came. `None`: it is cut off.
+    /// Parses a record. `None`: truncated.
     pub fn record(&self, bytes: &[u8]) -> Option<EndRecord> {
         let row_at = 8 * HEAD;
         let path_at = row_at + self.rows.row_bytes() as usize;
@@ -340,12 +342,12 @@ impl EndPlan {
         };
         let (head, row) = (words(bytes.get(..row_at)?), words(bytes.get(row_at..path_at)?));
         let path = bytes.get(path_at..)?.split(|b| *b == 0).next().unwrap_or_default();
-        // A path that fills the place was cut by the kernel.
+        // A path that fills the buffer was truncated by the kernel.
         let is_whole = path.len() < LONGEST_PATH.unsigned_abs() as usize - 1;
         let path = Some(path).filter(|path| is_whole && path.starts_with(b"/")).unwrap_or_default();
         let path = raw_name::text(path).into_owned();
         let noted = |at: i16| head.get(NOTES + usize::try_from(at / 8).ok()?).copied();
-        // Its own counter says so too, or nobody was chosen: the mark alone could not be tried.
+        // Trusts the victim mark only if the cgroup's own counter confirms it: the self-test cannot check the mark.
         let killed = self.rows.read(&row, RowValue::OomKills).is_some_and(|kills| kills > 0);
         let end = |word: u64| ProcessEnd::of(word).map(|end| end.if_counted(killed));
         let notes = EndNotes {
@@ -355,7 +357,7 @@ impl EndPlan {
             last_at: noted(exits::LAST_AT)?,
             first_start: noted(exits::FIRST_START)?,
         };
-        // What those below it had counted and not handed on is with them.
+        // CPU time that removed children had not flushed is missing here.
         let is_whole = head[WHOLE] == 1 && self.rows.read(&row, RowValue::Dying) == Some(0);
         Some(EndRecord { hierarchy: head[HIERARCHY], at: head[AT], path, notes, row, is_whole })
     }

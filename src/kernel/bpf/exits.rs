@@ -1,7 +1,9 @@
-//! The program at the end of each process (`sched_process_exit`): how the process ended is noted for each of its cgroups. Its twin reads the
-//! same in the same way, and notes it under the name of the process: for a trial with processes whose ends are known.
+//! The program for `sched_process_exit`: records the exit of each process for each of its cgroups. Its self-test
+//! variant reads the same fields in the same way and records them under the process name, for processes with known
+//! exits.
 //!
-//! Source: `synchronize_group_exit` and `wait_task_zombie` of kernel/exit.c for what a process ended with; `mark_oom_victim` of mm/oom_kill.c.
+//! Source: `synchronize_group_exit` and `wait_task_zombie` of kernel/exit.c for the exit status; `mark_oom_victim` of
+//! mm/oom_kill.c.
 
 use super::blocks::{address_of, follow, number, pointer, pointer_to, read_number};
 use super::btf::{Btf, BtfError};
@@ -9,32 +11,33 @@ use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 
 pub const EXITED: &std::ffi::CStr = c"sched_process_exit";
 
-/// `SIGNAL_GROUP_EXIT`: it is known with what all threads end. Since 6.0 it is of each process whose last thread ends.
+/// `SIGNAL_GROUP_EXIT`: the exit status of all threads is known. Since 6.0 it is set for every process whose last
+/// thread ends.
 const GROUP_EXIT: i32 = 4;
-/// Of a status, beside what `wait` gives: the OOM killer chose it; it is one.
+/// Bits of a status word beyond the wait status: OOM victim; valid.
 const WAIT_STATUS: i32 = 0xffff;
 const OOM_VICTIM: i32 = 1 << 16;
 const KNOWN: i32 = 1 << 17;
 
-/// Words of what is noted of a cgroup.
+/// Word offsets in the note of a cgroup.
 pub(super) const COUNT: i16 = 0;
 pub(super) const LAST: i16 = 8;
 pub(super) const LAST_AT: i16 = 16;
 pub(super) const FIRST_START: i16 = 24;
 pub(super) const INIT: i16 = 32;
 pub(super) const INIT_LEVEL: i16 = 40;
-/// Bytes of a note, and of the key under which it stands: the address of the cgroup.
+/// Size of a note and of its key, the address of the cgroup.
 pub const NOTE: u32 = 48;
 pub const NOTE_KEY: u32 = 8;
 
-/// Bytes of what the twin notes, and of the name under which it does so, the zeros behind it included.
+/// Size of what the self-test variant records, and of its key, the process name with trailing zeros.
 pub const SEEN: u32 = 72;
 pub const NAME: u32 = 16;
 const BEFORE_CGROUPS: usize = 5;
 const MOST_WAYS: usize = 4;
 const _: () = assert!(SEEN as usize == 8 * (BEFORE_CGROUPS + MOST_WAYS));
 
-/// Places on the stack, below those of [`super::blocks`] and of who looks for notes.
+/// Stack slots, below those of [`super::blocks`] and of the callers of [`find_notes`].
 pub(super) const CGROUP: i16 = -48;
 const STATUS: i16 = -56;
 const NOW: i16 = -64;
@@ -45,24 +48,25 @@ const FRESH: i16 = -136;
 const FOUND: i16 = -208;
 const CALLED: i16 = -224;
 
-/// How the last process of a cgroup ended, and its first one began.
+/// Exit of a cgroup's last process, and start of its first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct EndNotes {
-    /// Processes that ended in it; one whose last threads ended at the same moment may be two.
+    /// Number of processes that ended in it. A process whose last threads ended at the same moment may count twice.
     pub count: u64,
     pub last: Option<ProcessEnd>,
-    /// Of the process that all others of its namespace go with, in the outermost one: a container's first; and how deep that is.
+    /// Exit of the init process of the outermost PID namespace (a container's first process), with the level of that
+    /// namespace.
     pub init: Option<(u64, ProcessEnd)>,
     /// Nanoseconds since boot.
     pub last_at: u64,
     pub first_start: u64,
 }
 
-/// As `wait` tells it.
+/// Exit status as `wait` reports it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ProcessEnd {
     pub status: u16,
-    /// The kernel's OOM killer chose it.
+    /// It was killed by the kernel's OOM killer.
     pub oom_victim: bool,
 }
 
@@ -72,21 +76,21 @@ impl ProcessEnd {
         let status = u16::try_from(word & u64::from(WAIT_STATUS.unsigned_abs())).ok()?;
         has(KNOWN).then_some(ProcessEnd { status, oom_victim: has(OOM_VICTIM) })
     }
-    /// The same, and chosen only if the cgroup's counter has counted one that was.
+    /// Clears the victim mark unless the cgroup's counter confirms an OOM kill.
     pub(super) fn if_counted(self, killed: bool) -> ProcessEnd {
         ProcessEnd { oom_victim: self.oom_victim && killed, ..self }
     }
-    /// The same end, told by another hierarchy: only one of them counts whom the OOM killer chose.
+    /// Merges the same exit from another hierarchy: only one of them counts the OOM kill.
     #[must_use]
     pub fn beside(self, other: ProcessEnd) -> ProcessEnd {
         let oom_victim = self.oom_victim || (other.oom_victim && other.status == self.status);
         ProcessEnd { oom_victim, ..self }
     }
-    /// The signal that ended it.
+    /// The signal that killed it.
     pub fn signal(self) -> Option<u8> {
         u8::try_from(self.status & 0x7f).ok().filter(|signal| *signal != 0)
     }
-    /// By a code or a signal.
+    /// A non-zero code or a signal.
     pub fn has_failed(self) -> bool {
         self.status != 0
     }
@@ -95,31 +99,31 @@ impl ProcessEnd {
     }
 }
 
-/// What the twin saw of one process.
+/// What the self-test variant recorded about one process.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SeenExit {
     pub end: Option<ProcessEnd>,
     /// Nanoseconds since boot.
     pub at: u64,
     pub start: u64,
-    /// As number 1 of its namespace.
+    /// Its exit, if it was PID 1 of its namespace.
     pub init: Option<ProcessEnd>,
-    /// Of its namespace; 0 of the host's.
+    /// Level of its PID namespace; 0 is the host's.
     pub level: u64,
-    /// The inodes of its cgroups: in the unified tree, then in the hierarchies of the controllers.
+    /// Inodes of its cgroups: unified tree first, then the hierarchies of the controllers.
     pub cgroups: Vec<u64>,
 }
 
 impl SeenExit {
     pub fn of(bytes: &[u8]) -> Option<SeenExit> {
         let words: Vec<u64> = bytes.as_chunks::<8>().0.iter().map(|word| u64::from_ne_bytes(*word)).collect();
-        let (&[status, at, start, birth, level], cgroups) = words.split_first_chunk()?;
-        let (end, init) = (ProcessEnd::of(status), ProcessEnd::of(birth));
+        let (&[status, at, start, init_pid, level], cgroups) = words.split_first_chunk()?;
+        let (end, init) = (ProcessEnd::of(status), ProcessEnd::of(init_pid));
         Some(SeenExit { end, at, start, init, level, cgroups: cgroups.to_vec() })
     }
 }
 
-/// Where of a process stands what is noted of its end.
+/// Locations of the fields that describe an exit.
 #[derive(Debug)]
 pub struct ExitPlan {
     signal: u32,
@@ -130,16 +134,16 @@ pub struct ExitPlan {
     leader: u32,
     start: u32,
     level_of_cgroup: u32,
-    /// The id of a cgroup.
+    /// Path to the ID of a cgroup.
     id: [u32; 2],
-    birth: Option<Birth>,
-    /// From a task to its cgroups: offsets at which a pointer is followed.
+    init_pid: Option<InitPid>,
+    /// Pointer offsets from a task to each of its cgroups.
     ways: Vec<Vec<u32>>,
 }
 
-/// Where it stands which number a process has in its own namespace.
+/// Location of a process's PID in its own namespace.
 #[derive(Debug)]
-struct Birth {
+struct InitPid {
     pid: u32,
     level: u32,
     numbers: u32,
@@ -147,14 +151,15 @@ struct Birth {
 }
 
 impl ExitPlan {
-    /// `controllers`: of cgroup v1, by their names in `enum cgroup_subsys_id`, in whose hierarchies it is noted, beside the unified tree.
+    /// `controllers`: v1 controllers by their names in `enum cgroup_subsys_id`; exits are recorded in their hierarchies
+    /// and in the unified tree.
     pub fn of(btf: &Btf<'_>, controllers: &[&str]) -> Result<ExitPlan, BtfError> {
         let offset = |of: &str, field: &str, bytes: u32| {
             let member = number(btf, of, field)?;
             let is = member.size == bytes;
-            if is { Ok(member.offset) } else { Err(BtfError::Foreign(format!("{field} in struct {of}"))) }
+            if is { Ok(member.offset) } else { Err(BtfError::Unsupported(format!("{field} in struct {of}"))) }
         };
-        let birth = Birth {
+        let init_pid = InitPid {
             pid: pointer_to(btf, "task_struct", "thread_pid", "pid")?,
             level: offset("pid", "level", 4)?,
             numbers: btf.member_start("pid", "numbers")? + offset("upid", "nr", 4)?,
@@ -170,27 +175,27 @@ impl ExitPlan {
             start: offset("task_struct", "start_boottime", 8)?,
             level_of_cgroup: offset("cgroup", "level", 4)?,
             id: [pointer(btf, "cgroup", "kn")?, offset("kernfs_node", "id", 8)?],
-            birth: Some(birth),
+            init_pid: Some(init_pid),
             ways: ways(btf, controllers)?,
         })
     }
 
-    /// Who was the first of a namespace is not noted: nobody knows whether it would be right.
+    /// Does not record init processes, because the self-test could not verify them.
     #[must_use]
-    pub fn without_births(self) -> ExitPlan {
-        ExitPlan { birth: None, ..self }
+    pub fn without_init(self) -> ExitPlan {
+        ExitPlan { init_pid: None, ..self }
     }
 
-    /// `notes`: a map.
+    /// `notes`: map descriptor.
     pub fn program(&self, notes: i32) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
         self.look(&mut p, out);
         for way in &self.ways {
             let next = p.label();
-            go_to(&mut p, way, next);
+            follow_chain(&mut p, way, next);
             p.store(Width::W8, Reg::R10, CGROUP, Reg::R9);
-            // The root is never removed.
+            // The root cgroup is never removed.
             read_number(&mut p, Reg::R9, self.level_of_cgroup, 4, Reg::R1);
             p.if_zero(Reg::R1, next);
             note(&mut p, notes, next);
@@ -202,7 +207,7 @@ impl ExitPlan {
         p.assemble()
     }
 
-    /// The twin. `seen`: a map of what it saw by the name of the process.
+    /// The self-test variant. `seen`: map from process name to what it recorded.
     pub fn twin(&self, seen: i32) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
@@ -215,7 +220,7 @@ impl ExitPlan {
         (0..MOST_WAYS).for_each(|n| p.store(Width::W8, Reg::R10, found(BEFORE_CGROUPS + n), Reg::R1));
         for (n, way) in self.ways.iter().take(MOST_WAYS).enumerate() {
             let next = p.label();
-            go_to(&mut p, way, next);
+            follow_chain(&mut p, way, next);
             follow(&mut p, self.id[0]);
             read_number(&mut p, Reg::R9, self.id[1], 8, Reg::R1);
             p.store(Width::W8, Reg::R10, found(BEFORE_CGROUPS + n), Reg::R1);
@@ -236,8 +241,8 @@ impl ExitPlan {
         p.assemble()
     }
 
-    /// On the stack: how the process ended whose last thread this is, when it began and now is; `out` where others of its threads run on. `R6` =
-    /// the thread.
+    /// Stores status, start and time of the exit on the stack. Jumps to `out` if other threads of the process still
+    /// run. `R6` = the thread.
     fn look(&self, p: &mut BpfProgram, out: JumpTo) {
         p.load(Width::W8, Reg::R6, Reg::R1, 0);
         p.copy(Reg::R9, Reg::R6);
@@ -272,15 +277,15 @@ impl ExitPlan {
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R10, BIRTH, Reg::R1);
         p.store(Width::W8, Reg::R10, LEVEL, Reg::R1);
-        if let Some(birth) = &self.birth {
-            birth.look(p);
+        if let Some(init_pid) = &self.init_pid {
+            init_pid.look(p);
         }
     }
 }
 
-impl Birth {
-    /// On the stack: the status and the level of who is the first process of its namespace, as number 1 there; 0 of all others. `R8`: the
-    /// leader.
+impl InitPid {
+    /// Stores status and level of a process that is PID 1 of its namespace on the stack; 0 for others. `R8`: the main
+    /// thread.
     fn look(&self, p: &mut BpfProgram) {
         let other = p.label();
         p.copy(Reg::R9, Reg::R8);
@@ -306,15 +311,15 @@ fn ways(btf: &Btf<'_>, controllers: &[&str]) -> Result<Vec<Vec<u32>>, BtfError> 
     for controller in controllers {
         let n = btf.enumerator("cgroup_subsys_id", controller)?;
         if subsys.size != subsys.count * 8 || n >= subsys.count {
-            return Err(BtfError::Foreign("subsys in struct css_set".to_owned()));
+            return Err(BtfError::Unsupported("subsys in struct css_set".to_owned()));
         }
         ways.push(vec![set, subsys.offset + 8 * n, pointer_to(btf, "cgroup_subsys_state", "cgroup", "cgroup")?]);
     }
     Ok(ways)
 }
 
-/// `R9` = what stands at the end of the way from the task at `R6`; `nowhere` where it leads to nothing.
-fn go_to(p: &mut BpfProgram, way: &[u32], nowhere: JumpTo) {
+/// `R9` = the object at the end of the pointer chain from the task at `R6`; jumps to `nowhere` if a pointer is null.
+fn follow_chain(p: &mut BpfProgram, way: &[u32], nowhere: JumpTo) {
     p.copy(Reg::R9, Reg::R6);
     for &offset in way {
         follow(p, offset);
@@ -326,14 +331,14 @@ fn found(n: usize) -> i16 {
     FOUND + i16::try_from(8 * n).unwrap_or(i16::MAX)
 }
 
-/// `R0` = what is noted of the cgroup on the stack, or 0.
+/// `R0` = address of the note of the cgroup on the stack, or 0.
 pub(super) fn find_notes(p: &mut BpfProgram, notes: i32) {
     p.set_map(Reg::R1, notes);
     address_of(p, Reg::R2, CGROUP);
     p.call(Helper::MapLookup);
 }
 
-/// Adds what is on the stack to what is noted of the cgroup there.
+/// Merges the exit on the stack into the cgroup's note.
 fn note(p: &mut BpfProgram, notes: i32, next: JumpTo) {
     let (fresh, later, first) = (p.label(), p.label(), p.label());
     find_notes(p, notes);
@@ -350,7 +355,7 @@ fn note(p: &mut BpfProgram, notes: i32, next: JumpTo) {
     p.if_more(Reg::R1, Reg::R2, later);
     p.store(Width::W8, Reg::R0, FIRST_START, Reg::R1);
     p.place(later);
-    // The first process of the outermost namespace counts.
+    // The init process of the outermost namespace counts.
     p.load(Width::W8, Reg::R1, Reg::R10, BIRTH);
     p.if_zero(Reg::R1, next);
     p.load(Width::W8, Reg::R2, Reg::R10, LEVEL);

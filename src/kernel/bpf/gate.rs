@@ -1,18 +1,19 @@
-//! A program that decides which character devices the processes of a cgroup may open, read, write or make.
+//! The cgroup device program: decides which character devices the processes of a cgroup may open, read, write or
+//! create.
 //!
-//! Source: `struct bpf_cgroup_dev_ctx` of include/uapi/linux/bpf.h (4.15): what is wanted and of which type in the first four bytes, then
-//! major and minor number. It gives 1 for yes and 0 for no.
+//! Source: `struct bpf_cgroup_dev_ctx` of include/uapi/linux/bpf.h (4.15): access and type in the first four bytes,
+//! then major and minor number. Returns 1 to allow and 0 to deny.
 
 use super::insn::{AssembleError, BpfProgram, Reg, Width};
 
-/// The type in the lower half of the first word: what is wanted stands in the upper one.
+/// The lower half of the first word is the type, the upper half the access.
 const TYPE: i32 = 0xffff;
 const CHARACTER: i32 = 2;
 const TYPE_AT: i16 = 0;
 const MAJOR_AT: i16 = 4;
 const MINOR_AT: i16 = 8;
 
-/// All is open but these, by major and minor number. Errors: there are too many for a jump over them (some 10,000).
+/// Allows everything except these devices (major, minor). Errors: too many devices for a jump (about 10,000).
 pub fn all_but(closed: &[(u32, u32)]) -> Result<Vec<u64>, AssembleError> {
     let mut program = BpfProgram::default();
     let open = program.label();
@@ -23,7 +24,7 @@ pub fn all_but(closed: &[(u32, u32)]) -> Result<Vec<u64>, AssembleError> {
     program.load(Width::W4, Reg::R4, Reg::R1, MINOR_AT);
     for (major, minor) in closed {
         let next = program.label();
-        // 12 and 20 bits: both are positive.
+        // They have 12 and 20 bits, so both are positive.
         program.if_not(Reg::R3, major.cast_signed(), next);
         program.if_not(Reg::R4, minor.cast_signed(), next);
         program.set(Reg::R0, 0);

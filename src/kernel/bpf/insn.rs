@@ -1,7 +1,8 @@
-//! Instructions of BPF, those that our programs need. Source: Documentation/bpf/standardization/instruction-set.rst.
+//! BPF instructions, as far as the agent's programs need them. Source:
+//! Documentation/bpf/standardization/instruction-set.rst.
 
-/// A register. `R0` has what a function gave; `R1` to `R5` what it is given, and nothing afterwards; `R6` to `R9` stay; `R10` is
-/// the end of the stack.
+/// A register. `R0`: return value; `R1` to `R5`: arguments, undefined after a call; `R6` to `R9`: preserved; `R10`:
+/// frame pointer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Reg {
@@ -18,30 +19,30 @@ pub enum Reg {
     R10,
 }
 
-/// Functions of the kernel that a program may call, by their numbers in `enum bpf_func_id`.
+/// Helper functions, by their numbers in `enum bpf_func_id`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
 pub enum Helper {
     MapLookup = 1,
     MapUpdate = 2,
     MapDelete = 3,
-    /// Of the thread that runs, 16 bytes at most.
+    /// Name of the current thread, at most 16 bytes.
     CurrentName = 16,
-    /// 5.5: what cannot be read is an error and never a fault.
+    /// 5.5: an unreadable address is an error and never a fault.
     ProbeReadKernel = 113,
-    /// 5.5: as many bytes as the text has, its end included.
+    /// 5.5: copies a string including its terminating zero.
     ProbeReadKernelText = 115,
-    /// 5.8: nanoseconds since the host's boot, suspends included.
+    /// 5.8: nanoseconds since boot, including suspend.
     SinceBoot = 125,
-    /// 5.8: copies into a ring; 0 if there was room.
+    /// 5.8: copies into a ring buffer; 0 on success.
     RingOutput = 130,
-    /// 5.8: of a ring how many bytes wait, and more.
+    /// 5.8: number of waiting bytes of a ring buffer, and other properties.
     RingQuery = 134,
     /// 5.19.
     MapLookupPerCpu = 195,
 }
 
-/// How many bytes at once.
+/// Width of a load or store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub enum Width {
@@ -49,24 +50,24 @@ pub enum Width {
     W8 = 0x18,
 }
 
-/// A place to jump to, forwards.
+/// Target of a forward jump.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JumpTo(usize);
 
-/// Why there is no program.
+/// Why a program cannot be assembled.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum AssembleError {
-    #[error("a jump is longer than the kernel's instructions can say")]
+    #[error("jump too long for a BPF instruction")]
     TooFar,
-    #[error("a jump leads nowhere")]
+    #[error("jump without a target")]
     NoPlace,
 }
 
-/// A program as it is written, from its first instruction to its last.
+/// A program under construction, in instruction order.
 #[derive(Debug, Default)]
 pub struct BpfProgram {
     code: Vec<u64>,
-    /// The instruction that jumps, and where to.
+    /// The jumping instruction and its target.
     jumps: Vec<(usize, JumpTo)>,
     places: Vec<Option<usize>>,
 }
@@ -77,7 +78,7 @@ impl BpfProgram {
     fn push(&mut self, op: u8, dst: Reg, src: u8, offset: i16, immediate: i32) {
         let [offset0, offset1] = offset.to_ne_bytes();
         let [i0, i1, i2, i3] = immediate.to_ne_bytes();
-        // The first register is in the lower half of the byte on little-endian machines, in the upper one on the others.
+        // On little-endian machines the destination is in the lower half of the byte, on others in the upper half.
         let registers = if cfg!(target_endian = "little") { src << 4 | dst as u8 } else { (dst as u8) << 4 | src };
         self.code.push(u64::from_ne_bytes([op, registers, offset0, offset1, i0, i1, i2, i3]));
     }
@@ -110,11 +111,11 @@ impl BpfProgram {
     pub fn multiply(&mut self, dst: Reg, number: i32) {
         self.push(0x27, dst, 0, 0, number);
     }
-    /// `dst = number`, all 64 bits of it.
+    /// `dst = number`, with all 64 bits.
     pub fn set_wide(&mut self, dst: Reg, number: u64) {
         self.wide(dst, 0, number);
     }
-    /// `dst` = the map of this descriptor.
+    /// `dst` = the map with this descriptor.
     pub fn set_map(&mut self, dst: Reg, map: i32) {
         self.wide(dst, 1, u64::from(map.cast_unsigned()));
     }
@@ -134,7 +135,7 @@ impl BpfProgram {
     pub fn call(&mut self, helper: Helper) {
         self.push(0x85, Reg::R0, 0, 0, helper as i32);
     }
-    /// A function of the kernel that has no number as a helper, by its id in the kernel's type description (5.13).
+    /// Calls a kernel function (kfunc) by its BTF ID (5.13).
     pub fn call_function(&mut self, id: i32) {
         self.push(0x85, Reg::R0, 2, 0, id);
     }
@@ -146,7 +147,7 @@ impl BpfProgram {
         self.places.push(None);
         JumpTo(self.places.len() - 1)
     }
-    /// The label's place is here.
+    /// Sets the label to the next instruction.
     pub fn place(&mut self, label: JumpTo) {
         self.places[label.0] = Some(self.code.len());
     }
@@ -154,7 +155,7 @@ impl BpfProgram {
     pub fn if_zero(&mut self, reg: Reg, to: JumpTo) {
         self.if_is(reg, 0, to);
     }
-    /// Jumps if `reg` is this number.
+    /// Jumps if `reg` equals the number.
     pub fn if_is(&mut self, reg: Reg, number: i32, to: JumpTo) {
         self.jump(0x15, reg, number, to);
     }
@@ -162,11 +163,11 @@ impl BpfProgram {
     pub fn if_not_zero(&mut self, reg: Reg, to: JumpTo) {
         self.if_not(reg, 0, to);
     }
-    /// Jumps if `reg` is another number.
+    /// Jumps if `reg` differs from the number.
     pub fn if_not(&mut self, reg: Reg, number: i32, to: JumpTo) {
         self.jump(0x55, reg, number, to);
     }
-    /// Jumps if `a` is more than `b`, both without a sign.
+    /// Jumps if `a > b`, unsigned.
     pub fn if_more(&mut self, a: Reg, b: Reg, to: JumpTo) {
         self.jumps.push((self.code.len(), to));
         self.push(0x2d, a, b as u8, 0, 0);
@@ -180,7 +181,7 @@ impl BpfProgram {
         self.push(op, reg, 0, 0, number);
     }
 
-    /// The instructions, as the kernel takes them. Errors: a jump cannot be written.
+    /// Returns the encoded instructions. Errors: a jump cannot be encoded.
     pub fn assemble(mut self) -> Result<Vec<u64>, AssembleError> {
         for (at, JumpTo(label)) in self.jumps {
             let to = self.places.get(label).copied().flatten().ok_or(AssembleError::NoPlace)?;
@@ -203,7 +204,7 @@ mod tests {
         program.assemble().unwrap().into_iter().map(u64::to_le_bytes).collect()
     }
 
-    /// The bytes stand in the kernel's document of the instruction set.
+    /// The expected bytes are from the kernel's instruction set documentation.
     #[test]
     #[cfg(target_endian = "little")]
     fn instructions_are_written_as_the_kernel_reads_them() {

@@ -1,9 +1,9 @@
-//! What a program inside the kernel is made of: where its fields are ([`btf`]), its instructions ([`insn`]), and the programs that
-//! this agent has: one measures ([`walk`]), two tell of what ends ([`ends`], [`exits`]), one closes devices ([`gate`]).
+//! BPF programs of the agent: field offsets ([`btf`]), instructions ([`insn`]), and the programs: sampling ([`walk`]),
+//! end records ([`ends`], [`exits`]), device access ([`gate`]).
 //!
-//! Why instructions of our own and no compiled object: the program is a list of "follow this pointer, copy these bytes" that differs
-//! from kernel to kernel. An object would need a compiler of another language to be made again, and its relocations would need the
-//! same description of the kernel's types that is read here.
+//! The agent generates instructions instead of loading a compiled object: a program is a list of "follow this pointer,
+//! copy these bytes" that differs between kernels. An object would need a second compiler in the build, and its
+//! relocations would need the same BTF.
 
 pub mod blocks;
 pub mod btf;

@@ -1,27 +1,28 @@
-//! The program that measures: called by the kernel for each cgroup below one (the cgroup iterator, 6.1), it writes one row for it.
+//! The sampling program: the kernel calls it for each cgroup below a given one (cgroup iterator, 6.1), and it writes
+//! one row per cgroup.
 //!
 //! ```text
-//! row 0   how many rows there are
-//! row n   id │ what was found │ the bytes of each group, as they stand in the kernel
+//! row 0   number of rows
+//! row n   ID │ bit set of the groups found │ bytes of each group, as in the kernel
 //! ```
-//! A group is what one pointer leads to: the cgroup itself, its `mem_cgroup`, the `psi_group` behind it. It is found or not as a
-//! whole, and one bit says so. A wrong address is an error or reads as 0, and never a fault ([`MemoryAccess`]).
+//! A group is the target of one pointer: the cgroup itself, its `mem_cgroup`, its `psi_group`. It is read as a whole or
+//! not at all; one bit says which. A wrong address is an error or reads as 0 and never faults ([`MemoryAccess`]).
 
 use super::blocks::{KEY, Lens, MemoryAccess, SCRATCH, SUM, address_of, element, follow, number, pointer};
 use super::btf::{Btf, BtfError, Member};
 use super::insn::{AssembleError, BpfProgram, Helper, JumpTo, Reg, Width};
 
-/// One number, or one array of numbers, of a cgroup.
+/// A number, or an array of numbers, of a cgroup.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowValue {
-    /// Pages in use, and the most that ever were.
+    /// Pages in use, and their peak.
     MemoryUsage,
     MemoryWatermark,
     MemoryFailcnt,
     MemswFailcnt,
     KmemUsage,
     SwapUsage,
-    /// What somebody sets: pages, the largest number for none.
+    /// Limits: pages; the maximum value means unlimited.
     MemoryMax,
     MemoryHigh,
     MemoryLow,
@@ -30,31 +31,31 @@ pub enum RowValue {
     EventsMax,
     OomKills,
     OomGroupKills,
-    /// What is behind `memory.stat`. Which number stands where is the kernel's own affair.
+    /// The counters of `memory.stat`. Their order differs between kernels.
     MemoryState,
     MemoryStateEvents,
-    /// Nanoseconds of CPU time of the cgroup and all below it, as they were flushed last.
+    /// CPU time of the cgroup and its descendants in nanoseconds, as of the last flush.
     CpuUsage,
     CpuUser,
     CpuSystem,
-    /// What the kernel's own files said of them last.
+    /// The values that the kernel's files printed last.
     ShownUser,
     ShownSystem,
-    /// Of cgroup v1: nanoseconds, summed over processors.
+    /// cgroup v1: nanoseconds, summed over CPUs.
     CpuacctUsage,
     CfsPeriods,
     CfsThrottled,
     CfsThrottledTime,
     CfsBursts,
     CfsBurstTime,
-    /// Nanoseconds, as they were set.
+    /// Nanoseconds, as configured.
     CfsQuota,
     CfsPeriod,
     Shares,
     Pids,
     PidsPeak,
     PidsLimit,
-    /// Behind `pids.events`: before 6.11 one number, then two arrays.
+    /// The counters of `pids.events`: before 6.11 one number, then two arrays.
     PidsEventsLimit,
     PidsEvents,
     PidsEventsLocal,
@@ -67,30 +68,30 @@ pub enum RowValue {
     IoSome,
     IoFull,
     IrqFull,
-    /// Not 0: it has done I/O on a block device.
+    /// Not 0: the cgroup has done I/O on a block device.
     BlockGroups,
-    /// Cgroups that were below it, were removed, and may not have told it all that they counted.
+    /// Number of removed child cgroups whose counters may not be flushed completely.
     Dying,
 }
 
 impl RowValue {
     const COUNT: usize = RowValue::Dying as usize + 1;
 
-    /// A file prints it as a number. The others say whether there is such a file, or what was shown before.
+    /// Whether a file prints it as a number. The others show whether the file exists, or what it printed before.
     pub fn is_printed(self) -> bool {
         !matches!(self, RowValue::PressureEnabled | RowValue::ShownUser | RowValue::ShownSystem)
     }
 }
 
-/// How a value is found.
+/// How to find a value.
 struct Spec {
     value: RowValue,
-    /// The controller whose part of the cgroup it is, and what it makes of it; `None`: of the cgroup itself.
+    /// The controller and its struct; `None`: a field of the cgroup itself.
     of: Option<(&'static str, &'static str)>,
-    /// A pointer to follow from there, and what it leads to.
+    /// A pointer to follow from there, and the struct that it points to.
     via: Option<(&'static str, &'static str)>,
     field: &'static str,
-    /// Of an array: the enumerator that is the number of the element; `None`: all of it.
+    /// For an array: the enumerator that is the index; `None`: the whole array.
     element: Option<(&'static str, &'static str)>,
 }
 
@@ -111,7 +112,7 @@ const fn spec(
 const fn event(value: RowValue, name: &'static str) -> Spec {
     Spec { element: Some(("memcg_memory_event", name)), ..spec(value, MEMORY, None, "memory_events") }
 }
-/// The totals for the averages come first, and have the numbers of the states.
+/// The totals used for averages come first and are indexed by the PSI states.
 const fn stall(value: RowValue, name: &'static str) -> Spec {
     Spec { element: Some(("psi_states", name)), ..spec(value, None, PSI, "total") }
 }
@@ -165,7 +166,7 @@ const SPECS: &[Spec] = &[
     spec(RowValue::Dying, None, None, "nr_dying_descendants"),
 ];
 
-/// Where a value stands in a row.
+/// Location of a value in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 struct Column {
     group: u32,
@@ -175,7 +176,7 @@ struct Column {
 }
 
 impl Column {
-    /// The first number of it. `None`: this cgroup has no such thing.
+    /// Its first number. `None`: the cgroup does not have it.
     fn read(&self, row: &[u64]) -> Option<u64> {
         let found = row.get(1)? & (1 << self.group) != 0;
         let word = row.get(self.at as usize / 8).filter(|_| found)?.to_ne_bytes();
@@ -189,46 +190,46 @@ impl Column {
     }
 }
 
-/// What one pointer leads to.
+/// The target of one pointer.
 #[derive(Debug)]
 struct Group {
-    /// Offsets at which a pointer is followed, from the cgroup on.
+    /// Pointer offsets, starting at the cgroup.
     way: Vec<u32>,
-    /// From, how many bytes, and to where in the row.
+    /// Offset, size, and offset in the row.
     copies: Vec<(u32, u32, u32)>,
-    /// What is copied is an address of each processor's own number: they are added up instead, to here.
+    /// The value is a per-CPU number: offset, and where to store the sum in the row.
     sum: Option<(u32, u32)>,
-    /// It is found only where its controller was handed down: see [`HandedDown`].
-    is_asked_for: bool,
+    /// Read only if the controller is enabled for the cgroup: see [`MemoryDelegation`].
+    needs_delegation: bool,
 }
 
-/// Where it stands whether the cgroup above hands memory down. Where it hands down io alone the kernel makes all that memory needs, too, counts in it,
-/// and has no file of it. A cgroup that is being removed has no files of any controller, so what is asked is the one above.
+/// Location of the bit that enables memory for child cgroups. If only io is enabled, the kernel still creates and
+/// counts memory data, without files. A cgroup that is being removed has no controller files, so the parent is checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct HandedDown {
-    /// Of a cgroup, the one above; the root has none.
+struct MemoryDelegation {
+    /// Offset of the parent pointer; the root has no parent.
     above: u32,
-    /// Of that, which controllers it hands down, one bit each: the word of 4 bytes that has the bit.
+    /// Offset of the parent's controller bit set: the 4-byte word that contains the bit.
     controllers: u32,
     bit: u32,
 }
 
-impl HandedDown {
-    fn of(btf: &Btf<'_>) -> Result<HandedDown, BtfError> {
+impl MemoryDelegation {
+    fn of(btf: &Btf<'_>) -> Result<MemoryDelegation, BtfError> {
         let control = btf.member("cgroup", "subtree_control")?;
         let n = btf.enumerator("cgroup_subsys_id", "memory_cgrp_id")?;
         let is_number = matches!(control.size, 2 | 4) && control.offset % control.size == 0 && n < 8 * control.size;
-        // What all controllers share is the beginning of a cgroup, so a pointer to the one is a pointer to the other.
+        // `struct cgroup` starts with its `self` member, so a pointer to one is a pointer to the other.
         if !is_number || btf.member("cgroup", "self")?.offset != 0 {
-            return Err(BtfError::Foreign("subtree_control in struct cgroup".to_owned()));
+            return Err(BtfError::Unsupported("subtree_control in struct cgroup".to_owned()));
         }
         let within = control.offset % 4;
         let before = if cfg!(target_endian = "little") { within } else { 4 - within - control.size };
         let above = pointer(btf, "cgroup", "self.parent")?;
-        Ok(HandedDown { above, controllers: control.offset - within, bit: 8 * before + n })
+        Ok(MemoryDelegation { above, controllers: control.offset - within, bit: 8 * before + n })
     }
 
-    /// Goes to `missing` unless the cgroup at `R6` has it.
+    /// Jumps to `missing` unless memory is enabled for the cgroup at `R6`.
     fn ask(self, p: &mut BpfProgram, access: MemoryAccess, missing: JumpTo) {
         let root = p.label();
         p.copy(Reg::R9, Reg::R6);
@@ -244,29 +245,29 @@ impl HandedDown {
     }
 }
 
-/// What is read of each cgroup of one hierarchy.
+/// Layout of the rows of one hierarchy.
 #[derive(Debug)]
 pub struct RowPlan {
     cgroup: u32,
     id: [u32; 2],
     groups: Vec<Group>,
-    /// By their values.
+    /// Indexed by value.
     columns: [Option<Column>; RowValue::COUNT],
     row_bytes: u32,
-    /// Where the numbers of each processor begin, as seen from the first one's.
+    /// Per-CPU offsets.
     processors: Vec<u64>,
     lens: Option<Lens>,
-    handed_down: Option<HandedDown>,
+    memory_delegation: Option<MemoryDelegation>,
 }
 
-/// Less than that between two fields is copied with them.
+/// Fields with a smaller gap between them are copied together.
 const GAP: u32 = 64;
-/// The id, and which groups were found.
+/// The ID and the bit set of groups.
 const HEAD: u32 = 16;
 
 impl RowPlan {
-    /// `processors`: where each one's own numbers are; without them, what is counted by each is not read. Gives what of `wanted` can be read
-    /// here, and why the rest cannot. Errors: nothing can.
+    /// `processors`: per-CPU offsets; without them per-CPU values are not read. Also returns the values that cannot be
+    /// read here, with the reasons. Errors: no value can be read.
     pub fn of(
         btf: &Btf<'_>,
         wanted: &[RowValue],
@@ -279,7 +280,7 @@ impl RowPlan {
         for spec in SPECS.iter().filter(|spec| wanted.contains(&spec.value)) {
             match spec.find(btf) {
                 Ok(_) if spec.value == RowValue::CpuacctUsage && processors.is_empty() => {
-                    refused.push((spec.value, BtfError::Missing("place where each processor counts".to_owned())));
+                    refused.push((spec.value, BtfError::Missing("per-CPU offset".to_owned())));
                 }
                 Ok((way, member)) => found.push((way, spec.value, member)),
                 Err(error) => refused.push((spec.value, error)),
@@ -293,9 +294,9 @@ impl RowPlan {
             row_bytes: HEAD,
             processors: processors.to_vec(),
             lens: Lens::of(btf).ok(),
-            handed_down: HandedDown::of(btf).ok(),
+            memory_delegation: MemoryDelegation::of(btf).ok(),
         };
-        // What counts by processor is a group of its own.
+        // Per-CPU values form groups of their own.
         found.sort_by(|a, b| (&a.0, is_sum(a.1), a.2.offset).cmp(&(&b.0, is_sum(b.1), b.2.offset)));
         for together in found.chunk_by(|a, b| a.0 == b.0 && is_sum(a.1) == is_sum(b.1)) {
             plan.add(together);
@@ -306,8 +307,8 @@ impl RowPlan {
     fn add(&mut self, together: &[(Vec<u32>, RowValue, Member)]) {
         let Some((way, first, member)) = together.first() else { return };
         let group = u32::try_from(self.groups.len()).unwrap_or(u32::MAX);
-        let is_asked_for = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
-        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, is_asked_for };
+        let needs_delegation = SPECS.iter().any(|spec| spec.value == *first && spec.of == MEMORY);
+        let mut added = Group { way: way.clone(), copies: Vec::new(), sum: None, needs_delegation };
         if is_sum(*first) {
             added.sum = Some((member.offset, self.row_bytes));
             self.columns[*first as usize] = Some(Column { group, at: self.row_bytes, size: 8, count: 1 });
@@ -323,7 +324,7 @@ impl RowPlan {
                     added.copies.pop();
                     (from, size.max(end - from), to)
                 }
-                // As far behind a multiple of 8 as in the kernel, so that no number is cut in two.
+                // Keeps the alignment to 8 bytes of the kernel, so that no number crosses a word.
                 None => (member.offset, member.size, self.row_bytes + member.offset % 8),
             };
             added.copies.push((from, size, to));
@@ -334,28 +335,27 @@ impl RowPlan {
         self.groups.push(added);
     }
 
-    /// The number of a row; of an array the first. `None`: it is not read here, or this cgroup has no such thing.
+    /// A value of a row; for an array the first element. `None`: not read here, or the cgroup does not have it.
     pub fn read(&self, row: &[u64], value: RowValue) -> Option<u64> {
         self.columns[value as usize].as_ref()?.read(row)
     }
-    /// All the memory of a value, for who only asks whether it is another one. `None` too where it is narrower than a word: then
-    /// [`RowPlan::read`] has all of it.
+    /// All words of a value, for comparisons. `None` also for values narrower than a word: use [`RowPlan::read`].
     pub fn words<'r>(&self, row: &'r [u64], value: RowValue) -> Option<&'r [u64]> {
         let column = self.columns[value as usize].as_ref().filter(|column| column.size % 8 == 0)?;
         column.read(row)?;
         row.get(column.at as usize / 8..(column.at + column.size) as usize / 8)
     }
-    /// Bytes of a row.
+    /// Bytes per row.
     pub fn row_bytes(&self) -> u32 {
         self.row_bytes
     }
 
-    /// The ways to read that may work here, the cheapest first.
+    /// The possible kinds of access, the cheapest first.
     pub fn accesses(&self) -> impl Iterator<Item = MemoryAccess> {
         self.lens.map(MemoryAccess::Direct).into_iter().chain([MemoryAccess::Checked])
     }
 
-    /// The program for rows in this map.
+    /// The program that writes rows into this map.
     pub fn program(&self, rows: i32, access: MemoryAccess) -> Result<Vec<u64>, AssembleError> {
         let mut p = BpfProgram::default();
         let out = p.label();
@@ -367,11 +367,11 @@ impl RowPlan {
         p.assemble()
     }
 
-    /// Called for one cgroup: `R6` = that, `R8` = the place for its row.
+    /// Start of the program: `R6` = the cgroup, `R8` = address of its row.
     pub(super) fn begin(&self, p: &mut BpfProgram, rows: i32, out: JumpTo) -> Result<(), AssembleError> {
         p.load(Width::W8, Reg::R6, Reg::R1, i16::try_from(self.cgroup).map_err(|_| AssembleError::TooFar)?);
         p.if_zero(Reg::R6, out);
-        // One more row, and that is counted even where there is no room for it.
+        // Counts the row even if the map has no room for it.
         p.set(Reg::R1, 0);
         element(p, rows, out);
         p.load(Width::W8, Reg::R1, Reg::R0, 0);
@@ -382,21 +382,21 @@ impl RowPlan {
         Ok(())
     }
 
-    /// The row at `R8` of the cgroup at `R6`; `out` where it has no id.
+    /// Writes the row at `R8` for the cgroup at `R6`; jumps to `out` if the cgroup has no ID.
     pub(super) fn row(&self, p: &mut BpfProgram, access: MemoryAccess, out: JumpTo) -> Result<(), AssembleError> {
-        // Its id; without it the row is nobody's.
+        // The ID first: a row without one is ignored.
         p.set(Reg::R1, 0);
         p.store(Width::W8, Reg::R8, 0, Reg::R1);
         p.copy(Reg::R9, Reg::R6);
         access.follow(p, self.id[0]);
         p.if_zero(Reg::R9, out);
         access.copy_to_row(p, [self.id[1], 8, 0], out);
-        // What was found so far.
+        // The bit set of groups found so far.
         p.set(Reg::R7, 0);
         for (n, group) in self.groups.iter().enumerate() {
             let missing = p.label();
-            if let Some(handed_down) = self.handed_down.filter(|_| group.is_asked_for) {
-                handed_down.ask(p, access, missing);
+            if let Some(memory_delegation) = self.memory_delegation.filter(|_| group.needs_delegation) {
+                memory_delegation.ask(p, access, missing);
             }
             p.copy(Reg::R9, Reg::R6);
             for &offset in &group.way {
@@ -416,12 +416,12 @@ impl RowPlan {
         Ok(())
     }
 
-    /// Where in a row a number of 8 bytes stands.
+    /// Offset of an 8-byte number in a row.
     pub(super) fn place_of(&self, value: RowValue) -> Option<i16> {
         let column = self.columns[value as usize].as_ref().filter(|column| column.size == 8)?;
         i16::try_from(column.at).ok()
     }
-    /// Where it is in a row, and how wide.
+    /// Width and offset of a number in a row.
     pub(super) fn number_at(&self, value: RowValue) -> Option<(Width, i16)> {
         let column = self.columns[value as usize].as_ref()?;
         let width = match column.size {
@@ -451,8 +451,8 @@ impl RowPlan {
     }
 }
 
-/// A program that finds where each processor's own numbers are: the address of that of a map which has one for each, less its common
-/// part. `own`: the map; `rows`: a map with one value that has room for all. `pointers`: where a map has that common part.
+/// A program that determines the per-CPU offsets: the address of each CPU's element in a per-CPU map, minus their
+/// common base. `own`: the per-CPU map; `rows`: a map with one value large enough for all.
 pub fn processors_program(btf: &Btf<'_>, own: i32, rows: i32, processors: u32) -> Result<Vec<u64>, ProcessorsError> {
     let common = btf.member("bpf_array", "pptrs")?.offset;
     let mut p = BpfProgram::default();
@@ -460,7 +460,7 @@ pub fn processors_program(btf: &Btf<'_>, own: i32, rows: i32, processors: u32) -
     p.set(Reg::R1, 0);
     element(&mut p, rows, out);
     p.copy(Reg::R8, Reg::R0);
-    // An address becomes a number by being written down.
+    // Storing an address turns it into a number for the verifier.
     p.set_map(Reg::R1, own);
     p.store(Width::W8, Reg::R8, 0, Reg::R1);
     p.load(Width::W8, Reg::R9, Reg::R8, 0);
@@ -491,18 +491,18 @@ pub enum ProcessorsError {
 }
 
 impl Spec {
-    /// The pointers to follow, and the field at their end.
+    /// The pointer offsets, and the field at the end.
     fn find(&self, btf: &Btf<'_>) -> Result<(Vec<u32>, Member), BtfError> {
         let (mut way, mut holder) = (Vec::new(), "cgroup");
         if let Some((controller, part)) = self.of {
             let subsys = btf.member("cgroup", "subsys")?;
             let n = btf.enumerator("cgroup_subsys_id", controller)?;
             if subsys.size != subsys.count * 8 || n >= subsys.count {
-                return Err(BtfError::Foreign("subsys in struct cgroup".to_owned()));
+                return Err(BtfError::Unsupported("subsys in struct cgroup".to_owned()));
             }
-            // What a controller makes of a cgroup begins with what all of them share: that is what the pointer leads to.
+            // A controller's struct starts with the `cgroup_subsys_state` that the pointer leads to.
             if btf.member(part, "css")?.offset != 0 {
-                return Err(BtfError::Foreign(format!("css in struct {part}")));
+                return Err(BtfError::Unsupported(format!("css in struct {part}")));
             }
             way.push(subsys.offset + 8 * n);
             holder = part;
@@ -523,7 +523,7 @@ impl Spec {
             Some((of, name)) => {
                 let (n, width) = (btf.enumerator(of, name)?, member.size / member.count);
                 if n >= member.count {
-                    return Err(BtfError::Foreign(format!("{} in struct {holder}", self.field)));
+                    return Err(BtfError::Unsupported(format!("{} in struct {holder}", self.field)));
                 }
                 Member { offset: member.offset + n * width, size: width, count: 1, ..member }
             }
@@ -541,7 +541,7 @@ pub(crate) mod tests {
     use super::super::btf::tests::Made;
     use super::*;
 
-    /// As much of a kernel as a plan asks for. `peak`: where the watermark is.
+    /// A minimal kernel for a plan. `peak`: offset of the watermark.
     fn kernel(peak: Option<u32>, counter_width: u32) -> Vec<u8> {
         let mut made = Made::new();
         let long = made.number("long", counter_width);
@@ -562,18 +562,18 @@ pub(crate) mod tests {
         made.done()
     }
 
-    /// A plan of what is behind `memory.stat` alone: so many states, then so many events.
+    /// A plan for `memory.stat` alone: the given number of states, then of events.
     pub(crate) fn memory_plan(states: u32, events: u32) -> RowPlan {
         let column = |at, count| Some(Column { group: 0, at, size: 8 * count, count });
         let mut columns = [None; RowValue::COUNT];
         columns[RowValue::MemoryState as usize] = column(HEAD, states);
         columns[RowValue::MemoryStateEvents as usize] = column(HEAD + 8 * states, events);
         let row_bytes = HEAD + 8 * (states + events);
-        let (groups, processors, lens, handed_down) = (Vec::new(), Vec::new(), None, None);
-        RowPlan { cgroup: 0, id: [0; 2], groups, columns, row_bytes, processors, lens, handed_down }
+        let (groups, processors, lens, memory_delegation) = (Vec::new(), Vec::new(), None, None);
+        RowPlan { cgroup: 0, id: [0; 2], groups, columns, row_bytes, processors, lens, memory_delegation }
     }
 
-    /// A plan of throttling alone, in the widths of the kernel: two counts that share a word, then a time.
+    /// A plan for throttling alone, with the kernel's widths: two counts that share a word, then a time.
     pub(crate) fn throttling_plan() -> RowPlan {
         let column = |at, size| Some(Column { group: 0, at, size, count: 1 });
         let mut columns = [None; RowValue::COUNT];
@@ -590,18 +590,18 @@ pub(crate) mod tests {
     fn what_stands_together_is_copied_together_and_what_is_missing_is_named() {
         let bytes = kernel(Some(120), 8);
         let (plan, refused) = RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).unwrap();
-        // Two fields beside each other and one far away; the pids controller has a number that a cgroup has no room for.
+        // Two adjacent fields and a distant one; the ID of the pids controller is out of range.
         assert_eq!(plan.groups.len(), 1);
         assert_eq!(plan.groups[0].way, [300 + 2 * 8]);
         assert_eq!(plan.groups[0].copies, [(256, 16, 16), (376, 8, 32)]);
-        assert_eq!(refused, [(RowValue::Pids, BtfError::Foreign("subsys in struct cgroup".into()))]);
+        assert_eq!(refused, [(RowValue::Pids, BtfError::Unsupported("subsys in struct cgroup".into()))]);
         let row = [7, 1, 100, 3, 250];
         assert_eq!(u32::try_from(row.len() * 8), Ok(plan.row_bytes()));
         assert_eq!(plan.read(&row, RowValue::MemoryUsage), Some(100));
         assert_eq!(plan.read(&row, RowValue::MemoryFailcnt), Some(3));
         assert_eq!(plan.read(&row, RowValue::MemoryWatermark), Some(250));
         assert_eq!(plan.read(&row, RowValue::Pids), None);
-        // A cgroup without that controller, and a row that is cut off.
+        // A cgroup without the controller, and a truncated row.
         assert_eq!(plan.read(&[7, 0, 100, 3, 250], RowValue::MemoryUsage), None, "absent, not what was there before");
         assert_eq!(plan.read(&row[..3], RowValue::MemoryWatermark), None);
         assert!(!plan.program(3, MemoryAccess::Checked).unwrap().is_empty());
@@ -620,10 +620,14 @@ pub(crate) mod tests {
         };
         let lens = |bytes: &[u8]| Lens::of(&Btf::parse(bytes).unwrap());
         assert!(lens(&bytes(4, 0)).is_ok());
-        assert_eq!(lens(&bytes(4, 8)), Err(BtfError::Foreign("struct kernel_cpustat".into())), "other things first");
+        assert_eq!(
+            lens(&bytes(4, 8)),
+            Err(BtfError::Unsupported("struct kernel_cpustat".into())),
+            "other things first"
+        );
         let mut program = BpfProgram::default();
         let missing = program.label();
-        // 36 bytes that begin and end within a number: 5 numbers, and a look for each four.
+        // 36 bytes that start and end within a word: 5 words, one cast for each 4.
         let access = MemoryAccess::Direct(lens(&bytes(4, 0)).unwrap());
         access.copy_to_row(&mut program, [1028, 36, 20], missing);
         program.place(missing);
@@ -648,9 +652,9 @@ pub(crate) mod tests {
             made.enumeration("cgroup_subsys_id", &[("memory_cgrp_id", 4)]);
             made.done()
         };
-        let of = |bytes: &[u8]| HandedDown::of(&Btf::parse(bytes).unwrap());
+        let of = |bytes: &[u8]| MemoryDelegation::of(&Btf::parse(bytes).unwrap());
         let bit = |little, big| if cfg!(target_endian = "little") { little } else { big };
-        let found = |controllers, bit| Ok(HandedDown { above: 40, controllers, bit });
+        let found = |controllers, bit| Ok(MemoryDelegation { above: 40, controllers, bit });
         assert_eq!(of(&bytes(0, 2, 306)), found(304, bit(20, 4)));
         assert_eq!(of(&bytes(0, 2, 308)), found(308, bit(4, 20)));
         assert_eq!(of(&bytes(0, 4, 308)), found(308, 4));
@@ -669,7 +673,7 @@ pub(crate) mod tests {
         assert_eq!(refused[0], (RowValue::MemoryWatermark, gone));
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryWatermark), None);
         assert_eq!(plan.read(&[7, 1, 100, 3], RowValue::MemoryUsage), Some(100));
-        // Of a width that no number has.
+        // An unsupported width.
         let bytes = kernel(None, 16);
         assert!(RowPlan::of(&Btf::parse(&bytes).unwrap(), &WANTED, &[]).is_err(), "without an id no row is anybody's");
     }

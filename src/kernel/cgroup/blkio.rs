@@ -5,7 +5,7 @@
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, is_device, lines, trim, unknown, words};
 
-/// Of all devices together; what a bad line would have told is absent.
+/// Sums over all devices. A value with an unparsable line is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Blkio {
     pub read: Option<u64>,
@@ -20,7 +20,7 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
     let mut error = None;
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        // What has no device number is none of a device.
+        // Lines without a device number belong to no device.
         let device = parts.next();
         if !device.is_some_and(is_device) {
             total |= device == Some(b"Total");
@@ -34,7 +34,7 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
                 discards = true;
                 &mut sums.discard
             }
-            // Sync, Async and each device's Total count the same bytes once more.
+            // Sync, Async and the Total of each device count the same bytes again.
             _ => continue,
         };
         let value = parts.next().and_then(digits);
@@ -54,7 +54,7 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
     }
 }
 
-/// Whether it has a line of any device.
+/// Whether the file has a line for any device.
 pub fn names_a_device(bytes: &[u8]) -> bool {
     lines(bytes).any(|(_, line)| words(line).next().is_some_and(is_device))
 }

@@ -51,8 +51,9 @@ pub fn v2(bytes: &[u8]) -> Parsed<CpuStat> {
     (stat, error)
 }
 
-/// User and system time, in this order, as the kernel shows them: it counts modes by clock ticks and time exactly, so it divides the exact
-/// time in the proportion of the ticks, and lets neither fall below what was shown before.
+/// User and system time, in this order, as the kernel prints them. The kernel counts modes by clock ticks and the total
+/// exactly: it divides the exact time in proportion to the ticks, and lets neither mode fall below its last printed
+/// value.
 ///
 /// Source: `cputime_adjust`, kernel/sched/cputime.c. `counted`, `shown`: user and system. Units: ns.
 pub fn divide(usage: u64, counted: (u64, u64), shown: (u64, u64)) -> (u64, u64) {

@@ -5,7 +5,7 @@
 use crate::kernel::error::ParseError;
 use crate::kernel::text::{digits, trim};
 
-/// How many CPUs a list names; an empty list names none.
+/// Number of CPUs in a list; 0 for an empty list.
 pub fn count(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
     let text = trim(bytes);
     if text.is_empty() {
@@ -21,10 +21,10 @@ pub fn count(file: &'static str, bytes: &[u8]) -> Result<u64, ParseError> {
     })
 }
 
-/// More CPUs than any kernel knows.
+/// More CPUs than any kernel supports.
 const MOST: usize = 1 << 16;
 
-/// The CPUs that a list names. Errors: it is none, or names more than any kernel knows.
+/// The CPUs in a list. Errors: invalid, or more CPUs than any kernel supports.
 pub fn list(file: &'static str, bytes: &[u8]) -> Result<Vec<u32>, ParseError> {
     let text = trim(bytes);
     let bad = || ParseError::new(file, 1, "a list of CPUs", text);

@@ -1,12 +1,13 @@
 //! `io.stat`: bytes and operations of a cgroup, summed over devices.
 //!
-//! Source: v2 only, `blkcg_print_one_stat` in block/blk-cgroup.c; one line per device that it has used: `8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5 dios=6`.
+//! Source: v2 only, `blkcg_print_one_stat` in block/blk-cgroup.c; one line per used device: `8:0 rbytes=1 wbytes=2
+//! rios=3 wios=4 dbytes=5 dios=6`.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, is_device, lines, unknown, words};
 
-/// Of all devices together. An empty file is 0: nothing was read or written. Where a device's number cannot be read its sum is
-/// absent, because a sum without it would be wrong; so are all where there is no row of a device but others.
+/// Sums over all devices. An empty file means 0. If a number cannot be parsed, its sum is absent, because it would be
+/// too low. All sums are absent if the file has lines, but none of a device.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Io {
     pub read_bytes: Option<u64>,
@@ -26,7 +27,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Io> {
     let (mut error, mut devices, mut others) = (None, false, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
-        // A row without a device number is a path of another row's device (NVMe multipath), or a device that the kernel has no name for.
+        // Lines without a device number: a path of a multipath device (NVMe), or a device without a name.
         if !parts.next().is_some_and(is_device) {
             others |= parts.any(|part| part.contains(&b'='));
             continue;
@@ -41,7 +42,7 @@ pub fn parse(bytes: &[u8]) -> Parsed<Io> {
                 Some(b"dbytes") => &mut io.discarded_bytes,
                 Some(b"rios") => &mut io.reads,
                 Some(b"wios") => &mut io.writes,
-                // Other keys belong to io.cost, io.latency and what comes after them.
+                // Other keys belong to io.cost, io.latency and future features.
                 _ => continue,
             };
             if value.is_none() {

@@ -7,8 +7,8 @@ use crate::kernel::error::ParseError;
 use crate::kernel::text::{digits, trim};
 use crate::model::units::Limit;
 
-/// The largest limit of v1 is the largest `long` rounded down to pages; with pages of up to 64 KiB it is never below this:
-/// 9223372036854771712 with pages of 4 KiB.
+/// The maximum limit of v1 is the largest `long` rounded down to pages. With pages of up to 64 KiB it is never lower
+/// than this; with 4 KiB pages it is 9223372036854771712.
 const V1_UNLIMITED: u64 = (1 << 63) - (1 << 16);
 
 /// `max` or a number.
@@ -19,7 +19,7 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Result<Limit, ParseError> {
     }
 }
 
-/// A v1 memory limit, whose "none" is a number.
+/// A v1 memory limit, where a large number means unlimited.
 pub fn parse_v1(file: &'static str, bytes: &[u8]) -> Result<Limit, ParseError> {
     let text = trim(bytes);
     digits(text).map(v1).ok_or_else(|| ParseError::new(file, 1, "a number", text))

@@ -1,4 +1,4 @@
-//! `memory.events`: how often limits were met.
+//! `memory.events`: how often memory limits were reached.
 //!
 //! Source: v2 only; `oom_group_kill` since 5.17. The counts include descendants unless the tree is mounted with
 //! `memory_localevents`.

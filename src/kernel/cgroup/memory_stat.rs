@@ -1,5 +1,5 @@
-//! `memory.stat`: what the memory is made of. The most expensive of the hot files, so its lines are looked at once, and
-//! only those that are wanted are parsed.
+//! `memory.stat`: memory by kind. The most expensive of the frequently read files: one pass over the lines, and only
+//! wanted values are parsed.
 //!
 //! Source: v1 the `total_` lines (the whole subtree), v2 all lines (always the whole subtree). Units: bytes and events.
 
@@ -25,10 +25,10 @@ pub struct MemoryStat {
     pub inactive_file: Option<u64>,
     pub pgfault: Option<u64>,
     pub pgmajfault: Option<u64>,
-    /// v2 only (5.9); also v1 lines of new kernels, which nothing documents.
+    /// v2 only (5.9). New kernels print undocumented v1 lines as well.
     pub refault_anon: Option<u64>,
     pub refault_file: Option<u64>,
-    /// v1 only: the lowest limit from here to the root.
+    /// v1 only: the lowest limit up to the root.
     pub hierarchical_limit: Option<u64>,
 }
 

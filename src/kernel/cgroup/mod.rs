@@ -1,4 +1,4 @@
-//! Files of a cgroup. v1 and v2 stand side by side where they tell the same.
+//! Files of a cgroup. Where v1 and v2 have the same data, both parsers are in one module.
 
 pub mod blkio;
 pub mod cpu_max;

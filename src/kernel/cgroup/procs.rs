@@ -1,11 +1,11 @@
-//! `cgroup.procs`, and the `children` file of a thread: process ids.
+//! `cgroup.procs`, and the `children` file of a thread: process IDs.
 //!
 //! Source: v1 and v2 alike, one id per line; `/proc/PID/task/TID/children` (3.5) has them on one line.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::digits;
 
-/// Appends the ids; a process of another pid namespace shows as 0 and is counted, but cannot be looked up.
+/// Appends the IDs. A process of another PID namespace appears as 0; it is counted but cannot be looked up.
 pub fn pids(file: &'static str, bytes: &[u8], out: &mut Vec<u32>) -> Parsed<()> {
     let mut error = None;
     let mut line = 1;

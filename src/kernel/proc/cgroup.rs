@@ -1,21 +1,20 @@
-//! `/proc/PID/cgroup`: where a process is in each hierarchy.
+//! `/proc/PID/cgroup`: the cgroup of a process in each hierarchy.
 
 use std::borrow::Cow;
 
 use crate::kernel::text::lines;
 use crate::model::raw_name;
 
-/// Its place in the unified tree, from the root of that tree on: `/system.slice/x.service`. `None`: there is no unified tree, or
-/// the text is none of this file.
+/// The process's path in the unified tree, such as `/system.slice/x.service`. `None`: no unified tree, or invalid text.
 ///
-/// Source: Documentation/admin-guide/cgroup-v2.rst: the line that begins with `0::`; of a cgroup that was removed since, the path
-/// ends with ` (deleted)`, which is no place any more.
+/// Source: Documentation/admin-guide/cgroup-v2.rst: the line that starts with `0::`. The path of a removed cgroup ends
+/// with ` (deleted)` and is ignored.
 pub fn unified(bytes: &[u8]) -> Option<&str> {
     let path = lines(bytes).find_map(|(_, line)| line.strip_prefix(b"0::"))?;
     std::str::from_utf8(path).ok().filter(|path| path.starts_with('/') && !path.ends_with(" (deleted)"))
 }
 
-/// Its place in the hierarchy of a controller of cgroup v1; `None`: in the unified tree. As of [`unified`].
+/// The path in the hierarchy of a v1 controller; `None` as controller: in the unified tree. As [`unified`].
 pub fn place<'t>(bytes: &'t [u8], controller: Option<&str>) -> Option<&'t str> {
     let Some(controller) = controller else { return unified(bytes) };
     let path = lines(bytes).find_map(|(_, line)| {
@@ -26,7 +25,7 @@ pub fn place<'t>(bytes: &'t [u8], controller: Option<&str>) -> Option<&'t str> {
     (path.starts_with('/') && !path.ends_with(" (deleted)")).then_some(path)
 }
 
-/// Its place in each hierarchy, in the order of the file. A place that was removed since is none.
+/// The paths in all hierarchies, in file order. Removed cgroups are left out.
 pub fn places(bytes: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     lines(bytes).filter_map(|(_, line)| {
         let path = line.splitn(3, |b| *b == b':').nth(2)?;
@@ -34,7 +33,7 @@ pub fn places(bytes: &[u8]) -> impl Iterator<Item = Cow<'_, str>> {
     })
 }
 
-/// The number of each hierarchy, and its controllers as the text calls them; the unified tree names none.
+/// ID and controllers of each hierarchy; the unified tree has none.
 pub fn hierarchies(bytes: &[u8]) -> impl Iterator<Item = (u64, Vec<&str>)> {
     lines(bytes).filter_map(|(_, line)| {
         let mut parts = std::str::from_utf8(line).ok()?.splitn(3, ':');

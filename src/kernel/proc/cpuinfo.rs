@@ -1,8 +1,8 @@
-//! `/proc/cpuinfo`, reduced to what the processors are called. Its keys differ from one architecture to another.
+//! `/proc/cpuinfo`: the model name. Its keys differ between architectures.
 
 use crate::kernel::text::{lines, trim};
 
-/// `model name` of the first one that has it. Absent when: this architecture does not print it (arm64).
+/// The first `model name`. Absent when: the architecture does not print it (arm64).
 pub fn model_name(bytes: &[u8]) -> Option<String> {
     let found = lines(bytes).find_map(|(_, line)| {
         let at = line.iter().position(|b| *b == b':')?;

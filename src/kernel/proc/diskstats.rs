@@ -1,27 +1,28 @@
-//! `/proc/diskstats`: what each block device has done, partitions and all. Units: operations, sectors of 512 bytes, milliseconds.
+//! `/proc/diskstats`: I/O of each block device, including partitions. Units: operations, sectors of 512 bytes,
+//! milliseconds.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Disk<'a> {
-    /// As `/dev` has it, with what `/` there is in it.
+    /// Name below `/dev`, including any `/`.
     pub name: &'a str,
-    pub read: Done,
-    pub written: Done,
+    pub read: DiskOperations,
+    pub written: DiskOperations,
     /// Since 4.18.
-    pub discarded: Option<Done>,
+    pub discarded: Option<DiskOperations>,
     pub flushed: Option<Flushed>,
-    /// Absent when: the kernel has counted it down below 0, as some drivers make it.
+    /// Absent when: the kernel decremented the count below 0, which some drivers cause.
     pub in_flight: Option<u64>,
-    /// In which anything was under way.
+    /// Time with at least one operation in progress.
     pub busy_ms: u64,
-    /// Of all operations together: of two at a time each second counts twice.
+    /// Sum of the time of all operations: two concurrent operations count twice.
     pub queue_ms: u64,
 }
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Done {
+pub struct DiskOperations {
     pub operations: u64,
     pub sectors: u64,
     pub ms: u64,
@@ -34,15 +35,16 @@ pub struct Flushed {
     pub ms: u64,
 }
 
-/// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11 numbers, 15 since
-/// 4.18, 17 since 5.5, and what a newer kernel may add. Before 2.6.25 a partition had 4: such a line is none.
+/// Source: `diskstats_show` in block/genhd.c; Documentation/admin-guide/iostats.rst. Major, minor, name; then 11
+/// numbers, 15 since 4.18, 17 since 5.5, possibly more in newer kernels. Before 2.6.25 partitions had 4 numbers; such
+/// lines are ignored.
 pub fn parse(bytes: &[u8]) -> Parsed<Vec<Disk<'_>>> {
     let mut disks = Vec::new();
     let mut error = None;
     for (number, line) in lines(bytes) {
         match disk(line) {
             Some(disk) => disks.push(disk),
-            // Without a device number in front it is no row of a disk.
+            // A line without a device number is no disk.
             None if words(line).next().and_then(digits).is_none() => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("diskstats", number, "a disk and its numbers", trim(line)));
@@ -57,17 +59,17 @@ fn disk(line: &[u8]) -> Option<Disk<'_>> {
     let (_major, _minor) = (digits(words.next()?)?, digits(words.next()?)?);
     let name = std::str::from_utf8(words.next()?).ok()?;
     let mut next = || words.next().map(digits);
-    // What was merged into others is no operation of the device.
-    let mut done = || {
+    // Merged requests are no operations of the device.
+    let mut operations_done = || {
         let [operations, _merged, sectors, ms] = [next()?, next()?, next()?, next()?];
-        Some(Done { operations: operations?, sectors: sectors?, ms: ms? })
+        Some(DiskOperations { operations: operations?, sectors: sectors?, ms: ms? })
     };
-    let (read, written) = (done()?, done()?);
+    let (read, written) = (operations_done()?, operations_done()?);
     let mut number = || words.next().and_then(digits);
     let (in_flight, busy_ms, queue_ms) = (number(), number()?, number()?);
     let rest: Vec<u64> = words.map_while(digits).collect();
     let discarded = match rest[..] {
-        [operations, _merged, sectors, ms, ..] => Some(Done { operations, sectors, ms }),
+        [operations, _merged, sectors, ms, ..] => Some(DiskOperations { operations, sectors, ms }),
         _ => None,
     };
     let flushed = match rest[..] {
@@ -93,9 +95,9 @@ mod tests {
         assert_eq!(error, None);
         let first = &disks[0];
         assert_eq!((first.name, first.in_flight, first.busy_ms, first.queue_ms), ("sda", Some(9), 10, 11));
-        assert_eq!(first.read, Done { operations: 1, sectors: 3, ms: 4 });
-        assert_eq!(first.written, Done { operations: 5, sectors: 7, ms: 8 });
-        let discarded = Some(Done { operations: 12, sectors: 14, ms: 15 });
+        assert_eq!(first.read, DiskOperations { operations: 1, sectors: 3, ms: 4 });
+        assert_eq!(first.written, DiskOperations { operations: 5, sectors: 7, ms: 8 });
+        let discarded = Some(DiskOperations { operations: 12, sectors: 14, ms: 15 });
         assert_eq!(disks.iter().map(|d| d.discarded).collect::<Vec<_>>(), [None, discarded, discarded, discarded]);
         let flushed = Some(Flushed { operations: 16, ms: 17 });
         assert_eq!(disks.iter().map(|d| d.flushed).collect::<Vec<_>>(), [None, None, flushed, flushed]);
@@ -112,7 +114,7 @@ mod tests {
         );
         let (disks, error) = parse(b"8 0 sda 1 2 3 4 5 6 7 8 -3 10 11 12 13 14 15 x\n");
         assert_eq!((disks[0].in_flight, disks[0].busy_ms, error), (None, 10, None));
-        assert_eq!((disks[0].discarded.map(|done| done.ms), disks[0].flushed), (Some(15), None));
+        assert_eq!((disks[0].discarded.map(|operations_done| operations_done.ms), disks[0].flushed), (Some(15), None));
     }
 
     #[test]
@@ -124,7 +126,7 @@ mod tests {
         #[test]
         fn any_numbers_survive(n: u64) {
             let text = format!("259 0 nvme0n1 {n} 0 {n} {n} {n} 0 {n} {n} {n} {n} {n}\n");
-            let all = Done { operations: n, sectors: n, ms: n };
+            let all = DiskOperations { operations: n, sectors: n, ms: n };
             let (disks, _) = parse(text.as_bytes());
             prop_assert_eq!((disks[0].read, disks[0].written, disks[0].in_flight), (all, all, Some(n)));
         }

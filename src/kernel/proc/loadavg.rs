@@ -1,9 +1,10 @@
-//! `/proc/loadavg`: how many threads ran, could have run or waited for a disk, on average over 1, 5 and 15 minutes.
+//! `/proc/loadavg`: threads running, runnable or blocked on disk I/O, averaged over 1, 5 and 15 minutes.
 
 use crate::kernel::error::ParseError;
 use crate::kernel::text::{trim, words};
 
-/// Source: `loadavg_proc_show` in fs/proc/loadavg.c: three numbers with two decimals; what follows is of this moment.
+/// Source: `loadavg_proc_show` in fs/proc/loadavg.c: three numbers with two decimals, then current values, which are
+/// ignored.
 pub fn parse(bytes: &[u8]) -> Result<[f64; 3], ParseError> {
     let mut words = words(trim(bytes));
     let mut load = [0.0; 3];
@@ -16,7 +17,7 @@ pub fn parse(bytes: &[u8]) -> Result<[f64; 3], ParseError> {
     Ok(load)
 }
 
-/// Digits, a point, digits: whatever else a language takes for a number is none here.
+/// Digits, a point, digits; other float formats are rejected.
 fn average(word: &[u8]) -> Option<f64> {
     let plain = word.iter().all(|b| b.is_ascii_digit() || *b == b'.') && word.first()?.is_ascii_digit();
     std::str::from_utf8(word).ok().filter(|_| plain)?.parse().ok()

@@ -1,4 +1,4 @@
-//! `/proc/meminfo`, reduced to what the host's families need. Units: bytes (the kernel prints KiB).
+//! `/proc/meminfo`, as far as the host metrics need it. Units: bytes (the kernel prints KiB).
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
@@ -10,13 +10,13 @@ pub struct Meminfo {
     pub available: Option<u64>,
     pub free: Option<u64>,
     pub buffers: Option<u64>,
-    /// Page cache; what is shared (`shmem`) is in it.
+    /// Page cache, including `shmem`.
     pub cached: Option<u64>,
-    /// Of processes, in no file. Since 2.6.18.
+    /// Anonymous memory of processes. Since 2.6.18.
     pub anonymous: Option<u64>,
     /// tmpfs and shared memory. Since 2.6.32.
     pub shared: Option<u64>,
-    /// Since 2.6.19, as the next.
+    /// Since 2.6.19, like the next one.
     pub slab_reclaimable: Option<u64>,
     pub slab_unreclaimable: Option<u64>,
     pub dirty: Option<u64>,

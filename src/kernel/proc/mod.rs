@@ -1,11 +1,12 @@
 //! Files below `/proc`.
 //!
-//! `procfs` parses mountinfo. Its other parsers are not used here: several index into the text and panic on input that
-//! is not what they expect (`stat` of a process, `meminfo`, `pressure`), and none says which line it stumbled over.
+//! `procfs` parses mountinfo. Its other parsers are not used: several panic on unexpected input (process `stat`,
+//! `meminfo`, `pressure`), and none reports the line of an error.
 
 pub mod cgroup;
 pub mod cpuinfo;
 pub mod diskstats;
+pub mod file_nr;
 pub mod loadavg;
 pub mod meminfo;
 pub mod mountinfo;
@@ -13,3 +14,4 @@ pub mod net_dev;
 pub mod net_tcp;
 pub mod pid_stat;
 pub mod stat;
+pub mod vmstat;

@@ -1,7 +1,7 @@
-//! `/proc/PID/mountinfo`: what is mounted where, and the cgroup hierarchies among that.
+//! `/proc/PID/mountinfo`: mounts and cgroup hierarchies.
 //!
-//! Source: `/proc/self/mountinfo`, proc(5); parsed by `procfs`, line by line, so that one odd mount costs no other. What is asked
-//! again and again, of thousands of mounts, is read without it.
+//! Source: `/proc/self/mountinfo`, proc(5). `procfs` parses each line separately, so an invalid line affects only its
+//! own mount. What is read repeatedly, for thousands of mounts, has a parser of its own.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,16 +19,16 @@ use crate::kernel::text;
 pub struct CgroupMount {
     /// `true` for `cgroup2`, `false` for one v1 hierarchy.
     pub unified: bool,
-    /// What of the hierarchy is mounted: `/` unless it is a bind mount or a container's; above what the reader's cgroup namespace has it
-    /// begins with `..`.
+    /// Root of the mount within the hierarchy: `/` unless it is a bind mount or a container's; starts with `..` above
+    /// the reader's cgroup namespace.
     pub root: PathBuf,
     pub mount_point: PathBuf,
-    /// v1: the controllers of this hierarchy, `name=systemd` included. v2: empty (`cgroup.controllers` tells).
+    /// v1: controllers of the hierarchy, including `name=systemd`. v2: empty (see `cgroup.controllers`).
     pub controllers: Vec<String>,
 }
 
 impl CgroupMount {
-    /// Of two mounts of one hierarchy the lesser shows more of it.
+    /// Sort key: of two mounts of one hierarchy, the lesser one shows more of it.
     pub fn depth(&self) -> (Reverse<usize>, usize) {
         let (above, below): (Vec<_>, Vec<_>) =
             self.root.components().skip(1).partition(|part| *part == Component::ParentDir);
@@ -36,11 +36,11 @@ impl CgroupMount {
     }
 }
 
-/// Options of a v1 superblock that are no controllers.
+/// Superblock options of v1 that are not controllers.
 const NO_CONTROLLERS: [&str; 8] =
     ["rw", "ro", "xattr", "clone_children", "noprefix", "cpuset_v2_mode", "seclabel", "favordynmods"];
 
-/// What each line says, in the order of the file, and the first one that is no mount.
+/// All mounts in file order, and the first invalid line.
 fn all(bytes: &[u8]) -> (Vec<MountInfo>, Option<ParseError>) {
     let mut mounts = Vec::new();
     let mut error = None;
@@ -56,24 +56,25 @@ fn all(bytes: &[u8]) -> (Vec<MountInfo>, Option<ParseError>) {
     (mounts, error)
 }
 
-/// Without the number of a mount in front it is no row of one.
+/// A line without a mount ID is no mount.
 fn is_unknown(line: &[u8]) -> bool {
     text::words(line).next().and_then(text::digits).is_none()
 }
 
-/// What is mounted where `path` lies: a device, or what else the file system is called by. `path`: absolute, without links.
+/// Source of the mount that contains `path`: a device, or another name of the file system. `path`: absolute, without
+/// symlinks.
 ///
-/// Absent when: nothing that is mounted there has such a name.
+/// Absent when: the mount has no source name.
 pub fn source_of(bytes: &[u8], path: &Path) -> Option<String> {
     let (mounts, _) = all(bytes);
     let above = mounts.into_iter().map(|mount| (unescape(&mount.mount_point), mount.mount_source));
-    // Of two at one place the later one hides the earlier.
+    // Of two mounts at the same path the later one hides the earlier one.
     let nearest = above.filter(|(at, _)| path.starts_with(at)).max_by_key(|(at, _)| at.components().count());
     let source = unescape(Path::new(&nearest?.1?)).to_string_lossy().into_owned();
     (source != "none").then_some(source)
 }
 
-/// Another mount stands over it, or over what it was mounted on: its path leads elsewhere.
+/// Another mount covers it or the mount point below which it is, so its path leads elsewhere.
 fn is_hidden(mount: &MountInfo, later: &[MountInfo]) -> bool {
     later.iter().any(|over| {
         (over.pid == mount.mnt_id && over.mount_point == mount.mount_point)
@@ -81,7 +82,7 @@ fn is_hidden(mount: &MountInfo, later: &[MountInfo]) -> bool {
     })
 }
 
-/// The cgroup mounts that can be seen, in the order of the file, and the first line that is no mount.
+/// The visible cgroup mounts in file order, and the first invalid line.
 pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     let (all, error) = all(bytes);
     let mut mounts = Vec::new();
@@ -114,45 +115,46 @@ pub fn cgroups(bytes: &[u8]) -> (Vec<CgroupMount>, Option<ParseError>) {
     (mounts, error)
 }
 
-/// A file system that keeps what is written to it, and where it can be seen.
+/// A file system that stores data, and its mount point.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Filesystem {
     pub mount_point: PathBuf,
-    /// What the kernel calls its superblock: `8:1`, or `0:45` of one that has no block device of its own.
+    /// The superblock's device number: `8:1`, or `0:45` without a block device.
     pub superblock: String,
-    /// The device, or what else it is called by (`server:/export`).
+    /// The device, or another name such as `server:/export`.
     pub device: String,
     pub fs_type: String,
 }
 
-/// Each mount is counted once: here, or as one of `shown`.
+/// Every mount is counted once: in `shown` or in one of the counters.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Filesystems {
-    /// One for each superblock, its shortest mount point, of those that can be written if there are any; in order of length, so that those of the host come first.
+    /// One mount per superblock: writable if possible, then the shortest mount point. Sorted by length, so that the
+    /// host's mounts come first.
     pub shown: Vec<Filesystem>,
-    /// The kernel's own, memory, images that are always full, layers over others.
+    /// Kernel file systems, memory, read-only images, overlays.
     pub no_storage: usize,
-    /// The same one elsewhere: bind mounts, subvolumes.
+    /// Further mounts of the same file system: bind mounts, subvolumes.
     pub repeated: usize,
-    /// Another mount stands over it.
+    /// Covered by another mount.
     pub hidden: usize,
-    /// An automounter takes it away when nobody asks for it: whoever asks keeps it.
+    /// Mounted by an automounter with a timeout; probing would keep it mounted.
     pub on_demand: usize,
 }
 
-/// Types without a block device that keep data all the same; of FUSE see [`keeps_data`].
+/// File system types without a block device that store data; for FUSE see [`keeps_data`].
 const WITHOUT_DEVICE: [&str; 22] = [
     "9p", "afs", "bcachefs", "beegfs", "btrfs", "ceph", "cifs", "fuse", "gpfs", "jffs2", "lustre", "nfs", "nfs4",
     "orangefs", "panfs", "pvfs2", "smb3", "smbfs", "ubifs", "vboxsf", "virtiofs", "zfs",
 ];
-/// What FUSE shows of other file systems, of the kernel or of a desktop.
+/// FUSE file systems that present other file systems, the kernel or a desktop.
 const FUSE_VIEWS: [&str; 7] =
     ["archivemount", "fuse-overlayfs", "gvfsd-fuse", "lxcfs", "portal", "snapfuse", "squashfuse"];
-/// Made once and full ever after.
+/// Read-only images, always full.
 const IMAGES: [&str; 6] = ["cramfs", "erofs", "iso9660", "romfs", "squashfs", "udf"];
 
-/// Who gives the kernel's, memory's and layers' types by name meets a new one with each kernel: what has no block device and is not
-/// known to keep data is taken for one of them.
+/// Lists the types that store data, because every new kernel adds virtual ones: a type without a block device that is
+/// not listed counts as virtual.
 fn keeps_data(superblock: &str, fs_type: &str) -> bool {
     match fs_type.strip_prefix("fuse.") {
         Some(kind) => !FUSE_VIEWS.contains(&kind),
@@ -161,14 +163,15 @@ fn keeps_data(superblock: &str, fs_type: &str) -> bool {
     }
 }
 
-/// What of a line says which file system is where. A host of containers has thousands, and `procfs` makes two maps of each.
+/// The fields of a line that are needed. A host with containers has thousands of lines, and `procfs` allocates two maps
+/// for each.
 #[derive(Debug, Clone, Copy)]
 struct Line<'a> {
     id: &'a [u8],
     parent: &'a [u8],
     superblock: &'a str,
     mount_point: &'a [u8],
-    /// Whether this mount is read-only; its file system may be written all the same.
+    /// Whether this mount is read-only; the file system may be writable elsewhere.
     is_readonly: bool,
     fs_type: &'a str,
     source: &'a [u8],
@@ -191,7 +194,7 @@ impl<'a> Line<'a> {
         Some(Line { id, parent, superblock, mount_point, is_readonly, fs_type, source, super_options })
     }
 
-    /// As [`is_hidden`].
+    /// As the function `is_hidden`.
     fn is_hidden(&self, later: &[Line<'_>]) -> bool {
         later.iter().any(|over| {
             (over.parent == self.id && over.mount_point == self.mount_point)
@@ -199,7 +202,7 @@ impl<'a> Line<'a> {
         })
     }
 
-    /// An automounter that takes its mounts away.
+    /// Whether it is an automounter with a timeout.
     fn expires(&self) -> bool {
         let mut options = self.super_options.split(|b| *b == b',');
         let timeout = options.find_map(|option| option.strip_prefix(b"timeout="));
@@ -207,13 +210,13 @@ impl<'a> Line<'a> {
     }
 }
 
-/// Also where both are the same.
+/// Also true for equal paths.
 fn is_below(path: &[u8], above: &[u8]) -> bool {
     let rest = path.strip_prefix(above);
     rest.is_some_and(|rest| rest.is_empty() || rest.starts_with(b"/") || above.ends_with(b"/"))
 }
 
-/// What keeps data, each once; and the first line that is no mount.
+/// File systems that store data, each once, and the first invalid line.
 pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
     let mut error = None;
     let mut all = Vec::new();
@@ -239,9 +242,9 @@ pub fn filesystems(bytes: &[u8]) -> (Filesystems, Option<ParseError>) {
         }
     }
     for (superblock, mut mounts) in by_superblock {
-        // statvfs of a read-only bind is read-only, though its file system can be written.
+        // statvfs of a read-only bind mount reports read-only although the file system is writable.
         mounts.sort_by_key(|(_, mount)| (mount.is_readonly, order(mount.mount_point)));
-        // Only of those that come before the one that is shown: with thousands of mounts each question goes over all.
+        // Checked only up to the first visible mount: with thousands of mounts each check visits all of them.
         let seen = mounts.iter().position(|(at, mount)| !mount.is_hidden(all.get(at + 1..).unwrap_or_default()));
         found.hidden += seen.unwrap_or(mounts.len());
         let Some((_, mount)) = seen.and_then(|at| mounts.get(at)) else { continue };
@@ -268,7 +271,7 @@ fn unescaped(word: &[u8]) -> PathBuf {
     unescape(Path::new(std::ffi::OsStr::from_bytes(word)))
 }
 
-/// The kernel writes space, tab, line end and backslash as `\040` and so on.
+/// Decodes `\040` and similar, as the kernel escapes space, tab, newline and backslash.
 fn unescape(path: &Path) -> PathBuf {
     let bytes = path.as_os_str().as_bytes();
     let mut out = Vec::with_capacity(bytes.len());
@@ -355,7 +358,7 @@ mod tests {
         assert_eq!(source_of(b"", Path::new("/")), None);
     }
 
-    /// `superblock mount_point type source` of what is shown.
+    /// `superblock mount_point type source` of the shown file systems.
     fn shown(found: &Filesystems) -> Vec<String> {
         let line = |f: &Filesystem| format!("{} {} {} {}", f.superblock, f.mount_point.display(), f.fs_type, f.device);
         found.shown.iter().map(line).collect()
@@ -432,7 +435,7 @@ mod tests {
             let _ = source_of(&bytes, Path::new("/a/b"));
         }
 
-        /// Each line is counted once.
+        /// Every line is counted once.
         #[test]
         fn no_mount_is_lost(lines in proptest::collection::vec((0u8..6, 0u8..3, 0u8..4, 0u8..8), 0..40)) {
             let types = ["ext4", "tmpfs", "nfs4", "autofs"];
@@ -446,7 +449,7 @@ mod tests {
             prop_assert_eq!(found.shown.len() + left_out, lines.len());
         }
 
-        /// Both readers take the same for a mount, and both see what stands over it.
+        /// Both parsers accept the same mounts and find the same ones hidden.
         #[test]
         fn what_is_hidden_is_hidden_for_both(mounts in proptest::collection::vec((0i32..8, 0u8..6), 1..12)) {
             let places = ["/", "/a", "/a/b", "/ab", "/a/b/c", "/b"];

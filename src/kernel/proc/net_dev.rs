@@ -1,4 +1,4 @@
-//! `/proc/net/dev`: what each network interface of this network namespace has carried. Units: bytes, packets, events.
+//! `/proc/net/dev`: traffic of each interface of the network namespace. Units: bytes, packets, events.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
@@ -15,19 +15,19 @@ pub struct Traffic {
     pub bytes: u64,
     pub packets: u64,
     pub errors: u64,
-    /// What was missed is in it.
+    /// Includes missed packets.
     pub dropped: u64,
 }
 
-/// Source: `dev_seq_printf_stats` in net/core/net-procfs.c. Two lines of headings; then a name, a colon, which older kernels let
-/// the first number follow at once, eight numbers of what was received and eight of what was sent.
+/// Source: `dev_seq_printf_stats` in net/core/net-procfs.c. Two heading lines; then name, colon (on older kernels
+/// directly followed by the first number), eight numbers received and eight sent.
 pub fn parse(bytes: &[u8]) -> Parsed<Vec<Interface>> {
     let mut interfaces = Vec::new();
     let mut error = None;
     for (number, line) in lines(bytes).filter(|(number, _)| *number > 2) {
         match interface(line) {
             Some(interface) => interfaces.push(interface),
-            // Without a name in front of a colon it is no row of an interface.
+            // A line without a colon is no interface.
             None if !line.contains(&b':') => {}
             None => {
                 error.get_or_insert_with(|| ParseError::new("net/dev", number, "a name and 16 numbers", trim(line)));

@@ -1,24 +1,24 @@
-//! `/proc/net/tcp` and `/proc/net/tcp6`: the connections of this network namespace, and whose they are.
+//! `/proc/net/tcp` and `/proc/net/tcp6`: connections of the network namespace and their owners.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::kernel::text::{digits, lines, words};
 
-/// One end of a connection that stands.
+/// One end of an established connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Endpoint {
-    /// Who made the socket, or accepted the connection.
+    /// Owner of the socket.
     pub uid: u32,
-    /// `None`: no process has accepted it yet. The file then says user 0, whoever listens.
+    /// `None`: not accepted yet. The file shows user 0 then, whatever the listener's user.
     pub inode: Option<u64>,
 }
 
 const ESTABLISHED: &[u8] = b"01";
 
-/// The end at `local` of the connection with `remote`. `None`: there is none that stands.
+/// The end at `local` of the connection with `remote`. `None`: no established connection.
 ///
-/// Source: Documentation/networking/proc_net_tcp.rst; `get_tcp4_sock` in net/ipv4/tcp_ipv4.c. An address is the bytes of the
-/// network, printed as 32-bit numbers of this machine.
+/// Source: Documentation/networking/proc_net_tcp.rst; `get_tcp4_sock` in net/ipv4/tcp_ipv4.c. An address has network
+/// byte order, printed as 32-bit numbers in host byte order.
 pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<Endpoint> {
     lines(bytes).find_map(|(_, line)| {
         let mut words = words(line).skip(1);
@@ -26,15 +26,15 @@ pub fn end(bytes: &[u8], local: SocketAddr, remote: SocketAddr) -> Option<Endpoi
         if state != ESTABLISHED || own != plain(local) || other != plain(remote) {
             return None;
         }
-        // tx:rx, tr:tm, retrnsmt; then, behind the user, timeout.
+        // tx:rx, tr:tm, retrnsmt; then, after uid, timeout.
         let uid = words.nth(3).and_then(digits).and_then(|uid| u32::try_from(uid).ok())?;
         let inode = words.nth(1).and_then(digits)?;
         Some(Endpoint { uid, inode: Some(inode).filter(|inode| *inode != 0) })
     })
 }
 
-/// The sockets that keep others from binding this address: those that are bound to it, or to every address, and have no other end.
-/// The same of `/proc/net/udp` and `/proc/net/udp6`.
+/// Inodes of the sockets that prevent a bind to this address: unconnected sockets bound to it, or to all addresses.
+/// Works for `/proc/net/udp` and `/proc/net/udp6` too.
 pub fn bound(bytes: &[u8], at: SocketAddr) -> Vec<u64> {
     let (ip, port) = plain(at);
     let sockets = lines(bytes).filter_map(|(_, line)| {
@@ -50,7 +50,7 @@ pub fn bound(bytes: &[u8], at: SocketAddr) -> Vec<u64> {
     sockets.collect()
 }
 
-/// An IPv4 address in the form of IPv6 is that address: so a listener of both has it.
+/// An IPv4-mapped IPv6 address counts as IPv4, so a dual-stack listener matches both.
 fn plain(address: SocketAddr) -> (IpAddr, u16) {
     (address.ip().to_canonical(), address.port())
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    /// Captured: a listener on 9740, a connection to it that was accepted, and one that waits for it.
+    /// Captured: a listener on 9740, an accepted connection to it, and one that waits to be accepted.
     const V4: &[u8] = b"  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
    0: 0100007F:260C 00000000:0000 0A 00000000:00000001 00:00000000 00000000 65534        0 1206 1 00000000c2a3f2f0 100 0 0 10 0
    1: 0100007F:260C 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000 65534        0 1301 1 0000000011111111 20 0 0 10 -1

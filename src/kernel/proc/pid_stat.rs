@@ -3,12 +3,12 @@
 use crate::kernel::error::ParseError;
 use crate::kernel::text::{digits, trim, words};
 
-/// Units: times in clock ticks, `rss` in pages. `waited_`: of descendants that have ended and were waited for.
+/// Units: times in clock ticks, `rss` in pages. `waited_`: of ended descendants that were waited for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PidStat {
     pub state: u8,
     pub parent: u32,
-    /// Its process group; 0: none, of a thread of the kernel, or of one that is being reaped.
+    /// Process group ID; 0 for kernel threads and processes that are being reaped.
     pub group: u32,
     pub minor_faults: u64,
     pub waited_minor_faults: u64,
@@ -19,14 +19,14 @@ pub struct PidStat {
     pub waited_user_ticks: u64,
     pub waited_system_ticks: u64,
     pub threads: u64,
-    /// Clock ticks from boot to its start: with the pid, who it is.
+    /// Clock ticks from boot to its start; with the PID it identifies the process.
     pub start_ticks: u64,
     pub rss_pages: u64,
 }
 
 pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     let bad = |expected| ParseError::new("stat", 1, expected, trim(bytes));
-    // The name in field 2 may hold anything, also spaces and parentheses: its end is the last one.
+    // The name in field 2 may contain spaces and parentheses: the last parenthesis ends it.
     let name_end = bytes.iter().rposition(|b| *b == b')').ok_or_else(|| bad("a name in parentheses"))?;
     let mut fields = words(trim(bytes.get(name_end + 1..).unwrap_or_default()));
     let state = fields.next().and_then(|w| w.first().copied()).ok_or_else(|| bad("a state"))?;
@@ -34,9 +34,9 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     for (slot, word) in numbers.iter_mut().zip(fields) {
         *slot = digits(word);
     }
-    // Field 4 is at 0.
+    // Field 4 is at index 0.
     let field = |number: usize| numbers.get(number - 4).copied().flatten().ok_or_else(|| bad("24 fields"));
-    // Of one that is being reaped the kernel prints -1.
+    // The kernel prints -1 for a process that is being reaped.
     let group = if state == b'X' { field(5).unwrap_or(0) } else { field(5)? };
     Ok(PidStat {
         state,
@@ -56,7 +56,7 @@ pub fn parse(bytes: &[u8]) -> Result<PidStat, ParseError> {
     })
 }
 
-/// Field 2: what it runs, as the kernel has it, 15 bytes of any kind. What is no UTF-8 is `?`.
+/// Field 2: the command name, 15 bytes of any kind. Invalid UTF-8 becomes `?`.
 pub fn command(bytes: &[u8]) -> Option<String> {
     let (begin, end) = (bytes.iter().position(|b| *b == b'(')?, bytes.iter().rposition(|b| *b == b')')?);
     let name = bytes.get(begin + 1..end)?;
@@ -68,8 +68,8 @@ pub fn command(bytes: &[u8]) -> Option<String> {
     )
 }
 
-/// Fields 48 and 49: where in its memory the arguments of a process begin and end, NUL-separated (3.5).
-/// `None`: none are there, or they are not ours to know.
+/// Fields 48 and 49: start and end address of the arguments in process memory, NUL-separated (3.5). `None`: no
+/// arguments, or no permission.
 pub fn arguments(bytes: &[u8]) -> Option<(u64, u64)> {
     let name_end = bytes.iter().rposition(|b| *b == b')')?;
     let mut fields = words(trim(bytes.get(name_end + 1..)?)).skip(48 - 3);

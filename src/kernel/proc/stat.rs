@@ -1,4 +1,4 @@
-//! `/proc/stat`: what the processors did since boot, and when that was.
+//! `/proc/stat`: CPU time since boot, and the boot time.
 
 use crate::kernel::error::{ParseError, Parsed};
 use crate::kernel::text::{digits, lines, trim, words};
@@ -9,16 +9,16 @@ pub const MODES: [&str; 8] = ["user", "nice", "system", "idle", "iowait", "irq",
 
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Stat {
-    /// Of all CPUs together, in the order of [`MODES`].
+    /// Sum over all CPUs, in the order of [`MODES`].
     pub cpu_ticks: [Option<u64>; 8],
-    /// Seconds since 1970.
+    /// Seconds since 1970-01-01.
     pub boot_time: Option<u64>,
     pub context_switches: Option<u64>,
-    /// Processes and threads that were ever started.
+    /// Processes and threads started so far.
     pub forks: Option<u64>,
-    /// Threads that run or could.
+    /// Threads running or runnable.
     pub running: Option<u64>,
-    /// Threads that wait for a disk.
+    /// Threads blocked on disk I/O.
     pub blocked: Option<u64>,
 }
 

@@ -1,4 +1,4 @@
-//! JSON of somebody else: what it takes in memory is bounded by how many values it has, not by how long it is.
+//! JSON from untrusted sources: memory is bounded by the number of values, not by the length of the text.
 
 use std::cell::Cell;
 use std::fmt;
@@ -6,10 +6,11 @@ use std::fmt;
 use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Value};
 
-/// `{"":0}` is 7 bytes of text and 700 of memory: so many values take 20 MB at most. A list of Podman's has 20 for each container.
+/// `{"":0}` takes 7 bytes of text and 700 of memory; this many values take at most 20 MB. A container in Podman's list
+/// has 20 values.
 const MOST_VALUES: usize = 50_000;
 
-/// `None`: it is no JSON, or has too many values.
+/// `None`: invalid JSON, or too many values.
 pub fn parse(text: &[u8]) -> Option<Value> {
     let left = Cell::new(MOST_VALUES);
     let mut reader = serde_json::Deserializer::from_slice(text);
@@ -17,21 +18,21 @@ pub fn parse(text: &[u8]) -> Option<Value> {
     reader.end().ok().map(|()| value)
 }
 
-/// One after another, up to the first that is none.
+/// Consecutive values, up to the first invalid one.
 pub fn parse_all(text: &[u8]) -> Vec<Value> {
     let left = Cell::new(MOST_VALUES);
     let mut reader = serde_json::Deserializer::from_slice(text);
     std::iter::from_fn(|| Counted(&left).deserialize(&mut reader).ok()).collect()
 }
 
-/// One value, and how many more there may be.
+/// One value, with the number of values that may follow.
 #[derive(Clone, Copy)]
 struct Counted<'a>(&'a Cell<usize>);
 
 impl<'de> DeserializeSeed<'de> for Counted<'_> {
     type Value = Value;
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        let left = self.0.get().checked_sub(1).ok_or_else(|| D::Error::custom("it has too many values"))?;
+        let left = self.0.get().checked_sub(1).ok_or_else(|| D::Error::custom("too many values"))?;
         self.0.set(left);
         reader.deserialize_any(self)
     }

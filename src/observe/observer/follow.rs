@@ -1,4 +1,4 @@
-//! What is remembered of tasks beside the cgroups that there are.
+//! Compares the known tasks with the cgroup tree.
 
 use std::collections::{BTreeSet, HashSet};
 use std::ops::Bound;
@@ -8,12 +8,12 @@ use super::{LIMIT, SETTLED, Work};
 use crate::model::id::CgroupPath;
 use crate::observe::tree::TaskOf;
 
-/// Of cgroups without processes so many are looked at in a second, the others in the next ones.
+/// Cgroups without processes to check per second; the others follow in the next seconds.
 const LOOKED_AT: usize = 1_000;
 
 impl Work {
-    /// Brings what is known in line with the cgroups that there are. Something comes or goes all the time where thousands are: what is known, and
-    /// still there, costs a look each.
+    /// Updates the known tasks after a change anywhere. With thousands of cgroups something changes all the time, so an
+    /// unchanged task costs one lookup only.
     pub(super) fn follow(&mut self) {
         let now = self.parts.clock.instant();
         let (mut open, mut remembered) = (Vec::new(), 0);
@@ -30,7 +30,7 @@ impl Work {
         let unnamed = self.unnamed.values().filter(|unnamed| !unnamed.is_gone).count();
         let places = [self.known.len(), unnamed, self.aside.len(), self.empty.len(), self.leaving.len()];
         if remembered < places.iter().sum() {
-            self.forget_the_gone();
+            self.drop_removed();
         }
         self.fresh.retain(|_, until| *until > now);
         self.woken.clear();
@@ -39,8 +39,8 @@ impl Work {
         }
     }
 
-    /// The same where something has come or gone at these paths alone. Whether another one is a task depends on what is below it, and what is
-    /// inside of a unit on whether that is a task: then all of them are looked at.
+    /// As [`Work::follow`], for changes at these paths. Whether an ancestor is a task depends on its descendants, and
+    /// whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are updated.
     pub(super) fn follow_only(&mut self, touched: &BTreeSet<String>) {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
@@ -78,7 +78,7 @@ impl Work {
         }
     }
 
-    /// In how many of the places where tasks are remembered this one is.
+    /// Number of tables that contain this task.
     fn remembers(&self, path: &str) -> usize {
         let is_unnamed = self.unnamed.get(path).is_some_and(|unnamed| !unnamed.is_gone);
         let (is_aside, is_empty) = (self.aside.contains_key(path), self.empty.contains_key(path));
@@ -86,8 +86,8 @@ impl Work {
         places.into_iter().map(usize::from).sum()
     }
 
-    /// What is remembered of tasks that are there no more.
-    fn forget_the_gone(&mut self) {
+    /// Removes tasks whose cgroups are gone.
+    fn drop_removed(&mut self) {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
         let unnamed = self.unnamed.iter().filter(|(_, unnamed)| !unnamed.is_gone).map(|(path, _)| path);
@@ -98,8 +98,8 @@ impl Work {
         self.leaving.retain(|path, _| there.contains(path));
     }
 
-    /// Its cgroup is gone without a word, or is another one by now.
-    pub(super) fn look_for_the_dead(&mut self) {
+    /// Finds tasks whose cgroup was removed or replaced without a report.
+    pub(super) fn find_removed(&mut self) {
         self.parents.renew();
         let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
         let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
@@ -109,7 +109,7 @@ impl Work {
         }
     }
 
-    /// Nothing is to be done about it now.
+    /// Nothing to do for it now.
     fn is_settled(&self, path: &str, now: Instant) -> bool {
         if self.known.contains_key(path) || self.unnamed.contains_key(path) {
             return true;
@@ -123,9 +123,9 @@ impl Work {
         }
     }
 
-    /// Where no hierarchy tells of the first process: which of those that had none have one by now, or had one. Each is looked at in one
-    /// hierarchy, at its next turn in another one.
-    pub(super) fn look_at_the_empty(&mut self) {
+    /// Checks which empty cgroups have or had a process, in hierarchies that do not report the first process. Each is
+    /// checked in one hierarchy per round.
+    pub(super) fn check_empty(&mut self) {
         let (last, turn) = &self.looked;
         let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
         let looked: Vec<&String> = self.empty.range::<str, _>(after).map(|(path, _)| path).take(LOOKED_AT).collect();
@@ -141,10 +141,10 @@ impl Work {
         self.woken.extend(woken);
     }
 
-    /// Processes of a plain cgroup that has none now came and went since it was made. That what it has used is not what a cgroup below it used,
-    /// of which nobody has told yet, is known at the second look.
+    /// Whether processes of an empty plain cgroup came and went since its creation. A second check confirms that the
+    /// usage is not that of a removed child cgroup whose record is still to come.
     pub(super) fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
-        // Of one that was there before, what it has used may be what others used below it.
+        // If it existed before the agent, its usage may be that of other tasks below it.
         let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
         let before = self.empty.insert(path.to_owned(), has_run);
         if before.is_none() {

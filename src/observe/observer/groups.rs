@@ -1,4 +1,4 @@
-//! Processes in no cgroup of their own, where they are wanted.
+//! Processes without a cgroup of their own, if enabled.
 
 use std::sync::Arc;
 
@@ -8,12 +8,12 @@ use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
 use crate::observe::identity::{Naming, OwnCgroup};
-use crate::observe::processes::{GroupNews, GroupWish};
+use crate::observe::processes::{GroupChange, GroupFilter};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
 impl Work {
-    /// Those that are in none of the cgroups that are tasks.
-    pub(super) fn look_at_processes(&mut self) {
+    /// Samples the processes that are in no task's cgroup.
+    pub(super) fn sample_processes(&mut self) {
         let Some(mut processes) = self.processes.take() else { return };
         let view = self.parts.board.view();
         let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
@@ -21,17 +21,17 @@ impl Work {
         let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
         let wants = |native: &str| self.parts.config.wants_as(&id(native), &Naming::of(native));
-        let wish = GroupWish {
+        let filter = GroupFilter {
             own: &|place| self.is_in_a_task(place),
             agent: std::process::id(),
             tasks: &tasks,
             wants: &wants,
             room: room + processes.running(),
         };
-        for news in processes.look(&wish) {
+        for news in processes.look(&filter) {
             match news {
-                GroupNews::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
-                GroupNews::Ended { key } => self.ended(&key, None),
+                GroupChange::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
+                GroupChange::Ended { key } => self.ended(&key, None),
             }
         }
         self.processes = Some(processes);

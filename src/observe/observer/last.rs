@@ -1,4 +1,4 @@
-//! Readings between ticks: of what has changed, of what goes, and of what is not shown yet.
+//! Readings between ticks: of changed, ending and unnamed tasks.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -7,10 +7,10 @@ use super::Work;
 use crate::collectors::TaskReader;
 
 impl Work {
-    /// Of a cgroup that nobody will look at again: nobody has at the last ticks, maybe.
+    /// Reads a cgroup for the last time; it may not have been read at the last ticks.
     pub(super) fn look_last(&self, reader: Option<&Arc<TaskReader>>) {
         let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
-        // Gone: what was read last holds.
+        // If it is gone, the last reading stays.
         let _ = reader.map(|reader| reader.look(now, at, true));
     }
 
@@ -22,17 +22,17 @@ impl Work {
         late.iter().for_each(|path| self.ended(path, None));
         let at = self.parts.clock.now();
         for unnamed in self.unnamed.values().filter(|unnamed| !unnamed.is_gone) {
-            // Gone: what was read stands.
+            // If it is gone, the last reading stays.
             let _ = unnamed.reader.look(now, at, true);
         }
     }
 
-    /// Reads what has changed, perhaps for the last time.
+    /// Reads a changed task, perhaps for the last time.
     pub(super) fn read(&self, path: &str) {
         let (now, at) = (self.parts.clock.instant(), self.parts.clock.now());
         let reader = self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path));
         if let Some(reader) = reader {
-            // Gone: what was read before stands.
+            // If it is gone, the last reading stays.
             let _ = reader.look(now, at, true);
         }
     }

@@ -1,4 +1,4 @@
-//! Cgroups above those of tasks: of which there are some, and what reads them.
+//! Parent cgroups: those above tasks, and their readers.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -10,12 +10,12 @@ use crate::observe::Config;
 use crate::observe::identity::OwnCgroup;
 use crate::observe::patterns::matches;
 
-/// Those that have a task below them.
+/// Cgroups with at least one task below.
 pub(super) struct Parents {
     sampling: Arc<Sampling>,
-    /// Paths that are shown whatever they are limited to.
+    /// Patterns of paths that are shown even without a limit.
     chosen: Vec<String>,
-    /// With how many tasks are below it.
+    /// With the number of tasks below.
     all: BTreeMap<String, (usize, Arc<Parent>)>,
     has_changed: bool,
 }
@@ -26,7 +26,7 @@ impl Parents {
         Parents { sampling, chosen, all: BTreeMap::new(), has_changed: false }
     }
 
-    /// A task begins in the cgroup of this path.
+    /// A task began in the cgroup at this path.
     pub(super) fn begin(&mut self, path: &str, own: OwnCgroup) {
         for above in shared(path, own) {
             if let Some((tasks, _)) = self.all.get_mut(above) {
@@ -44,10 +44,15 @@ impl Parents {
         Arc::new(Parent { reader: TaskReader::for_parent_cgroup(&self.sampling, path.clone()), path, is_chosen })
     }
 
-    /// A slice gets a directory of a v1 controller when somebody limits it, and loses that again: what stands there now is read from then on.
+    /// systemd creates and removes a slice's directory in a v1 controller as its limits change. Renews the readers of
+    /// such slices.
     pub(super) fn renew(&mut self) {
-        let moved: Vec<String> =
-            self.all.iter().filter(|(_, (_, parent))| !parent.reader.stands()).map(|(path, _)| path.clone()).collect();
+        let moved: Vec<String> = self
+            .all
+            .iter()
+            .filter(|(_, (_, parent))| !parent.reader.is_same_cgroup())
+            .map(|(path, _)| path.clone())
+            .collect();
         for path in moved {
             let parent = self.parent(&path);
             self.all.entry(path).and_modify(|(_, known)| *known = parent);
@@ -55,7 +60,7 @@ impl Parents {
         }
     }
 
-    /// One that began is a task no more.
+    /// A task ended.
     pub(super) fn end(&mut self, path: &str, own: OwnCgroup) {
         for above in shared(path, own) {
             let Some((tasks, _)) = self.all.get_mut(above) else { continue };
@@ -67,14 +72,14 @@ impl Parents {
         }
     }
 
-    /// All of them, if there are others than before.
+    /// All parents, if they changed since the last call.
     pub(super) fn news(&mut self) -> Option<Arc<[Arc<Parent>]>> {
         let has_changed = std::mem::take(&mut self.has_changed);
         has_changed.then(|| self.all.values().map(|(_, parent)| Arc::clone(parent)).collect())
     }
 }
 
-/// Those above a task that are not its alloc's own.
+/// The ancestors of a task, without its alloc's own cgroup.
 fn shared(path: &str, own: OwnCgroup) -> impl Iterator<Item = &str> {
     CgroupPath::above(path).skip(usize::from(own == OwnCgroup::Parent))
 }

@@ -1,5 +1,4 @@
-//! Cgroups that the kernel told of as they were removed: the last numbers of those that are shown, and the lives of those that nobody had
-//! looked at.
+//! End records of the kernel: final values of observed tasks, and lives that were never observed.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -13,15 +12,15 @@ use crate::observe::identity::EndBy;
 use crate::observe::is_named_by_path;
 use crate::observe::naming::About;
 use crate::observe::table::ExitFacts;
-use crate::observe::tree::WhoseLife;
+use crate::observe::tree::LifeOwner;
 use crate::telemetry::observed::EndMissed;
 
-/// So many lives under one path wait for its name.
+/// Maximum number of lives under one path that wait for its name.
 const MOST_QUEUED: usize = 200;
 
 impl Work {
-    /// What has ended since.
-    pub(super) fn hear_of_ends(&mut self, now: Instant) {
+    /// Processes the records since the last call.
+    pub(super) fn process_end_records(&mut self, now: Instant) {
         let Some(source) = &mut self.parts.ends else { return };
         let (ended, lost) = (source.take(), source.lost());
         self.parts.metrics.others.missed(EndMissed::Lost, lost);
@@ -29,8 +28,8 @@ impl Work {
             self.removed(ended, now);
         }
         let (tree, layout) = (self.scanner.tree(), &self.parts.sampling.layout);
-        // On v1 whoever removes it does so hierarchy by hierarchy, and may be interrupted between two of them for longer than any
-        // wait; the tree is that of one hierarchy.
+        // On v1 a cgroup is removed hierarchy by hierarchy, with arbitrary delays in between, and the tree reflects one
+        // hierarchy only.
         let stands = |path: &str| tree.has(path) || layout.hierarchies().iter().any(|h| h.directory(path).is_dir());
         let wait = Wait { now, settled: SETTLED, most: ANSWER };
         let settled = self.ends.settled(wait, stands);
@@ -49,13 +48,13 @@ impl Work {
         if path.strip_prefix(ours).is_some_and(|below| below.is_empty() || below.starts_with('/')) {
             return;
         }
-        // Of a container or a unit what is inside is a part; of a plain cgroup what is below is somebody else.
+        // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let whose = self.scanner.tree().whose(&path);
         let part_of = match &whose {
-            WhoseLife::Task(task, found) if *task != path && self.reader_of(&path).is_none() => {
+            LifeOwner::Task(task, found) if *task != path && self.reader_of(&path).is_none() => {
                 Some((task.clone(), found.ends_by))
             }
-            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => None,
+            LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => None,
         };
         match part_of.filter(|(task, _)| self.reader_of(task).is_some()) {
             Some((task, ends_by)) => {
@@ -64,7 +63,7 @@ impl Work {
                 }
                 self.ends.note_below(&task, ends_by, &path, &ended.notes);
             }
-            None if self.is_of_shown(&path, &ended) => self.tell(&path, &ended, now),
+            None if self.is_of_shown(&path, &ended) => self.apply_record(&path, &ended, now),
             None => {
                 if self.ends.is_another(&path, ended.home)
                     && let Some(life) = self.ends.finish(&path)
@@ -78,13 +77,13 @@ impl Work {
         }
     }
 
-    /// The cgroup of a task that is shown, and not another one of its name.
+    /// The record belongs to the observed task at this path, not to a later cgroup with the same path.
     fn is_of_shown(&self, path: &str, ended: &EndedCgroup) -> bool {
-        let was_told = self.ends.noted(path).is_some_and(|notes| notes.has(ended.home));
-        !was_told && self.reader_of(path).is_some_and(|reader| reader.is_of(ended) != Some(false))
+        let is_recorded = self.ends.noted(path).is_some_and(|notes| notes.has(ended.home));
+        !is_recorded && self.reader_of(path).is_some_and(|reader| reader.is_of(ended) != Some(false))
     }
 
-    fn tell(&mut self, path: &str, ended: &EndedCgroup, now: Instant) {
+    fn apply_record(&mut self, path: &str, ended: &EndedCgroup, now: Instant) {
         if let Some(reader) = self.reader_of(path) {
             reader.end(ended, self.parts.clock.now());
         }
@@ -95,14 +94,14 @@ impl Work {
         self.unnamed.get(path).map(|unnamed| &unnamed.reader).or_else(|| self.allocs.reader(path))
     }
 
-    /// Of one whose path the kernel could not tell: that of the task which it is.
+    /// The path of the task that a record without a path belongs to.
     fn path_of(&self, ended: &EndedCgroup) -> Option<String> {
         let is_it = |path: &&str| self.reader_of(path).is_some_and(|reader| reader.is_of(ended) == Some(true));
         let paths = self.allocs.paths().chain(self.unnamed.keys().map(String::as_str));
         paths.into_iter().find(is_it).map(str::to_owned)
     }
 
-    /// Its record tells the CPU time of its whole life.
+    /// The record has the complete CPU time.
     fn is_whole(&self, ended: &EndedCgroup) -> bool {
         let layout = &self.parts.sampling.layout;
         let v1 = layout.controller("cpuacct").filter(|home| home.version == Version::V1);
@@ -113,14 +112,14 @@ impl Work {
         }
     }
 
-    /// A life that nobody had looked at is over.
+    /// A life that was never observed has ended.
     pub(super) fn lived(&mut self, path: &str, life: BriefLife<EndedCgroup>, now: Instant) {
         if self.known.contains_key(path) || self.unnamed.contains_key(path) {
             if !self.ends.is_after(path, &life, |ended| ended.home) {
-                self.tell_of_begun(path, &life, now);
+                self.apply_late_records(path, &life, now);
                 return;
             }
-            // What is shown there is over, whether or not its directory has been looked for by now.
+            // The observed task has ended too, even if its removal has not been seen yet.
             self.gone(path);
         }
         if self.unnamed.contains_key(path) {
@@ -128,13 +127,14 @@ impl Work {
             return;
         }
         if self.ending.contains_key(path) {
-            // Another one was there, and is over too, before the runtime of the first has said how that ended: the kernel has.
+            // Another life at the path has ended before the runtime reported the exit of the first one. The kernel's
+            // record of the exit is used.
             self.ended(path, None);
         }
-        let BriefLife { found, notes, told, told_below, .. } = life;
+        let BriefLife { found, notes, records, records_below, .. } = life;
         let is_closed = found.as_ref().is_some_and(|found| found.is_closed);
         let has_run = if found.is_some() { notes.has_run() } else { notes.has_run_itself() };
-        if !has_run || told.is_empty() || (!is_closed && self.ends.was_above(path)) {
+        if !has_run || records.is_empty() || (!is_closed && self.ends.was_above(path)) {
             return;
         }
         let found = self.or_plain(found, path);
@@ -146,9 +146,9 @@ impl Work {
             self.parts.metrics.others.missed(EndMissed::Limit, 1);
             return;
         }
-        let reader = Arc::new(TaskReader::told(&self.parts.sampling));
-        told.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
-        told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
+        let reader = Arc::new(TaskReader::reported(&self.parts.sampling));
+        records.iter().for_each(|ended| reader.end(ended, self.parts.clock.now()));
+        records_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
         let since = notes.first_start().map(|at| self.wall(at));
         self.ends.begin(path, notes);
         let unnamed = Unnamed { found, reader, own_reader: None, since, until: now + LATE_ANSWER, is_gone: true };
@@ -161,19 +161,19 @@ impl Work {
         }
     }
 
-    /// Begun meanwhile, from what of it was still there.
-    fn tell_of_begun(&mut self, path: &str, life: &BriefLife<EndedCgroup>, now: Instant) {
+    /// The task was found in the meantime, when part of it still existed.
+    fn apply_late_records(&mut self, path: &str, life: &BriefLife<EndedCgroup>, now: Instant) {
         if let Some(reader) = self.reader_of(path) {
-            life.told_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
+            life.records_below.iter().for_each(|ended| reader.end_below(ended, self.parts.clock.now()));
         }
-        for ended in &life.told {
+        for ended in &life.records {
             if self.is_of_shown(path, ended) {
-                self.tell(path, ended, now);
+                self.apply_record(path, ended, now);
             }
         }
     }
 
-    /// It waits for the name of the one before it: else it would be another alloc.
+    /// Queues a life until the preceding one has its name; without the name it would be another alloc.
     fn queue(&mut self, path: &str, life: BriefLife<EndedCgroup>) {
         let queue = self.queued.entry(path.to_owned()).or_default();
         if queue.len() < MOST_QUEUED {
@@ -183,12 +183,13 @@ impl Work {
         }
     }
 
-    /// What stands there was removed from some hierarchy already: nobody begins it any more. One that was made anew there is another one, and
-    /// the one before is over.
+    /// Whether the cgroup at this path is being removed: already gone from some hierarchy. A new cgroup at the path
+    /// ends the one before.
     pub(super) fn is_leaving(&mut self, path: &str, now: Instant) -> bool {
         let layout = &self.parts.sampling.layout;
         let stands = |home: usize| layout.hierarchies().get(home).is_some_and(|h| h.directory(path).is_dir());
-        let Some(stands_again) = self.ends.told_of(path).map(|mut told| told.any(|ended| stands(ended.home))) else {
+        let Some(stands_again) = self.ends.records_of(path).map(|mut records| records.any(|ended| stands(ended.home)))
+        else {
             return false;
         };
         if stands_again && let Some(life) = self.ends.finish(path) {
@@ -197,38 +198,38 @@ impl Work {
         !stands_again || self.reader_of(path).is_some()
     }
 
-    /// What is known of how one ended, beside what its runtime says; and whether the kernel told of its whole life.
-    pub(super) fn told_end(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
+    /// The kernel's facts about an ended task, and whether they cover its whole life.
+    pub(super) fn kernel_exit(&mut self, path: &str) -> (Option<ExitFacts>, bool) {
         let Some(notes) = self.ends.over(path, self.parts.clock.instant()) else { return (None, false) };
         let by = match self.scanner.tree().whose(path) {
-            WhoseLife::Task(task, found) if task == path => found.ends_by,
-            WhoseLife::Task(..) | WhoseLife::Plain | WhoseLife::Nobody => EndBy::LastProcess,
+            LifeOwner::Task(task, found) if task == path => found.ends_by,
+            LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => EndBy::LastProcess,
         };
         (notes.facts(by, |at| self.wall(at)), notes.is_whole)
     }
 
-    /// When its last process ended, as the kernel tells it.
-    pub(super) fn told_at(&self, path: &str) -> Option<Timestamp> {
+    /// End of its last process, from the kernel.
+    pub(super) fn kernel_ended_at(&self, path: &str) -> Option<Timestamp> {
         Some(self.wall(self.ends.noted(path)?.last_at()?))
     }
 
-    /// Another one begins where one is ending: what was told so far is of that.
-    pub(super) fn keep_told_end(&mut self, path: &str) {
-        if self.ending.get(path).is_some_and(|ending| ending.told.is_none()) {
-            let told = self.told_end(path);
+    /// Another cgroup begins at the path of one whose exit is awaited: saves the facts collected so far.
+    pub(super) fn save_kernel_exit(&mut self, path: &str) {
+        if self.ending.get(path).is_some_and(|ending| ending.kernel_exit.is_none()) {
+            let recorded = self.kernel_exit(path);
             if let Some(ending) = self.ending.get_mut(path) {
-                ending.told = Some(told);
+                ending.kernel_exit = Some(recorded);
             }
         }
     }
 
-    /// Of nanoseconds since boot.
+    /// Converts nanoseconds since boot.
     fn wall(&self, at: u64) -> Timestamp {
         let ago = self.parts.clock.since_boot().saturating_sub(Nanos(at));
         Timestamp(self.parts.clock.now().0.saturating_sub(ago.0))
     }
 
-    /// Where nobody tells of ends: it was made, and removed before it was looked at.
+    /// Without end records: counts cgroups that were created and removed between two checks.
     pub(super) fn note_unseen(&mut self, removed: &[String]) {
         if self.parts.ends.is_some() {
             return;
@@ -238,7 +239,7 @@ impl Work {
         self.parts.metrics.others.missed(EndMissed::Unseen, unseen);
     }
 
-    /// One that was named does not fit any more.
+    /// A task turned out to be excluded, or over the limit, once its name was known.
     pub(super) fn set_aside(&mut self, path: &str, why: &'static str, is_gone: bool) {
         if !is_gone {
             self.aside.insert(path.to_owned(), why);

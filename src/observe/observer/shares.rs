@@ -1,14 +1,15 @@
-//! How many of the observed tasks each user may have: whoever makes many cgroups leaves out his own, and neither root's nor another user's.
+//! Limits the observed tasks per user: a user who creates many cgroups displaces only their own, not those of root or
+//! other users.
 
 use std::collections::HashMap;
 
 use crate::host::untrusted::own_user;
 
-/// Tasks in subtrees that are delegated to users, by user. Root's, and those of the agent's own user, come first and are not counted here.
+/// Tasks in delegated subtrees, by user. Tasks of root and of the agent's user are not limited here.
 #[derive(Debug)]
 pub(super) struct Shares {
     own: u32,
-    /// Of `observe.max_allocs`: a quarter for one user, half for all of them together.
+    /// Limits as parts of `observe.max_allocs`: a quarter per user, half for all users together.
     of_one: usize,
     of_all: usize,
     tasks: HashMap<u32, usize>,

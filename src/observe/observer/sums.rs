@@ -1,4 +1,4 @@
-//! The sums of what others use: where they begin, what stays of them for the next agent, and when they are forgotten.
+//! Totals of observed workloads: where they start, what is persisted, and when they are forgotten.
 
 use std::time::{Duration, Instant};
 
@@ -9,7 +9,7 @@ use crate::observe::processes::Processes;
 use crate::observe::table::{self, TotalsChange};
 use crate::observe::texts::TextCounts;
 
-/// Totals of workloads of which nothing is left are kept so long, and no more than so many.
+/// How long, and for how many workloads, totals are kept after the last task ended.
 const KEPT: Duration = Duration::from_secs(86_400);
 const MOST_KEPT: usize = 1_000;
 
@@ -22,11 +22,11 @@ impl Work {
         self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
     }
 
-    /// From where an agent before this one stopped.
+    /// Continues from the state of an earlier agent.
     pub(super) fn go_on(&mut self) {
         let (kept, Found { workloads, tasks }) = Kept::open(self.parts.keep.take());
         self.kept = kept;
-        // Shown together with what runs: a sum without that would fall.
+        // Published together with the running tasks: without those the sum would drop.
         let earlier = |(workload, task, totals)| TotalsChange::Earlier(workload, task, totals);
         self.changes.extend(workloads.into_iter().map(earlier));
         for (path, task) in tasks {

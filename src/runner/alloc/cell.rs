@@ -17,6 +17,7 @@ use crate::model::usage::Usage;
 use crate::runner::decide::restart::Tracker;
 use crate::runner::drivers::call::Running;
 use crate::runner::events::Log;
+use crate::runner::kept::outputs::HeldOutput;
 use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::Page;
 
@@ -41,6 +42,8 @@ pub struct TaskCell {
     pub frozen: VecDeque<Frozen>,
     freezes: u64,
     pub pending: Delta,
+    /// Its part of what last outputs may take.
+    pub output: Option<HeldOutput>,
     /// By its driver, and no event yet. Shape: few, or none at all (`EventSink`).
     pub said: Vec<String>,
 }
@@ -133,6 +136,7 @@ impl TaskCell {
             restart: None,
             backoff: None,
             restarts_for: None,
+            stderr_from: None,
             hooks: BTreeMap::new(),
         });
         TaskCell {
@@ -145,6 +149,7 @@ impl TaskCell {
             frozen: VecDeque::new(),
             freezes: 0,
             pending: Delta::default(),
+            output: None,
             said: Vec::new(),
         }
     }

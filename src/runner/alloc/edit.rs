@@ -15,6 +15,7 @@ use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::restart::Tracker;
 use crate::runner::decide::step::State;
 use crate::runner::drivers::call::Running;
+use crate::runner::kept::outputs::LogEnd;
 use crate::runner::kept::record::{Backoff, Finished, Kill};
 
 impl Alloc {
@@ -91,6 +92,10 @@ impl Edit<'_> {
     pub fn prepared(&mut self, handle: TaskHandle, devices: Vec<DeviceId>) {
         self.cell.record.handle = Some(handle);
         self.status().devices = devices;
+    }
+    /// Where the stderr of its next attempt begins.
+    pub fn stderr_from(&mut self, from: Option<LogEnd>) {
+        self.cell.record.stderr_from = from;
     }
     pub fn set_handle(&mut self, handle: Option<TaskHandle>) {
         self.cell.record.handle = handle;
@@ -169,10 +174,10 @@ impl Edit<'_> {
     pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
-        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.counts_by_itself()) {
+        if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.survives_restart()) {
             let whose = self.alloc.whose(self.at, handle.attempt);
             let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
-            reader.keep_in(page.earlier.clone(), Box::new(Arc::clone(page)));
+            reader.persist_in(page.earlier.clone(), Box::new(Arc::clone(page)));
         }
         self.cell.attempt = Some(attempt.clone());
         let now = self.now;
@@ -198,6 +203,11 @@ impl Edit<'_> {
             Arc::make_mut(&mut exit.usage).not_below(&last.usage);
             exit.oom_kills = exit.usage.oom_kills();
         }
+        if !exit.status.never_ran() {
+            // What it held before goes with its exit.
+            self.cell.output = None;
+            self.cell.output = self.alloc.ctx.outputs.hold(&mut exit.last_output);
+        }
         let exit = Arc::new(exit);
         let used = self.alloc.used_devices(self.at);
         self.cell.attempt = None;
@@ -217,6 +227,12 @@ impl Edit<'_> {
         status.oom_attempts += u64::from(exit.outcome == Outcome::Oom || exit.oom_kills.is_some_and(|kills| kills > 0));
         if status.exits.len() == KEPT {
             status.exits.pop_front();
+        }
+        // One at a time: of an attempt that never ran the one before it says more.
+        if !exit.status.never_ran() {
+            for earlier in status.exits.iter_mut().filter(|exit| exit.last_output.is_some()) {
+                Arc::make_mut(earlier).last_output = None;
+            }
         }
         status.exits.push_back(Arc::clone(&exit));
         self.cell.record.more.add_exit(&exit);

@@ -14,6 +14,7 @@ mod edit;
 mod end;
 mod gone;
 mod hooked;
+mod last;
 mod place;
 mod placing;
 mod ports;
@@ -56,9 +57,6 @@ use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
 use crate::store::Batch;
 use crate::telemetry::lock;
-
-/// Files of a cgroup are read within microseconds: where the kernel takes so long, it hangs.
-const READ_PATIENCE: std::time::Duration = std::time::Duration::from_secs(2);
 
 pub struct Alloc {
     pub ctx: Arc<Context>,
@@ -133,7 +131,11 @@ impl Alloc {
             .tasks
             .iter()
             .zip(tasks)
-            .map(|(task, known)| TaskCell::new(task, known, seed, record.created_at))
+            .map(|(task, known)| {
+                let mut cell = TaskCell::new(task, known, seed, record.created_at);
+                cell.output = ctx.outputs.restored(&cell.record.status);
+                cell
+            })
             .collect::<Vec<_>>();
         let began = record.began.unwrap_or_else(|| ctx.line.of_wall(record.created_at));
         record.began = Some(began);
@@ -459,33 +461,6 @@ impl Alloc {
     }
     fn whose(&self, at: usize, attempt: u32) -> Whose {
         Whose { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
-    }
-    /// What the kernel has counted of an attempt whose end is unknown: of the cgroup that its handle names, if that is still there.
-    pub fn counted(&self, at: usize) -> Usage {
-        let handle = self.handle(at).filter(|h| h.boot_id == self.ctx.node.boot_id);
-        let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup), &self.ctx.cgroups) else {
-            return Usage::default();
-        };
-        cgroups.counted(&path)
-    }
-    /// Before the end of an attempt is noted: the alloc's cgroup, whose last reading this is if nothing else runs. Of an attempt whose
-    /// end nobody saw (`unseen`), its own may still be there to be read as well; if not, its last reading stands.
-    pub async fn read_last(&self, at: usize, unseen: bool) {
-        let readers = {
-            let inner = self.lock();
-            [inner.cells[at].reader.clone().filter(|_| unseen), inner.reader.clone()]
-        };
-        if readers.iter().all(Option::is_none) {
-            return;
-        }
-        let (instant, now) = (self.ctx.clock.instant(), self.ctx.clock.now());
-        let read = self.ctx.blocking.block(move || {
-            for reader in readers.into_iter().flatten() {
-                let _ = reader.read(instant, now, true);
-            }
-        });
-        // Ends: with its patience; what was read before stands.
-        let _ = tokio::time::timeout(READ_PATIENCE, read).await;
     }
     /// It is not shown yet what became of a task that was looked for.
     pub fn is_sought(&self, at: usize) -> bool {

@@ -1,6 +1,8 @@
 //! What an alloc has to do with those before and after it in its place: whether it is replaced when it has failed, and whose data
 //! it takes over.
 
+use std::sync::Arc;
+
 use super::{Alloc, Inner};
 use crate::model::alloc::{Desired, Lineage};
 use crate::model::event::EventKind;
@@ -127,6 +129,13 @@ impl Alloc {
         let failed: Vec<usize> = (0..self.group().tasks.len()).filter(of).collect();
         failed.iter().for_each(|at| self.edit(*at, |edit| edit.event(kind, message, details)));
         failed.into_iter().map(|at| self.save(at)).collect()
+    }
+    /// One event of each task, also of those that are dead: what became of the update of its job.
+    pub fn report_update(self: &Arc<Self>, kind: EventKind, message: &str, status: &str) {
+        for at in 0..self.group().tasks.len() {
+            self.edit(at, |edit| edit.event(kind, message, &[("status", status.to_owned())]));
+            self.save_aside(at);
+        }
     }
     /// It starts again: what was reported of its end was of the life before.
     pub(super) fn forget_report(inner: &mut Inner) {

@@ -51,6 +51,7 @@ impl Alloc {
             // An agent that dies before it is written decides again.
             drop(self.ctx.journal.queue(batch));
         }
+        self.ctx.judged.notify_one();
         if is_healthy {
             tracing::info!(alloc_id = %self.id, "alloc is healthy");
         } else {

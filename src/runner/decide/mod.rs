@@ -12,6 +12,7 @@ pub mod plan;
 pub mod reschedule;
 pub mod restart;
 pub mod step;
+pub mod update;
 pub mod volumes;
 pub mod whose;
 pub mod wish;

@@ -181,6 +181,7 @@ mod tests {
             storage: Default::default(),
             services: Vec::new(),
             health: None,
+            update: None,
             reschedule: None,
             ephemeral_disk: crate::model::job::EphemeralDisk::default(),
         }

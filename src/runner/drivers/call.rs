@@ -10,6 +10,7 @@
 //! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
 //! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
 //! | exec | the timeout of its program and [`EXEC_MORE`] | the run of the check has failed |
+//! | attach | [`ATTACH`], until its command runs | nothing of it runs |
 //! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
 //! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
 //! | fingerprint: each later one | as long as nothing changes | nothing is new |
@@ -22,8 +23,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use super::{
-    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, ExecEnd, Fingerprint, Fingerprints,
-    Recovered, StartRequest,
+    Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverError, EventSink, ExecEnd, ExecRequest, ExecSession,
+    Fingerprint, Fingerprints, Recovered, StartRequest,
 };
 use crate::collectors::TaskReader;
 use crate::host::clock::Clock;
@@ -38,6 +39,7 @@ pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
 /// Beyond the time of the program itself.
 pub const EXEC_MORE: Duration = Duration::from_secs(5);
+pub const ATTACH: Duration = Duration::from_secs(30);
 pub const DESTROY: Duration = Duration::from_secs(10);
 pub const REPORT: Duration = Duration::from_secs(10);
 /// So often a driver may die while it looks for one attempt.
@@ -185,6 +187,10 @@ impl Running {
         let limit = timeout.saturating_add(EXEC_MORE);
         let end = within(limit, "exec", || self.handle(), || self.0.exec(command, timeout)).await?;
         end.map(|end| ExecEnd { output: tame(end.output), ..end }).map_err(tame_error)
+    }
+    /// Returns when the command runs.
+    pub async fn attach(&self, request: ExecRequest) -> Result<ExecSession, CallError> {
+        within(ATTACH, "attach", || self.handle(), || self.0.attach(request)).await?.map_err(tame_error)
     }
     pub async fn destroy(&self) -> Result<(), CallError> {
         within(DESTROY, "destroy", || self.handle(), || self.0.destroy()).await?.map_err(tame_error)

@@ -14,6 +14,7 @@
 //! No process per task: the engine survives the agent, and so do container, log and exit code, until they are
 //! recorded here. An engine that is gone loses no task either: it is asked again until it answers.
 
+mod attach;
 mod attempt;
 mod auth;
 mod begin;

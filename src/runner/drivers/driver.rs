@@ -8,11 +8,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::sync::watch;
+
 use super::fingerprint::Fingerprint;
 use super::pool::SupervisorPool;
 use super::sink::EventSink;
 use crate::collectors::{Sampling, TaskReader};
 use crate::host::clock::Clock;
+use crate::host::pty::WindowSize;
 use crate::model::device::{DeviceMount, DeviceNode};
 use crate::model::id::{AllocId, BootId, CgroupPath};
 use crate::model::job::Task;
@@ -311,6 +315,44 @@ pub struct ExecEnd {
     pub output: String,
 }
 
+/// A command that a user runs in a task: `allostat exec`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecRequest {
+    /// A path, or a name that is searched in the task's `PATH`; its arguments. At least one.
+    pub command: Vec<String>,
+    /// `None`: three pipes.
+    pub terminal: Option<TerminalRequest>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TerminalRequest {
+    pub size: WindowSize,
+    /// `TERM` of the user.
+    pub kind: Option<String>,
+}
+
+/// It runs. Dropped, everything that it started is killed.
+pub struct ExecSession {
+    /// Dropped: the end of its standard input. Of a terminal it is that of its keyboard, and has no end.
+    pub input: Option<Box<dyn AsyncWrite + Send + Unpin>>,
+    /// Standard output; with a terminal all that it shows.
+    pub output: Box<dyn AsyncRead + Send + Unpin>,
+    /// Standard error; `None`: it has a terminal.
+    pub errors: Option<Box<dyn AsyncRead + Send + Unpin>>,
+    /// Of its terminal: the newest counts.
+    pub size: watch::Sender<WindowSize>,
+    /// Its exit code, 128 and the number of a signal that ended it. Errors: how it ended is not known.
+    pub end: BoxFuture<'static, Result<u8, DriverError>>,
+    /// What ends it when it is dropped.
+    pub hold: Box<dyn Send>,
+}
+
+impl fmt::Debug for ExecSession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ExecSession").finish_non_exhaustive()
+    }
+}
+
 /// The reports of one driver, in order.
 pub trait Fingerprints: Send {
     /// The first one soon, then one with each change; `None`: there will be no more. A dropped call loses nothing.
@@ -349,6 +391,13 @@ pub trait Attempt: Send + Sync {
     /// over.
     fn exec(&self, _command: &[String], _timeout: Duration) -> BoxFuture<'_, Result<ExecEnd, DriverError>> {
         let message = "its driver runs no scripts in a task".to_owned();
+        Box::pin(async { Err(DriverError::Failed { message }) })
+    }
+    /// Runs a command beside it for a user, as [`Attempt::exec`] does; returns when it runs.
+    ///
+    /// Errors: nothing of it runs.
+    fn attach(&self, _request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {
+        let message = "its driver runs no commands in a task".to_owned();
         Box::pin(async { Err(DriverError::Failed { message }) })
     }
     /// After the exit is durable: removes the cgroup and the run directory. Repeating it does no harm.

@@ -136,7 +136,7 @@ impl Mock {
     ) -> MockAttempt {
         let ending = Arc::new(watch::Sender::new(ending));
         let measured = config.cpu_percent.is_some() || !config.memory_samples.is_empty();
-        let reader = measured.then(|| Arc::new(TaskReader::told(&self.sampling)));
+        let reader = measured.then(|| Arc::new(TaskReader::reported(&self.sampling)));
         let teller = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
             let telling = tell(Arc::clone(reader), script, ending.subscribe());
@@ -357,10 +357,10 @@ async fn tell(
                 let told = [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
                 told.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
             }
-            Some(Fault::Repeat) => reader.tell(usage.clone(), now),
+            Some(Fault::Repeat) => reader.report(usage.clone(), now),
             Some(Fault::Hang | Fault::Die | Fault::DieOnce) | None => {}
         }
-        reader.tell(usage, now);
+        reader.report(usage, now);
         let over = async {
             loop {
                 let end = ending.borrow_and_update().as_ref().map(|e| e.at);

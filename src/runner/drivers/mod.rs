@@ -18,8 +18,8 @@ mod testing;
 
 pub use self::driver::{
     Attempt, AttemptEnd, BoxFuture, ConfigProblem, Driver, DriverContext, DriverEntry, DriverError, DriverSetting,
-    DriverSettings, ExecEnd, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered, SeenDirs, StartRequest,
-    Unenforced,
+    DriverSettings, ExecEnd, ExecRequest, ExecSession, Fingerprints, GivenDevices, KILL_SIGNAL, Left, Recovered,
+    SeenDirs, StartRequest, TerminalRequest, Unenforced,
 };
 pub use self::fingerprint::{DriverInfo, Fingerprint, FingerprintChange, Health};
 pub use self::judge::{problems, problems_anywhere};

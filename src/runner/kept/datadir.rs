@@ -315,7 +315,7 @@ impl DataDir {
     /// Why a task of another user could not work here: the directory on the way that is closed to it.
     /// `None`: it can, or it cannot be known.
     pub fn closed_to(&self, account: &Account) -> Option<String> {
-        let (path, mode) = access::closed_to(account, &self.root).ok()??;
+        let (path, mode) = access::first_not_traversable(account, &self.root).ok()??;
         Some(format!(
             "user {} cannot reach the data directory: {} is closed to it (mode {mode:04o}); `chmod o+x` it, or give the agent \
              another --data-dir",
@@ -329,7 +329,7 @@ impl DataDir {
         let nobody_special = u32::MAX - 1;
         let (name, home, shell) = (String::new(), String::new(), String::new());
         let stranger = Account { name, uid: nobody_special, gid: nobody_special, groups: Vec::new(), home, shell };
-        Some(access::closed_to(&stranger, &self.root).ok()??.0)
+        Some(access::first_not_traversable(&stranger, &self.root).ok()??.0)
     }
 
     /// Whether tasks of other users can have what their alloc shares.
@@ -489,7 +489,7 @@ mod tests {
                     });
                 }
             });
-            let passers = access::passers(&access::open_dir(&data.alloc(&id)).unwrap()).unwrap();
+            let passers = access::traversal_users(&access::open_dir(&data.alloc(&id)).unwrap()).unwrap();
             assert_eq!(passers, [1].into(), "round {round}");
         }
     }

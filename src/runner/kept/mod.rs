@@ -2,6 +2,8 @@
 
 pub mod datadir;
 pub mod journal;
+pub mod outputs;
 pub mod record;
 pub mod samples;
 pub mod steady;
+pub mod update;

@@ -16,6 +16,7 @@ use crate::model::usage::Usage;
 use crate::runner::decide::coordinator::Cause;
 use crate::runner::decide::reschedule::RescheduleTracker;
 use crate::runner::decide::restart::Tracker;
+use crate::runner::kept::outputs::LogEnd;
 use crate::store::Batch;
 
 /// The schema that this agent writes, and the only one that it reads: older ones were upgraded when the store was opened.
@@ -166,6 +167,9 @@ pub struct TaskRecord {
     /// Its next start is a restart, and counts as one then; why. Agents before this one counted it when it was decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts_for: Option<RestartReason>,
+    /// Where the stderr of its attempt begins in its log; absent: at its beginning.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stderr_from: Option<LogEnd>,
     /// Hooks that are done for good, and what they left.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<String, serde_json::Value>,

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use serde::{Deserialize, Serialize};
 
-use crate::collectors::{Keeps, Reading};
+use crate::collectors::{Reading, ReadingStore};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -120,7 +120,7 @@ impl SampleFile {
     }
 }
 
-impl Keeps for Arc<Page> {
+impl ReadingStore for Arc<Page> {
     fn keep(&self, reading: &Reading) {
         let sample = Sample { whose: self.whose.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {

@@ -43,6 +43,8 @@ pub enum Collect {
 pub struct Collected {
     pub removed: Vec<(AllocId, GcReason)>,
     pub kept: Vec<(AllocId, String)>,
+    /// Kept as well: their final series are still exposed.
+    pub shown: Vec<AllocId>,
     /// With [`Collect::All`]: what has not ended, so that nobody asked for it to go.
     pub live: Vec<AllocId>,
     /// Of those removed: what is still on the host, and why. The next start of an agent tries again.
@@ -54,6 +56,7 @@ pub struct Collected {
 struct Choice {
     going: Vec<(usize, GcReason)>,
     kept: Vec<(AllocId, String)>,
+    shown: Vec<AllocId>,
     live: Vec<AllocId>,
 }
 
@@ -147,7 +150,7 @@ impl Manager {
     ) -> Result<Collected, StoreError> {
         let mut ledger = self.ledger().await;
         let ended = self.allocs.ended();
-        let Choice { going, kept, live } = choose(self, &ended, self.ctx.line.now());
+        let Choice { going, kept, shown, live } = choose(self, &ended, self.ctx.line.now());
         let reasons: BTreeMap<usize, GcReason> = going.into_iter().collect();
         let going = ended.into_iter().enumerate().filter(|(at, _)| reasons.contains_key(at));
         let going = going.map(|(_, (ended, _))| ended).collect();
@@ -156,7 +159,7 @@ impl Manager {
         let removed: Vec<_> = destroyed.iter().map(|d| d.id().clone()).zip(reasons.into_values()).collect();
         removed.iter().for_each(|(_, reason)| self.ctx.metrics.alloc_collected(*reason));
         let left = self.bury(destroyed).await?;
-        Ok(Collected { removed, kept, live, left })
+        Ok(Collected { removed, kept, shown, live, left })
     }
 
     fn choose(&self, what: &Collect, ended: &[(EndedAlloc, bool)], now: Steady) -> Choice {
@@ -184,8 +187,7 @@ impl Manager {
             } else if *free {
                 choice.going.push((at, GcReason::Requested));
             } else {
-                let why = "its final series are still shown: not every scraper had them, or their time is not over";
-                choice.kept.push((alloc.id.clone(), why.to_owned()));
+                choice.shown.push(alloc.id.clone());
             }
         }
         let over: HashSet<&AllocId> = ended.iter().map(|(ended, _)| &ended.alloc().id).collect();

@@ -1,10 +1,14 @@
 //! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
 
+mod admit;
 mod allocs;
+mod exec;
 mod fingerprints;
 mod found;
 mod gc;
+mod known_updates;
 mod launches;
+mod layout;
 mod ledger;
 mod orphans;
 mod owner;
@@ -14,6 +18,7 @@ mod ports;
 mod registry;
 mod replace;
 mod restore;
+mod updates;
 mod watchers;
 mod wishes;
 
@@ -24,9 +29,11 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::allocs::Allocs;
+pub use self::exec::ExecNote;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
 pub use self::gc::{Collect, Collected};
+use self::known_updates::Updates;
 pub use self::launches::LaunchedChild;
 use self::ledger::Ledger;
 use self::owner::Created;
@@ -38,17 +45,16 @@ use self::registry::Parents;
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
 pub use self::wishes::Restarted;
-use super::alloc::{Alloc, Restored};
+use super::alloc::Alloc;
 use super::drivers::DriverError;
 use super::events::Log;
 use super::ground::{Context, Drivers};
 use super::hooks::Hooks;
-use super::kept::record::{self, AllocRecord, JobRecord};
 use crate::board::Board;
 use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::job::{Job, TaskGroup};
+use crate::model::job::Job;
 use crate::model::launching::DispatchRefusal;
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
@@ -94,6 +100,8 @@ pub enum RunnerError {
     MayStillRun { task: TaskName },
     #[error("task {task:?} cannot be signalled: {message}")]
     Signal { task: TaskName, message: String },
+    #[error("cannot run the command in task {task:?}: {message}")]
+    Exec { task: TaskName, message: String },
     /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
     #[error("the state database refuses writes, so no job is taken on; make room on the disk of the data directory")]
     StateDb(#[source] StoreError),
@@ -131,6 +139,7 @@ pub(super) struct Manager {
     pub closed: AtomicBool,
     /// Jobs that launch others.
     pub parents: Parents,
+    updates: Updates,
     pub tidier: Mutex<Option<AbortHandle>>,
     pub found: Found,
 }
@@ -168,7 +177,7 @@ impl Handle {
     }
 
     /// Takes a job on. No live alloc of it: new allocs. Live ones and an unchanged job: refused. A changed one: they are
-    /// stopped and replaced. The new allocs are durable and on the board when it returns.
+    /// stopped and replaced, with an `update` some at a time. The new allocs are durable and on the board when it returns.
     ///
     /// Errors: the job is refused as a whole; nothing was made.
     pub async fn submit(&self, job: Job) -> Result<SubmitReply, RunnerError> {
@@ -277,131 +286,6 @@ impl Manager {
         self.admit(&mut ledger, job, Batch::default()).await
     }
 
-    /// Takes a job on, in one batch with what `batch` has already; that is the caller's to take back.
-    async fn admit(
-        self: &Arc<Self>,
-        ledger: &mut Ledger,
-        job: Job,
-        mut batch: Batch,
-    ) -> Result<SubmitReply, RunnerError> {
-        let of_caller = batch.writes.len();
-        let live = self.allocs.live(|a| a.job.id == job.id);
-        let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
-        if running.iter().any(|a| *a.job == job) {
-            let ids = running.iter().map(|a| a.id.clone()).collect();
-            return Err(RunnerError::Unchanged { job: job.id, ids });
-        }
-        // A failed alloc of the earlier version is not replaced by another of that version.
-        let awaiting = self.allocs.all().into_iter().filter(|a| a.job.id == job.id && a.awaits_replacement());
-        let superseded: Vec<_> = running.iter().cloned().chain(awaiting).collect();
-        superseded.iter().for_each(|a| a.want_stop());
-
-        let version = self.next_version(&job.id);
-        let job = Arc::new(job);
-        let waits_for: Vec<AllocId> = live.iter().map(|a| a.id.clone()).collect();
-        record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(&job), version });
-        let mut new = Vec::new();
-        for group in &job.groups {
-            for index in 0..group.count {
-                let mut record = self.new_record(&job, group, index, version, ledger.next_serial(), waits_for.clone());
-                if let Some(before) = Self::in_place(&superseded, group, index) {
-                    before.hand_over(&mut record, group);
-                }
-                record::put(&mut batch, record::alloc_key(&record.id), &record);
-                let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
-                let Some(alloc) = self.make(Arc::clone(&job), restored) else { continue };
-                alloc.receive();
-                let numbers = alloc.put_new(&mut batch);
-                new.push((Created::new(Arc::new(alloc)), numbers));
-            }
-        }
-        for alloc in &superseded {
-            alloc.put(&mut batch);
-        }
-        let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
-        if let Err(error) = self.ctx.journal.commit(batch).await {
-            superseded.iter().for_each(|a| a.want_run_again());
-            self.take_back(keys, &superseded);
-            new.into_iter().for_each(|(created, _)| created.discard());
-            return Err(RunnerError::StateDb(error));
-        }
-        self.write_ends_again(&superseded).await;
-        superseded.iter().for_each(|a| a.tell_stop());
-        let at =
-            new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
-        ledger.taken_on(&self.ctx, &job, new.len(), at);
-        let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
-        for (created, numbers) in new {
-            created.alloc().show(&numbers);
-            self.enter(created);
-        }
-        Ok(SubmitReply { allocs, replaced: running.iter().map(|a| a.id.clone()).collect() })
-    }
-
-    /// `None`: its job has no such group.
-    fn make(&self, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
-        Alloc::new(Arc::clone(&self.ctx), Arc::clone(&self.hooks), job, restored)
-    }
-
-    fn new_record(
-        &self,
-        job: &Job,
-        group: &TaskGroup,
-        index: u32,
-        version: u64,
-        serial: u64,
-        waits_for: Vec<AllocId>,
-    ) -> AllocRecord {
-        let id = AllocId::random();
-        let processes = group.tasks.iter().any(|t| self.ctx.has_processes(&t.driver));
-        let cgroup =
-            (processes && self.ctx.cgroups.is_some()).then(|| self.ctx.config.cgroup_parent.child(id.as_str()));
-        AllocRecord {
-            id,
-            job: job.id.clone(),
-            version,
-            group: group.name.clone(),
-            index,
-            serial,
-            created_at: self.ctx.clock.now(),
-            began: Some(self.ctx.line.now()),
-            desired: Desired::Run,
-            waits_for,
-            cgroup,
-            finished: None,
-            ports: Vec::new(),
-            network: None,
-            stop_asked_at: None,
-            again_asked_at: None,
-            expired: false,
-            again: false,
-            failed_setup: None,
-            healthy: None,
-            cores: Vec::new(),
-            earlier: None,
-            reschedule: Some(Box::default()),
-            reschedule_reported: false,
-            previous: None,
-            next: None,
-            data_from: Vec::new(),
-        }
-    }
-
-    /// One above those whose records are there: a version's record goes with its last alloc.
-    fn next_version(&self, job: &JobId) -> u64 {
-        self.allocs.all().iter().filter(|a| a.job.id == *job).map(|a| a.version + 1).max().unwrap_or(0)
-    }
-
-    /// A refused submit may have reached the disk all the same, and would come alive at the next start.
-    fn take_back(&self, keys: Vec<String>, running: &[Arc<Alloc>]) {
-        let mut batch = Batch::default();
-        keys.into_iter().for_each(|key| batch.remove(key));
-        for alloc in running {
-            alloc.put(&mut batch);
-        }
-        self.ctx.journal.amend(batch);
-    }
-
     /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
     pub fn enter(self: &Arc<Self>, created: Created) {
         let alloc = Arc::clone(created.alloc());
@@ -412,6 +296,7 @@ impl Manager {
             manager.allocs.undelivered(&ended.alloc().id);
             let alloc = Arc::clone(ended.alloc());
             ended.clear().await;
+            manager.ctx.judged.notify_one();
             manager.tidy_if_many();
             manager.replace_when_due(&alloc).await;
         });
@@ -432,6 +317,7 @@ impl Manager {
     }
 
     async fn stop(&self, allocs: &[Arc<Alloc>], wait: Wait) -> Option<StoreError> {
+        self.cancel_updates(allocs).await;
         let unsaved = self.cancel_replacements(allocs).await;
         let live: Vec<_> = allocs.iter().filter(|a| !a.is_terminal()).collect();
         let mut batch = Batch::default();

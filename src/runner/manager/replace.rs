@@ -14,7 +14,6 @@ use std::time::Duration;
 use super::Manager;
 use super::owner::Created;
 use crate::model::event::EventKind;
-use crate::model::job::TaskGroup;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, AwaitedReplacement, Restored};
 use crate::runner::kept::record;
@@ -27,12 +26,6 @@ const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
 impl Manager {
-    /// The newest of the allocs that had the place of a new one.
-    pub(super) fn in_place<'a>(before: &'a [Arc<Alloc>], group: &TaskGroup, index: u32) -> Option<&'a Arc<Alloc>> {
-        let had_it = |alloc: &&Arc<Alloc>| alloc.group().name == group.name && alloc.index() == index;
-        before.iter().filter(had_it).max_by_key(|alloc| alloc.serial)
-    }
-
     /// Of an alloc that has ended: replaces it when that is due. Ends at once where it is not to be replaced.
     pub async fn replace_when_due(self: &Arc<Self>, alloc: &Arc<Alloc>) {
         let Some(awaited) = alloc.awaited_replacement() else {

@@ -12,6 +12,7 @@ use tokio::sync::Notify;
 use super::allocs::Allocs;
 use super::fingerprints;
 use super::found::Found;
+use super::known_updates::Updates;
 use super::ledger::{self, Ledger};
 use super::orphans;
 use super::owner::Created;
@@ -32,6 +33,7 @@ use crate::runner::hooks::{Hooks, More, OrderError};
 use crate::runner::kept::datadir::Place;
 use crate::runner::kept::record::{self, AllocRecord, JobRecord, NodeRecord, ParentRecord, TaskRecord, WorkloadRecord};
 use crate::runner::kept::steady::{Line, LineRecord};
+use crate::runner::kept::update::{UPDATES, UpdateRecord};
 use crate::runner::task::launch::found;
 use crate::runner::task::{Beginning, Search, late, note_found};
 use crate::store::{Batch, Store, StoreError};
@@ -66,6 +68,7 @@ struct Loaded {
     line: Option<LineRecord>,
     tombstones: Vec<AllocId>,
     parents: Vec<ParentRecord>,
+    updates: Vec<UpdateRecord>,
 }
 
 /// An alloc and its job, put together from their records.
@@ -130,12 +133,14 @@ impl Handle {
             tidy: Notify::new(),
             closed: AtomicBool::new(false),
             parents: Parents::default(),
+            updates: Updates::default(),
             tidier: Mutex::default(),
             found: Found::new(began, quarantined),
         });
         fingerprints::follow_all(&manager.ctx);
         let sought = resume(&manager, allocs);
         manager.found_parents(std::mem::take(&mut loaded.parents)).await;
+        manager.found_updates(std::mem::take(&mut loaded.updates));
         until_shown(sought).await;
         manager.found.tell(&manager.ctx);
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
@@ -143,6 +148,7 @@ impl Handle {
         }
         manager.ctx.see_to(Arc::clone(&manager).see_to_orphans(named, in_run));
         manager.ctx.see_to(Arc::clone(&manager).follow_the_clock());
+        manager.ctx.see_to(Arc::clone(&manager).follow_updates());
         let tidier = Arc::clone(&manager).keep_tidy(loaded.tombstones.into_iter().map(Destroyed::found).collect());
         *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
@@ -176,6 +182,8 @@ fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
     loaded.line = read_all::<LineRecord>(store, record::LINE_KEY, bad)?.pop().map(|(_, record)| record);
     let parents = read_all::<ParentRecord>(store, record::PARENTS, bad)?;
     loaded.parents = parents.into_iter().map(|(_, record)| record).collect();
+    let updates = read_all::<UpdateRecord>(store, UPDATES, bad)?;
+    loaded.updates = updates.into_iter().map(|(_, record)| record).collect();
     let prefix = record::tombstone_key(&AllocId::from(""));
     for (key, _) in store.scan(&prefix)? {
         loaded.tombstones.push(AllocId::from(key.strip_prefix(&prefix).unwrap_or(&key)));

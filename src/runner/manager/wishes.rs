@@ -46,7 +46,7 @@ impl Handle {
 }
 
 impl Manager {
-    fn task_of(alloc: &Alloc, name: &str) -> Result<usize, RunnerError> {
+    pub(super) fn task_of(alloc: &Alloc, name: &str) -> Result<usize, RunnerError> {
         alloc.task_at(name).ok_or_else(|| RunnerError::UnknownTask {
             alloc: alloc.id.clone(),
             task: name.to_owned(),
@@ -192,7 +192,7 @@ impl Manager {
             return refused("has failed and was replaced by a later alloc");
         }
         let newer = |other: &Alloc| other.job.id == alloc.job.id && other.version > alloc.version;
-        if self.allocs.all().iter().any(|other| newer(other)) {
+        if !self.is_wanted_version(alloc) && self.allocs.all().iter().any(|other| newer(other)) {
             return refused("is of an older version of its job than one that was submitted since");
         }
         Ok(())

@@ -42,6 +42,12 @@ impl Owner {
             tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
         }
         self.alloc.read_last(self.at, matches!(end.status, ExitStatus::Unknown(_))).await;
+        let last_output = match end.status {
+            ExitStatus::Code(0) | ExitStatus::NotStarted(_) => None,
+            ExitStatus::Code(_) | ExitStatus::Signal(_) | ExitStatus::Unknown(_) => {
+                self.alloc.last_output(self.at).await
+            }
+        };
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
             // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
@@ -50,6 +56,7 @@ impl Owner {
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, end.status, end.started_at, end.finished_at, end.usage, killed);
             exit.lost_output = end.lost_output;
+            exit.last_output = last_output;
             exit.outcome = with_oom(exit.outcome, end.oom_killed);
             let (kind, message, details) = terminated(&exit);
             edit.event_at(exit.finished_at, kind, message, &details);
@@ -72,13 +79,15 @@ impl Owner {
         // Ends: with the read of a file, or with the runtime.
         let counted = self.alloc.ctx.blocking.block(move || alloc.counted(at)).await.unwrap_or_default();
         self.alloc.read_last(self.at, true).await;
+        let last_output = self.alloc.last_output(self.at).await;
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(State::Pending, Cue::Lost);
             edit.status().failed = true;
             let message = "given up: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
             let attempt = edit.status().attempt;
-            let exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
+            let mut exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
+            exit.last_output = last_output;
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
             edit.forced(Force::GivenUp);
@@ -226,6 +235,7 @@ pub(super) fn exit_of(
         oom_kills,
         usage: Arc::new(usage),
         lost_output: LostOutput::default(),
+        last_output: None,
     }
 }
 

@@ -180,8 +180,12 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     };
     let handle = driver.prepare(&request).map_err(LaunchFailure::driver)?;
 
+    let stderr_from = alloc.stderr_end(at).await;
     // Durable before anything runs, so that nothing is started twice.
-    alloc.edit(at, |edit| edit.prepared(handle.clone(), devices));
+    alloc.edit(at, |edit| {
+        edit.prepared(handle.clone(), devices);
+        edit.stderr_from(stderr_from);
+    });
     let durable = alloc.persist(at, |error, first| {
         if first {
             alloc.edit(at, |edit| {

@@ -199,9 +199,9 @@ async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
     let refused = submit(&agent, with_devices(refused, 2)).await;
     until_over(&agent, &refused).await;
     until("freed", || table.is_empty()).await;
-    // Its environment cannot be resolved: the hook after it fails.
+    // Its configuration cannot be resolved: the hook after it fails.
     let mut unready = with_devices(batch("unready", 1, 0), 1);
-    unready.groups[0].tasks[0].env.insert("A".to_owned(), "${NOWHERE}".to_owned());
+    unready.groups[0].tasks[0].config.insert("stop_ms".to_owned(), "${NOWHERE}".into());
     let unready = submit(&agent, unready).await;
     until_over(&agent, &unready).await;
     until("freed", || table.is_empty()).await;

@@ -239,7 +239,7 @@ async fn a_payload_is_written_through_no_link_that_a_task_planted() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_idempotency_token_launches_one_child_while_it_runs() {
+async fn an_idempotency_token_launches_one_child_while_it_is_on_record() {
     let host = Host::new();
     let agent = host.start().await;
     agent.submit(parameterized("mail")).await.unwrap();
@@ -249,7 +249,8 @@ async fn an_idempotency_token_launches_one_child_while_it_runs() {
     assert_eq!(again, LaunchedChild { existed: true, ..first.clone() });
     assert_ne!(agent.dispatch("mail", given(Some("u"))).await.unwrap().id, first.id);
     agent.stop(&first.allocs[0], Wait::UntilEnded).await.unwrap();
-    assert_ne!(agent.dispatch("mail", given(Some("t"))).await.unwrap().id, first.id, "that one has ended");
+    let again = agent.dispatch("mail", given(Some("t"))).await.unwrap();
+    assert_eq!(again, LaunchedChild { existed: true, ..first.clone() }, "it has ended, and is on record");
     let lacks = DispatchParameters::default();
     let refused = agent.dispatch("mail", lacks).await.unwrap_err();
     let refusal = DispatchRefusal::MetaMissing(vec!["to".to_owned()]);

@@ -171,7 +171,7 @@ async fn references_are_resolved_and_one_that_cannot_be_fails_the_start_without_
     assert_eq!(process.env["NOMAD_ALLOC_DIR"], host.data_dir.alloc(&id).join("alloc").to_string_lossy());
 
     let mut bad = service("bad");
-    bad.groups[0].tasks[0].env.insert("X".to_owned(), "${attr.memory.totalbytes}".to_owned());
+    bad.groups[0].tasks[0].config.insert("stop_ms".to_owned(), "${attr.memory.totalbytes}".into());
     let id = submit(&agent, bad).await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);

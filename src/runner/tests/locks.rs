@@ -5,7 +5,7 @@ use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock, Weak};
 
 use super::*;
-use crate::collectors::{FdBudget, Keeps, Reading, Sampling, TaskReader};
+use crate::collectors::{FdBudget, Reading, ReadingStore, Sampling, TaskReader};
 use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::id::CgroupPath;
@@ -39,7 +39,7 @@ impl Watched {
 #[derive(Debug)]
 struct Probe(&'static str, Arc<Watched>);
 
-impl Keeps for Probe {
+impl ReadingStore for Probe {
     fn keep(&self, _: &Reading) {
         self.1.note(self.0);
     }
@@ -87,7 +87,7 @@ impl crate::runner::AllocCgroups for Tree {
     }
     fn reader(&self, path: &CgroupPath) -> TaskReader {
         let reader = TaskReader::for_alloc_cgroup(&self.sampling, path.clone());
-        reader.keep_in(None, Box::new(Probe("alloc", Arc::clone(&self.watched))));
+        reader.persist_in(None, Box::new(Probe("alloc", Arc::clone(&self.watched))));
         reader
     }
     fn counted(&self, _: &CgroupPath) -> Usage {
@@ -107,7 +107,7 @@ async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
     let path = CgroupPath::new("/task");
     tree.make(&tree.at(&path));
     let reader = TaskReader::for_cgroup(&tree.sampling, path);
-    reader.keep_in(None, Box::new(Probe("task", Arc::clone(&tree.watched))));
+    reader.persist_in(None, Box::new(Probe("task", Arc::clone(&tree.watched))));
     *host.world.reader.lock().unwrap() = Some(Arc::new(reader));
     let parts = Parts { cgroups: Some(Arc::clone(&tree) as _), ..host.parts() };
     let agent = Handle::start(parts).await.unwrap();

@@ -30,6 +30,7 @@ mod signal;
 mod sought;
 mod stops;
 mod submit;
+mod update;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -173,6 +174,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         storage: Default::default(),
         services: Vec::new(),
         health: None,
+        update: None,
         // A failed alloc stays as it is, unless a test says otherwise.
         reschedule: Some(NEVER),
         ephemeral_disk: crate::model::job::EphemeralDisk::default(),

@@ -57,14 +57,14 @@ async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_sho
     *host.world.learns.lock().unwrap() = Some((cgroup.clone(), state.clone()));
     let roots = Roots::default();
     let layout = Layout::detect(&roots).unwrap();
-    let reader = Arc::new(TaskReader::told(&Sampling::new(roots, layout, FdBudget::from_limit())));
+    let reader = Arc::new(TaskReader::reported(&Sampling::new(roots, layout, FdBudget::from_limit())));
     *host.world.reader.lock().unwrap() = Some(Arc::clone(&reader));
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(main_task(&agent, &id).cgroup.as_ref(), Some(&cgroup));
     let used = Usage::from([(Field::memory_usage_bytes, 5_000)]);
-    reader.tell(used, agent.0.ctx.clock.now());
+    reader.report(used, agent.0.ctx.clock.now());
     let shown = published(&agent, &id).readers[0].as_ref().and_then(|reader| reader.latest()).unwrap();
     assert_eq!(shown.usage.memory_usage_bytes(), Some(5_000));
     tokio::time::sleep(Duration::from_secs(1)).await;

@@ -4,6 +4,7 @@ use serde_json::json;
 
 use super::coordinate::{SIDECAR, ends, group, leading};
 use super::*;
+use crate::model::update::UpdatePolicy;
 use crate::runner::{Restarted, Wait};
 
 const GROUP: u64 = 2;
@@ -16,6 +17,7 @@ const LATER: u64 = 20;
 enum Way {
     Stop,
     Newer,
+    Update,
     Running,
     Task,
     All,
@@ -25,9 +27,10 @@ enum Way {
     Sidecar,
 }
 
-const WAYS: [(Way, &str); 9] = [
+const WAYS: [(Way, &str); 10] = [
     (Way::Stop, "`stop`"),
     (Way::Newer, "`run` of a newer version of its job"),
+    (Way::Update, "its turn in an [`update`](#update)"),
     (Way::Running, "`restart ALLOC`"),
     (Way::Task, "`restart ALLOC TASK`"),
     (Way::All, "`restart ALLOC --all`"),
@@ -46,10 +49,13 @@ fn job_of(way: Way) -> Job {
         Way::Sibling => group(JobKind::Batch, &[("a", None, deaf), ("b", None, ends(ms, 1))]),
         Way::Sidecar => group(JobKind::Batch, &[("a", SIDECAR, deaf), ("b", None, ends(ms, 0))]),
         Way::Expired => group(JobKind::Batch, &[("a", None, deaf)]),
-        Way::Stop | Way::Newer | Way::Running | Way::Task | Way::All => group(JobKind::Service, &[("a", None, deaf)]),
+        Way::Stop | Way::Newer | Way::Update | Way::Running | Way::Task | Way::All => {
+            group(JobKind::Service, &[("a", None, deaf)])
+        }
     };
     let group = &mut job.groups[0];
     group.shutdown_delay = Duration::from_secs(GROUP);
+    group.update = (way == Way::Update).then(UpdatePolicy::default);
     group.max_run_duration = (way == Way::Expired).then_some(later);
     let task = &mut group.tasks[0];
     task.shutdown_delay = Duration::from_secs(TASK);
@@ -68,7 +74,7 @@ async fn ended_by(way: Way, away: bool) -> (Duration, Duration) {
     let mut asked = tokio::time::Instant::now();
     match way {
         Way::Stop => drop(agent.stop(&id, Wait::No).await.unwrap()),
-        Way::Newer => {
+        Way::Newer | Way::Update => {
             let mut newer = job_of(way);
             newer.meta.insert("version".to_owned(), "2".to_owned());
             submit(&agent, newer).await;

@@ -17,6 +17,8 @@ agent {
   host_names = []
   # Maximum number of connections on HTTP, and of connections on the Unix socket. (ALLOSTAT_MAX_CONNECTIONS)
   max_connections = 256
+  # Refuse `allostat exec`: no client runs commands in tasks through the agent. (ALLOSTAT_DISABLE_REMOTE_EXEC)
+  disable_remote_exec = false
   # Memory limit of the agent in MiB. Near it, the agent drops observed workloads, then details. The limit of its cgroup applies as well. 0: only that of its cgroup. (ALLOSTAT_MEMORY_LIMIT_MIB)
   memory_limit_mib = 1024
 }
@@ -82,6 +84,10 @@ history {
   keep = "30d"
   # Maximum size of the history in the data directory: the oldest records are dropped. (ALLOSTAT_HISTORY_MAX_BYTES)
   max_bytes = 67108864
+  # Interval of the points of the last hour, which the page at / and `allostat top` show. (ALLOSTAT_HISTORY_SERIES_INTERVAL)
+  series_interval = "10s"
+  # Maximum memory of the last hour: ended allocs leave it first, then the newest. 0: no last hour. (ALLOSTAT_HISTORY_SERIES_MAX_BYTES)
+  series_max_bytes = 8388608
 }
 
 devices {

@@ -1,19 +1,19 @@
-//! What goes between an agent and its helper: JSON behind its length, in bytes, as four bytes (little-endian).
+//! Framing between agent and helper: four bytes of length (little-endian), then JSON.
 
 use std::io::{self, Write};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// More than the longest list of devices that is believed.
+/// Larger than the longest list of devices that is accepted.
 const LARGEST: usize = 16 << 20;
 const LENGTH: usize = 4;
 
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FrameError {
-    #[error("a message of {0} bytes; the largest has {LARGEST}")]
+    #[error("message of {0} bytes; the limit is {LARGEST}")]
     TooLarge(usize),
-    #[error("a message that cannot be read")]
+    #[error("invalid message")]
     Garbled(#[source] serde_json::Error),
 }
 
@@ -27,7 +27,7 @@ pub(super) fn write(out: &mut impl Write, message: &impl Serialize) -> io::Resul
     out.flush()
 }
 
-/// What has come, and is no whole message yet.
+/// Received bytes of an incomplete message.
 #[derive(Debug, Default)]
 pub(super) struct Frames(Vec<u8>);
 
@@ -36,7 +36,7 @@ impl Frames {
         self.0.extend_from_slice(bytes);
     }
 
-    /// The next whole message. Errors: nothing that comes after it can be read either.
+    /// The next complete message. Errors: the rest of the stream cannot be read either.
     pub(super) fn next<T: DeserializeOwned>(&mut self) -> Result<Option<T>, FrameError> {
         let Some(length) = self.0.first_chunk::<LENGTH>() else { return Ok(None) };
         let length = usize::try_from(u32::from_le_bytes(*length)).unwrap_or(usize::MAX);
@@ -61,14 +61,14 @@ mod tests {
         write(&mut sent, &"").unwrap();
         write(&mut sent, &"three".repeat(10_000)).unwrap();
         for size in [1, 3, 7, 4096, sent.len()] {
-            let (mut frames, mut told) = (Frames::default(), Vec::new());
+            let (mut frames, mut lengths) = (Frames::default(), Vec::new());
             for part in sent.chunks(size) {
                 frames.push(part);
                 while let Some(text) = frames.next::<String>().unwrap() {
-                    told.push(text.len());
+                    lengths.push(text.len());
                 }
             }
-            assert_eq!((told, frames.0.len()), (vec![3, 0, 50_000], 0), "in pieces of {size}");
+            assert_eq!((lengths, frames.0.len()), (vec![3, 0, 50_000], 0), "in pieces of {size}");
         }
     }
 

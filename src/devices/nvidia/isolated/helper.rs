@@ -1,4 +1,4 @@
-//! The helper: this binary once more, with the plugin and its library, and nothing of an agent.
+//! The helper process: this binary with the NVIDIA plugin and its library, without an agent.
 
 use std::io::{self, Read as _};
 use std::sync::Arc;
@@ -10,70 +10,70 @@ use serde::{Deserialize, Serialize};
 use super::frames::{self, Frames};
 use crate::devices::nvidia::shared::thread;
 use crate::devices::nvidia::{Nvidia, NvidiaConfig};
-use crate::devices::plugin::{DevicePlugin as _, Ends, PluginError, PluginReport, PluginReports};
+use crate::devices::plugin::{DevicePlugin as _, PluginError, PluginReport, PluginReports, StopSignal};
 use crate::host::clock::SystemClock;
 use crate::telemetry::chain;
 
-/// Reports that the plugin may be ahead by.
+/// Queue length of reports.
 const AHEAD: usize = 256;
 
-/// What a helper is told, once.
+/// The configuration of a helper, sent once.
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Orders {
+pub(super) struct HelperConfig {
     pub(super) gpus: NvidiaConfig,
     pub(super) tick: Duration,
-    pub(super) glances: bool,
+    pub(super) samples_processes: bool,
 }
 
-/// What it says.
+/// A message from the helper.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Said {
+pub(super) enum HelperMessage {
     Report(PluginReport),
-    /// The last of it.
+    /// The last message.
     Ended(PluginError),
 }
 
-/// Ends with its plugin, with its standard input, and with whoever reads its standard output.
+/// Runs until the plugin ends, standard input closes, or standard output has no reader.
 ///
-/// Errors: nobody told it what to do, or nobody listens.
+/// Errors: no configuration arrived, or no agent reads the reports.
 pub fn serve_agent() -> Result<(), String> {
-    let orders = orders().map_err(|e| format!("this is run by an agent, for itself: {}", chain(&e)))?;
+    let config = config().map_err(|e| format!("only an agent may start this command: {}", chain(&e)))?;
     let (to, reports) = sync_channel::<PluginReport>(AHEAD);
-    let mut out = PluginReports::new(to, Arc::<Ends>::default(), orders.tick);
-    out.glances = orders.glances;
-    let plugin = Nvidia::uncounted(orders.gpus, Arc::new(SystemClock));
-    thread("told", move || {
+    let mut out = PluginReports::new(to, Arc::<StopSignal>::default(), config.tick);
+    out.samples_processes = config.samples_processes;
+    let plugin = Nvidia::uncounted(config.gpus, Arc::new(SystemClock));
+    thread("report", move || {
         for report in reports {
-            if say(&Said::Report(report)).is_err() {
+            if say(&HelperMessage::Report(report)).is_err() {
                 std::process::exit(1);
             }
         }
     })
     .map_err(|e| e.to_string())?;
-    thread("asked", || {
-        // Nothing more comes but the end: of the agent, or of its patience.
+    thread("stdin", || {
+        // Standard input closes when the agent ends or stops the helper.
         let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(0);
     })
     .map_err(|e| e.to_string())?;
     let ended = plugin.run(&out);
-    say(&Said::Ended(ended)).map_err(|e| e.to_string())
+    say(&HelperMessage::Ended(ended)).map_err(|e| e.to_string())
 }
 
-fn say(said: &Said) -> io::Result<()> {
+fn say(said: &HelperMessage) -> io::Result<()> {
     frames::write(&mut io::stdout().lock(), said)
 }
 
-fn orders() -> io::Result<Orders> {
+fn config() -> io::Result<HelperConfig> {
     let (mut stdin, mut frames, mut buffer) = (io::stdin().lock(), Frames::default(), [0; 4096]);
     loop {
         match stdin.read(&mut buffer)? {
             0 => return Err(io::ErrorKind::UnexpectedEof.into()),
             read => frames.push(&buffer[..read]),
         }
-        if let Some(orders) = frames.next().map_err(io::Error::other)? {
-            return Ok(orders);
+        if let Some(config) = frames.next().map_err(io::Error::other)? {
+            return Ok(config);
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What outlives a helper: each counts from where its driver and its own start are.
+//! State that outlives a helper: the counters of each helper start with its driver and its own process.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
@@ -12,18 +12,18 @@ type Xids = HashMap<DeviceId, BTreeMap<u64, Xid>>;
 #[derive(Debug, Default)]
 pub(super) struct History {
     counters: Counters,
-    /// What all helpers before this one told of.
+    /// Counts of all earlier helpers.
     before: Xids,
-    told: Xids,
+    seen: Xids,
 }
 
 impl History {
-    /// Another helper: it has heard of no error yet.
+    /// A new helper started and has seen no error yet.
     pub(super) fn begin(&mut self) {
-        self.before.clone_from(&self.told);
+        self.before.clone_from(&self.seen);
     }
 
-    /// Puts what never falls in the place of what the helper says.
+    /// Replaces the helper's values by continuous counters.
     pub(super) fn follow(&mut self, reading: &mut DeviceReading) {
         if !reading.up {
             return;
@@ -34,8 +34,8 @@ impl History {
             let xid = values.xids.entry(*number).or_default();
             (xid.count, xid.last) = (xid.count + before.count, xid.last.max(before.last));
         }
-        if self.told.get(&reading.device) != Some(&values.xids) {
-            self.told.insert(reading.device.clone(), values.xids.clone());
+        if self.seen.get(&reading.device) != Some(&values.xids) {
+            self.seen.insert(reading.device.clone(), values.xids.clone());
         }
     }
 }
@@ -46,7 +46,7 @@ mod tests {
     use crate::model::device::DeviceUsage;
     use crate::model::units::Timestamp;
 
-    fn told(history: &mut History, energy: u64, xids: &[(u64, u64)]) -> (u64, Vec<(u64, u64)>) {
+    fn follow(history: &mut History, energy: u64, xids: &[(u64, u64)]) -> (u64, Vec<(u64, u64)>) {
         let one = |(number, count): &(u64, u64)| {
             let last = (*count > 0).then_some(Timestamp(*count));
             (*number, Xid { count: *count, last })
@@ -73,15 +73,15 @@ mod tests {
     fn no_counter_falls_with_a_helper_and_each_error_is_counted_once() {
         let mut history = History::default();
         history.begin();
-        assert_eq!(told(&mut history, 500, &[(31, 2), (79, 0)]), (500, vec![(31, 2), (79, 0)]));
-        assert_eq!(told(&mut history, 600, &[(31, 3), (79, 0)]), (600, vec![(31, 3), (79, 0)]));
+        assert_eq!(follow(&mut history, 500, &[(31, 2), (79, 0)]), (500, vec![(31, 2), (79, 0)]));
+        assert_eq!(follow(&mut history, 600, &[(31, 3), (79, 0)]), (600, vec![(31, 3), (79, 0)]));
         history.begin();
-        // Not listening yet.
-        assert_eq!(told(&mut history, 650, &[]), (650, vec![(31, 3), (79, 0)]));
-        assert_eq!(told(&mut history, 700, &[(31, 4), (79, 0)]), (700, vec![(31, 7), (79, 0)]));
-        // With a driver that was loaded anew.
+        // The helper does not receive events yet.
+        assert_eq!(follow(&mut history, 650, &[]), (650, vec![(31, 3), (79, 0)]));
+        assert_eq!(follow(&mut history, 700, &[(31, 4), (79, 0)]), (700, vec![(31, 7), (79, 0)]));
+        // After a reload of the driver.
         history.begin();
-        assert_eq!(told(&mut history, 10, &[(31, 0), (79, 1)]), (710, vec![(31, 7), (79, 1)]));
-        assert_eq!(told(&mut history, 30, &[(31, 0), (79, 1)]), (730, vec![(31, 7), (79, 1)]));
+        assert_eq!(follow(&mut history, 10, &[(31, 0), (79, 1)]), (710, vec![(31, 7), (79, 1)]));
+        assert_eq!(follow(&mut history, 30, &[(31, 0), (79, 1)]), (730, vec![(31, 7), (79, 1)]));
     }
 }

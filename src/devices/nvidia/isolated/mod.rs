@@ -1,12 +1,12 @@
-//! NVIDIA's plugin in a process of its own: what goes wrong inside the vendor's library ends that one, and never the agent.
+//! The NVIDIA plugin in a separate process: a crash inside the vendor's library ends that process, not the agent.
 //!
 //! ```text
-//! manager ── run ──► Isolated ── starts this binary once more ──► helper: Nvidia, and NVML
-//!         ◄─────────    │     ◄── reports, each in a frame ──────   its end is a fault, and it is run again
-//!                       └ history: goes on where the helper before this one ended
-//! runner ── reserve ──► answered here, by what was listed last
+//! manager ── run ──► Isolated ── starts this binary again ──► helper: Nvidia and NVML
+//!         ◄─────────    │     ◄── reports, framed ──────────   its exit is a fault, and the manager restarts it
+//!                       └ history: continues the counters of earlier helpers
+//! runner ── reserve ──► answered here, from the last list of devices
 //! ```
-//! The helper ends when the agent does, however that comes: the kernel sees to it. What hangs in the driver is left to the kernel too.
+//! The kernel ends the helper with the agent (PDEATHSIG). A process that hangs in the driver is left to the kernel.
 
 mod frames;
 mod helper;
@@ -26,7 +26,7 @@ use tokio::net::unix::pipe::Receiver;
 pub use self::helper::serve_agent;
 
 use self::frames::Frames;
-use self::helper::{Orders, Said};
+use self::helper::{HelperConfig, HelperMessage};
 use self::history::History;
 use super::{FIRST_LIST, NvidiaConfig, idle_hardware, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
@@ -36,28 +36,28 @@ use crate::model::device::{Device, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::{chain, lock};
 
-/// The word by which this binary is a helper.
+/// The subcommand that runs a helper.
 pub const HELPER: &str = "gpu-helper";
-/// This very binary, even if its file was replaced meanwhile.
+/// The running binary, even if its file was replaced.
 const OURSELVES: &str = "/proc/self/exe";
-/// So long may it take to say anything at all: its plugin gives up before that.
+/// Timeout for the first message. The plugin's own timeout is shorter.
 const FIRST_WORD: Duration = FIRST_LIST.saturating_add(Duration::from_secs(30));
-/// How long it may take to end by itself: a call that is killed half way has been seen to leave a GPU hanging.
+/// Grace period before SIGKILL: killing a call of the driver half-way has left a GPU hanging.
 const GRACE: Duration = Duration::from_millis(300);
 
 pub struct Isolated {
     config: NvidiaConfig,
     history: Mutex<History>,
-    /// As they were listed last, by id.
+    /// The last list of devices, by ID.
     devices: Mutex<HashMap<DeviceId, Device>>,
 }
 
-/// A helper that runs.
+/// A running helper.
 struct Helper {
     held: HeldProgram,
-    says: Receiver,
+    messages: Receiver,
     frames: Frames,
-    /// It ends with that.
+    /// The helper ends when this closes.
     _asked: ChildStdin,
 }
 
@@ -66,11 +66,15 @@ impl Isolated {
         Isolated { config, history: Mutex::default(), devices: Mutex::default() }
     }
 
-    async fn hear(&self, reports: &PluginReports) -> PluginError {
-        let orders = Orders { gpus: self.config.clone(), tick: reports.tick, glances: reports.glances };
-        let mut helper = match Helper::start(&orders) {
+    async fn run_helper(&self, reports: &PluginReports) -> PluginError {
+        let config = HelperConfig {
+            gpus: self.config.clone(),
+            tick: reports.tick,
+            samples_processes: reports.samples_processes,
+        };
+        let mut helper = match Helper::start(&config) {
             Ok(helper) => helper,
-            Err(error) => return PluginError::new(PluginFault::Failed, format!("no helper can be run: {error}")),
+            Err(error) => return PluginError::new(PluginFault::Failed, format!("cannot start the helper: {error}")),
         };
         lock(&self.history).begin();
         let ended = tokio::select! {
@@ -81,23 +85,23 @@ impl Isolated {
         ended.unwrap_or_else(|| PluginError::new(PluginFault::Died, format!("its helper process died: {how}")))
     }
 
-    /// `None`: it ended without a word.
+    /// `None`: it ended without a final message.
     async fn take_all(&self, helper: &mut Helper, reports: &PluginReports) -> Option<PluginError> {
-        let late = PluginError::new(PluginFault::Timeout, format!("its helper has said nothing for {FIRST_WORD:?}"));
+        let late = PluginError::new(PluginFault::Timeout, format!("no message from the helper for {FIRST_WORD:?}"));
         let mut said = match tokio::time::timeout(FIRST_WORD, helper.next()).await {
             Ok(first) => first,
             Err(_) => return Some(late),
         };
         loop {
             match said {
-                Ok(Some(Said::Report(report))) => {
+                Ok(Some(HelperMessage::Report(report))) => {
                     if !reports.pass_on(self.follow(report)) {
                         return Some(PluginError::stopped());
                     }
                 }
-                Ok(Some(Said::Ended(error))) => return Some(error),
+                Ok(Some(HelperMessage::Ended(error))) => return Some(error),
                 Ok(None) => return None,
-                Err(error) => return Some(PluginError::new(PluginFault::Protocol, format!("its helper: {error}"))),
+                Err(error) => return Some(PluginError::new(PluginFault::Protocol, format!("helper: {error}"))),
             }
             said = helper.next().await;
         }
@@ -126,8 +130,10 @@ impl DevicePlugin for Isolated {
 
     fn run(&self, reports: &PluginReports) -> PluginError {
         match tokio::runtime::Builder::new_current_thread().enable_all().build() {
-            Ok(runtime) => runtime.block_on(self.hear(reports)),
-            Err(error) => PluginError::new(PluginFault::Failed, format!("no helper can be heard: {error}")),
+            Ok(runtime) => runtime.block_on(self.run_helper(reports)),
+            Err(error) => {
+                PluginError::new(PluginFault::Failed, format!("cannot create a runtime for the helper: {error}"))
+            }
         }
     }
 
@@ -141,23 +147,23 @@ impl DevicePlugin for Isolated {
 }
 
 impl Helper {
-    /// It dies with the calling thread.
-    fn start(orders: &Orders) -> io::Result<Helper> {
+    /// Starts the helper. It dies with the calling thread.
+    fn start(config: &HelperConfig) -> io::Result<Helper> {
         let mut command = Command::new(OURSELVES);
         without_ours(&mut command);
-        // What its library has to say when it breaks goes where the agent's own words go.
+        // Output of the crashing library goes to the agent's standard error.
         command.arg0("allostat").arg(HELPER).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::inherit());
         let mut started = spawn_held(&mut command)?;
         let (stdin, stdout) = (started.stdin.take(), started.stdout.take());
         let held = HeldProgram::of(started)?;
         let prepared = (|| {
             let mut asked = stdin.ok_or(io::ErrorKind::NotFound)?;
-            let says = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
-            frames::write(&mut asked, orders)?;
-            Ok((asked, says))
+            let messages = Receiver::from_owned_fd(OwnedFd::from(stdout.ok_or(io::ErrorKind::NotFound)?))?;
+            frames::write(&mut asked, config)?;
+            Ok((asked, messages))
         })();
         match prepared {
-            Ok((asked, says)) => Ok(Helper { held, says, frames: Frames::default(), _asked: asked }),
+            Ok((asked, messages)) => Ok(Helper { held, messages, frames: Frames::default(), _asked: asked }),
             Err(error) => {
                 held.end(Duration::ZERO, ());
                 Err(error)
@@ -165,27 +171,27 @@ impl Helper {
         }
     }
 
-    /// What it says next; `None`: it says nothing any more. Errors: it is none, or somebody else writes there.
-    async fn next(&mut self) -> Result<Option<Said>, String> {
+    /// The next message. `None`: the stream ended. Errors: the stream is invalid.
+    async fn next(&mut self) -> Result<Option<HelperMessage>, String> {
         let mut buffer = [0; 16 << 10];
         loop {
             if let Some(said) = self.frames.next().map_err(|e| chain(&e))? {
                 return Ok(Some(said));
             }
-            match self.says.read(&mut buffer).await {
+            match self.messages.read(&mut buffer).await {
                 Ok(read @ 1..) => self.frames.push(&buffer[..read]),
-                // What it has not said to the end it has not said.
+                // An incomplete message is dropped.
                 Ok(0) | Err(_) => return Ok(None),
             }
         }
     }
 
-    /// Gives how it ended.
+    /// Returns the exit status as text.
     fn end(self) -> String {
-        let Helper { held, says, _asked: asked, .. } = self;
+        let Helper { held, messages, _asked: asked, .. } = self;
         drop(asked);
         let how = held.end(GRACE, ());
-        drop(says);
+        drop(messages);
         how
     }
 }

@@ -1,7 +1,8 @@
-//! Builds the root directory of a task, in a mount namespace of its own.
+//! Builds the root directory of a task in its own mount namespace.
 //!
-//! First the directory becomes the root; then everything is mounted into it from the old one, where the working directory still is;
-//! then the old one is let go. So whatever an earlier attempt has left in the directory, a link in it leads nowhere else.
+//! The directory becomes the root first. Then everything is mounted into it from the old root, which is still the
+//! working directory; then the old root is unmounted. So a link that an earlier attempt left in the directory cannot
+//! lead outside.
 
 use std::ffi::{CStr, CString};
 use std::io;
@@ -14,19 +15,19 @@ use rustix::mount::{MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeF
 
 use crate::model::volume::MountPropagation;
 
-/// What to build, made before the fork.
+/// The steps to build a root, prepared before the fork.
 #[derive(Debug)]
 pub struct RootPlan {
-    /// Of the host.
+    /// The new root directory on the host.
     pub directory: CString,
-    /// By `pivot_root`; else it is moved over the root, which works where the root is a RAM disk.
+    /// Whether to use `pivot_root`; otherwise a mount move, which works if the root is a RAM disk.
     pub pivots: bool,
-    /// Whether what is mounted below a directory comes with it: where the kernel can close all of it at once.
+    /// Whether to bind mounts recursively: needs mount_setattr(2).
     pub whole_trees: bool,
     pub steps: Vec<RootStep>,
 }
 
-/// Paths inside are absolute; sources have no slash in front: they begin in the host's root.
+/// Paths inside are absolute. Sources have no leading slash: they are relative to the host's root.
 #[derive(Debug)]
 pub enum RootStep {
     Directory {
@@ -37,7 +38,7 @@ pub enum RootStep {
         path: CString,
         mode: u32,
     },
-    /// An empty one, to mount over.
+    /// An empty file as a mount point.
     File(CString),
     Link {
         to: CString,
@@ -48,7 +49,7 @@ pub enum RootStep {
         path: CString,
         read_only: bool,
     },
-    /// What was opened of the host, and may go on to see what is mounted there.
+    /// A directory tree opened on the host. Unless its propagation is private, later mounts on the host appear in it.
     Volume {
         tree: HostTree,
         source: CString,
@@ -56,12 +57,12 @@ pub enum RootStep {
         read_only: bool,
         propagation: MountPropagation,
     },
-    /// A node of a device stays one.
+    /// A device node.
     Node {
         source: CString,
         path: CString,
     },
-    /// What is there already, closed to writers.
+    /// Makes an existing directory read-only and noexec, by a bind mount on itself.
     Close(CString),
     Mount {
         kind: CString,
@@ -69,12 +70,12 @@ pub enum RootStep {
         flags: MountFlags,
         data: CString,
     },
-    /// What was filled and is not to change any more. Nodes in it can be opened as before.
+    /// Makes a filled tmpfs read-only. Device nodes in it can still be opened.
     Seal(CString),
 }
 
 impl RootStep {
-    /// For messages, behind "cannot".
+    /// For messages, after "cannot".
     pub fn attempt(&self) -> String {
         let text = |path: &CStr| path.to_string_lossy().into_owned();
         match self {
@@ -93,12 +94,12 @@ impl RootStep {
     }
 }
 
-/// A part of the host's file system, with what is mounted below it.
+/// A directory tree of the host with its submounts.
 #[derive(Debug)]
 pub struct HostTree(OwnedFd);
 
 impl HostTree {
-    /// Errors: those of open_tree(2); `Unsupported`: this kernel closes no tree of mounts at once (5.12).
+    /// Errors: those of open_tree(2); `Unsupported`: this kernel has no mount_setattr(2) (5.12).
     pub fn open(path: &Path) -> io::Result<HostTree> {
         if !binds_whole_trees() {
             return Err(io::Error::new(io::ErrorKind::Unsupported, "mount_setattr(2) needs Linux 5.12"));
@@ -108,21 +109,21 @@ impl HostTree {
     }
 }
 
-/// Of a volume and all that is mounted below it: nothing in it is a device, nor does it give anybody rights.
+/// nosuid and nodev for a volume and its submounts.
 fn volume_attributes(read_only: bool) -> MountAttributes {
     let read_only = if read_only { MountFlags::RDONLY } else { MountFlags::empty() };
     let set = u64::from((MountFlags::NOSUID | MountFlags::NODEV | read_only).bits());
     MountAttributes { set, clear: 0, propagation: 0, userns: 0 }
 }
 
-/// Whether this kernel closes a tree of mounts at once (5.12). Source: mount_setattr(2).
+/// Whether this kernel has mount_setattr(2) with AT_RECURSIVE (5.12).
 pub fn binds_whole_trees() -> bool {
     // It finds no such directory, unless it does not know the call. A change of nothing succeeds on any path.
     matches!(volume_attributes(true).apply(c""), Err(Errno::NOENT | Errno::INVAL))
 }
 
 impl RootPlan {
-    /// In the child. Errors: the index of the step, or `None` for the root itself.
+    /// Runs in the child. Errors: the index of the failed step; `None`: the root itself.
     pub(super) fn build(&self) -> Result<(), (Option<usize>, Errno)> {
         self.enter().map_err(|errno| (None, errno))?;
         for (index, step) in self.steps.iter().enumerate() {
@@ -154,7 +155,7 @@ impl RootPlan {
         rustix::process::chdir(c"/")
     }
 
-    /// Nothing in it is a device, nor does it give anybody rights.
+    /// Sets nosuid and nodev, and the flags given.
     fn restrict(&self, path: &CStr, also: MountFlags) -> Result<(), Errno> {
         let flags = MountFlags::NOSUID | MountFlags::NODEV | also;
         if self.whole_trees {
@@ -205,7 +206,12 @@ impl RootPlan {
                 };
                 rustix::mount::mount_change(path.as_c_str(), change | MountPropagationFlags::REC)
             }
-            RootStep::Node { source, path } => rustix::mount::mount_bind(source.as_c_str(), path.as_c_str()),
+            // Read-only, it can be written to as before; but its mode and owner, which are the host's, cannot be changed.
+            RootStep::Node { source, path } => {
+                rustix::mount::mount_bind(source.as_c_str(), path.as_c_str())?;
+                let flags = MountFlags::BIND | MountFlags::RDONLY | MountFlags::NOSUID | MountFlags::NOEXEC;
+                rustix::mount::mount_remount(path.as_c_str(), flags, c"")
+            }
             RootStep::Close(path) => {
                 rustix::mount::mount_bind(path.as_c_str(), path.as_c_str())?;
                 self.restrict(path, MountFlags::RDONLY | MountFlags::NOEXEC)
@@ -233,7 +239,7 @@ struct MountAttributes {
 
 impl MountAttributes {
     fn apply(&self, path: &CStr) -> Result<(), Errno> {
-        // SAFETY: a path and a structure that outlive the call, with its size.
+        // SAFETY: a path and a structure with its size, which outlive the call.
         let answer = unsafe {
             libc::syscall(
                 libc::SYS_mount_setattr,

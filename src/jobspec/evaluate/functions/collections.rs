@@ -35,7 +35,11 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("merge", (0, ANY), merge),
     pure("range", (1, 3), range),
-    pure("reverse", (1, 1), |a| Ok(HclValue::List(list(a, 0)?.iter().rev().cloned().collect()))),
+    // Nomad's is that of strings.
+    pure("reverse", (1, 1), |a| match a.first() {
+        Some(HclValue::List(list)) => Ok(HclValue::List(list.iter().rev().cloned().collect())),
+        _ => Ok(HclValue::Text(text(a, 0)?.chars().rev().collect())),
+    }),
     pure("slice", (3, 3), slice),
     pure("sort", (1, 1), |a| {
         let mut sorted = texts(a, 0)?;

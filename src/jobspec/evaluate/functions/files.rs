@@ -7,6 +7,28 @@ use crate::jobspec::evaluate::basis::Outside;
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
+    pure("abspath", (1, 1), |a| {
+        let path = text(a, 0)?;
+        if !path.starts_with('/') {
+            return Err("a relative path depends on the directory of the command: write it from `/` on".to_owned());
+        }
+        let mut parts: Vec<&str> = Vec::new();
+        for part in path.split('/') {
+            match part {
+                "" | "." => {}
+                ".." => drop(parts.pop()),
+                part => parts.push(part),
+            }
+        }
+        Ok(HclValue::Text(format!("/{}", parts.join("/"))))
+    }),
+    pure("pathexpand", (1, 1), |a| {
+        let path = text(a, 0)?;
+        if path.starts_with('~') {
+            return Err("`~` depends on the user that runs the command: write the path from `/` on".to_owned());
+        }
+        Ok(HclValue::Text(path))
+    }),
     pure("basename", (1, 1), |a| {
         let path = text(a, 0)?;
         Ok(Path::new(&path).file_name().and_then(|name| name.to_str()).unwrap_or(".").into())

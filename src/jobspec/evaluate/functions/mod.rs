@@ -2,6 +2,7 @@
 
 mod arguments;
 mod collections;
+mod dates;
 mod encoding;
 mod files;
 mod networks;
@@ -9,6 +10,7 @@ mod numbers;
 mod outside;
 mod sets;
 mod strings;
+mod yaml;
 
 use self::arguments::{ANY, Call, Function};
 use super::basis::{Evaluated, Fault, Outside};
@@ -21,7 +23,9 @@ static ALL: &[&[Function]] = &[
     numbers::FUNCTIONS,
     collections::FUNCTIONS,
     sets::FUNCTIONS,
+    dates::FUNCTIONS,
     encoding::FUNCTIONS,
+    yaml::FUNCTIONS,
     files::FUNCTIONS,
     networks::FUNCTIONS,
     outside::FUNCTIONS,
@@ -31,13 +35,6 @@ static ALL: &[&[Function]] = &[
 const ABSENT: &[(&str, &str)] = &[
     ("bcrypt", "it yields another hash each time the file is read"),
     ("rsadecrypt", "a key does not belong in a job file"),
-    ("yamlencode", "write the text, or use jsonencode: JSON is YAML"),
-    ("yamldecode", "convert the file to JSON and use jsondecode"),
-    ("csvdecode", "convert the file to JSON and use jsondecode"),
-    ("formatdate", "write the date itself"),
-    ("timeadd", "write the time itself"),
-    ("uuidv5", "write the value itself"),
-    ("convert", "types follow from what a field takes"),
 ];
 
 /// Terraform has these; in Nomad a file that calls one is no job file.
@@ -59,7 +56,7 @@ const OF_TERRAFORM: &[(&str, &str)] = &[
 /// All that can be called, in order.
 pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = ALL.iter().flat_map(|of| of.iter().map(|function| function.name)).collect();
-    names.extend(["can", "try"]);
+    names.extend(["can", "convert", "try"]);
     names.sort_unstable();
     names
 }

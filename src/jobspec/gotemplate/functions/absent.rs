@@ -43,7 +43,6 @@ const OTHER: &[(&str, &str)] = &[
     ("plugin", "Nomad refuses it by default; run a prestart task that writes a file, and use file"),
     ("writeToFile", "Nomad refuses it by default; write a second template stanza"),
     ("sockaddr", "use env \"NOMAD_IP_<label>\" or \"NOMAD_ADDR_<label>\""),
-    ("md5sum", "use sha256Hex"),
     ("toTOML", "write the TOML itself"),
     ("spew_dump", "use printf \"%v\""),
     ("spew_sdump", "use printf \"%v\""),
@@ -60,10 +59,19 @@ const OTHER: &[(&str, &str)] = &[
     ("sprig_unset", "use sprig_omit"),
 ];
 
-/// The message and the advice for a function that is refused; `None`: it is in neither table.
-pub(super) fn refused(name: &str) -> Option<(String, &'static str)> {
+/// A function that is refused.
+pub(super) struct RefusedFunction {
+    pub(super) message: String,
+    pub(super) advice: &'static str,
+    pub(super) needs_cluster: bool,
+}
+
+/// `None`: it is in neither table.
+pub(super) fn refused(name: &str) -> Option<RefusedFunction> {
     if let Some((_, why, advice)) = CLUSTER.iter().find(|(of_cluster, ..)| *of_cluster == name) {
-        return Some((format!("{name} is not supported: allostat {why}"), advice));
+        let message = format!("{name} is not supported: allostat {why}");
+        return Some(RefusedFunction { message, advice, needs_cluster: true });
     }
-    OTHER.iter().find(|(other, _)| *other == name).map(|(_, advice)| (format!("{name} is not supported"), *advice))
+    let (_, advice) = OTHER.iter().find(|(other, _)| *other == name)?;
+    Some(RefusedFunction { message: format!("{name} is not supported"), advice, needs_cluster: false })
 }

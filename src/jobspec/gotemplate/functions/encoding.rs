@@ -2,6 +2,7 @@
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
+use md5::{Digest as _, Md5};
 use ring::{digest, hmac};
 
 use super::arguments::{Function, Outcome, argument, pure, text};
@@ -22,6 +23,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     pure("toUnescapedJSON", (1, 1), |a| Ok(json::written(argument(a, 0), false, false)?.into())),
     pure("toUnescapedJSONPretty", (1, 1), |a| Ok(json::written(argument(a, 0), true, false)?.into())),
     pure("toYAML", (1, 1), |a| Ok(yaml_writer::written(argument(a, 0))?.into())),
+    pure("md5sum", (1, 1), |a| Ok(hexadecimal(&Md5::digest(&*text(a, 0)?)).into())),
     pure("sha256Hex", (1, 1), |a| Ok(sha256(&text(a, 0)?).into())),
     // The message, then the key.
     pure("hmacSHA256Hex", (2, 2), |a| {

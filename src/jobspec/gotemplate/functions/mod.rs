@@ -19,6 +19,7 @@ use std::ops::Range;
 
 pub(super) use self::arguments::Tools;
 use self::arguments::{ANY, Call, Function};
+pub(in crate::jobspec) use self::yaml::parsed as parsed_yaml;
 use super::fault::Wrong;
 use super::meter::{Checked, Meter};
 use super::value::TemplateValue;
@@ -56,8 +57,9 @@ pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
     if OWN.contains(&name) || find(name).is_some() {
         return Ok(());
     }
-    if let Some((message, advice)) = absent::refused(name) {
-        return Err(Wrong::new(span.clone(), message).advise(advice));
+    if let Some(refused) = absent::refused(name) {
+        let wrong = Wrong::new(span.clone(), refused.message).advise(refused.advice);
+        return Err(Wrong { needs_cluster: refused.needs_cluster, ..wrong });
     }
     let wrong = Wrong::new(span.clone(), format!("there is no function {name}"));
     let prefixed = format!("sprig_{name}");

@@ -11,7 +11,7 @@ use crate::jobspec::gotemplate::value::TemplateValue;
 const DEEPEST: usize = 64;
 
 /// Errors: why it is none that is read, with its line.
-pub(super) fn parsed(text: &str) -> Result<TemplateValue, String> {
+pub(in crate::jobspec) fn parsed(text: &str) -> Result<TemplateValue, String> {
     let mut reader = YamlReader { parser: Parser::new_from_str(text) };
     let mut document = None;
     loop {

@@ -160,7 +160,6 @@ const PLACED: &[(&str, usize, usize, &str)] = &[
     ("{{ call .f }}", 1, 4, "use define and template"),
     ("{{ \"x\" | writeToFile \"a\" \"b\" \"c\" \"d\" }}", 1, 10, "second template stanza"),
     ("{{ sockaddr \"GetPrivateIP\" }}", 1, 4, "NOMAD_IP_"),
-    ("{{ \"x\" | md5sum }}", 1, 10, "use sha256Hex"),
     ("{{ byTag .x }}", 1, 4, "byTag is not supported"),
     ("{{ plugin \"x\" }}", 1, 4, "prestart task"),
     ("{{ mustEnv \"ABSENT\" }}", 1, 4, "\"ABSENT\" is not set"),

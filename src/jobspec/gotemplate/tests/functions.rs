@@ -158,6 +158,7 @@ const CASES: &[(&str, &str)] = &[
         ),
         "3.5 0.75 3 -2 +Inf",
     ),
+    (r#"{{ md5sum "hello" }}"#, "5d41402abc4b2a76b9719d911017c592"),
     (r#"{{ sha256Hex "bladibla" }}"#, "54cf4c66bcabb5c20e25331c01dd600b73369e97a947861bd8d3a0e0b8b3d70b"),
     (
         r#"{{ hmacSHA256Hex "The quick brown fox jumps over the lazy dog" "key" }}"#,

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use tokio::sync::watch;
 
+use super::attach::attach;
 use super::engine::{Container, ContainerState, EngineError};
 use super::exec::Execs;
 use super::logs;
@@ -19,13 +20,12 @@ use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
 use crate::host::process;
-use crate::model::id::CgroupPath;
 use crate::model::moment::moment;
 use crate::model::network::DriverNetwork;
 use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, call};
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
 use crate::telemetry::chain;
 
 /// An engine that is gone is asked again after so long, doubled each time.
@@ -74,7 +74,7 @@ impl ContainerAttempt {
         handle.main = pid.and_then(|pid| process::identity(pid).ok().flatten());
         let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
         // Below ours where the engine was asked for that; else all that is known of it.
-        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| is_below(own, ours)));
+        let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| place::is_below(own, ours)));
         if handle.cgroup.is_none() {
             handle.cgroup.clone_from(&own);
         }
@@ -156,10 +156,6 @@ impl ContainerAttempt {
     }
 }
 
-fn is_below(path: &CgroupPath, above: &CgroupPath) -> bool {
-    CgroupPath::above(path.as_str()).any(|part| part == above.as_str())
-}
-
 /// Blocks.
 fn remove_of_host(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(path) = &handle.cgroup
@@ -200,6 +196,10 @@ impl Attempt for ContainerAttempt {
             let ran = self.execs.run(&self.shared.engine, self.kept.reference(), &command, timeout).await;
             ran.map_err(|e| failed(self.shared.noted(e).to_string()))
         })
+    }
+    fn attach(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {
+        let (shared, cgroup) = (Arc::clone(&self.shared), self.handle.cgroup.clone());
+        Box::pin(attach(shared, self.kept.reference().to_owned(), cgroup, request))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.remove())

@@ -415,7 +415,13 @@ fn network(form: &mut ConfigForm<'_>) -> ContainerNetwork {
         ports: form.texts("ports").unwrap_or_default(),
         port_map: form.pairs("port_map", "a port from 1 to 65535", port).unwrap_or_default(),
         extra_hosts: extra_hosts(form),
-        dns_servers: form.texts("dns_servers").unwrap_or_default(),
+        // As Nomad: what is no address is left out.
+        dns_servers: form
+            .texts("dns_servers")
+            .unwrap_or_default()
+            .into_iter()
+            .filter(|server| server.parse::<std::net::IpAddr>().is_ok())
+            .collect(),
         dns_search: form.texts("dns_search_domains").unwrap_or_default(),
         dns_options: form.texts("dns_options").unwrap_or_default(),
         hostname: form.text("hostname"),

@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::host::http::exchange::{self, HttpAnswer, Payload, Verb};
+use crate::host::http::tunnel::{self, Tunnel, TunnelAnswer};
 use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
@@ -306,6 +307,20 @@ impl DockerEngine {
         let late = |_| EngineError::Unreachable(format!("no answer within {} s", patience.as_secs()));
         let answer = tokio::time::timeout(patience, asked).await.map_err(late)??;
         if answer.is_success() || answer.status == 304 { Ok(answer) } else { Err(refused(answer).await) }
+    }
+
+    /// The same, of what goes on as a stream in both directions.
+    pub async fn tunnel(&self, target: &str, body: Bytes) -> Result<Box<dyn Tunnel>, EngineError> {
+        let headers = [("content-type", "application/json")];
+        let asked = tunnel::open((&self.address, Trust::Ours), ("tcp", target), &headers, body);
+        let late = |_| EngineError::Unreachable(format!("no answer within {} s", SOON.as_secs()));
+        match tokio::time::timeout(SOON, asked).await.map_err(late)?? {
+            TunnelAnswer::Open(stream) => Ok(stream),
+            TunnelAnswer::Refused(answer) if answer.is_success() => {
+                Err(EngineError::Garbage("an answer instead of a stream".to_owned()))
+            }
+            TunnelAnswer::Refused(answer) => Err(refused(*answer).await),
+        }
     }
 
     async fn done(&self, verb: Verb, target: &str, patience: Duration) -> Result<(), EngineError> {

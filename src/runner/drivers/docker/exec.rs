@@ -25,15 +25,17 @@ pub struct Execs(Mutex<BTreeMap<Vec<String>, String>>);
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct Made {
-    id: String,
+pub(super) struct Made {
+    pub id: String,
 }
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-struct ExecState {
-    running: bool,
-    exit_code: Option<i64>,
+pub(super) struct ExecState {
+    pub running: bool,
+    pub exit_code: Option<i64>,
+    /// Of the host; 0: it does not run.
+    pub pid: i64,
 }
 
 impl Execs {
@@ -85,7 +87,7 @@ async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> 
     Ok(String::from_utf8_lossy(&messages(&stream)).into_owned())
 }
 
-async fn state(engine: &DockerEngine, id: &str) -> Result<ExecState, EngineError> {
+pub(super) async fn state(engine: &DockerEngine, id: &str) -> Result<ExecState, EngineError> {
     engine.json(Verb::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
 }
 

@@ -433,7 +433,7 @@ mod tests {
         std::os::unix::fs::symlink("../b.tar", local.join("c.tar")).unwrap();
         rustix::fs::mknodat(
             rustix::fs::CWD,
-            &local.join("fifo"),
+            local.join("fifo"),
             rustix::fs::FileType::Fifo,
             rustix::fs::Mode::from_raw_mode(0o644),
             0,

@@ -18,6 +18,7 @@ use super::engine::{DockerEngine, EngineError, LATE, encoded};
 use super::stream::{Decoder, LogPiece, LogStream};
 use crate::host::http::exchange::{Payload, Verb};
 use crate::model::task::LostOutput;
+use crate::supervisor::order::{OrderRecord, OrderWriter};
 use crate::supervisor::orders::LogOrders;
 use crate::supervisor::rotate::Rotator;
 
@@ -68,6 +69,7 @@ impl Position {
 #[derive(Debug)]
 pub struct Writer {
     streams: [Rotator; 2],
+    order: OrderWriter,
     position: Position,
     /// What an agent before this one lost.
     lost_before: [u64; 2],
@@ -96,6 +98,7 @@ impl Writer {
         let position = known.and_then(|()| Position::parse(&bytes)).unwrap_or_default();
         Writer {
             streams: [open("stdout"), open("stderr")],
+            order: OrderWriter::open(&orders.directory, &orders.task),
             position,
             lost_before: position.lost,
             file,
@@ -118,7 +121,7 @@ impl Writer {
 
     /// Errors: the engine sends what is no log.
     fn take(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
-        let Writer { streams, position, decoder, again, caught_up, into, began, .. } = self;
+        let Writer { streams, order, position, decoder, again, caught_up, into, began, .. } = self;
         let taken = decoder.take(bytes, |piece| match piece {
             LogPiece::Begin(stream, at) => {
                 let index = usize::from(stream == LogStream::Stderr);
@@ -143,6 +146,7 @@ impl Writer {
                         again[index] = 1;
                     }
                     position.marks[index] = *began;
+                    order.wrote(OrderRecord { nanos: began.at, stream: index, place: streams[index].place() });
                 }
             }
         });

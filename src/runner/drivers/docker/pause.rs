@@ -108,7 +108,7 @@ async fn create(
     if let Some(parent) = parent.clone() {
         let of = Arc::clone(shared);
         let made = shared.places.block(move || of.parents.make_missing(&of.sampling.layout, &parent)).await;
-        made.map_err(failed)?.map_err(|e| start_error(chain(&e), e.is_passing()))?;
+        made.map_err(failed)?.map_err(|e| start_error(chain(&e), e.is_transient()))?;
     }
     let body = json!({
         "Image": image,

@@ -112,6 +112,10 @@ fn is_removed(directory: &Path) -> bool {
     std::fs::remove_dir(directory).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true)
 }
 
+pub fn is_below(path: &CgroupPath, above: &CgroupPath) -> bool {
+    CgroupPath::above(path.as_str()).any(|part| part == above.as_str())
+}
+
 /// The cgroup of a process, where its memory is counted.
 pub fn of_process(proc: &Path, layout: &Layout, pid: u32) -> Option<CgroupPath> {
     let text = std::fs::read(proc.join(pid.to_string()).join("cgroup")).ok()?;

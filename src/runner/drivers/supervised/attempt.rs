@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 
+use super::attach::attach;
 use super::shared::{Shared, cannot, failed, room, watched};
 use crate::collectors::{TaskReader, kept_peak, parse_final, read_final};
 use crate::host::cgroup::Cgroup;
@@ -18,7 +19,7 @@ use crate::model::signal;
 use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::call::EXEC_MORE;
-use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd};
+use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
 use crate::runner::places::Places;
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{End, How, Record, Slot};
@@ -175,6 +176,9 @@ impl Attempt for Supervised {
             // Ends: with the program's time.
             pool.beside.block(move || run_beside(&shared, &handle, &command, timeout)).await.map_err(failed)?
         })
+    }
+    fn attach(&self, request: ExecRequest) -> BoxFuture<'_, Result<ExecSession, DriverError>> {
+        Box::pin(attach(Arc::clone(&self.shared), self.handle.clone(), request))
     }
     fn destroy(&self) -> BoxFuture<'_, Result<(), DriverError>> {
         Box::pin(self.on_host(&self.shared.pool.removals, destroy))

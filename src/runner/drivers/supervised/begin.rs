@@ -143,7 +143,7 @@ fn place(
         done => done,
     };
     let made = cgroup.create_fresh().and_then(|()| cgroup.limit(limits)).and_then(|()| closed());
-    made.map_err(|e| start_error(chain(&e), e.is_passing()))
+    made.map_err(|e| start_error(chain(&e), e.is_transient()))
 }
 
 /// Major and minor number of each node that is there and a character device.

@@ -4,6 +4,7 @@
 //! The agent's part is short: it makes cgroup, record and orders, spawns the supervisor, and waits for its pidfd. Whatever
 //! happens to the agent, the record tells how the attempt ended.
 
+mod attach;
 mod attempt;
 mod begin;
 mod health;
@@ -31,6 +32,7 @@ use crate::model::task::TaskHandle;
 use crate::runner::kept::datadir::{Place, TaskDirs};
 use crate::supervisor;
 
+pub use self::attempt::end_session;
 pub use self::shared::{ProcessDriver, Shared};
 pub use self::work::Work;
 

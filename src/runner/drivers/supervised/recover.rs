@@ -33,6 +33,9 @@ use crate::supervisor;
 use crate::supervisor::record::{Record, Slot, Start};
 use crate::telemetry::chain;
 
+/// A session is killed, and its cgroup released: recovery of its task waits no longer.
+const SESSION_PATIENCE: Duration = Duration::from_secs(1);
+
 pub enum Found {
     NeverStarted,
     Ended(Box<Supervised>),
@@ -129,7 +132,20 @@ fn alive(
     unnamed: Option<Record>,
 ) -> Result<Found, DriverError> {
     let watch = shared.pool.watch().ok_or_else(no_watch)?;
+    end_sessions(shared, &handle);
     Ok(Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed, watch })))
+}
+
+/// Exec sessions of an earlier agent whose helpers were killed with it: no process is left to end them. Those whose helpers live end by
+/// themselves.
+fn end_sessions(shared: &Shared, handle: &TaskHandle) {
+    let Some(path) = &handle.cgroup else { return };
+    for session in Cgroup::at(&shared.sampling.layout, path).all_nested(supervisor::EXEC_CGROUP) {
+        let ended = session.end(SESSION_PATIENCE).and_then(|()| session.remove(SESSION_PATIENCE));
+        if let Err(error) = ended {
+            tracing::warn!(cgroup = %session.path, error = %chain(&error), "cannot end an exec session of an earlier agent");
+        }
+    }
 }
 
 /// The supervisor that a handle names, if it has not ended.

@@ -95,7 +95,7 @@ pub fn failed(message: impl Into<String>) -> DriverError {
 /// What could not be done, and whether that says anything of the task.
 pub fn cannot(what: impl std::fmt::Display, error: &io::Error) -> DriverError {
     let message = format!("{what}: {error}");
-    if process::is_want(error) { DriverError::Wanting { message } } else { failed(message) }
+    if process::is_resource_shortage(error) { DriverError::Wanting { message } } else { failed(message) }
 }
 
 /// A descriptor to be told about when it becomes readable. Concurrency: within the runtime.

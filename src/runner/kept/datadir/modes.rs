@@ -220,7 +220,7 @@ impl Gates {
         let newcomer = newcomer.filter(|uid| *uid != us());
         let stat = rustix::fs::fstat(&directory)?;
         let is_closed = stat.st_uid == us() && stat.st_mode & 0o067 == 0;
-        let is_let_pass = |uid| access::passers(&directory).map(|passers| passers.contains(&uid));
+        let is_let_pass = |uid| access::traversal_users(&directory).map(|passers| passers.contains(&uid));
         if is_closed && newcomer.map_or(Ok(true), is_let_pass)? {
             return Ok(false);
         }
@@ -233,7 +233,7 @@ impl Gates {
         let users: BTreeSet<u32> = theirs.map(|(_, uid)| uid).chain(newcomer).filter(|uid| *uid != us()).collect();
         let (without_acl, shared) = if users.is_empty() {
             (Some(ALLOC), SHARED)
-        } else if access::let_pass(&directory, &users)? {
+        } else if access::grant_traversal(&directory, &users)? {
             (None, SHARED)
         } else {
             if !std::mem::replace(&mut *said, true) {
@@ -497,13 +497,13 @@ mod tests {
             assert!(gates.close(&alloc, Some(uid)).is_ok());
             assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they pass already");
         }
-        assert_eq!(access::passers(&opened).unwrap(), BTreeSet::from([1, 2]));
+        assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([1, 2]));
         assert_eq!((mode(&alloc), mode(&shared)), (0o710, 0o1777));
         // The account has another number by now.
         make_dir(&Wanted { path: &web, mode: TASK, owner: of(3) }).unwrap();
         gates.close(&alloc, Some(3)).unwrap();
         assert_eq!(web.metadata().unwrap().uid(), 3);
-        assert_eq!(access::passers(&opened).unwrap(), BTreeSet::from([2, 3]));
+        assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([2, 3]));
         // What the task itself put there is nobody's to be given.
         std::fs::create_dir(web.join("local")).unwrap();
         std::os::unix::fs::chown(web.join("local"), Some(9), Some(9)).unwrap();

@@ -1,0 +1,70 @@
+//! The page at `/` for browsers: three files in the binary, which read this API and nothing else.
+//!
+//! Texts of tasks reach the page as JSON and enter it as text nodes. The policy below lets it load its own files, connect
+//! to this agent, and be shown in no frame; no text becomes markup, because no sink for markup is allowed.
+
+use std::fmt::Write as _;
+use std::sync::LazyLock;
+
+use super::access::Access;
+use super::http::{Reply, Request, tagged};
+use super::{ApiError, Method, Route};
+
+const HTML: &str = include_str!("page/index.html");
+
+pub(super) static SCRIPT: Route = Route {
+    method: Method::Get,
+    path: "/ui/app.js",
+    access: Access::Read,
+    about: "the script of the page at /",
+    handler: |_, request| {
+        Box::pin(async { file(request, "text/javascript; charset=utf-8", include_str!("page/app.js")) })
+    },
+};
+
+pub(super) static STYLE: Route = Route {
+    method: Method::Get,
+    path: "/ui/app.css",
+    access: Access::Read,
+    about: "the style of the page at /",
+    handler: |_, request| Box::pin(async { file(request, "text/css; charset=utf-8", include_str!("page/app.css")) }),
+};
+
+pub(super) static ICON: Route = Route {
+    method: Method::Get,
+    path: "/ui/icon.svg",
+    access: Access::Read,
+    about: "the icon of the page at /",
+    handler: |_, request| Box::pin(async { file(request, "image/svg+xml", include_str!("page/icon.svg")) }),
+};
+
+/// `require-trusted-types-for`: assigning text as markup is an error, also for code that is added later.
+const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; \
+                      base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; \
+                      trusted-types 'none'";
+
+/// The page itself.
+pub(super) fn page() -> Reply {
+    guarded(Reply::new("text/html; charset=utf-8", HTML)).header("vary", "accept")
+}
+
+fn file(request: &Request, kind: &'static str, text: &'static str) -> Result<Reply, ApiError> {
+    static TAG: LazyLock<String> = LazyLock::new(|| {
+        let mut tag = env!("CARGO_PKG_VERSION").to_owned();
+        for text in [HTML, include_str!("page/app.js"), include_str!("page/app.css")] {
+            let _ = write!(tag, "-{:x}", text.len());
+        }
+        tag
+    });
+    request.query().only(&[])?;
+    Ok(tagged(request, &TAG, guarded(Reply::new(kind, text))))
+}
+
+fn guarded(reply: Reply) -> Reply {
+    reply
+        .header("content-security-policy", POLICY)
+        .header("referrer-policy", "no-referrer")
+        .header("x-frame-options", "DENY")
+        .header("cross-origin-opener-policy", "same-origin")
+        .header("cross-origin-resource-policy", "same-origin")
+}

@@ -1,0 +1,58 @@
+//! `GET /v1/report`: what each workload used, and how much it should get.
+
+use std::sync::Arc;
+
+use super::access::Access;
+use super::error::{ApiError, Code};
+use super::http::{Reply, Request};
+use super::{Method, Route};
+use crate::exporters::history::{ReportQuery, UsageReport};
+use crate::jobspec::quantity::parse_ago;
+use crate::model::alloc::AllocSource;
+use crate::model::units::{Nanos, Timestamp};
+
+const DEFAULT_SINCE: &str = "7d";
+
+pub(super) static REPORT: Route = Route {
+    method: Method::Get,
+    path: "/v1/report",
+    access: Access::Read,
+    about: "use of each workload, with its memory request beside a suggested one: ?job=, ?source=, ?since=7d",
+    handler: |context, request| {
+        Box::pin(async {
+            let query = asked(request, context.clock.now())?;
+            let context = Arc::clone(context);
+            // To unpack and add up months takes a part of a second of a core.
+            let turn = request.turn().await?;
+            let report = tokio::task::spawn_blocking(move || {
+                UsageReport::read(context.history.as_deref(), &context.snapshots.newest(), &query)
+            });
+            let unread = || ApiError::new(Code::Failed, "what has ended cannot be read; the agent's log says why");
+            let report = match report.await {
+                Ok(Ok(report)) => report,
+                Ok(Err(error)) => {
+                    tracing::error!(error = error.to_string(), "failed to read the history for a report");
+                    return Err(unread());
+                }
+                Err(_) => return Err(unread()),
+            };
+            drop(turn);
+            Ok(Reply::json(&report))
+        })
+    },
+};
+
+fn asked(request: &Request, now: Timestamp) -> Result<ReportQuery, ApiError> {
+    let query = request.query();
+    query.only(&["job", "source", "since"])?;
+    let source =
+        query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));
+    let ago =
+        parse_ago(query.get("since").unwrap_or(DEFAULT_SINCE)).map_err(|e| ApiError::bad_parameter("since", e))?;
+    Ok(ReportQuery {
+        job: query.get("job").map(str::to_owned),
+        source: source.transpose()?,
+        since: Timestamp(now.0.saturating_sub(Nanos::from_duration(ago).0)),
+        now,
+    })
+}

@@ -1,0 +1,144 @@
+//! `GET /v1/allocs/{id}/fs/snapshot`: the directory of an alloc, or a part of it, as a tar archive. It is written while it is read: its
+//! memory is a few pieces, whatever its size.
+
+use std::io::{self, Write};
+
+use bytes::Bytes;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::access::Access;
+use super::error::{ApiError, Code};
+use super::files::found;
+use super::http::Reply;
+use super::pieces::Following;
+use super::{Method, Route};
+use crate::exporters::prometheus::BrokenOff;
+use crate::runner::drivers::BoxFuture;
+use crate::runner::write_snapshot;
+
+pub const SNAPSHOT_TYPE: &str = "application/x-tar";
+
+/// Of one piece, and how many wait for their reader.
+const PIECE: usize = 64 << 10;
+const WAITING: usize = 4;
+/// Each reads the disk without end.
+static SNAPSHOTS: std::sync::LazyLock<std::sync::Arc<Semaphore>> =
+    std::sync::LazyLock::new(|| std::sync::Arc::new(Semaphore::new(4)));
+
+pub(super) static SNAPSHOT: Route = Route {
+    method: Method::Get,
+    path: "/v1/allocs/{id}/fs/snapshot",
+    access: Access::SocketOnly("files of allocs are read"),
+    about: "a tar archive of the alloc's directory, or of ?path=web/local, without secrets",
+    handler: |context, request| {
+        Box::pin(async {
+            request.query().only(&["path"])?;
+            let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
+            let seat = std::sync::Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
+            let (sender, pieces) = mpsc::channel(WAITING);
+            found(context, request, move |tree, found| {
+                let tree = tree.try_clone()?;
+                // On a thread of its own: it lasts as long as its reader reads.
+                std::thread::Builder::new().name("snapshot".into()).spawn(move || {
+                    let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+                    match write_snapshot(&tree, found, &mut writer) {
+                        // Without this the end is one that broke off.
+                        Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
+                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                        Err(error) => tracing::warn!(%error, "a snapshot of an alloc broke off"),
+                    }
+                })?;
+                Ok(())
+            })
+            .await?;
+            Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+        })
+    },
+};
+
+/// The archive was written to its end.
+const WHOLE: Bytes = Bytes::new();
+
+/// Where the archive is written to.
+struct Pieces {
+    held: Vec<u8>,
+    sender: mpsc::Sender<Bytes>,
+}
+
+impl Write for Pieces {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let taken = bytes.len().min(PIECE - self.held.len());
+        self.held.extend_from_slice(&bytes[..taken]);
+        if self.held.len() == PIECE {
+            self.flush()?;
+        }
+        Ok(taken)
+    }
+    fn flush(&mut self) -> io::Result<()> {
+        if self.held.is_empty() {
+            return Ok(());
+        }
+        let piece = Bytes::from(std::mem::replace(&mut self.held, Vec::with_capacity(PIECE)));
+        self.sender.blocking_send(piece).map_err(|_| io::ErrorKind::BrokenPipe.into())
+    }
+}
+
+/// Where it is read from.
+struct Archive {
+    pieces: mpsc::Receiver<Bytes>,
+    _seat: OwnedSemaphorePermit,
+}
+
+impl Following for Archive {
+    fn next(&mut self) -> BoxFuture<'_, Result<Option<Bytes>, BrokenOff>> {
+        Box::pin(async {
+            match self.pieces.recv().await {
+                Some(piece) if piece.is_empty() => Ok(None),
+                Some(piece) => Ok(Some(piece)),
+                None => Err(BrokenOff),
+            }
+        })
+    }
+    fn buffered(&self) -> usize {
+        PIECE * (WAITING + 2)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn archive_comes_in_pieces_and_without_its_end_breaks_off() {
+        for is_whole in [true, false] {
+            let (sender, pieces) = mpsc::channel(WAITING);
+            let seat = std::sync::Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+            let mut archive = Archive { pieces, _seat: seat };
+            let written = std::thread::spawn(move || {
+                let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+                writer.write_all(&vec![7; PIECE * 2 + 5]).unwrap();
+                writer.flush().unwrap();
+                if is_whole {
+                    writer.sender.blocking_send(WHOLE).unwrap();
+                }
+            });
+            let mut sizes = Vec::new();
+            let end = loop {
+                match archive.next().await {
+                    Ok(Some(piece)) => sizes.push(piece.len()),
+                    end => break end,
+                }
+            };
+            assert_eq!((sizes, end.is_ok()), (vec![PIECE, PIECE, 5], is_whole));
+            written.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn writer_ends_with_its_reader() {
+        let (sender, pieces) = mpsc::channel(WAITING);
+        drop(pieces);
+        let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+        assert_eq!(writer.write_all(&vec![7; PIECE * 2]).unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+    }
+}

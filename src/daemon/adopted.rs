@@ -1,0 +1,23 @@
+//! In a container the agent may be the first process: a process that loses its parent becomes its child, and no other reaps it.
+
+use std::time::Duration;
+
+use crate::host::process;
+
+/// Between two looks at the processes that were given to the agent: who is there at two of them is awaited by nobody.
+const REAPED: Duration = Duration::from_secs(2);
+
+/// For as long as the agent runs.
+pub async fn reap() {
+    let mut adopted = process::AdoptedChildren::default();
+    let mut pause = tokio::time::interval(REAPED);
+    loop {
+        // Ends: with the agent.
+        pause.tick().await;
+        match adopted.reap() {
+            Ok(0) => {}
+            Ok(reaped) => tracing::debug!(reaped, "processes that had lost their parent were reaped"),
+            Err(error) => tracing::warn!(%error, "processes that have lost their parent cannot be reaped"),
+        }
+    }
+}

@@ -1,0 +1,171 @@
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::{RecentConfig, RecentHistory};
+use crate::model::alloc::AllocIdentity;
+use crate::model::id::{AllocId, CgroupPath, TaskName};
+use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
+use crate::snapshot::itself::tests::info;
+use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
+use crate::telemetry::Metrics;
+use std::sync::Arc;
+
+const SECOND: u64 = 1_000_000_000;
+const BEGIN: u64 = 1_700_000_000 * SECOND;
+const EACH: u64 = 15;
+
+/// With so much CPU time and memory.
+fn alloc(id: &str, cpu_ns: u64, memory: u64, at: Timestamp) -> Arc<AllocView> {
+    let names = [TaskName::from("t")].into_iter();
+    let identity = AllocIdentity::of_cgroup(AllocId::from(id), CgroupPath::new("/a".to_owned()), names);
+    let usage = Usage::from([(Field::cpu_usage_ns, cpu_ns), (Field::memory_working_set_bytes, memory)]);
+    let usage = Arc::new(usage);
+    let task = TaskView {
+        managed: None,
+        observed: None,
+        usage: Arc::clone(&usage),
+        attempt: None,
+        before: None,
+        sampled_at: Some(at),
+    };
+    Arc::new(AllocView {
+        identity: Arc::new(identity),
+        status: None,
+        observed: None,
+        tasks: [Arc::new(task)].into_iter().collect(),
+        usage,
+        aggregation: Aggregation::Cgroup,
+        sampled_at: Some(at),
+        ended: false,
+        retired: false,
+    })
+}
+
+struct Kept {
+    recent: Arc<RecentHistory>,
+    metrics: Metrics,
+    slot: u64,
+}
+
+impl Kept {
+    fn with(max_bytes: u64) -> Kept {
+        let config = RecentConfig { interval: Duration::from_secs(EACH), max_bytes };
+        Kept { recent: RecentHistory::new(config).unwrap(), metrics: Metrics::new(), slot: 0 }
+    }
+    fn now(&self) -> Timestamp {
+        Timestamp(BEGIN + self.slot * EACH * SECOND)
+    }
+    /// One point of each, in which it used half a core since the one before.
+    fn record(&mut self, ids: &[String]) {
+        self.slot += 1;
+        let (at, cpu) = (self.now(), self.slot * EACH * SECOND / 2);
+        let memory = |n: usize| (1 << 20) + (n as u64) * 4096 + (self.slot % 7) * 65_536;
+        let allocs = ids.iter().enumerate().map(|(n, id)| alloc(id, cpu, memory(n), at)).collect();
+        let empty = Snapshot::empty(Arc::new(info()), at);
+        assert!(self.recent.record(&Snapshot { epoch: self.slot, allocs, ..empty }, &self.metrics));
+    }
+    fn series(&self) -> Value {
+        serde_json::from_slice(&self.recent.series().1).unwrap()
+    }
+    fn of(&self, id: &str) -> Value {
+        serde_json::from_slice(&self.recent.of_alloc(&AllocId::from(id))).unwrap()
+    }
+    fn count(&self, name: &str) -> usize {
+        usize::try_from(self.series()[name].as_u64().unwrap()).unwrap()
+    }
+}
+
+fn ids(count: usize) -> Vec<String> {
+    (0..count).map(|n| format!("docker:c{n:04}")).collect()
+}
+
+fn numbers(values: &Value) -> Vec<Option<f64>> {
+    values.as_array().unwrap().iter().map(Value::as_f64).collect()
+}
+
+#[test]
+fn an_ended_alloc_leaves_the_series_and_stays_in_its_own_history_for_an_hour() {
+    let mut kept = Kept::with(8 << 20);
+    let both = ids(2);
+    (0..10).for_each(|_| kept.record(&both));
+    (0..3).for_each(|_| kept.record(&both[..1]));
+    let series = kept.series();
+    let tasks = series["tasks"].as_array().unwrap();
+    assert_eq!(tasks.len(), 1, "{series}");
+    assert_eq!(tasks[0]["alloc_id"], both[0]);
+    let ended = kept.of(&both[1]);
+    let cpu = numbers(&ended["tasks"]["t"]["cpu_cores"]);
+    assert_eq!(cpu.len(), 13);
+    assert_eq!((cpu[0], &cpu[10..]), (None, &[None; 3][..]), "neither before its second reading nor after its end");
+    assert!(cpu[1..10].iter().all(|cores| cores.is_some_and(|cores| (cores - 0.5).abs() < 0.001)), "{cpu:?}");
+    assert_eq!(ended["times"].as_array().unwrap().len(), 13);
+    assert!(ended["tasks"]["t"].get("io_read_bytes_per_second").is_none(), "it was never measured");
+    (0..241).for_each(|_| kept.record(&both[..1]));
+    assert!(!kept.recent.knows(&AllocId::from(both[1].as_str())), "its last point is older than an hour");
+    assert_eq!(kept.of(&both[0])["times"].as_array().unwrap().len(), 240);
+}
+
+#[test]
+fn a_snapshot_without_a_newer_reading_adds_no_point() {
+    let mut kept = Kept::with(8 << 20);
+    kept.record(&ids(1));
+    let again = Snapshot { epoch: kept.slot, ..Snapshot::empty(Arc::new(info()), Timestamp(kept.now().0 + SECOND)) };
+    assert!(!kept.recent.record(&again, &kept.metrics));
+    assert_eq!(kept.of("docker:c0000")["times"].as_array().unwrap().len(), 1);
+}
+
+#[test]
+fn what_does_not_fit_is_left_out_and_counted_and_the_oldest_keep_their_curves() {
+    let max = 96 << 10;
+    let mut kept = Kept::with(max);
+    kept.record(&ids(1));
+    for _ in 0..120 {
+        kept.record(&ids(200));
+        assert!(kept.count("bytes") as u64 <= max, "{}", kept.count("bytes"));
+        let series = kept.series();
+        assert_eq!(kept.count("left_out_tasks") + series["tasks"].as_array().unwrap().len(), 200);
+    }
+    assert!(kept.count("left_out_tasks") > 0);
+    assert_eq!(kept.series()["tasks"][0]["alloc_id"], "docker:c0000", "it was there first");
+    let gauges = kept.metrics.gather();
+    let left_out = gauges.iter().find(|family| family.name() == "allostat_history_series_left_out_tasks").unwrap();
+    assert!(left_out.get_metric()[0].get_gauge().get_value() > 0.0);
+}
+
+#[test]
+fn ended_allocs_make_room_for_running_ones() {
+    let mut kept = Kept::with(96 << 10);
+    let first = ids(60);
+    (0..60).for_each(|_| kept.record(&first));
+    let second: Vec<String> = (0..20).map(|n| format!("docker:d{n:04}")).collect();
+    (0..60).for_each(|_| kept.record(&second));
+    assert_eq!(kept.count("left_out_tasks"), 0);
+    assert_eq!(kept.series()["tasks"].as_array().unwrap().len(), 20);
+}
+
+#[test]
+fn a_clock_that_is_set_back_begins_the_curves_again() {
+    let mut kept = Kept::with(8 << 20);
+    (0..5).for_each(|_| kept.record(&ids(1)));
+    let at = Timestamp(BEGIN - 3_600 * SECOND);
+    let back = Snapshot { epoch: 100, ..Snapshot::empty(Arc::new(info()), at) };
+    kept.recent.record(&back, &kept.metrics);
+    assert_eq!(kept.of("docker:c0000")["times"], serde_json::json!([at]));
+}
+
+#[test]
+fn growth_is_known_after_five_minutes_and_the_body_is_encoded_once_for_each_point() {
+    let mut kept = Kept::with(8 << 20);
+    (0..5).for_each(|_| kept.record(&ids(1)));
+    assert!(kept.series()["tasks"][0].get("memory_growth_bytes_per_hour").is_none());
+    (0..25).for_each(|_| kept.record(&ids(1)));
+    let growth = kept.series()["tasks"][0]["memory_growth_bytes_per_hour"].as_f64().unwrap();
+    assert!(growth.abs() < 1e7, "it goes up and down by 400 KiB: {growth}");
+    let (first, second) = (kept.recent.series().1, kept.recent.series().1);
+    assert_eq!(first.as_ptr(), second.as_ptr());
+    kept.record(&ids(1));
+    assert_ne!(kept.recent.series().0, Timestamp(0));
+    assert_eq!(kept.series()["host"]["times"].as_array().unwrap().len(), 31);
+}

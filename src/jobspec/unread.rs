@@ -1,0 +1,164 @@
+//! Stanzas without effect on one host: their fields are not read, and what Nomad's parser refuses of them is refused.
+
+use super::diagnostic::{Problems, quote};
+use super::fields::{Fields, Stanza, Word};
+use super::tree::{Body, join};
+
+/// A stanza, and those of its inner ones whose words are known too. The content of all others is free.
+pub(super) struct Unread {
+    stanza: Stanza,
+    inner: &'static [&'static Unread],
+    needed: &'static [&'static str],
+    is_named: bool,
+}
+
+const fn unread(name: &'static str, words: &'static [Word], inner: &'static [&'static Unread]) -> Unread {
+    Unread { stanza: Stanza { name, words }, inner, needed: &[], is_named: false }
+}
+
+/// Of a job.
+pub(super) static UI: Unread = unread("ui", &[Word::value("description"), Word::stanzas("link")], &[&LINK]);
+static LINK: Unread = unread("link", &[Word::value("label"), Word::value("url")], &[]);
+
+/// Of a task, and of a service.
+pub(super) static IDENTITY: Unread = unread(
+    "identity",
+    &[
+        Word::value("name"),
+        Word::value("aud"),
+        Word::value("change_mode"),
+        Word::value("change_signal"),
+        Word::value("env"),
+        Word::value("file"),
+        Word::value("filepath"),
+        Word::value("service_name"),
+        Word::value("ttl"),
+    ],
+    &[],
+);
+
+/// Of a task.
+pub(super) static ACTION: Unread = Unread {
+    needed: &["command"],
+    is_named: true,
+    ..unread("action", &[Word::value("command"), Word::value("args")], &[])
+};
+
+/// Of a service.
+pub(super) static WEIGHTS: Unread = unread("weights", &[Word::value("passing"), Word::value("warning")], &[]);
+pub(super) static CONNECT: Unread = unread(
+    "connect",
+    &[Word::value("native"), Word::stanza("gateway"), Word::stanza("sidecar_service"), Word::stanza("sidecar_task")],
+    &[&GATEWAY, &SIDECAR_SERVICE, &SIDECAR_TASK],
+);
+static GATEWAY: Unread = unread(
+    "gateway",
+    &[Word::stanza("proxy"), Word::stanza("ingress"), Word::stanza("terminating"), Word::stanza("mesh")],
+    &[],
+);
+static SIDECAR_SERVICE: Unread = unread(
+    "sidecar_service",
+    &[
+        Word::value("tags"),
+        Word::value("port"),
+        Word::value("disable_default_tcp_check"),
+        Word::stanza("meta"),
+        Word::stanza("proxy"),
+    ],
+    &[&PROXY],
+);
+static PROXY: Unread = unread(
+    "proxy",
+    &[
+        Word::value("local_service_address"),
+        Word::value("local_service_port"),
+        Word::stanza("config"),
+        Word::stanza("expose"),
+        Word::stanzas("upstreams"),
+        Word::stanza("transparent_proxy"),
+    ],
+    &[&EXPOSE, &UPSTREAMS, &TRANSPARENT_PROXY],
+);
+static EXPOSE: Unread = unread("expose", &[Word::stanzas("path")], &[&EXPOSED_PATH]);
+static EXPOSED_PATH: Unread = unread(
+    "path",
+    &[Word::value("path"), Word::value("protocol"), Word::value("local_path_port"), Word::value("listener_port")],
+    &[],
+);
+static UPSTREAMS: Unread = unread(
+    "upstreams",
+    &[
+        Word::value("destination_name"),
+        Word::value("destination_namespace"),
+        Word::value("destination_partition"),
+        Word::value("destination_peer"),
+        Word::value("destination_type"),
+        Word::value("datacenter"),
+        Word::value("local_bind_address"),
+        Word::value("local_bind_port"),
+        Word::value("local_bind_socket_path"),
+        Word::value("local_bind_socket_mode"),
+        Word::stanza("mesh_gateway"),
+        Word::stanza("config"),
+    ],
+    &[&MESH_GATEWAY],
+);
+static MESH_GATEWAY: Unread = unread("mesh_gateway", &[Word::value("mode")], &[]);
+static TRANSPARENT_PROXY: Unread = unread(
+    "transparent_proxy",
+    &[
+        Word::value("uid"),
+        Word::value("outbound_port"),
+        Word::value("exclude_inbound_ports"),
+        Word::value("exclude_outbound_ports"),
+        Word::value("exclude_outbound_cidrs"),
+        Word::value("exclude_uids"),
+        Word::value("no_dns"),
+    ],
+    &[],
+);
+static SIDECAR_TASK: Unread = unread(
+    "sidecar_task",
+    &[
+        Word::value("name"),
+        Word::value("driver"),
+        Word::value("user"),
+        Word::map("config"),
+        Word::map("env"),
+        Word::map("meta"),
+        Word::stanza("resources"),
+        Word::stanza("logs"),
+        Word::stanzas("volume_mount"),
+        Word::value("kill_timeout"),
+        Word::value("kill_signal"),
+        Word::value("shutdown_delay"),
+    ],
+    &[],
+);
+
+/// Every such stanza of `outer`, whose own words have been checked.
+pub(super) fn check(outer: &Fields<'_>, of: &[&'static Unread]) {
+    for unread in of {
+        let name = unread.stanza.name;
+        if unread.is_named {
+            for one in outer.named(name) {
+                unread.open(one.body, join(&outer.path_of(name), one.name), outer.problems());
+            }
+        } else {
+            for (_, body) in outer.stanzas(name) {
+                unread.open(body, outer.path_of(name), outer.problems());
+            }
+        }
+    }
+}
+
+impl Unread {
+    fn open(&'static self, body: &Body, path: String, problems: &Problems<'_>) {
+        let fields = Fields::open(body, &self.stanza, &[], path, problems);
+        for word in self.needed.iter().filter(|word| fields.entry(word).is_none()) {
+            let message = format!("{} has no {}", quote(self.stanza.name), quote(word));
+            fields.error(&body.span, word, message, None);
+        }
+        check(&fields, self.inner);
+    }
+}

@@ -1,0 +1,216 @@
+//! A command in the container for a user, by the engine: `allostat exec`.
+//!
+//! Source: Docker Engine API, `/containers/{id}/exec`, `/exec/{id}/start` (with `Upgrade: tcp`), `/exec/{id}/resize`,
+//! `/exec/{id}/json`. An engine ends no such program when its stream breaks off: it is killed by its number, where that is a process in
+//! the container's cgroup.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde_json::json;
+use tokio::io::{
+    AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, DuplexStream, ReadHalf, WriteHalf, copy, duplex, split,
+};
+use tokio::sync::{oneshot, watch};
+
+use super::engine::{EngineError, SOON, encoded, is_id};
+use super::exec::{Made, state};
+use super::place;
+use super::shared::{AbortGuard, Shared, failed};
+use crate::host::http::exchange::{Payload, Verb};
+use crate::host::http::tunnel::Tunnel;
+use crate::host::process::identity;
+use crate::host::pty::WindowSize;
+use crate::model::id::CgroupPath;
+use crate::runner::drivers::supervised::end_session;
+use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
+
+/// Between the engine and the client, of each stream.
+const BUFFER: usize = 16 << 10;
+/// An engine closes the stream a moment before it knows how the program ended.
+const LOOKS: u32 = 50;
+const LOOK_AGAIN: Duration = Duration::from_millis(100);
+
+/// A program in a container, by the engine's number of it.
+struct EngineExec {
+    shared: Arc<Shared>,
+    id: String,
+    cgroup: Option<CgroupPath>,
+}
+
+/// Returns when the engine has begun it. `cgroup`: of the task.
+pub async fn attach(
+    shared: Arc<Shared>,
+    container: String,
+    cgroup: Option<CgroupPath>,
+    asked: ExecRequest,
+) -> Result<ExecSession, DriverError> {
+    let refused = |e: EngineError| failed(shared.noted(e).to_string());
+    let has_terminal = asked.terminal.is_some();
+    let mut body = json!({
+        "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": asked.command,
+    });
+    if let Some(kind) = asked.terminal.as_ref().and_then(|terminal| terminal.kind.as_ref()) {
+        body["Env"] = json!([format!("TERM={kind}")]);
+    }
+    let target = format!("/containers/{}/exec", encoded(&container));
+    let made: Made = shared.engine.json(Verb::Post, &target, Some(&body), SOON).await.map_err(refused)?;
+    if !is_id(&made.id) {
+        return Err(failed("the engine gave a program without an ID"));
+    }
+    let target = format!("/exec/{}/start", encoded(&made.id));
+    let start = Bytes::from(json!({ "Detach": false, "Tty": has_terminal }).to_string());
+    let stream = shared.engine.tunnel(&target, start).await.map_err(refused)?;
+    let exec = Arc::new(EngineExec { shared: Arc::clone(&shared), id: made.id, cgroup });
+    let (from, to) = split(stream);
+    let (input, input_end) = duplex(BUFFER);
+    let (output, output_end) = duplex(BUFFER);
+    let (errors, errors_end) = duplex(BUFFER);
+    let feeding = AbortGuard(tokio::spawn(feed(input_end, to)).abort_handle());
+    let (report, end) = oneshot::channel();
+    let of = Arc::clone(&exec);
+    // Ends: with the stream of the engine, or with the session, whose guard aborts it.
+    let reading = tokio::spawn(async move {
+        match has_terminal {
+            true => show(from, output_end).await,
+            false => part(from, output_end, errors_end).await,
+        }
+        let _ = report.send(of.end().await);
+    });
+    let reading = AbortGuard(reading.abort_handle());
+    let first = asked.terminal.map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
+    let (size, sizes) = watch::channel(first);
+    if has_terminal {
+        // Ends: with the session, which has the sender.
+        tokio::spawn(Arc::clone(&exec).follow_sizes(sizes));
+    }
+    let (held, gone) = oneshot::channel::<()>();
+    // Ends: with the session.
+    tokio::spawn(async move {
+        let _ = gone.await;
+        exec.kill().await;
+    });
+    // Ends: with the stream, whose reader reports.
+    let end = Box::pin(async move { end.await.unwrap_or_else(|_| Err(failed("its stream ended without saying how"))) });
+    Ok(ExecSession {
+        input: Some(Box::new(input)),
+        output: Box::new(output),
+        errors: if has_terminal { None } else { Some(Box::new(errors)) },
+        size,
+        end,
+        hold: Box::new((feeding, reading, held)),
+    })
+}
+
+/// Ends: with the input, or with the engine.
+async fn feed(mut input: DuplexStream, mut to: WriteHalf<Box<dyn Tunnel>>) {
+    // Ends: as above; the second is the end of its standard input.
+    let _ = copy(&mut input, &mut to).await;
+    let _ = to.shutdown().await;
+}
+
+/// Ends: with the stream.
+async fn show(mut from: ReadHalf<Box<dyn Tunnel>>, mut output: impl AsyncWrite + Unpin) {
+    // Ends: as above.
+    let _ = copy(&mut from, &mut output).await;
+}
+
+/// Both streams: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. Ends: with the stream, or what is none.
+async fn part(
+    mut from: impl AsyncRead + Unpin,
+    mut output: impl AsyncWrite + Unpin,
+    mut errors: impl AsyncWrite + Unpin,
+) {
+    let mut head = [0; 8];
+    // Ends: as above.
+    while from.read_exact(&mut head).await.is_ok() {
+        let [stream, _, _, _, length @ ..] = head;
+        let mut message = (&mut from).take(u64::from(u32::from_be_bytes(length)));
+        // Ends: as above.
+        let copied = match stream {
+            2 => copy(&mut message, &mut errors).await,
+            // Ends: as above.
+            _ => copy(&mut message, &mut output).await,
+        };
+        if copied.is_err() {
+            return;
+        }
+    }
+}
+
+impl EngineExec {
+    /// How it ended.
+    async fn end(&self) -> Result<u8, DriverError> {
+        for _ in 0..LOOKS {
+            let found = state(&self.shared.engine, &self.id).await;
+            let found = found.map_err(|e| failed(self.shared.noted(e).to_string()))?;
+            if let (false, Some(code)) = (found.running, found.exit_code) {
+                return Ok(u8::try_from(code).unwrap_or(u8::MAX));
+            }
+            tokio::time::sleep(LOOK_AGAIN).await;
+        }
+        Err(failed("the engine does not report how it ended"))
+    }
+
+    /// Ends: with the session, which drops the sender.
+    async fn follow_sizes(self: Arc<Self>, mut sizes: watch::Receiver<WindowSize>) {
+        loop {
+            let WindowSize { columns, rows } = *sizes.borrow_and_update();
+            let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
+            // One that has ended has no size.
+            let _ = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
+            // Ends: as above.
+            if sizes.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// SIGKILL to it and to its session, if it runs.
+    async fn kill(&self) {
+        let found = match state(&self.shared.engine, &self.id).await {
+            Ok(found) if found.running => found,
+            Ok(_) => return,
+            Err(error) => {
+                tracing::warn!(%error, "cannot end a command in a container");
+                return;
+            }
+        };
+        let (shared, cgroup) = (Arc::clone(&self.shared), self.cgroup.clone());
+        let killed = self.shared.places.block(move || {
+            let pid = u32::try_from(found.pid).ok().filter(|pid| *pid > 0);
+            let known = pid.and_then(|pid| identity(pid).ok().flatten());
+            // The engine may number processes otherwise than this host: only one of this task is touched.
+            let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
+            let is_ours =
+                matches!((&own, &cgroup), (Some(own), Some(task)) if own == task || place::is_below(own, task));
+            match known.filter(|_| is_ours) {
+                Some(process) => end_session(process).map_err(|e| e.to_string()),
+                None => Err("its process is not found in the cgroup of the task".to_owned()),
+            }
+        });
+        // Ends: with the patience that it has with killed processes.
+        if let Err(error) = killed.await.and_then(|killed| killed) {
+            tracing::warn!(%error, "cannot end a command in a container");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    async fn parted(stream: &[u8]) -> (Vec<u8>, Vec<u8>) {
+        let (mut output, mut errors) = (Vec::new(), Vec::new());
+        part(stream, &mut output, &mut errors).await;
+        (output, errors)
+    }
+
+    #[tokio::test]
+    async fn streams_are_parted_and_the_last_message_may_be_cut() {
+        let stream = b"\x01\0\0\0\0\0\0\x02ab\x02\0\0\0\0\0\0\x01c\x01\0\0\0\0\0\0\x09de";
+        assert_eq!(parted(stream).await, (b"abde".to_vec(), b"c".to_vec()));
+        assert_eq!(parted(b"\x01\0\0\0\0\0").await, (Vec::new(), Vec::new()));
+    }
+}

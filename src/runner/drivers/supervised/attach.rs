@@ -1,0 +1,241 @@
+//! A command in a task for a user, by a process of this binary beside it ([`run_attached`](crate::supervisor::run_attached)): starts that
+//! one, and hands on the ends of its streams.
+
+use std::io::{self, Seek, SeekFrom, Write as _};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::pin::Pin;
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+use tokio::io::unix::AsyncFd;
+use tokio::io::{AsyncRead, AsyncWrite, Interest, ReadBuf};
+use tokio::net::unix::pipe;
+use tokio::sync::{oneshot, watch};
+
+use super::shared::{Shared, blocking, failed, watched};
+use crate::host::passing;
+use crate::host::process::Child;
+use crate::host::pty::{self, WindowSize};
+use crate::model::task::TaskHandle;
+use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
+use crate::supervisor::orders::Orders;
+use crate::supervisor::{ATTACH, AttachOrders, AttachReport};
+
+/// More is no report of ours.
+const LONGEST_REPORT: usize = 32 << 10;
+/// The helper ends what its session left, for so long at most, and itself.
+const ENDS_WITHIN: Duration = Duration::from_secs(15);
+
+/// The process beside the task. Dropped after its line, it ends by itself and is reaped.
+struct Helper(Option<Child>);
+
+impl Drop for Helper {
+    fn drop(&mut self) {
+        let Some(mut child) = self.0.take() else { return };
+        let reap = move || {
+            if child.ends_by(Instant::now() + ENDS_WITHIN).unwrap_or(true) {
+                let _ = child.kill();
+            }
+            let _ = child.wait();
+        };
+        // Without a thread for it, it stays a zombie until the agent ends.
+        let _ = std::thread::Builder::new().name("exec-reaper".into()).spawn(reap);
+    }
+}
+
+/// What the agent has of a helper that was given its orders.
+struct Begun {
+    /// First: closed before anybody waits for the helper.
+    line: OwnedFd,
+    helper: Helper,
+    /// The agent's ends of standard input, output and error.
+    pipes: Option<[OwnedFd; 3]>,
+}
+
+/// Blocks for as long as a fork takes.
+fn begin(shared: &Shared, handle: &TaskHandle, asked: &ExecRequest) -> Result<Begun, DriverError> {
+    let main = handle.main.filter(|_| handle.boot_id == shared.boot_id);
+    let main = main.ok_or_else(|| failed("the main process of the task is not known"))?;
+    let (program, args) = asked.command.split_first().ok_or_else(|| failed("no command"))?;
+    let orders = Orders::read(&handle.run_dir).map_err(failed)?;
+    let mut orders = Orders { command: program.clone(), args: args.to_vec(), ..orders };
+    let terminal = asked.terminal.as_ref();
+    if let Some(kind) = terminal.and_then(|terminal| terminal.kind.clone()) {
+        // That of the task is of no terminal, or of another one.
+        orders.env.retain(|(name, _)| name != "TERM");
+        orders.env.push(("TERM".to_owned(), kind));
+    }
+    let orders = AttachOrders { orders, main, terminal: terminal.map(|terminal| terminal.size) };
+    let text = serde_json::to_vec(&orders).map_err(|e| failed(e.to_string()))?;
+    start(shared, &text, terminal.is_none()).map_err(|e| failed(format!("cannot start an exec session: {e}")))
+}
+
+fn start(shared: &Shared, orders: &[u8], with_pipes: bool) -> io::Result<Begun> {
+    let mut file = std::fs::File::from(rustix::fs::memfd_create("orders", rustix::fs::MemfdFlags::CLOEXEC)?);
+    file.write_all(orders)?;
+    file.seek(SeekFrom::Start(0))?;
+    let (line, theirs) = passing::pair()?;
+    let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(io::Error::from);
+    let pipes = if with_pipes { Some([pipe()?, pipe()?, pipe()?]) } else { None };
+    let mut command = Command::new(&shared.pool.program);
+    command.arg0("allostat").arg(ATTACH).env_clear().current_dir("/");
+    let helper = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+    // Its end of the line must not be ours too.
+    drop(command);
+    let helper = Helper(Some(Child::from(helper)));
+    match pipes {
+        None => passing::send(&line, b"o", &[file.as_fd()])?,
+        Some([(in_read, in_write), (out_read, out_write), (err_read, err_write)]) => {
+            passing::send(&line, b"o", &[file.as_fd(), in_read.as_fd(), out_write.as_fd(), err_write.as_fd()])?;
+            return Ok(Begun { line, helper, pipes: Some([in_write, out_read, err_read]) });
+        }
+    }
+    Ok(Begun { line, helper, pipes: None })
+}
+
+/// Returns when the command runs. Errors: it does not; nothing of it is left.
+pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest) -> Result<ExecSession, DriverError> {
+    let size = asked.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
+    // Ends: with a fork, and the call's deadline.
+    let begun = blocking(move || begin(&shared, &handle, &asked)).await??;
+    let Begun { line, helper, pipes } = begun;
+    let cannot = |what: &'static str| move |e: io::Error| failed(format!("{what}: {e}"));
+    rustix::io::ioctl_fionbio(&line, true).map_err(|e| failed(e.to_string()))?;
+    let line = Line { socket: watched(line).map_err(cannot("cannot watch the exec session"))?, helper };
+    // Ends: with the deadline of the call; then the line is closed, which ends the helper.
+    let (report, mut descriptors) = line.next().await?;
+    match report {
+        AttachReport::Started => {}
+        AttachReport::Failed(why) => return Err(failed(why)),
+        AttachReport::Code(_) | AttachReport::Signal(_) => return Err(failed(SILENT)),
+    }
+    let (size, sizes) = watch::channel(size);
+    let (report, end) = oneshot::channel();
+    // Ends: with the session, whose guard aborts it.
+    let following = tokio::spawn(async move {
+        let ended = match line.next().await {
+            Ok((AttachReport::Code(code), _)) => Ok(code),
+            Ok((AttachReport::Signal(number), _)) => Ok(128u8.saturating_add(number)),
+            Ok((AttachReport::Started | AttachReport::Failed(_), _)) => Err(failed(SILENT)),
+            Err(error) => Err(error),
+        };
+        let _ = report.send(ended);
+    });
+    let hold = Box::new(Hold(following.abort_handle()));
+    // Ends: as above.
+    let end = Box::pin(async move { end.await.unwrap_or_else(|_| Err(failed(SILENT))) });
+    if let Some([stdin, stdout, stderr]) = pipes {
+        let receiver = |fd| pipe::Receiver::from_owned_fd(fd).map_err(cannot("cannot read its output"));
+        let input = pipe::Sender::from_owned_fd(stdin).map_err(cannot("cannot write its input"))?;
+        let (output, errors) = (receiver(stdout)?, receiver(stderr)?);
+        let (output, errors) = (Box::new(output), Some(Box::new(errors) as Box<_>));
+        return Ok(ExecSession { input: Some(Box::new(input)), output, errors, size, end, hold });
+    }
+    let master = descriptors.pop().ok_or_else(|| failed("it was given no terminal"))?;
+    let master = Master::of(master).map_err(cannot("cannot watch its terminal"))?;
+    // Ends: with the session, which has the sender.
+    tokio::spawn(follow_sizes(sizes, master.clone()));
+    let (input, output) = (Some(Box::new(master.clone()) as Box<_>), Box::new(master));
+    Ok(ExecSession { input, output, errors: None, size, end, hold })
+}
+
+const SILENT: &str = "its session ended without saying how";
+
+/// Ends: with the session, which drops the sender.
+async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: Master) {
+    while sizes.changed().await.is_ok() {
+        let size = *sizes.borrow_and_update();
+        // A terminal that is gone has no size.
+        let _ = pty::resize(&*master.0, size);
+    }
+}
+
+struct Hold(tokio::task::AbortHandle);
+
+impl Drop for Hold {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+/// In this order: closed, then waited for.
+struct Line {
+    socket: AsyncFd<OwnedFd>,
+    #[allow(dead_code)]
+    helper: Helper,
+}
+
+impl Line {
+    /// Errors: the helper is gone, or says what is no report.
+    async fn next(&self) -> Result<(AttachReport, Vec<OwnedFd>), DriverError> {
+        let mut message = vec![0; LONGEST_REPORT];
+        let (length, descriptors) = loop {
+            // Ends: with the helper, or with the session.
+            let mut ready = self.socket.readable().await.map_err(|e| failed(e.to_string()))?;
+            if let Ok(received) = ready.try_io(|socket| passing::receive(socket, &mut message)) {
+                break received.map_err(|e| failed(e.to_string()))?;
+            }
+        };
+        let report = serde_json::from_slice(&message[..length]).map_err(|_| failed(SILENT))?;
+        Ok((report, descriptors))
+    }
+}
+
+/// The agent's end of a terminal.
+#[derive(Clone)]
+struct Master(Arc<AsyncFd<OwnedFd>>);
+
+impl Master {
+    fn of(descriptor: OwnedFd) -> io::Result<Master> {
+        rustix::io::ioctl_fionbio(&descriptor, true)?;
+        // Its replacement is unsafe, because other types may close their descriptor early; an `OwnedFd` cannot.
+        #[allow(deprecated)]
+        let watched = AsyncFd::with_interest(descriptor, Interest::READABLE | Interest::WRITABLE)?;
+        Ok(Master(Arc::new(watched)))
+    }
+}
+
+impl AsyncRead for Master {
+    fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        loop {
+            let mut ready = ready!(self.0.poll_read_ready(cx))?;
+            let read = ready.try_io(|master| Ok(rustix::io::read(master, into.initialize_unfilled())?));
+            match read {
+                Ok(Ok(n)) => {
+                    into.advance(n);
+                    return Poll::Ready(Ok(()));
+                }
+                // The last program has closed it.
+                Ok(Err(e)) if e.raw_os_error() == Some(rustix::io::Errno::IO.raw_os_error()) => {
+                    return Poll::Ready(Ok(()));
+                }
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(Err(e)) => return Poll::Ready(Err(e)),
+                Err(_would_block) => {}
+            }
+        }
+    }
+}
+
+impl AsyncWrite for Master {
+    fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        loop {
+            let mut ready = ready!(self.0.poll_write_ready(cx))?;
+            match ready.try_io(|master| Ok(rustix::io::write(master, bytes)?)) {
+                Ok(Err(e)) if e.kind() == io::ErrorKind::Interrupted => {}
+                Ok(written) => return Poll::Ready(written),
+                Err(_would_block) => {}
+            }
+        }
+    }
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

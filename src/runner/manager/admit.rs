@@ -1,0 +1,198 @@
+//! New allocs of a job, in place of those that they replace: of a submission, and of each step of an update.
+
+use std::sync::Arc;
+
+use super::ledger::Ledger;
+use super::owner::Created;
+use super::{Manager, RunnerError, SubmitReply};
+use crate::model::alloc::Desired;
+use crate::model::id::{AllocId, JobId};
+use crate::model::job::{Job, TaskGroup};
+use crate::runner::alloc::{Alloc, Restored};
+use crate::runner::kept::record::{self, AllocRecord, JobRecord};
+use crate::runner::kept::update::update_key;
+use crate::store::{Batch, StoreError};
+
+/// Allocs that end, and the places of new ones.
+#[derive(Default)]
+pub(super) struct Placement {
+    /// Live ones, and failed ones that are not replaced by their like any more.
+    pub superseded: Vec<Arc<Alloc>>,
+    pub places: Vec<NewPlace>,
+}
+
+/// A new alloc that is to be.
+pub(super) struct NewPlace {
+    /// In its job.
+    pub group: usize,
+    pub index: u32,
+    /// It begins when these have ended.
+    pub waits_for: Vec<AllocId>,
+    /// Which had its place.
+    pub before: Option<Arc<Alloc>>,
+}
+
+impl Manager {
+    /// Takes a job on, in one batch with what `batch` has already; that is the caller's to take back.
+    pub(super) async fn admit(
+        self: &Arc<Self>,
+        ledger: &mut Ledger,
+        job: Job,
+        mut batch: Batch,
+    ) -> Result<SubmitReply, RunnerError> {
+        let of_caller = batch.writes.len();
+        let live = self.allocs.live(|a| a.job.id == job.id);
+        let running: Vec<_> = live.iter().filter(|a| a.desired() == Desired::Run).cloned().collect();
+        let earlier = self.updates.get(&job.id);
+        let is_unchanged = match earlier.as_ref().filter(|update| update.is_active()) {
+            Some(update) => update.job.runs_as(&job),
+            None => running.iter().all(|a| a.job.runs_as(&job)),
+        };
+        if !running.is_empty() && is_unchanged {
+            let ids = running.iter().map(|a| a.id.clone()).collect();
+            return Err(RunnerError::Unchanged { job: job.id, ids });
+        }
+        // Of an update that is taken back some allocs run already.
+        let kept = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
+        let version = kept.unwrap_or_else(|| self.next_version(&job.id));
+        let stable = self.stable(earlier.as_deref(), &running);
+        let job = Arc::new(job);
+        let placement = self.layout(&job, version).beginning(&live);
+        let update = job.is_rolling().then(|| self.begin_update(&job, version, stable, None));
+        match (&update, &earlier) {
+            (Some(update), _) => record::put(&mut batch, update_key(&job.id), update),
+            (None, Some(_)) => batch.remove(update_key(&job.id)),
+            (None, None) => {}
+        }
+        let replaced = placement.superseded.iter().filter(|a| running.iter().any(|one| one.id == a.id));
+        let replaced = replaced.map(|a| a.id.clone()).collect();
+        let allocs = self.place(ledger, (&job, version), placement, batch, of_caller).await;
+        let allocs = match allocs {
+            Ok(allocs) => allocs,
+            Err(error) => {
+                self.take_back_update(&job.id, earlier.as_deref());
+                return Err(RunnerError::StateDb(error));
+            }
+        };
+        self.updates_follow(&job.id, update);
+        Ok(SubmitReply { allocs, replaced })
+    }
+
+    /// Ends some allocs and makes others, in one batch with what `batch` has already; its first `of_caller` writes are the
+    /// caller's to take back.
+    ///
+    /// Errors: the disk refuses; nothing has happened.
+    pub(super) async fn place(
+        self: &Arc<Self>,
+        ledger: &mut Ledger,
+        (job, version): (&Arc<Job>, u64),
+        placement: Placement,
+        mut batch: Batch,
+        of_caller: usize,
+    ) -> Result<Vec<AllocId>, StoreError> {
+        let Placement { superseded, places } = placement;
+        superseded.iter().for_each(|a| a.want_stop());
+        record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(job), version });
+        let mut new = Vec::new();
+        for NewPlace { group, index, waits_for, before } in places {
+            let group = &job.groups[group];
+            let mut record = self.new_record(job, group, index, version, ledger.next_serial(), waits_for);
+            if let Some(before) = before {
+                before.hand_over(&mut record, group);
+            }
+            record::put(&mut batch, record::alloc_key(&record.id), &record);
+            let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
+            let Some(alloc) = self.make(Arc::clone(job), restored) else { continue };
+            alloc.receive();
+            let numbers = alloc.put_new(&mut batch);
+            new.push((Created::new(Arc::new(alloc)), numbers));
+        }
+        for alloc in &superseded {
+            alloc.put(&mut batch);
+        }
+        let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
+        if let Err(error) = self.ctx.journal.commit(batch).await {
+            superseded.iter().for_each(|a| a.want_run_again());
+            self.take_back(keys, &superseded);
+            new.into_iter().for_each(|(created, _)| created.discard());
+            return Err(error);
+        }
+        self.write_ends_again(&superseded).await;
+        superseded.iter().for_each(|a| a.tell_stop());
+        let at =
+            new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
+        ledger.taken_on(&self.ctx, job, new.len(), at);
+        let allocs = new.iter().map(|(created, _)| created.alloc().id.clone()).collect();
+        for (created, numbers) in new {
+            created.alloc().show(&numbers);
+            self.enter(created);
+        }
+        Ok(allocs)
+    }
+
+    /// `None`: its job has no such group.
+    pub(super) fn make(&self, job: Arc<Job>, restored: Restored) -> Option<Alloc> {
+        Alloc::new(Arc::clone(&self.ctx), Arc::clone(&self.hooks), job, restored)
+    }
+
+    pub(super) fn new_record(
+        &self,
+        job: &Job,
+        group: &TaskGroup,
+        index: u32,
+        version: u64,
+        serial: u64,
+        waits_for: Vec<AllocId>,
+    ) -> AllocRecord {
+        let id = AllocId::random();
+        let processes = group.tasks.iter().any(|t| self.ctx.has_processes(&t.driver));
+        let cgroup =
+            (processes && self.ctx.cgroups.is_some()).then(|| self.ctx.config.cgroup_parent.child(id.as_str()));
+        AllocRecord {
+            id,
+            job: job.id.clone(),
+            version,
+            group: group.name.clone(),
+            index,
+            serial,
+            created_at: self.ctx.clock.now(),
+            began: Some(self.ctx.line.now()),
+            desired: Desired::Run,
+            waits_for,
+            cgroup,
+            finished: None,
+            ports: Vec::new(),
+            network: None,
+            stop_asked_at: None,
+            again_asked_at: None,
+            expired: false,
+            again: false,
+            failed_setup: None,
+            healthy: None,
+            cores: Vec::new(),
+            earlier: None,
+            reschedule: Some(Box::default()),
+            reschedule_reported: false,
+            previous: None,
+            next: None,
+            data_from: Vec::new(),
+        }
+    }
+
+    /// One above those whose records are there: a version's record goes with its last alloc.
+    fn next_version(&self, job: &JobId) -> u64 {
+        let of_update = self.updates.get(job).map(|update| update.version + 1);
+        let of_allocs = self.allocs.all().iter().filter(|a| a.job.id == *job).map(|a| a.version + 1).max();
+        of_update.max(of_allocs).unwrap_or(0)
+    }
+
+    /// A refused submit may have reached the disk all the same, and would come alive at the next start.
+    pub(super) fn take_back(&self, keys: Vec<String>, running: &[Arc<Alloc>]) {
+        let mut batch = Batch::default();
+        keys.into_iter().for_each(|key| batch.remove(key));
+        for alloc in running {
+            alloc.put(&mut batch);
+        }
+        self.ctx.journal.amend(batch);
+    }
+}

@@ -1,0 +1,216 @@
+//! `allostat logs` and `allostat events` of a real agent: both streams in order, since a time, several allocs at once.
+
+use std::io::{BufRead, BufReader};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use crate::common::{Agent, Cli, allostat, patience, says, wait_for};
+
+fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
+    wait_for(what, Duration::from_secs(60) * patience(), looks)
+}
+
+/// Runs a batch job of this script and waits for its end; `count` allocs of it.
+fn run(agent: &Agent, name: &str, count: u32, script: &str) {
+    let text = format!(
+        "job \"{name}\" {{\n  type = \"batch\"\n  group \"g\" {{\n    count = {count}\n    reschedule {{\n      attempts = 0\n      unlimited = \
+         false\n    }}\n    restart {{\n      attempts = 0\n      mode = \"fail\"\n    }}\n    task \"t\" {{\n      driver = \"raw_exec\"\n      \
+         config {{\n        command = \"/bin/sh\"\n        args = [\"-c\", {script:?}]\n      }}\n    }}\n  }}\n}}\n"
+    );
+    let file = agent.scratch().join("job.hcl");
+    std::fs::write(&file, text).expect("our own directory");
+    agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]).ok();
+}
+
+fn until(agent: &Agent, name: &str, status: &str, count: usize) {
+    wait(&format!("{count} allocs of {name} that are {status}"), || {
+        let allocs = agent.json("/v1/allocs")["allocs"].as_array().expect("a list").clone();
+        let of = allocs.iter().filter(|alloc| alloc["job"] == name && alloc["status"] == status);
+        (of.count() == count).then_some(())
+    });
+}
+
+/// Both streams into one pipe, as on a terminal.
+fn together(agent: &Agent, args: &[&str]) -> String {
+    let (mut reader, writer) = std::io::pipe().expect("a pipe");
+    let mut command = Command::new(allostat());
+    command.args(args).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let stdout = writer.try_clone().expect("a pipe");
+    let mut child = command.stdin(Stdio::null()).stdout(stdout).stderr(writer).spawn().expect("our own binary");
+    drop(command);
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut text).expect("text");
+    assert!(child.wait().expect("our own child").success(), "{text}");
+    text
+}
+
+#[test]
+fn streams_are_shown_in_the_order_in_which_they_were_written() {
+    let mut agent = Agent::start();
+    // Each line waits until the supervisor has read the one before: the pipes are two.
+    let line = |to: &str, n: u32| format!("echo {n} >&{to}; sleep 0.05; ");
+    let script: String = (0..10).map(|n| line(if n % 3 == 0 { "2" } else { "1" }, n)).collect();
+    run(&agent, "both", 1, &script);
+    until(&agent, "both", "complete", 1);
+    let expected: String = (0..10).map(|n| format!("{n}\n")).collect();
+    assert_eq!(together(&agent, &["logs", "both"]), expected);
+    assert_eq!(together(&agent, &["logs", "-f", "both"]), expected, "of one that is dead: all of it");
+    let apart: Cli = agent.cli(&["logs", "both"]);
+    assert_eq!((apart.stdout.as_str(), apart.stderr.as_str()), ("1\n2\n4\n5\n7\n8\n", "0\n3\n6\n9\n"));
+    assert_eq!(agent.cli(&["logs", "--stdout", "-n", "1", "both"]).ok(), "8\n");
+    let last = agent.cli(&["logs", "-n", "1", "both"]);
+    assert_eq!((last.stdout.as_str(), last.stderr.as_str()), ("8\n", "9\n"), "of each stream");
+    // Over a restart of the agent, for the supervisor wrote it.
+    agent.kill();
+    agent.start_again();
+    assert_eq!(together(&agent, &["logs", "both"]), expected);
+    agent.stop();
+}
+
+#[test]
+fn since_leaves_out_what_was_written_before() {
+    let agent = Agent::start();
+    run(
+        &agent,
+        "slow",
+        1,
+        "echo early; echo early >&2; until [ -e $NOMAD_ALLOC_DIR/go ]; do sleep 0.05; done; echo late; echo late >&2; sleep 3600",
+    );
+    let log = |args: &[&str]| {
+        let said = agent.cli(&[&["logs"], args, &["slow"]].concat());
+        (said.code, said.stdout, said.stderr)
+    };
+    wait("its first lines", || (log(&[]).1 == "early\n").then_some(()));
+    // Times are to the second.
+    let before = std::time::Instant::now();
+    wait("two seconds", || (before.elapsed() > Duration::from_secs(2)).then_some(()));
+    let id = agent.alloc_ids().pop().expect("one alloc");
+    std::fs::write(agent.data_dir().join("alloc").join(&id).join("alloc/go"), "").expect("our own directory");
+    wait("its last lines", || (log(&[]).1 == "early\nlate\n").then_some(()));
+    let since = format!("{}ms", before.elapsed().as_millis() - 1000);
+    assert_eq!(log(&["--since", &since]), (Some(0), "late\n".into(), "late\n".into()));
+    assert_eq!(log(&["--since", &since, "--stderr"]), (Some(0), "late\n".into(), String::new()));
+    assert_eq!(log(&["--since", "10m"]).1, "early\nlate\n");
+    let wrong = agent.cli(&["logs", "--since", "yesterday", "slow"]);
+    assert_eq!(wrong.code, Some(2));
+    says(&wrong.stderr, &["10m", "2026-01-31T12:00:00Z"]);
+    agent.cli(&["stop", "--yes", "slow"]).ok();
+    agent.stop();
+}
+
+#[test]
+fn all_allocs_of_a_job_are_shown_with_their_names_and_followed() {
+    let agent = Agent::start();
+    run(
+        &agent,
+        "many",
+        3,
+        "echo out; printf open; echo err >&2; until [ -e $NOMAD_ALLOC_DIR/go ]; do sleep 0.05; done; echo done",
+    );
+    until(&agent, "many", "running", 3);
+    let expected = |lines: &[&str]| {
+        let of = |n: u32| lines.iter().map(move |line| format!("many.g[{n}]/t | {line}\n"));
+        (0..3).flat_map(of).collect::<String>()
+    };
+    wait("what all three wrote", || {
+        let said = agent.cli(&["logs", "many"]);
+        (said.stdout == expected(&["out", "open"]) && said.stderr == expected(&["err"])).then_some(())
+    });
+    assert_eq!(agent.cli(&["logs", "--stderr", "many", "t"]).code, Some(0));
+    let none = agent.cli(&["logs", "many", "other"]);
+    assert_eq!(none.code, Some(66));
+    says(&none.stderr, &["no alloc of \"many\" has a task \"other\""]);
+
+    let mut command = Command::new(allostat());
+    command.args(["logs", "-f", "many"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let mut follow =
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("our own binary");
+    let mut shown = BufReader::new(follow.stdout.take().expect("it is piped")).lines().map(|line| line.expect("text"));
+    // It follows all three by then.
+    let mut lines: Vec<String> = shown.by_ref().take(3).collect();
+    for id in agent.alloc_ids() {
+        std::fs::write(agent.data_dir().join("alloc").join(id).join("alloc/go"), "").expect("our own directory");
+    }
+    lines.extend(shown);
+    let output = follow.wait_with_output().expect("our own child");
+    lines.sort_unstable();
+    let mut expected: Vec<String> = expected(&["out", "opendone"]).lines().map(str::to_owned).collect();
+    expected.sort_unstable();
+    assert_eq!((output.status.code(), lines), (Some(0), expected));
+    agent.stop();
+}
+
+#[test]
+fn events_are_narrowed_by_number_time_and_job_and_have_times_that_machines_read() {
+    let agent = Agent::start();
+    for name in ["one", "two"] {
+        run(&agent, name, 1, "exit 0");
+        until(&agent, name, "complete", 1);
+    }
+    let lines = |args: &[&str]| agent.cli(&[&["events"], args].concat()).ok().lines().count();
+    let (all, of_one) = (lines(&[]), lines(&["--job", "one"]));
+    assert!(of_one > 2 && all >= 2 * of_one, "{all}, {of_one}");
+    assert_eq!(
+        (lines(&["-n", "2"]), lines(&["--since", "1h"]), lines(&["--since", "2036-01-01T00:00:00Z"])),
+        (2, all, 0)
+    );
+    assert_eq!(lines(&["--job", "none"]), 0);
+    let text = agent.cli(&["events", "--utc", "-n", "1"]).ok();
+    assert!(text.split_whitespace().next().is_some_and(|time| time.ends_with('Z')), "{text}");
+    let mut command = Command::new(allostat());
+    command.args(["events", "-n", "1"]).env("TZ", "Asia/Kolkata");
+    command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let local = Cli::from(command.output().expect("our own binary")).ok();
+    says(&local, &["+05:30"]);
+
+    let shown: serde_json::Value =
+        serde_json::from_str(&agent.cli(&["events", "--json", "-n", "1"]).ok()).expect("JSON");
+    let event = &shown["events"][0];
+    assert_eq!(event["timestamp_ns"], event["time"].to_string());
+    let rfc3339 = event["timestamp"].as_str().expect("text");
+    assert!(rfc3339.ends_with('Z') && rfc3339.len() == "2026-11-21T12:04:31.000000001Z".len(), "{rfc3339}");
+    let answer = agent.json("/v1/events?since=0");
+    assert_eq!(answer["events"][0]["timestamp_ns"], answer["events"][0]["time"].to_string());
+    agent.stop();
+}
+
+#[test]
+fn files_of_an_alloc_are_followed_and_archived_without_secrets() {
+    let agent = Agent::start();
+    run(
+        &agent,
+        "files",
+        1,
+        "echo SECRET >$NOMAD_SECRETS_DIR/token; echo first >$NOMAD_TASK_DIR/file; touch $NOMAD_ALLOC_DIR/ready; until [ -e $NOMAD_ALLOC_DIR/go ]; do \
+         sleep 0.05; done; echo second >>$NOMAD_TASK_DIR/file; sleep 3600",
+    );
+    let id = wait("an alloc", || agent.alloc_ids().pop());
+    let shared = agent.data_dir().join("alloc").join(&id).join("alloc");
+    wait("its files", || shared.join("ready").exists().then_some(()));
+    let mut command = Command::new(allostat());
+    command.args(["fs", "cat", "-f", "files", "t/local/file"]);
+    command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let mut follow = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn().expect("our own binary");
+    let mut lines = std::io::BufRead::lines(std::io::BufReader::new(follow.stdout.take().expect("piped")));
+    let mut next = || lines.next().expect("a line").expect("text");
+    assert_eq!(next(), "first");
+    std::fs::write(shared.join("go"), "").expect("our own directory");
+    assert_eq!(next(), "second");
+    follow.kill().expect("our own child");
+    follow.wait().expect("our own child");
+
+    let archive = agent.scratch().join("files.tar");
+    let mut command = Command::new(allostat());
+    command.args(["fs", "snapshot", "files"]).env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
+    let file = std::fs::File::create(&archive).expect("our own directory");
+    assert!(command.stdin(Stdio::null()).stdout(file).status().expect("our own binary").success());
+    let list = Command::new("tar").arg("-tf").arg(&archive).output().expect("this host has tar");
+    assert!(list.status.success(), "{}", String::from_utf8_lossy(&list.stderr));
+    let list = String::from_utf8(list.stdout).expect("text");
+    says(&list, &["t/local/file", "alloc/ready", "alloc/logs/t.stdout.0"]);
+    assert!(!list.contains("secrets"), "{list}");
+    let bytes = std::fs::read(&archive).expect("just written");
+    assert!(!bytes.windows(6).any(|bytes| bytes == b"SECRET"));
+    agent.cli(&["stop", "--yes", "files"]).ok();
+    agent.stop();
+}
