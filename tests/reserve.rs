@@ -134,7 +134,7 @@ fn a_gpu_that_is_not_well_is_given_to_nobody_until_it_is_back() {
     let waits = host.hold("waits", LARGE);
     host.refused(&waits, &format!("only 0 healthy: {H100} ("));
     let odd = host.hold("odd", &LARGE.replace("20 GiB", "20 W"));
-    host.refused(&odd, "device.attr.memory >= 20 W (it is ");
+    host.refused(&odd, "device.attr.memory >= 20 W (actual: ");
     host.gpus.edit(|scenario| scenario.devices[0].lost = false).expect("our own file");
     assert_eq!(host.variable(&waits, "CUDA_VISIBLE_DEVICES").as_deref(), Some(H100));
     host.agent.stop();

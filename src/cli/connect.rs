@@ -289,10 +289,10 @@ fn roots_agent_answers() -> bool {
     !rustix::process::geteuid().is_root() && try_one(&door).is_ok()
 }
 
-/// Its socket is root's; or the first directory above it that this user may read is.
+/// Its socket is there, and root's: a directory alone is no agent.
 fn is_of_root(error: &HttpError) -> bool {
     let HttpError::Connect { address: Address::Unix(path), .. } = error else { return false };
-    path.ancestors().find_map(|place| std::fs::symlink_metadata(place).ok()).is_some_and(|found| found.uid() == 0)
+    std::fs::symlink_metadata(path).is_ok_and(|found| found.uid() == 0)
 }
 
 fn try_one(door: &AgentDoor) -> Result<Agent, HttpError> {
@@ -512,10 +512,13 @@ mod tests {
             let address = Address::Unix(dir.path().join("allostat.sock"));
             vec![HttpError::Connect { address, source: kind.into() }]
         };
+        let hidden = of(Purpose::Act, false, failed(io::ErrorKind::PermissionDenied));
+        assert!(!hidden.message.contains("belongs to root"), "of a socket that is not seen nothing is known: {hidden}");
+        std::fs::write(dir.path().join("allostat.sock"), "").unwrap();
         let denied = of(Purpose::Act, false, failed(io::ErrorKind::PermissionDenied));
         assert_eq!(denied.exit, Exit::NotPermitted);
         let is_root = rustix::process::geteuid().is_root();
-        assert_eq!(denied.message.contains("belongs to root"), is_root, "the directory is of who runs this: {denied}");
+        assert_eq!(denied.message.contains("belongs to root"), is_root, "its socket is of this user: {denied}");
         let absent = of(Purpose::Act, false, failed(io::ErrorKind::NotFound));
         assert!(absent.exit == Exit::NoAgent && absent.to_string().contains("allostat agent"), "{absent}");
     }

@@ -175,7 +175,7 @@ fn addresses_inside_are_known_where_the_network_is_connected() {
     };
     assert_eq!(errors("x.hcl", &with("bridge")), [""; 0]);
     assert_eq!(errors("x.hcl", &with("cni/lan")), [""; 0]);
-    let unknown = "9:6 `${NOMAD_ALLOC_ADDR_http}` can never be resolved: there is no such variable";
+    let unknown = "11:6 `${NOMAD_ALLOC_ADDR_http}` can never be resolved: there is no such variable";
     warned("x.hcl", &with("host"), unknown);
 }
 

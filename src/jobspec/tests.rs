@@ -454,7 +454,7 @@ fn all_problems_of_a_file_are_reported_in_its_order() {
 fn paths_name_the_stanzas_around_a_field() {
     let paths = |text: &str| parse("x", text).unwrap_err().0.into_iter().map(|d| d.field).collect::<Vec<_>>();
     assert_eq!(paths(&in_task("resources {\n  memory = 0\n}")), ["job.j.group.g.task.t.resources.memory"]);
-    assert_eq!(paths(&in_task("config {\n  a = [1, \"${\"]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
+    assert_eq!(paths(&in_task("config {\n  a = [1, f()]\n}")), ["job.j.group.g.task.t.config.a[1]"]);
     assert_eq!(paths(&in_task("config {\n  a = [1, { b = f() }]\n}")), ["job.j.group.g.task.t.config.a[1].b"]);
     assert_eq!(paths(&in_task("driver = \"x\"")), ["job.j.group.g.task.t"], "given twice");
     let json = r#"{"job": {"j": {"group": [{"g": {"task": {"t": {"driver": [1]}}}}]}}}"#;

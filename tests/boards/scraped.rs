@@ -50,8 +50,8 @@ fn at_work(file: &str, agent: &Agent, directory: &Path) -> String {
     format!("{before}    static_configs:\n      - targets: [{address:?}]\n        labels: {META}\n{after}")
 }
 
-const META: &str =
-    "{__meta_kubernetes_pod_label_app_kubernetes_io_name: allostat, __meta_kubernetes_pod_node_name: node-a}";
+const META: &str = "{__meta_kubernetes_pod_label_app_kubernetes_io_name: allostat, __meta_kubernetes_pod_node_name: node-a, \
+     __meta_consul_node: node-a}";
 
 #[test]
 fn each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3() {

@@ -30,7 +30,7 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
 
     let sent: Vec<u8> =
         (0..4_u32 << 20).map(|n| u8::try_from(n.wrapping_mul(2_654_435_761) >> 24).expect("8 bits")).collect();
-    let mut child = command(&["cat"]).spawn().unwrap();
+    let mut child = command(&["sh", "-c", "cat"]).spawn().unwrap();
     let (mut stdin, copy) = (child.stdin.take().unwrap(), sent.clone());
     let feed = std::thread::spawn(move || stdin.write_all(&copy));
     let output = child.wait_with_output().unwrap();
@@ -52,7 +52,7 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
     assert_eq!(shown.ends().code(), Some(5));
     assert!(!shown.is_raw());
 
-    let mut client = command(&["sleep", "4711"]).spawn().unwrap();
+    let mut client = command(&["sh", "-c", "sleep 4711"]).spawn().unwrap();
     let runs = || {
         let top = docker.docker(&["top", &format!("main-{id}")]);
         String::from_utf8_lossy(&top.stdout).contains("sleep 4711")

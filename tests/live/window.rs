@@ -123,7 +123,7 @@ fn with_few_descriptors_the_values_are_right_and_the_agent_says_what_that_costs(
     assert!(metrics.u64("allostat_collector_reopened_files_total", &[]) > 0);
     let errors = metrics.all("allostat_collector_errors_total", &[("collector", "task")]);
     assert!(errors.iter().all(|sample| sample.u64() == 0), "{errors:?}");
-    assert!(agent.log().contains("too few descriptors"), "{}", agent.log());
+    assert!(agent.log().contains("too few file descriptors to keep all kernel files open"), "{}", agent.log());
     let node = agent.cli(&["node"]).ok();
     assert!(node.contains(&format!("of {wanted}: no more than {limit} may be kept open")), "{node}");
     agent.stop();

@@ -131,7 +131,7 @@ fn a_cgroup_that_an_ordinary_user_may_not_read_is_told_once_and_not_at_each_look
         looked.agent.log().lines().filter(|line| line.contains(&closed)).map(str::to_owned).collect()
     };
     let first = told();
-    assert!(first.iter().all(|line| line.contains("a cgroup may not be read")), "{first:?}");
+    assert!(first.iter().all(|line| line.contains("no permission to read a cgroup")), "{first:?}");
     assert_eq!(first.len(), 1, "once, in however many trees: {first:?}");
     // What comes to be inside of a task is seen at the next look alone, which comes upon the closed one again.
     let mut inner = looked.others.sleeper("busy/inner");
