@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::host::process;
 
-/// Between two looks at the processes that were given to the agent: who is there at two of them is awaited by nobody.
+/// Between two checks: a child that is a zombie at two of them has no parent that waits for it.
 const REAPED: Duration = Duration::from_secs(2);
 
 /// For as long as the agent runs.

@@ -425,7 +425,7 @@ where
         let late = || HttpError::Timeout { address: address.clone(), after: CONNECT_TIMEOUT };
         let sender = match address {
             Address::Unix(path) => {
-                if trust == Trust::Ours
+                if trust != Trust::Named
                     && let Some(uid) = peer::exposed(path).map_err(failed)?
                 {
                     check_trust(uid)?;
@@ -440,7 +440,7 @@ where
                 let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
                 socket.set_nodelay(true).map_err(failed)?;
-                if trust == Trust::Ours {
+                if trust != Trust::Named {
                     let who = tokio::time::timeout(CONNECT_TIMEOUT, accepted(&socket));
                     check_trust(who.await.map_err(|_| late())?.map_err(unknown)?)?;
                 }
