@@ -1,6 +1,6 @@
 //! `allostat exec` of a real agent, in real tasks: rights, streams, terminals, and what ends a session.
 
-use std::io::Write;
+use std::io::{Read as _, Write};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -60,21 +60,15 @@ impl Running {
     fn sh(&self, script: &str) -> Cli {
         Cli::from(self.command(&["shell", "--", "sh", "-c", script]).output().expect("our own binary"))
     }
-    /// A session whose command runs: it has written `ready`.
+    /// A session whose command runs and whose client has shown it: what comes later finds the session open.
     fn session(&self, script: &str) -> Child {
-        let marker = self.shared().join(format!("ready-{}", rustix::process::getpid().as_raw_nonzero()));
-        let _ = std::fs::remove_file(&marker);
-        let script = format!(
-            "touch $NOMAD_ALLOC_DIR/{}; {script}",
-            marker.file_name().and_then(|name| name.to_str()).expect("a name")
-        );
+        let script = format!("echo ready; {script}");
         let mut command = self.command(&["shell", "--", "sh", "-c", &script]);
-        let child = command.stdin(Stdio::piped()).spawn().expect("our own binary");
-        wait("the command to run", || marker.exists().then_some(()));
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("our own binary");
+        let mut line = [0; 6];
+        child.stdout.as_mut().expect("piped").read_exact(&mut line).expect("the command runs");
+        assert_eq!(&line, b"ready\n");
         child
-    }
-    fn shared(&self) -> PathBuf {
-        self.agent.data_dir().join("alloc").join(&self.id).join("alloc")
     }
     fn exec_cgroups(&self) -> Vec<PathBuf> {
         let left = self.agent.cgroups.left().into_iter();
@@ -266,7 +260,7 @@ fn killed_agent_ends_the_session_and_not_the_task() {
     running.agent.kill();
     let output = client.wait_with_output().unwrap();
     assert_eq!(output.status.code(), Some(69));
-    says(&String::from_utf8_lossy(&output.stderr), &["error: the connection to "]);
+    says(&String::from_utf8_lossy(&output.stderr), &["error: the session broke off; the command was killed"]);
     wait("its processes to be gone", || processes("sleep 47130").is_empty().then_some(()));
     running.agent.start_again();
     wait("the task to be found", || (running.task()["state"] == "running").then_some(()));

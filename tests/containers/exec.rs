@@ -39,7 +39,10 @@ fn command_runs_in_the_container_and_ends_with_its_client() {
 
     let mut shown = {
         let mut command = Command::new(allostat());
-        command.args(["exec", "boxed", "--", "sh", "-c", "stty size; read x; echo got $x; stty size; exit 5"]);
+        // An engine may begin the command before it sets the size.
+        let script =
+            "until [ \"$(stty size)\" = '37 101' ]; do sleep 0.05; done; stty size; read x; echo got $x; exit 5";
+        command.args(["exec", "boxed", "--", "sh", "-c", script]);
         command.env("ALLOSTAT_ADDR", format!("unix:{}", agent.socket().display()));
         OnTerminal::start(command, (101, 37))
     };

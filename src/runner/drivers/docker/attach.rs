@@ -31,6 +31,8 @@ const BUFFER: usize = 16 << 10;
 /// An engine closes the stream a moment before it knows how the program ended.
 const LOOKS: u32 = 50;
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// An engine refuses a size until the program has begun, which it does after the stream is open.
+const SIZES: u32 = 50;
 
 /// A program in a container, by the engine's number of it.
 struct EngineExec {
@@ -51,6 +53,10 @@ pub async fn attach(
     let mut body = json!({
         "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": asked.command,
     });
+    if let Some(terminal) = &asked.terminal {
+        // Since version 1.42 of the API the program begins with its size.
+        body["ConsoleSize"] = json!([terminal.size.rows, terminal.size.columns]);
+    }
     if let Some(kind) = asked.terminal.as_ref().and_then(|terminal| terminal.kind.as_ref()) {
         body["Env"] = json!([format!("TERM={kind}")]);
     }
@@ -158,8 +164,15 @@ impl EngineExec {
         loop {
             let WindowSize { columns, rows } = *sizes.borrow_and_update();
             let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
-            // One that has ended has no size.
-            let _ = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
+            for _ in 0..SIZES {
+                // Ends: with the patience of one request.
+                let asked = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
+                // One that has ended has no size either.
+                if asked.is_ok() || sizes.has_changed().is_err() {
+                    break;
+                }
+                tokio::time::sleep(LOOK_AGAIN).await;
+            }
             // Ends: as above.
             if sizes.changed().await.is_err() {
                 return;
