@@ -1,5 +1,6 @@
 //! Containers of a real Docker under an agent that knows nothing of them before: how soon each is measured and has its name, and whether those
-//! of a blink have the peak that they reached and the end that Docker tells.
+//! of a blink have the peak that they reached and the end that Docker tells. Then containers that an agent starts, in turn
+//! with `docker run` of the same, and what each costs the agent.
 //!
 //! Somebody asks all the while, as `allostat top` does.
 
@@ -14,7 +15,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 use common::{Agent, Docker, is_root, program, wait_for};
-use shared::{median, report};
+use shared::{cpu_per_minute, median, report, rss_bytes, submit};
 
 const MANY: usize = 20;
 const LONG: Duration = Duration::from_secs(120);
@@ -33,6 +34,92 @@ fn main() {
     found(&docker, &agent);
     short(&docker, &agent);
     agent.stop();
+    let agent = Agent::with(docker.driver());
+    started(&docker, &agent);
+    at_once(&docker, &agent);
+    agent.stop();
+}
+
+/// A job of `count` allocs with a container each.
+fn docker_job(name: &str, count: usize) -> String {
+    format!(
+        "job \"{name}\" {{\n group \"g\" {{\n count = {count}\n task \"main\" {{\n driver = \"docker\"\n config {{\n \
+         image = \"bb:1\"\n network_mode = \"none\"\n command = \"sleep\"\n args = [\"3600\"]\n }}\n \
+         kill_timeout = \"1s\"\n }}\n }}\n}}\n"
+    )
+}
+
+fn running(agent: &Agent, job: &str) -> usize {
+    let allocs = agent.json("/v1/allocs");
+    let allocs = allocs["allocs"].as_array().into_iter().flatten();
+    allocs.filter(|alloc| alloc["job"] == job && alloc["tasks"]["main"]["state"] == "running").count()
+}
+
+fn stop(docker: &Docker, agent: &Agent, job: &str) {
+    agent.cli(&["stop", "--yes", job]).ok();
+    wait_for("nothing of it to run", LONG, || (running(agent, job) == 0).then_some(()));
+    docker.docker(&["container", "prune", "-f"]);
+}
+
+/// One after the other, ours and the engine's own client in turn.
+fn started(docker: &Docker, agent: &Agent) {
+    let (mut ours, mut theirs) = (Vec::new(), Vec::new());
+    for n in 0..MANY {
+        let name = format!("own-{n}");
+        let began = Instant::now();
+        docker.run(&["-d", "--name", &name, "bb:1", "sleep", "3600"]);
+        theirs.push(began.elapsed().as_secs_f64() * 1e3);
+        docker.docker(&["rm", "-f", &name]);
+        let job = format!("started-{n}");
+        let began = Instant::now();
+        submit(agent, &docker_job(&job, 1));
+        while running(agent, &job) == 0 {
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        ours.push(began.elapsed().as_secs_f64() * 1e3);
+        stop(docker, agent, &job);
+    }
+    let (ours, theirs) = (median(&mut ours), median(&mut theirs));
+    report("containers/docker-run-p50", theirs, "ms: docker run -d of the same, in the same rounds", None);
+    let ratio = Some((ours / theirs, "containers/docker-run-p50"));
+    report("containers/driver-started-p50", ours, "ms, from its submission to running", ratio);
+}
+
+fn at_once(docker: &Docker, agent: &Agent) {
+    const AT_ONCE: usize = 100;
+    let program = program("docker").expect("it comes with its daemon");
+    let began = Instant::now();
+    let clients: Vec<_> = (0..AT_ONCE)
+        .map(|n| {
+            let mut command = docker.command(&program);
+            command.args(["run", "-d", "--network=none", "--name", &format!("once-{n}"), "bb:1", "sleep", "3600"]);
+            command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it must start")
+        })
+        .collect();
+    for mut client in clients {
+        assert!(client.wait().expect("it ends").success());
+    }
+    let theirs = began.elapsed().as_secs_f64() * 1e3;
+    let names: Vec<String> = (0..AT_ONCE).map(|n| format!("once-{n}")).collect();
+    docker.docker(&[vec!["rm", "-f"], names.iter().map(String::as_str).collect()].concat());
+    report("containers/docker-run-100-at-once", theirs, "ms, until the last client has ended", None);
+
+    let before = rss_bytes(agent.pid());
+    let began = Instant::now();
+    submit(agent, &docker_job("once", AT_ONCE));
+    while running(agent, "once") < AT_ONCE {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let ours = began.elapsed().as_secs_f64() * 1e3;
+    let ratio = Some((ours / theirs, "containers/docker-run-100-at-once"));
+    report("containers/driver-100-at-once", ours, "ms, from their submission to running", ratio);
+    #[allow(clippy::cast_precision_loss)] // Bytes of a process.
+    let each = rss_bytes(agent.pid()).saturating_sub(before) as f64 / 1024.0 / AT_ONCE as f64;
+    report("containers/driver-memory", each, "KiB of the agent for each container", None);
+    #[allow(clippy::cast_precision_loss)] // A hundred.
+    let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(10), || {}) / AT_ONCE as f64;
+    report("containers/driver-cpu", cpu, "CPU-s/min of the agent for each container, nobody asks", None);
+    stop(docker, agent, "once");
 }
 
 /// One after the other, not in step with ticks.

@@ -3,14 +3,18 @@
 //! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
 //! Unix socket, and for who may act.
 
+use std::io::{self, Write};
 use std::sync::Arc;
 
-use serde_json::{Map, Value, json};
+use serde::Serializer as _;
+use serde_json::{Map, Serializer, Value, json};
 
 use super::access::Access;
+use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 use crate::board::services::{AllocServices, CheckView, ServiceInstance};
+use crate::exporters::prometheus::Telling;
 use crate::model::answer::Detail;
 
 pub(super) static LIST: Route = Route {
@@ -20,8 +24,12 @@ pub(super) static LIST: Route = Route {
     about: "services of the allocs that run, with address, tags and status",
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["name", "tag", "job"])?;
-            Ok(Reply::json(&list(context, request)))
+            answer(context, request, |rows, out| {
+                out.write_all(br#"{"services":"#)?;
+                Serializer::new(&mut *out).collect_seq(rows.iter().map(|one| row(*one)))?;
+                out.write_all(b"}")
+            })
+            .await
         })
     },
 };
@@ -33,8 +41,13 @@ pub(super) static TARGETS: Route = Route {
     about: "the same as targets for Prometheus (http_sd_configs)",
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["name", "tag", "job"])?;
-            Ok(Reply::json(&targets(context, request)))
+            let node = context.snapshot().info.hostname.clone();
+            // Source: Prometheus, HTTP service discovery: `[{"targets": ["host:port"], "labels": {...}}]`.
+            answer(context, request, move |rows, out| {
+                let targets = rows.iter().filter_map(|one| target(*one, &node));
+                Ok(Serializer::new(out).collect_seq(targets)?)
+            })
+            .await
         })
     },
 };
@@ -75,54 +88,72 @@ fn check_row(check: &CheckView, detail: Detail) -> Value {
 
 type Instance<'a> = (&'a AllocServices, &'a ServiceInstance);
 
-/// Those that the query asks for, in the order of names.
-fn chosen<'a>(allocs: &'a [Arc<AllocServices>], request: &Request) -> Vec<Instance<'a>> {
-    let (name, tag, job) = (request.query().get("name"), request.query().get("tag"), request.query().get("job"));
-    let all = allocs.iter().flat_map(|alloc| alloc.instances.iter().map(move |instance| (&**alloc, instance)));
-    let is_chosen = |(alloc, instance): &Instance<'_>| {
-        name.is_none_or(|name| instance.name == name)
-            && tag.is_none_or(|tag| instance.tags.iter().any(|own| own == tag))
-            && job.is_none_or(|job| alloc.job.as_str() == job)
-    };
-    let mut chosen: Vec<Instance<'a>> = all.filter(is_chosen).collect();
-    chosen.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
-    chosen
+/// Which services a request is for.
+struct Wanted {
+    name: Option<String>,
+    tag: Option<String>,
+    job: Option<String>,
 }
 
-fn list(context: &Context, request: &Request) -> Value {
-    let allocs = context.runner.board().services.all();
-    let row = |(alloc, instance): &Instance<'_>| {
-        let mut row = json!({
-            "name": instance.name,
-            "job": alloc.job,
-            "group": alloc.group,
-            "alloc_id": alloc.alloc_id,
-            "provider": instance.provider,
-            "address": instance.address,
-            "tags": instance.tags,
-            "meta": instance.meta,
-        });
-        if let Some(task) = &instance.task {
-            row["task"] = json!(task);
-        }
-        if let Some(port) = instance.port {
-            row["port"] = json!(port);
-        }
-        if let Some(status) = instance.status {
-            row["status"] = json!(status);
-        }
-        row
-    };
-    json!({ "services": chosen(&allocs, request).iter().map(row).collect::<Vec<_>>() })
+impl Wanted {
+    fn of(request: &Request) -> Result<Wanted, ApiError> {
+        let query = request.query();
+        query.only(&["name", "tag", "job"])?;
+        let given = |name| query.get(name).map(str::to_owned);
+        Ok(Wanted { name: given("name"), tag: given("tag"), job: given("job") })
+    }
+
+    /// In the order of names.
+    fn choose<'a>(&self, allocs: &'a [Arc<AllocServices>]) -> Vec<Instance<'a>> {
+        let all = allocs.iter().flat_map(|alloc| alloc.instances.iter().map(move |instance| (&**alloc, &**instance)));
+        let is_chosen = |(alloc, instance): &Instance<'_>| {
+            self.name.as_ref().is_none_or(|name| instance.name == *name)
+                && self.tag.as_ref().is_none_or(|tag| instance.tags.contains(tag))
+                && self.job.as_ref().is_none_or(|job| alloc.job.as_str() == job)
+        };
+        let mut chosen: Vec<Instance<'a>> = all.filter(is_chosen).collect();
+        chosen.sort_by(|(_, a), (_, b)| a.name.cmp(&b.name));
+        chosen
+    }
 }
 
-/// Source: Prometheus, HTTP service discovery: `[{"targets": ["host:port"], "labels": {...}}]`. One without a port is no target.
-fn targets(context: &Context, request: &Request) -> Value {
-    let allocs = context.runner.board().services.all();
-    let node = &context.snapshot().info.hostname;
-    chosen(&allocs, request).into_iter().filter_map(|one| target(one, node)).collect()
+/// Written in pieces, row after row: jobs decide how long it is.
+async fn answer(
+    context: &Context,
+    request: &Request,
+    write: impl Fn(&[Instance<'_>], &mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<Reply, ApiError> {
+    let (wanted, allocs) = (Wanted::of(request)?, context.runner.board().services.all());
+    let turn = request.turn().await?;
+    let stream = Telling::of_writer(move |out| write(&wanted.choose(&allocs), out));
+    let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
+    Reply::json_in_turn(turn, stream).await.map_err(failed)
 }
 
+fn row((alloc, instance): Instance<'_>) -> Value {
+    let mut row = json!({
+        "name": instance.name,
+        "job": alloc.job,
+        "group": alloc.group,
+        "alloc_id": alloc.alloc_id,
+        "provider": instance.provider,
+        "address": instance.address,
+        "tags": instance.tags,
+        "meta": instance.meta,
+    });
+    if let Some(task) = &instance.task {
+        row["task"] = json!(task);
+    }
+    if let Some(port) = instance.port {
+        row["port"] = json!(port);
+    }
+    if let Some(status) = instance.status {
+        row["status"] = json!(status);
+    }
+    row
+}
+
+/// `None`: it has no port, so it is no target.
 fn target((alloc, instance): Instance<'_>, node: &str) -> Option<Value> {
     let port = instance.port?;
     let host = &instance.address;
@@ -178,7 +209,7 @@ mod tests {
             group: "app".into(),
             health: AllocHealth::Healthy,
             health_reason: String::new(),
-            instances: vec![ServiceInstance {
+            instances: vec![Arc::new(ServiceInstance {
                 name: "front".into(),
                 provider: ServiceProvider::Nomad,
                 task: None,
@@ -187,7 +218,7 @@ mod tests {
                 tags: tags.iter().map(|tag| (*tag).to_owned()).collect(),
                 meta: meta.iter().map(pair).collect::<BTreeMap<_, _>>(),
                 status: Some(CheckStatus::Passing),
-            }],
+            })],
             checks: Vec::new(),
         }
     }

@@ -33,9 +33,9 @@ pub struct AllocServices {
     /// Why it is unhealthy, or not healthy yet; empty: there is nothing to say.
     pub health_reason: String,
     /// Those that run, in the order of the job file.
-    pub instances: Vec<ServiceInstance>,
+    pub instances: Vec<Arc<ServiceInstance>>,
     /// All checks of its job file, those that do not run now too.
-    pub checks: Vec<CheckView>,
+    pub checks: Vec<Arc<CheckView>>,
 }
 
 /// A service of an alloc that runs.

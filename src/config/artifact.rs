@@ -60,6 +60,14 @@ pub(super) static SETTINGS: &[Setting] = &[
     },
     Setting {
         stanza: "artifact",
+        key: "git_file_count_limit",
+        env: "ALLOSTAT_ARTIFACT_GIT_FILE_COUNT_LIMIT",
+        about: "Maximum number of files and directories of a repository, git's own included. 0: no limit.",
+        kind: Kind::Whole(0, 1_000_000_000, |c, n| c.artifact.git_file_count_limit = n),
+        get: |c| Some(c.artifact.git_file_count_limit.to_string()),
+    },
+    Setting {
+        stanza: "artifact",
         key: "free_space_reserve_mib",
         env: "ALLOSTAT_ARTIFACT_FREE_SPACE_RESERVE_MIB",
         about: "Space of the data directory's file system that artifacts leave free, in MiB: below it a download fails.",

@@ -9,6 +9,7 @@
 pub mod exchange;
 pub mod fetch;
 pub mod grpc;
+mod names;
 pub mod probe;
 mod tls;
 pub mod tunnel;
@@ -437,7 +438,7 @@ where
                 greet(TokioIo::new(socket)).await
             }
             Address::Tcp(host) => {
-                let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
+                let socket = tokio::time::timeout(CONNECT_TIMEOUT, names::connect(host));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
                 socket.set_nodelay(true).map_err(failed)?;
                 if trust != Trust::Named {
@@ -447,7 +448,7 @@ where
                 greet(TokioIo::new(socket)).await
             }
             Address::Tls(host, files) => {
-                let socket = tokio::time::timeout(CONNECT_TIMEOUT, TcpStream::connect(host));
+                let socket = tokio::time::timeout(CONNECT_TIMEOUT, names::connect(host));
                 let socket = socket.await.map_err(|_| late())?.map_err(failed)?;
                 socket.set_nodelay(true).map_err(failed)?;
                 greet(TokioIo::new(tls::secured(socket, address, (host, files), b"http/1.1").await?)).await

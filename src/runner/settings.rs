@@ -35,6 +35,8 @@ pub struct ArtifactConfig {
     pub git_timeout: Duration,
     pub decompression_size_limit: u64,
     pub decompression_file_count_limit: u64,
+    /// Files and directories of a repository, git's own included.
+    pub git_file_count_limit: u64,
     /// What stays free of the data directory's file system.
     pub free_space_reserve: u64,
 }
@@ -49,6 +51,7 @@ impl Default for ArtifactConfig {
             git_timeout: Duration::from_secs(30 * 60),
             decompression_size_limit: 100 << 30,
             decompression_file_count_limit: 4096,
+            git_file_count_limit: 1_000_000,
             free_space_reserve: 256 << 20,
         }
     }

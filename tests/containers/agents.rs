@@ -136,19 +136,21 @@ fn agents_killed_at_random_moments_lose_no_container_and_start_none_twice() {
 }
 
 #[test]
-fn thirty_containers_at_once_all_end_and_leave_nothing() {
+fn containers_at_once_all_end_and_leave_nothing() {
     if !is_root() {
         skip_test!("not-root");
     }
     let Some(docker) = Docker::start() else { skip_test!("no-docker") };
     let agent = Agent::with(docker.driver());
-    agent.run(&job("many", "batch", "echo done; exit 0", "").replace("group \"g\" {", "group \"g\" {\n count = 30"));
+    let many = how_many(30, 100);
+    let count = format!("group \"g\" {{\n count = {many}");
+    agent.run(&job("many", "batch", "echo done; exit 0", "").replace("group \"g\" {", &count));
     let ended = || {
         let allocs = agent.json("/v1/allocs");
         // What other tests run on this host is observed beside them.
         let all: Vec<_> = allocs["allocs"].as_array()?.iter().filter(|alloc| alloc["job"] == "many").cloned().collect();
         let complete = all.iter().filter(|alloc| alloc["status"] == "complete").count();
-        (complete == 30).then_some(all)
+        (complete == many).then_some(all)
     };
     for alloc in wait_for("all ends", long(), ended) {
         assert_eq!(logs(&agent, &alloc), "done\n", "{alloc}");

@@ -20,7 +20,8 @@ fn a_container_has_its_limits_environment_mounts_and_logs_and_leaves_nothing() {
         alloc_of(&agent, "seen").filter(|alloc| alloc["tasks"]["main"]["state"] == "running")
     });
     let id = alloc["id"].as_str().unwrap().to_owned();
-    let said = wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.contains("/secrets")));
+    let said =
+        wait_for("its output", long(), || Some(logs(&agent, &alloc)).filter(|said| said.ends_with("\n/secrets\n")));
     for line in ["NOMAD_ALLOC_DIR=/alloc", "NOMAD_TASK_DIR=/local", "NOMAD_SECRETS_DIR=/secrets", "GREETING=hello main"]
     {
         assert!(said.lines().any(|found| found == line), "{line}: {said}");

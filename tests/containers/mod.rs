@@ -5,6 +5,7 @@ mod checks;
 mod ends;
 mod engines;
 mod exec;
+mod fields;
 mod lifecycle;
 mod networks;
 mod registry;

@@ -17,7 +17,7 @@ pub(super) fn active_checks<'a>(snapshot: &'a Snapshot, shown: &[&AllocView]) ->
     let shown: HashSet<&AllocId> = shown.iter().map(|alloc| &alloc.identity.id).collect();
     let mut seen = HashSet::new();
     let allocs = snapshot.services.iter().filter(|alloc| shown.contains(&alloc.alloc_id));
-    let all = allocs.flat_map(|alloc| alloc.checks.iter().map(move |check| (&**alloc, check)));
+    let all = allocs.flat_map(|alloc| alloc.checks.iter().map(move |check| (&**alloc, &**check)));
     all.filter(|(alloc, check)| check.is_active && seen.insert((&alloc.alloc_id, &check.service, &check.name)))
         .collect()
 }

@@ -14,9 +14,8 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::HeaderMap;
 use hyper::client::conn::http2::{SendRequest, handshake};
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use tokio::net::TcpStream;
 
-use super::{Address, HttpError, broken, process_pending_events, tls, within};
+use super::{Address, HttpError, broken, names, process_pending_events, tls, within};
 
 const PREFIX: usize = 5;
 
@@ -158,7 +157,7 @@ fn connect(address: &Address) -> impl Future<Output = Result<SendRequest<Full<By
         let (Address::Tcp(authority) | Address::Tls(authority, _)) = address else {
             return Err(failed(std::io::ErrorKind::Unsupported.into()));
         };
-        let socket = TcpStream::connect(authority).await.map_err(failed)?;
+        let socket = names::connect(authority).await.map_err(failed)?;
         socket.set_nodelay(true).map_err(failed)?;
         let sender = match address {
             Address::Tls(_, files) => {

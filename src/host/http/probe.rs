@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use http_body_util::{BodyExt, Full};
-use tokio::net::TcpStream;
 
 use super::grpc::{self, GrpcReply};
-use super::{Address, HttpError, TlsFiles, broken, connect};
+use super::{Address, HttpError, TlsFiles, broken, connect, names};
 use crate::host::peer::Trust;
 
 /// Whether and how to use TLS.
@@ -104,7 +103,7 @@ pub fn tcp(address: &Address) -> impl Future<Output = Result<(), HttpError>> + S
     async move {
         let (Address::Tcp(host) | Address::Tls(host, _)) = address else { return Ok(()) };
         let failed = |source| HttpError::Connect { address: address.clone(), source };
-        TcpStream::connect(host).await.map(drop).map_err(failed)
+        names::connect(host).await.map(drop).map_err(failed)
     }
 }
 

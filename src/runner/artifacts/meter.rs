@@ -27,6 +27,9 @@ struct Reached(String);
 pub(super) struct Meter<'a> {
     bytes_limit: u64,
     entries_limit: u64,
+    git_limit: u64,
+    /// Inodes that were free at the beginning. `None`: the file system counts none.
+    inodes: Option<u64>,
     reserve: u64,
     cancelled: Arc<Cancelled>,
     directory: BorrowedFd<'a>,
@@ -38,9 +41,12 @@ pub(super) struct Meter<'a> {
 impl<'a> Meter<'a> {
     pub fn new(config: &ArtifactConfig, cancelled: Arc<Cancelled>, directory: BorrowedFd<'a>) -> Meter<'a> {
         let or_none = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+        let found = rustix::fs::fstatvfs(directory).ok().filter(|found| found.f_files > 0);
         Meter {
             bytes_limit: or_none(config.decompression_size_limit),
             entries_limit: or_none(config.decompression_file_count_limit),
+            git_limit: or_none(config.git_file_count_limit),
+            inodes: found.map(|found| found.f_favail),
             reserve: config.free_space_reserve,
             cancelled,
             directory,
@@ -101,6 +107,30 @@ impl<'a> Meter<'a> {
             return Err(reached(format!("it has more than {limit} entries (artifact.decompression_file_count_limit)")));
         }
         if self.entries.get().is_multiple_of(ASK_AFTER_ENTRIES) { self.has_room(0) } else { Ok(()) }
+    }
+
+    /// Files and directories of a repository, as git makes them: what is gone of the free inodes. Others take some as well, so that a
+    /// tenth is allowed beyond the limit, and ten thousand.
+    pub fn git_goes_on(&self) -> io::Result<()> {
+        self.has_room(0)?;
+        let found = rustix::fs::fstatvfs(self.directory)?;
+        let taken = self.inodes.map_or(0, |before| before.saturating_sub(found.f_favail));
+        if taken > self.git_limit.saturating_add(self.git_limit / 10).saturating_add(10_000) {
+            self.too_many()
+        } else {
+            Ok(())
+        }
+    }
+
+    /// A file or directory of a repository.
+    pub fn finds(&self) -> io::Result<()> {
+        self.goes_on()?;
+        self.entries.set(self.entries.get() + 1);
+        if self.entries.get() > self.git_limit { self.too_many() } else { Ok(()) }
+    }
+
+    fn too_many(&self) -> io::Result<()> {
+        Err(reached(format!("it has more than {} files (artifact.git_file_count_limit)", self.git_limit)))
     }
 
     pub fn goes_on(&self) -> io::Result<()> {

@@ -227,7 +227,7 @@ fn inspect_below(at: &OwnedFd, depth: usize, meter: &Meter<'_>) -> io::Result<u6
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        meter.goes_on()?;
+        meter.finds()?;
         let found = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let shown = || name.to_string_lossy().chars().take(200).collect::<String>();
         match FileType::from_raw_mode(found.st_mode) {
@@ -265,20 +265,26 @@ pub(super) fn names(at: &OwnedFd) -> io::Result<Vec<CString>> {
     Ok(names)
 }
 
-/// The regular files below a directory, at most so many of them.
+/// The regular files below a directory, at most so many of them. Two descriptors are open at once.
 pub(super) fn files(top: &OwnedFd, most: usize) -> io::Result<Vec<Vec<String>>> {
     let mut found = Vec::new();
-    let top = openat(top, ".", WAY, Mode::empty())?;
-    let mut open = vec![(top, Vec::new())];
-    while let Some((at, path)) = open.pop() {
-        for name in names(&at)? {
-            let here: Vec<String> = path.iter().cloned().chain(name.to_str().map(str::to_owned)).collect();
-            let found_kind = rustix::fs::statat(&at, name.as_c_str(), AtFlags::SYMLINK_NOFOLLOW)?.st_mode;
-            let kind = FileType::from_raw_mode(found_kind);
+    let mut ahead: Vec<Vec<String>> = vec![Vec::new()];
+    while let Some(path) = ahead.pop() {
+        let mut at = openat(top, ".", WAY, Mode::empty())?;
+        for name in &path {
+            at = openat(&at, name.as_str(), WAY, Mode::empty())?;
+        }
+        for entry in Dir::read_from(&at)? {
+            let entry = entry?;
+            let Some(name) = entry.file_name().to_str().ok().filter(|name| !matches!(*name, "." | "..")) else {
+                continue;
+            };
+            let here = || path.iter().map(String::as_str).chain([name]).map(str::to_owned).collect();
+            let kind = FileType::from_raw_mode(rustix::fs::statat(&at, name, AtFlags::SYMLINK_NOFOLLOW)?.st_mode);
             if kind.is_dir() {
-                open.push((openat(&at, name.as_c_str(), WAY, Mode::empty())?, here));
+                ahead.push(here());
             } else if kind.is_file() {
-                found.push(here);
+                found.push(here());
             }
             if found.len() >= most {
                 return Ok(found);

@@ -68,7 +68,7 @@ struct Shared {
 
 struct State {
     /// Of each service of the group: what of it runs, and how it is listed.
-    services: Vec<(Gate, Option<ServiceInstance>)>,
+    services: Vec<(Gate, Option<Arc<ServiceInstance>>)>,
     checks: Vec<CheckCell>,
     health: AllocHealth,
     reason: String,
@@ -85,7 +85,8 @@ struct CheckCell {
     tracker: CheckTracker,
     /// Since when its task runs, or the check restarted it.
     since: Instant,
-    view: CheckView,
+    /// Shared with what was published: copied when it changes next.
+    view: Arc<CheckView>,
 }
 
 impl ServiceOwner {
@@ -116,6 +117,7 @@ impl ServiceOwner {
                     restarts: 0,
                 };
                 let since = Instant::now();
+                let view = Arc::new(view);
                 checks.push(CheckCell { place: (of, at), gate: None, generation: 0, tracker, since, view });
             }
         }
@@ -196,7 +198,8 @@ impl ServiceOwner {
         let service = &self.alloc.group().services[of];
         let resolver = ServiceResolver::new(&self.alloc, task_at(&self.alloc, service));
         {
-            let view = &mut lock(&self.shared.state).checks[at].view;
+            let mut state = lock(&self.shared.state);
+            let view = Arc::make_mut(&mut state.checks[at].view);
             view.service = resolver.name(service);
             view.name = resolver.check_name(&service.checks[place]);
         }
@@ -273,28 +276,35 @@ impl CheckCell {
     fn begin(&mut self, check: &ServiceCheck, alloc: &Alloc) {
         self.tracker = CheckTracker::new(check);
         self.since = Instant::now();
-        self.view.is_active = self.gate.is_some();
+        Arc::make_mut(&mut self.view).is_active = self.gate.is_some();
         self.set_status(alloc);
     }
     fn set_status(&mut self, alloc: &Alloc) {
         if self.view.status != self.tracker.status() {
-            self.view.status = self.tracker.status();
-            self.view.status_since = alloc.ctx.clock.now();
+            let view = Arc::make_mut(&mut self.view);
+            (view.status, view.status_since) = (self.tracker.status(), alloc.ctx.clock.now());
         }
     }
 }
 
 impl Shared {
     fn publish(&self, alloc: &Alloc) {
-        let state = lock(&self.state);
+        let mut state = lock(&self.state);
+        let state = &mut *state;
         if state.is_closed {
             return;
         }
-        let instances = state.services.iter().enumerate().filter_map(|(of, (_, instance))| {
-            let mut instance = instance.clone()?;
-            let own = state.checks.iter().filter(|cell| cell.place.0 == of && cell.view.is_active);
-            instance.status = own.map(|cell| cell.view.status).max_by_key(|status| badness(*status));
-            Some(instance)
+        let mut worst = vec![None; state.services.len()];
+        for cell in state.checks.iter().filter(|cell| cell.view.is_active) {
+            let of: &mut Option<CheckStatus> = &mut worst[cell.place.0];
+            *of = of.into_iter().map(|status| *status).chain([cell.view.status]).max_by_key(|status| badness(*status));
+        }
+        let instances = state.services.iter_mut().zip(worst).filter_map(|((_, instance), status)| {
+            let instance = instance.as_mut()?;
+            if instance.status != status {
+                Arc::make_mut(instance).status = status;
+            }
+            Some(Arc::clone(instance))
         });
         let services = AllocServices {
             alloc_id: self.alloc_id.clone(),
@@ -304,7 +314,7 @@ impl Shared {
             health: state.health,
             health_reason: state.reason.clone(),
             instances: instances.collect(),
-            checks: state.checks.iter().map(|cell| cell.view.clone()).collect(),
+            checks: state.checks.iter().map(|cell| Arc::clone(&cell.view)).collect(),
         };
         alloc.ctx.board.services.publish(services);
     }
@@ -361,13 +371,14 @@ impl Run {
             }
             let taken = cell.tracker.take(&self.check, found.verdict, cell.since.elapsed());
             let status = cell.tracker.status();
-            cell.view.output = found.output;
-            cell.view.runs += 1;
-            cell.view.failures += u64::from(found.verdict != status::RunVerdict::Pass);
-            cell.view.last_run = Some(CheckRun { at: self.alloc.ctx.clock.now(), took: Nanos::from_duration(took) });
+            let view = Arc::make_mut(&mut cell.view);
+            view.output = found.output;
+            view.runs += 1;
+            view.failures += u64::from(found.verdict != status::RunVerdict::Pass);
+            view.last_run = Some(CheckRun { at: self.alloc.ctx.clock.now(), took: Nanos::from_duration(took) });
             cell.set_status(&self.alloc);
             if taken.restarts {
-                cell.view.restarts += 1;
+                Arc::make_mut(&mut cell.view).restarts += 1;
                 cell.begin(&self.check, &self.alloc);
             }
             (taken, status)
@@ -456,9 +467,9 @@ fn task_facts(alloc: &Alloc) -> Vec<TaskFacts> {
     tasks.map(facts).collect()
 }
 
-fn listed(alloc: &Alloc, service: &Service) -> Option<ServiceInstance> {
+fn listed(alloc: &Alloc, service: &Service) -> Option<Arc<ServiceInstance>> {
     match ServiceResolver::new(alloc, task_at(alloc, service)).instance(service) {
-        Ok(instance) => Some(instance),
+        Ok(instance) => Some(Arc::new(instance)),
         Err(why) => {
             tracing::warn!(alloc_id = %alloc.id, service = log_text(&service.name), why, "service is not listed");
             None

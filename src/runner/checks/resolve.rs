@@ -23,8 +23,10 @@ use crate::runner::alloc::Alloc;
 const TAGS: usize = 100;
 const META: usize = 64;
 const LONGEST_TEXT: usize = 1024;
-/// Of tags and metadata together: each instance is kept, and served to every reader.
+/// Of tags and metadata of a service together: each instance is kept, and served to every reader.
 const PUBLISHED_BYTES: usize = 8 << 10;
+/// The same of all services of an alloc, which share it.
+const PUBLISHED_BYTES_OF_ALLOC: usize = 64 << 10;
 
 /// What a check does, made ready.
 #[derive(Debug, Clone)]
@@ -43,6 +45,8 @@ pub struct ServiceResolver {
     scope: ServiceScope,
     task: Option<TaskName>,
     host: IpAddr,
+    /// Bytes of tags and metadata of one service.
+    room: usize,
     ports: Vec<AllocPort>,
     network: Option<AllocNetwork>,
     driver: Option<DriverNetwork>,
@@ -79,13 +83,14 @@ impl ServiceResolver {
         let host = ctx.ports.host_address(&ctx.facts.now());
         let task = at.map(|at| alloc.task(at).name.clone());
         let own = driver_networks.into_iter().find(|(name, _)| task.as_ref() == Some(name));
-        ServiceResolver { scope, task, host, ports, network, driver: own.map(|(_, network)| network) }
+        let room = PUBLISHED_BYTES.min(PUBLISHED_BYTES_OF_ALLOC / alloc.group().services.len().max(1));
+        ServiceResolver { scope, task, host, room, ports, network, driver: own.map(|(_, network)| network) }
     }
 
     /// As it is listed.
     pub fn instance(&self, service: &Service) -> Result<ServiceInstance, String> {
         let (address, port) = self.locate(service.address_mode, service.address.as_deref(), service.port.as_ref())?;
-        let mut room = PUBLISHED_BYTES;
+        let mut room = self.room;
         let mut fits = |bytes: usize| {
             room = room.saturating_sub(bytes);
             room > 0

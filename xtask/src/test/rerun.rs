@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use super::report::Section;
 use super::suites::Suite;
-use super::{Context, report};
+use super::{Context, report, state};
 use crate::guest::{GUESTS, Guest, Selected};
 use crate::{Result, power};
 
@@ -80,6 +80,8 @@ impl Context<'_> {
         }
         let Some((suite, test)) = find(suites, id) else { return Ok(false) };
         let log = self.logs.join(format!("again-{}.log", suite.name));
+        // A test that was killed left its own.
+        state::sweep();
         let (printed, skips) = self.process(suite, std::slice::from_ref(test), &log, self.limits.test)?;
         Ok(printed.finished && printed.failed.is_empty() && printed.passed == 1 && skips.is_empty())
     }

@@ -75,20 +75,25 @@ fn free_gibibytes(path: &Path) -> Option<u64> {
     Some(kibibytes >> 20)
 }
 
-/// Prints what bears on the tests, and removes empty cgroups that earlier tests and agents left, unless an agent runs.
-pub fn prepare() {
-    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let agents = agents();
+/// Removes empty cgroups that earlier tests and agents left, unless an agent runs: an observed workload of an earlier test has the
+/// names of the next one. How many were removed, and how many are left.
+pub fn sweep() -> (usize, usize) {
     let roots = hierarchies();
     let ours = roots
         .iter()
         .flat_map(|root| directories(root))
         .filter(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(is_ours));
-    let (removed, left) = if agents == 0 {
-        ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
-    } else {
-        (0, ours.count())
-    };
+    if agents() > 0 {
+        return (0, ours.count());
+    }
+    ours.map(|path| remove_empty(&path)).fold((0, 0), |a, b| (a.0 + b.0, a.1 + b.1))
+}
+
+/// Prints what bears on the tests, after [`sweep`].
+pub fn prepare() {
+    let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
+    let agents = agents();
+    let (removed, left) = sweep();
     let load = read("/proc/loadavg");
     let load: Vec<&str> = load.split(' ').take(3).collect();
     let stat = read("/proc/stat");

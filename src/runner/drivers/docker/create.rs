@@ -10,6 +10,7 @@ use super::etc;
 use super::mounts::{Mounted, object};
 use super::settings::Settings;
 use crate::model::network::AllocPort;
+use crate::model::placement::core_list;
 use crate::runner::drivers::{DriverError, StartRequest};
 
 /// What Docker gives a container by itself. Source: moby `oci/caps/defaults.go`.
@@ -158,19 +159,21 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     Ok(host)
 }
 
-/// Nomad's rule: with a higher limit beside it `memory` is the reservation. Without swap: a limit is one of all memory.
+/// Nomad's rules: with a higher limit beside it `memory` is the reservation, with `memory_max = -1` there is no limit, and reserved
+/// `cores` replace `cpuset_cpus`. Without swap: a limit is one of all memory.
 fn limits(host: &mut Object, request: &StartRequest, config: &Config) {
     let resources = &request.task.resources;
-    let higher = resources.memory_max_bytes.max(config.memory_hard_limit_bytes);
-    let (limit, reservation) = match higher {
+    let hard = config.memory_hard_limit_bytes.filter(|_| !resources.memory_unlimited);
+    let (limit, reservation) = match resources.memory_max_bytes.max(hard) {
         Some(higher) => (Some(higher), resources.memory_bytes),
-        None => (resources.memory_bytes, None),
+        None => resources.memory(),
     };
     host.some("Memory", limit.as_ref());
     host.some("MemorySwap", limit.as_ref());
     host.some("MemoryReservation", reservation.as_ref());
     host.some("CpuShares", resources.cpu_shares.as_ref());
-    host.some("CpusetCpus", config.cpuset_cpus.as_ref());
+    let reserved = Some(core_list(&resources.core_ids)).filter(|cores| !cores.is_empty());
+    host.some("CpusetCpus", reserved.as_ref().or(config.cpuset_cpus.as_ref()));
     host.some("PidsLimit", config.pids_limit.as_ref());
     if let Some(shares) = resources.cpu_shares.filter(|_| config.cpu_hard_limit) {
         // 1000 is one core on every host, as `raw_exec` counts.

@@ -171,6 +171,25 @@ fn memory_is_the_limit_and_with_a_higher_one_beside_it_the_reservation() {
         limits(json!({"memory_hard_limit": 3}), Some(MIB), Some(2 * MIB)),
         [Some(3 * MIB), Some(3 * MIB), Some(MIB)]
     );
+    assert_eq!(limits(json!({"memory_hard_limit": 3}), Some(MIB), None), [Some(3 * MIB), Some(3 * MIB), Some(MIB)]);
+    assert_eq!(limits(json!({"memory_hard_limit": 3}), None, None), [Some(3 * MIB), Some(3 * MIB), None]);
+    for config in [json!({}), json!({"memory_hard_limit": 3})] {
+        let mut task = task(config);
+        (task.resources.memory_bytes, task.resources.memory_unlimited) = (Some(MIB), true);
+        let body = made(&request(task), &settings(&[])).unwrap();
+        let found = ["Memory", "MemorySwap", "MemoryReservation"].map(|key| at(&body, "HostConfig")[key].as_u64());
+        assert_eq!(found, [None, None, Some(MIB)]);
+    }
+}
+
+#[test]
+fn reserved_cores_are_the_cpuset_whatever_the_config_has() {
+    for config in [json!({}), json!({"cpuset_cpus": "0-7"})] {
+        let mut task = task(config);
+        task.resources.core_ids = vec![2, 3, 5];
+        let body = made(&request(task), &settings(&[])).unwrap();
+        assert_eq!(at(&body, "HostConfig/CpusetCpus"), json!("2-3,5"));
+    }
 }
 
 #[test]
