@@ -23,7 +23,9 @@ fn anchors(page: &str) -> BTreeSet<String> {
     let link = Regex::new(r"\[([^\]]*)\]\([^)]*\)").expect("our own");
     let mut times = BTreeMap::<String, usize>::new();
     let page = without_code(page);
-    let headings = page.lines().filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
+    let headings = page
+        .lines()
+        .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
     let anchor = |heading: &str| -> String {
         let text = link.replace_all(heading, "$1").trim().to_lowercase().replace(' ', "-");
         text.chars().filter(|c| c.is_alphanumeric() || "-_".contains(*c)).collect()
@@ -62,9 +64,12 @@ fn links(page: &str) -> Vec<(usize, String)> {
 
 #[test]
 fn link_of_a_page_leads_to_a_file_and_a_heading() {
-    let mut pages: Vec<PathBuf> = ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from).into();
+    let mut pages: Vec<PathBuf> =
+        ["README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md"].map(PathBuf::from).into();
     for top in ["docs", "deploy", "examples"] {
-        walk(Path::new(top), &mut |path| pages.extend(path.extension().is_some_and(|e| e == "md").then(|| path.to_owned())));
+        walk(Path::new(top), &mut |path| {
+            pages.extend(path.extension().is_some_and(|e| e == "md").then(|| path.to_owned()))
+        });
     }
     let (mut seen, mut wrong) = (0, Vec::new());
     for page in &pages {

@@ -65,9 +65,11 @@ fn sentences(page: &str) -> Vec<Sentence> {
         let text = link.replace_all(&code.replace_all(&text, "`CODE`"), "$1").into_owned();
         let words: Vec<&str> = text.split_whitespace().collect();
         let mut from = 0;
-        for at in 0..words.len() {
-            let ends = words[at].trim_end_matches([')', '*', '_', '"']).ends_with(['.', '!', '?']);
-            let begins = |next: &&str| next.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit() || "`([*\"".contains(c));
+        for (at, word) in words.iter().enumerate() {
+            let ends = word.trim_end_matches([')', '*', '_', '"']).ends_with(['.', '!', '?']);
+            let begins = |next: &&str| {
+                next.starts_with(|c: char| c.is_uppercase() || c.is_ascii_digit() || "`([*\"".contains(c))
+            };
             if at + 1 < words.len() && !(ends && words.get(at + 1).is_some_and(begins)) {
                 continue;
             }
@@ -111,7 +113,8 @@ fn sentence_of_a_page_has_at_most_forty_words() {
         let found = sentences(&fs::read_to_string(&page).expect("it was found"));
         let total: usize = found.iter().map(|sentence| sentence.words).sum();
         if total > found.len() * AVERAGE {
-            let _ = writeln!(faults, "{page}: {} words in {} sentences: above {AVERAGE} on average", total, found.len());
+            let _ =
+                writeln!(faults, "{page}: {} words in {} sentences: above {AVERAGE} on average", total, found.len());
         }
         let long: Vec<&Sentence> = found.iter().filter(|sentence| sentence.words > LONGEST).collect();
         let most = allowed.get(&page).copied().unwrap_or(0);
