@@ -38,5 +38,6 @@ mod services;
 mod strangers;
 mod templates;
 mod top;
+mod tutorials;
 mod variables;
 mod volumes;

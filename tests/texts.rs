@@ -28,8 +28,8 @@ fn ends_with(file: &str, heading: &str, text: &str) {
 }
 
 #[test]
-fn what_the_mock_driver_takes_stands_at_the_end_of_the_page_of_job_files() {
-    ends_with("docs/job-files.md", "## The driver that pretends", &allostat::runner::drivers::Mock::page());
+fn page_of_drivers_ends_with_the_fields_of_the_mock_driver() {
+    ends_with("docs/drivers.md", "## `mock`", &allostat::runner::drivers::Mock::page());
 }
 
 #[test]

@@ -9,8 +9,10 @@ mod drawing;
 mod gate;
 mod hygiene;
 mod language;
+mod links;
 mod names;
 mod papers;
+mod sentences;
 mod source;
 // The command reads the same file with the same code.
 #[path = "../../xtask/src/test/tiers.rs"]

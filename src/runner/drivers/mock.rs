@@ -114,14 +114,14 @@ impl Mock {
             let rows: String = rows.map(|(names, about)| format!("| {} | {about} |\n", marked(names))).collect();
             format!("| {head} | |\n|---|---|\n{rows}")
         };
-        let fields = table("in `config`", &mut Config::FIELDS.iter().copied());
+        let fields = table("field of `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
-        let sayings = table("it says", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
+        let sayings = table("state", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
-            "## The driver that pretends\n\n`mock` runs nothing: it does what its `config` says, to try out what follows. With\n\
-             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; what becomes of the task then is told\n\
-             by its events.\n\n{fields}\n{calls}\n{faults}\nWhat it says of itself is set for the agent, each for so long:\n\
+            "## `mock`\n\n`mock` runs no process. It simulates a task as its `config` specifies, to test what an agent does then.\n\
+             With `faults = {{ start = \"hang\", kill = \"lie\" }}` the driver misbehaves in these calls. The events of the task\n\
+             have the result.\n\n{fields}\n{calls}\n{faults}\nA setting of the agent makes the driver report states of health, each for a time:\n\
              `mock {{ fingerprint = \"undetected 3s, healthy 1m, unhealthy\" }}`.\n\n{}",
             sayings.trim_end()
         )

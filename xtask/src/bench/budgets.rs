@@ -74,13 +74,13 @@ pub const BUDGETS: &[Budget] = &[
     budget("top/waking-1000", "`allostat top` itself, 1,000 tasks, a frame each second", Limit::Value(2.0), ""),
     budget(
         "agent/looked-at-1000",
-        "the agent while somebody looks at that, in turns with nobody",
+        "the agent while `allostat top` shows that, in turns with no client",
         Limit::Ratio(1.1),
         "",
     ),
     on_the_front(budget(
         "observed/beside-netdata-waking-1000",
-        "1,000 cgroups of others that wake ten times a second, seen without a word of configuration",
+        "CPU of the agent for 1,000 observed cgroups that wake ten times a second",
         Limit::Ratio(0.5),
         "",
     )),
@@ -91,11 +91,11 @@ pub const BUDGETS: &[Budget] = &[
     budget("observed/each-waking-1000", "CPU for each series, to collectd's", Limit::Ratio(1.0), ""),
     budget(
         "observed/oldest-at-15s-waking-1000",
-        "the oldest sample of them, to who comes each 15 s",
+        "the oldest sample of them, with a scrape each 15 s",
         Limit::Value(1_100.0),
         "",
     ),
-    budget("observed/oldest-waking-1000", "the same, to who looks all the time", Limit::Value(1_100.0), ""),
+    budget("observed/oldest-waking-1000", "the same, with a client that reads all the time", Limit::Value(1_100.0), ""),
     budget("observed/new-waking-1000", "one more, from its process to its shown usage", Limit::Value(1_000.0), ""),
     budget("top/observed-waking-1000", "`allostat top` itself over them, a frame each second", Limit::Value(2.0), ""),
     budget(
@@ -111,7 +111,7 @@ pub const BUDGETS: &[Budget] = &[
         Limit::AtLeast(20.0),
         "cAdvisor 0",
     ),
-    budget("containers/short-with-right-end", "the same: with the end that Docker tells", Limit::AtLeast(20.0), ""),
+    budget("containers/short-with-right-end", "the same: with the end that Docker reports", Limit::AtLeast(20.0), ""),
     budget(
         "containers/driver-started-p50",
         "a job with `docker`, from its submission to running, to `docker run`",
@@ -127,11 +127,11 @@ pub const BUDGETS: &[Budget] = &[
     budget("observed/beside-files-waking-5000", "the same, to our own reading of files", Limit::Ratio(0.5), ""),
     budget(
         "observed/oldest-at-15s-waking-5000",
-        "the oldest sample of them, to who comes each 15 s",
+        "the oldest sample of them, with a scrape each 15 s",
         Limit::Value(1_100.0),
         "",
     ),
-    budget("observed/oldest-waking-5000", "the same, to who looks all the time", Limit::Value(1_100.0), ""),
+    budget("observed/oldest-waking-5000", "the same, with a client that reads all the time", Limit::Value(1_100.0), ""),
     budget("observed/idle-1000", "1,000 idle ones, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
     budget("observed/idle-5000", "5,000 idle ones, to the walk of the kernel alone", Limit::Ratio(3.0), ""),
     budget("observed/beside-netdata-idle-5000", "the same, to Netdata's", Limit::Ratio(0.5), ""),
@@ -164,7 +164,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("hour/rss-slope", "the same: resident memory", Limit::Ratio(0.05), ""),
     budget(
         "churn/ends",
-        "200 short lives of others a minute, for ten minutes: ends that were seen",
+        "200 short observed cgroups a minute, for ten minutes: recorded ends",
         Limit::RatioAtLeast(1.0),
         "",
     ),
@@ -173,14 +173,14 @@ pub const BUDGETS: &[Budget] = &[
     budget("churn/rss-later", "the same: resident memory", Limit::Ratio(1.1), ""),
     budget(
         "access/password-most",
-        "whether a refusal's time tells what of a password was wrong",
+        "whether the time of a refusal reveals what of a password was wrong",
         Limit::Value(4.0),
         "",
     ),
     budget("access/token-most", "the same of a token", Limit::Value(4.0), ""),
     on_the_front(budget(
         "tasks/short-with-right-peak",
-        "of 20 tasks of 0.3 s that touch 200 MiB: seen with the right peak",
+        "of 20 tasks of 0.3 s that touch 200 MiB: those with the right peak",
         Limit::AtLeast(20.0),
         "cAdvisor 0, Nomad 0 to 1",
     )),
@@ -205,7 +205,7 @@ pub const BUDGETS: &[Budget] = &[
     budget("tasks/200-running", "200 allocs, submission to all running", Limit::Value(1.0), "Nomad 5.3 s"),
     on_the_front(budget(
         "tasks/200-measured-again",
-        "200 allocs, the agent killed and started again, until all are measured",
+        "recovery of 200 allocs after SIGKILL of the agent, until all are measured",
         Limit::Ratio(3.0),
         "Nomad 1.1 to 1.4 s",
     )),

@@ -18,13 +18,13 @@ words! {
     /// What a step of a script is.
     Saying {
         Healthy = "healthy", "it starts tasks";
-        Unhealthy = "unhealthy", "it cannot just now: what is to start waits";
-        Undetected = "undetected", "what it needs is not on this host: the same";
-        Garbage = "garbage", "healthy, with a text without end and attributes that cannot be";
-        End = "end", "it says no more, until it is asked anew";
-        Hang = "hang", "it is asked, and does not answer";
-        Die = "die", "the driver panics instead of it";
-        Again = "again", "from the first step on";
+        Unhealthy = "unhealthy", "it cannot start tasks now: they wait";
+        Undetected = "undetected", "a requirement is missing on this host: the same";
+        Garbage = "garbage", "healthy, with an endless text and impossible attributes";
+        End = "end", "it reports nothing more until the next query";
+        Hang = "hang", "the query never returns";
+        Die = "die", "the driver panics instead";
+        Again = "again", "begins again with the first step";
     }
 }
 
