@@ -140,7 +140,7 @@ impl Rounds {
                 }
                 Err(UsageError::CalledOff) => return false,
                 Err(error) => {
-                    tracing::debug!(alloc_id = %id, error = chain(&error), "disk usage of an alloc is not known");
+                    tracing::debug!(alloc_id = %id, error = chain(&error), "cannot measure the disk usage of an alloc");
                     None
                 }
             };

@@ -111,8 +111,8 @@ impl Log {
         event
     }
 
-    /// What happened on the host, and to no task: it is in no record, and told for as long as this agent lives.
-    pub fn tell(&self, time: Timestamp, kind: EventKind, message: String, details: &[(&str, &str)]) {
+    /// An event of the host and of no task: it is in no record, and kept as long as this agent runs.
+    pub fn record_host_event(&self, time: Timestamp, kind: EventKind, message: String, details: &[(&str, &str)]) {
         let event = Event {
             seq: 0,
             task_seq: 0,
@@ -331,13 +331,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_told_how_many_it_missed() {
+    fn slow_reader_receives_the_number_of_missed_events() {
         let log = Log::default();
         for _ in 0..CAPACITY + 7 {
             push(&log);
         }
         let page = log.since(2, 1);
-        assert_eq!(page.missed, 5, "3 to 7 are gone");
+        assert_eq!(page.missed, 5, "3 to 7 were evicted");
         assert_eq!(page.events[0].seq, 8);
         assert_eq!(log.since(8, 1).missed, 0);
     }
@@ -349,17 +349,17 @@ mod tests {
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
         old.stage(event());
         let log = Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], Arc::clone(&marks));
-        assert_eq!(push(&log).seq, 7, "6 was seen, 7 was not");
-        let mut told = Vec::new();
+        assert_eq!(push(&log).seq, 7, "6 was visible, 7 was not");
+        let mut received = Vec::new();
         let (mut since, mut missed) = (0, 0);
         for _ in 0..4 {
             let page = log.since(since, 1);
             missed += page.missed;
-            told.extend(seqs(&page));
+            received.extend(seqs(&page));
             since = page.events.last().map_or(page.newest, |e| e.seq);
         }
-        assert_eq!((told, missed), (vec![2, 5, 7], 4), "1, 3, 4 and 6 are not kept");
-        assert_eq!(log.since(6, 10).missed, 0, "who had read all misses nothing");
+        assert_eq!((received, missed), (vec![2, 5, 7], 4), "1, 3, 4 and 6 are not kept");
+        assert_eq!(log.since(6, 10).missed, 0, "a reader that had read all misses nothing");
         assert_eq!(log.since(3, 10).missed, 2, "4 and 6");
     }
 
@@ -371,7 +371,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_who_read_along_are_told_the_same_in_the_same_order_and_one_that_goes_is_forgotten() {
+    async fn two_readers_receive_the_same_events_in_order_and_a_dropped_one_is_removed() {
         let log = Arc::new(Log::default());
         let (mut first, mut second, gone) = (log.follow(0), log.follow(0), log.follow(0));
         assert_eq!(log.readers(), 3);
@@ -381,22 +381,22 @@ mod tests {
             push(&log);
         }
         for reader in [&mut first, &mut second] {
-            let mut told = Vec::new();
-            while told.len() < 3 {
-                told.extend(places(&within(reader.next(2)).await.unwrap()));
+            let mut received = Vec::new();
+            while received.len() < 3 {
+                received.extend(places(&within(reader.next(2)).await.unwrap()));
             }
-            assert_eq!(told, [1, 2, 3]);
+            assert_eq!(received, [1, 2, 3]);
         }
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_told_in_its_place() {
+    async fn missed_events_are_reported_in_their_place() {
         let marks = Arc::new(Marks::default());
         let old = Log::restored(Vec::new(), Arc::clone(&marks));
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
         let log = Arc::new(Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], marks));
         push(&log);
-        let told = |items: Vec<Item>| -> Vec<(u64, u64)> {
+        let received = |items: Vec<Item>| -> Vec<(u64, u64)> {
             items
                 .iter()
                 .map(|item| match item {
@@ -406,21 +406,21 @@ mod tests {
                 .collect()
         };
         let all = [(1, 1), (0, 2), (2, 4), (0, 5), (1, 6), (0, 7)];
-        assert_eq!(told(within(log.follow(0).next(10)).await.unwrap()), all);
+        assert_eq!(received(within(log.follow(0).next(10)).await.unwrap()), all);
         let mut piecewise = Vec::new();
         let mut reader = log.follow(0);
         while piecewise.len() < all.len() {
-            piecewise.extend(told(within(reader.next(1)).await.unwrap()));
+            piecewise.extend(received(within(reader.next(1)).await.unwrap()));
         }
         assert_eq!(piecewise, all);
-        assert_eq!(told(within(log.follow(3).next(10)).await.unwrap()), [(1, 4), (0, 5), (1, 6), (0, 7)]);
-        assert_eq!(log.follow(99).place(), 7, "a number of some other log: from now on");
+        assert_eq!(received(within(log.follow(3).next(10)).await.unwrap()), [(1, 4), (0, 5), (1, 6), (0, 7)]);
+        assert_eq!(log.follow(99).place(), 7, "a number of another log: new events only");
     }
 
     /// Telling an event waits for nobody; a reader that never reads costs others nothing and is told how many it missed, in
     /// their place, and counted.
     #[tokio::test]
-    async fn a_reader_that_never_reads_keeps_nobody_waiting_and_is_told_what_it_missed() {
+    async fn slow_reader_blocks_no_writer_and_receives_its_missed_count() {
         let log = Arc::new(Log::default());
         let (mut lazy, mut keen) = (log.follow(0), log.follow(0));
         let all = 3 * u64::try_from(CAPACITY).unwrap();
@@ -437,7 +437,7 @@ mod tests {
         assert_eq!(u64::try_from(had).unwrap(), all);
         // The median: a single one may be the scheduler's.
         took.sort_unstable();
-        assert!(took[took.len() / 2] < Duration::from_millis(100), "telling an event took {took:?}");
+        assert!(took[took.len() / 2] < Duration::from_millis(100), "recording an event took {took:?}");
         let kept = u64::try_from(CAPACITY).unwrap();
         let items = within(lazy.next(1)).await.unwrap();
         assert_eq!(items[0], Item::Missed { count: all - kept, upto: all - kept });
@@ -503,7 +503,7 @@ mod tests {
         is_closed.store(true, Ordering::SeqCst);
         while let Some(ended) = within(reading.join_next()).await {
             let (batches, late) = ended.unwrap();
-            assert_eq!(late, 0, "batches that came after the end, of {batches}");
+            assert_eq!(late, 0, "batches after the end, of {batches}");
         }
         is_over.store(true, Ordering::SeqCst);
         flooding.join().unwrap();
@@ -546,7 +546,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(events + missed, 4 * EACH, "each is told or counted as missed, once");
+        assert_eq!(events + missed, 4 * EACH, "each is received or counted as missed, once");
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     }
 }

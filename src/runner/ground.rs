@@ -19,7 +19,7 @@ use super::kept::outputs::OutputBudget;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::networks::AllocNetworks;
-use super::places::Places;
+use super::places::BlockingPool;
 use super::ports::{PortKeeper, PortsInUse};
 use super::settings::Config;
 use crate::board::Board;
@@ -81,9 +81,9 @@ pub struct Context {
     pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub ports: Arc<PortKeeper>,
     pub networks: Arc<dyn AllocNetworks>,
-    /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
-    pub plugins: Places,
-    /// So many health checks run at once.
+    /// For CNI plugins, which share files of addresses and rules and are slow: no other hook waits behind them.
+    pub plugins: BlockingPool,
+    /// Limits the number of concurrent health checks.
     pub checks: Semaphore,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
@@ -96,12 +96,12 @@ pub struct Context {
     /// What the last outputs of all tasks may take.
     pub outputs: Arc<OutputBudget>,
     /// For file systems and cgroups, which block for microseconds or for a while.
-    pub blocking: Places,
-    /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
-    pub removals: Places,
-    /// For downloads, which take as long as their servers like.
-    pub artifacts: Places,
-    /// The health of an alloc was decided, or one has ended: updates of jobs go on.
+    pub blocking: BlockingPool,
+    /// For the removal of directory trees, which is slow: nothing else waits behind it.
+    pub removals: BlockingPool,
+    /// For downloads, which take as long as their servers do.
+    pub artifacts: BlockingPool,
+    /// The health of an alloc was decided, or one has ended: updates of jobs continue.
     pub judged: Notify,
     /// What nobody waits for: records on their way, and the late end of attempts that were given up.
     aside: Mutex<JoinSet<()>>,
@@ -148,7 +148,7 @@ impl Context {
             devices,
             ports,
             networks,
-            plugins: Places::new(BLOCKING_AT_ONCE),
+            plugins: BlockingPool::new(BLOCKING_AT_ONCE),
             checks: Semaphore::new(CHECKS_AT_ONCE),
             metrics,
             node,
@@ -159,9 +159,9 @@ impl Context {
             line,
             samples,
             outputs: Arc::default(),
-            blocking: Places::new(BLOCKING_AT_ONCE),
-            removals: Places::new(BLOCKING_AT_ONCE),
-            artifacts: Places::new(ARTIFACTS_AT_ONCE),
+            blocking: BlockingPool::new(BLOCKING_AT_ONCE),
+            removals: BlockingPool::new(BLOCKING_AT_ONCE),
+            artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
             judged: Notify::new(),
             aside: Mutex::default(),
         }
@@ -187,7 +187,7 @@ impl Context {
         while aside.try_join_next().is_some() {}
         aside.spawn(work);
     }
-    pub fn let_go(&self) {
+    pub fn detach(&self) {
         lock(&self.aside).abort_all();
     }
 }

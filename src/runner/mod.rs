@@ -60,7 +60,7 @@ mod tests;
 pub use cgroups::{AllocCgroups, HostCgroups};
 #[cfg(debug_assertions)]
 #[doc(hidden)]
-pub use decide::foresee;
+pub use decide::explore;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
 pub use disk::DiskWatcher;

@@ -4,12 +4,13 @@ use std::cell::Cell;
 
 use tokio::sync::Semaphore;
 
-/// So many at once, of what blocks. Who comes later waits in line, and who does not wait any more leaves its place to others.
-pub struct Places(Semaphore);
+/// Limits the number of concurrent blocking calls. Later callers wait in line; a caller that stops waiting leaves the
+/// line.
+pub struct BlockingPool(Semaphore);
 
-impl Places {
-    pub fn new(places: usize) -> Places {
-        Places(Semaphore::new(places))
+impl BlockingPool {
+    pub fn new(places: usize) -> BlockingPool {
+        BlockingPool(Semaphore::new(places))
     }
 
     /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.

@@ -35,8 +35,8 @@ pub struct TaskCell {
     pub attempt: Option<Running>,
     /// Where what it uses is kept, if the kernel does not count it; of one that is looked for, what was kept of it.
     pub page: Option<Arc<Page>>,
-    /// This agent still looks for it: nothing is done about it until its driver has answered.
-    pub sought: bool,
+    /// In recovery: nothing is done about it until its driver has responded.
+    pub recovering: bool,
     pub shown: Shown,
     /// What is being recorded, oldest first.
     pub frozen: VecDeque<Frozen>,
@@ -44,8 +44,8 @@ pub struct TaskCell {
     pub pending: Delta,
     /// Its part of what last outputs may take.
     pub output: Option<HeldOutput>,
-    /// By its driver, and no event yet. Shape: few, or none at all (`EventSink`).
-    pub said: Vec<String>,
+    /// Messages of its driver that are not events yet. Few or none (`EventSink`).
+    pub driver_messages: Vec<String>,
 }
 
 /// A task as it is on the board.
@@ -53,7 +53,7 @@ pub struct TaskCell {
 pub struct Shown {
     pub status: Arc<TaskStatus>,
     pub reader: Option<Arc<TaskReader>>,
-    pub sought: bool,
+    pub recovering: bool,
     pub until: Arc<Until>,
 }
 
@@ -78,9 +78,9 @@ pub struct Delta {
 /// An attempt that has ended.
 pub struct Gone {
     pub exit: Arc<Exit>,
-    /// So many events were new when it was: the last of them tells of it.
-    pub told: usize,
-    /// The number of that one, once it has one.
+    /// Number of new events at its end: the last of them reports it.
+    pub events: usize,
+    /// The number of that event, once it has one.
     pub event: Option<u64>,
     /// Nobody else's before the end is on record.
     pub _page: Option<Arc<Page>>,
@@ -90,7 +90,7 @@ pub struct Gone {
 #[derive(Clone, Copy)]
 pub enum Force {
     Escalated,
-    GivenUp,
+    Abandoned,
 }
 
 impl Delta {
@@ -103,7 +103,7 @@ impl Delta {
         for (force, at) in &self.forced {
             match force {
                 Force::Escalated => totals.add_escalation(whose(None, *at)),
-                Force::GivenUp => totals.add_given_up(whose(None, *at)),
+                Force::Abandoned => totals.add_given_up(whose(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
@@ -140,17 +140,17 @@ impl TaskCell {
             hooks: BTreeMap::new(),
         });
         TaskCell {
-            shown: Shown { status: Arc::clone(&record.status), reader: None, sought: false, until: Arc::default() },
+            shown: Shown { status: Arc::clone(&record.status), reader: None, recovering: false, until: Arc::default() },
             record,
             reader: None,
             attempt: None,
             page: None,
-            sought: false,
+            recovering: false,
             frozen: VecDeque::new(),
             freezes: 0,
             pending: Delta::default(),
             output: None,
-            said: Vec::new(),
+            driver_messages: Vec::new(),
         }
     }
 
@@ -185,12 +185,12 @@ impl TaskCell {
         }
         let unnumbered = delta.events.len().saturating_sub(delta.seqs.len());
         for gone in &mut delta.exits {
-            let place = gone.told.checked_sub(unnumbered + 1);
+            let place = gone.events.checked_sub(unnumbered + 1);
             gone.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
         let (status, reader) = (Arc::clone(&self.record.status), self.reader.clone());
-        let shown = Shown { status, reader, sought: self.sought, until: Arc::default() };
+        let shown = Shown { status, reader, recovering: self.recovering, until: Arc::default() };
         self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
         self.freezes
     }
@@ -215,7 +215,7 @@ impl TaskCell {
     /// Something of it is neither recorded nor on its way to be.
     pub fn is_changed(&self) -> bool {
         let last = self.frozen.back().map_or(&self.shown, |f| &f.shown);
-        !Arc::ptr_eq(&last.status, &self.record.status) || last.sought != self.sought
+        !Arc::ptr_eq(&last.status, &self.record.status) || last.recovering != self.recovering
     }
 
     /// It leaves its state: nobody shows it in there for longer, however long the record takes.

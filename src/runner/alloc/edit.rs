@@ -23,8 +23,8 @@ impl Alloc {
     pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
-        let again = inner.begins_anew();
-        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
+        let restarting = inner.is_restarting();
+        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting });
         let over = inner.has_ended();
         drop(inner);
         if over {
@@ -59,8 +59,8 @@ pub struct Edit<'a> {
     pub(super) at: usize,
     pub(super) cell: &'a mut TaskCell,
     pub now: Timestamp,
-    /// All tasks of its alloc are to begin anew.
-    pub(super) again: bool,
+    /// All tasks of its alloc are restarted.
+    pub(super) restarting: bool,
 }
 
 impl Edit<'_> {
@@ -149,8 +149,8 @@ impl Edit<'_> {
         }
     }
 
-    /// The attempt that its record names was set up, and nothing tells yet that it started.
-    pub fn start_untold(&self) -> bool {
+    /// The recorded attempt was set up, and no event reports its start.
+    pub fn start_unreported(&self) -> bool {
         let of_start = |e: &&Arc<Event>| matches!(e.kind, EventKind::TaskSetup | EventKind::Started);
         self.cell.record.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
     }
@@ -167,7 +167,7 @@ impl Edit<'_> {
 
     /// It is known what became of it.
     pub fn found(&mut self) {
-        self.cell.sought = false;
+        self.cell.recovering = false;
     }
 
     /// An attempt runs: it can be measured and signalled from the moment this is shown.
@@ -175,8 +175,8 @@ impl Edit<'_> {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
         if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.survives_restart()) {
-            let whose = self.alloc.whose(self.at, handle.attempt);
-            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
+            let key = self.alloc.attempt_key(self.at, handle.attempt);
+            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(key)));
             reader.persist_in(page.earlier.clone(), Box::new(Arc::clone(page)));
         }
         self.cell.attempt = Some(attempt.clone());
@@ -236,15 +236,15 @@ impl Edit<'_> {
         }
         status.exits.push_back(Arc::clone(&exit));
         self.cell.record.more.add_exit(&exit);
-        let told = self.cell.pending.events.len();
-        self.cell.pending.exits.push(Gone { exit, told, event: None, _page: page });
+        let events = self.cell.pending.events.len();
+        self.cell.pending.exits.push(Gone { exit, events, event: None, _page: page });
     }
 
     /// It outlived its kill signal, or even its end by force.
     pub fn forced(&mut self, force: Force) {
         let counted = match force {
             Force::Escalated => &mut self.cell.record.more.kill_escalations,
-            Force::GivenUp => &mut self.cell.record.more.given_up,
+            Force::Abandoned => &mut self.cell.record.more.given_up,
         };
         *counted = counted.saturating_add(1);
         self.cell.pending.forced.push((force, self.now));
@@ -254,8 +254,8 @@ impl Edit<'_> {
     pub fn why(&self, cause: Cause) -> String {
         cause.text(|at| self.alloc.task(at).name.to_string())
     }
-    /// The one event that says why it is asked to end, where the reason is another task's end.
-    pub fn tell_cause(&mut self, cause: Cause) {
+    /// The event that gives the cause, if the cause is the end of another task.
+    pub fn report_cause(&mut self, cause: Cause) {
         let (kind, culprit) = match cause {
             Cause::Stopped | Cause::Expired | Cause::NothingRan | Cause::SetupFailed => return,
             Cause::LeaderDead(at) => (EventKind::LeaderDead, Some(at)),

@@ -32,7 +32,7 @@ impl EndedAlloc {
         for error in alloc.hooks.alloc.run(Phase::Postrun, &mut alloc.subject()).await {
             tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
         }
-        alloc.tell_ended();
+        alloc.mark_ended();
     }
 
     /// Its records are gone, durably, and a tombstone stands for them.

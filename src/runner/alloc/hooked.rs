@@ -17,7 +17,7 @@ impl Alloc {
         let weak = Arc::downgrade(self);
         let say = move |kind, message: String| {
             if let Some(alloc) = weak.upgrade() {
-                alloc.say_of_all(kind, &message);
+                alloc.report_for_all(kind, &message);
             }
         };
         let weak = Arc::downgrade(self);
@@ -69,8 +69,8 @@ impl Alloc {
         inner.record.data_from = made.data_from;
         is_new
     }
-    /// One event of each task that is not dead.
-    pub(super) fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+    /// Adds one event to each task that is not dead.
+    pub(super) fn report_for_all(self: &Arc<Self>, kind: EventKind, message: &str) {
         for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);

@@ -8,7 +8,6 @@
 //! owner (`runner::manager::owner`) follows these changes and says what comes next; the last values of the alloc are taken by whoever ends
 //! its last task. What touches the host is done before or after the lock is held, never under it.
 
-mod again;
 mod cell;
 mod edit;
 mod end;
@@ -19,6 +18,7 @@ mod place;
 mod placing;
 mod ports;
 mod replace;
+mod restart;
 mod services;
 mod show;
 
@@ -27,21 +27,21 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-pub use self::again::{Recall, Refusal};
 pub use self::cell::Force;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
 use self::place::PlaceState;
 pub use self::replace::AwaitedReplacement;
-use super::decide::coordinator::{self, Cause, Order, View, Wish};
+pub use self::restart::{Recall, Refusal};
+use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
+use super::decide::desired::{AllocRequests, desired_state};
 use super::decide::step::State;
-use super::decide::wish::{Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
 use super::hooks::Hooks;
 use super::kept::record::{self, AllocRecord, Backoff, Kill, Restart, TaskRecord};
-use super::kept::samples::Whose;
+use super::kept::samples::AttemptKey;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
 use crate::model::device::DeviceHolder;
@@ -72,18 +72,18 @@ pub struct Alloc {
     inner: Mutex<Inner>,
     /// One of its tasks has changed, or it is told to stop: for its owner.
     changed: Notify,
-    /// What each task is told to do.
-    orders: Vec<watch::Sender<Order>>,
-    /// Something was asked of each task that is no order.
-    nudges: Vec<Notify>,
+    /// The current action of each task.
+    actions: Vec<watch::Sender<TaskAction>>,
+    /// Wakes each task's owner to check other recorded requests.
+    wakers: Vec<Notify>,
     ended: watch::Sender<bool>,
 }
 
 struct Inner {
     /// As it is written with its next change.
     record: AllocRecord,
-    /// What its owner is told.
-    told: Desired,
+    /// The desired state that is durable: the owner acts on it.
+    applied: Desired,
     /// As it is shown.
     identity: Arc<AllocIdentity>,
     reader: Option<Arc<TaskReader>>,
@@ -102,8 +102,8 @@ struct Inner {
 }
 
 impl Inner {
-    /// All tasks are to begin anew, and its owner sees to it.
-    fn begins_anew(&self) -> bool {
+    /// All its tasks are being restarted.
+    fn is_restarting(&self) -> bool {
         self.record.again && self.record.desired == Desired::Run && !self.record.expired
     }
     /// Its last task is dead, and nobody has closed it yet.
@@ -111,7 +111,7 @@ impl Inner {
         self.record.finished.is_none() && self.cells.iter().all(|c| c.record.status.state == TaskState::Dead)
     }
     fn anything_ran(&self) -> bool {
-        self.cells.iter().any(|c| c.record.status.started_at.is_some() || c.record.status.attempt > 0 || c.sought)
+        self.cells.iter().any(|c| c.record.status.started_at.is_some() || c.record.status.attempt > 0 || c.recovering)
     }
 }
 
@@ -178,8 +178,8 @@ impl Alloc {
             created_at: record.created_at,
             began,
             changed: Notify::new(),
-            orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
-            nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
+            actions: job.groups[group].tasks.iter().map(|_| watch::Sender::new(TaskAction::Keep)).collect(),
+            wakers: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
             inner: Mutex::new(Inner {
                 identity,
@@ -193,7 +193,7 @@ impl Alloc {
                 generation: 0,
                 place: PlaceState::default(),
                 cells,
-                told: record.desired,
+                applied: record.desired,
                 record,
             }),
             ctx,
@@ -315,40 +315,40 @@ impl Alloc {
         self.lock().cells.iter().map(|c| (c.record.status.name.clone(), of(c))).collect()
     }
 
-    /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].
-    pub fn want_stop(&self) {
+    /// Sets the desired state; the caller makes it durable, then calls [`Alloc::apply_stop`].
+    pub fn request_stop(&self) {
         let now = self.ctx.line.now();
         let mut inner = self.lock();
         inner.record.desired = Desired::Stop;
         inner.record.stop_asked_at.get_or_insert(now);
     }
-    /// The wish was refused after all.
-    pub fn want_run_again(&self) {
+    /// The stop was refused: reverts the desired state.
+    pub fn withdraw_stop(&self) {
         let mut inner = self.lock();
         inner.record.desired = Desired::Run;
         inner.record.stop_asked_at = None;
     }
-    /// What is wanted of it now, and when that is to be asked again.
-    pub fn wanted(&self, now: Steady) -> (Wish, Option<Steady>) {
+    /// The current desired state, and when to evaluate it again.
+    pub fn desired_state(&self, now: Steady) -> (DesiredState, Option<Steady>) {
         let inner = self.lock();
-        let wishes = Wishes {
-            // What was told, not what is being recorded.
-            desired: inner.told,
+        let requests = AllocRequests {
+            // The durable one, not the one that is being recorded.
+            desired: inner.applied,
             stop_asked_at: inner.record.stop_asked_at,
             expired: inner.record.expired,
-            again: inner.record.again,
+            restart: inner.record.again,
             failed_setup: inner.record.failed_setup.is_some(),
             began: self.began,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
             anything_ran: inner.anything_ran(),
         };
-        wanted(&wishes, now)
+        desired_state(&requests, now)
     }
     /// Why a task that ends now is not started again, whatever its policy says.
     pub fn no_more(&self, at: usize) -> Option<Cause> {
-        let (wish, _) = self.wanted(self.ctx.line.now());
-        coordinator::no_more(&self.views(), at, wish)
+        let (desired_state, _) = self.desired_state(self.ctx.line.now());
+        coordinator::no_more(&self.views(), at, desired_state)
     }
     /// Since when its tasks are to end for that cause.
     pub fn ends_since(&self, cause: Cause) -> Option<Steady> {
@@ -397,43 +397,43 @@ impl Alloc {
         // Ends: one branch of the owner's select.
         self.changed.notified().await;
     }
-    /// What a task is told to do. Whom to end is never taken back, but when its alloc begins anew.
-    pub fn order(&self, at: usize) -> watch::Receiver<Order> {
-        self.orders[at].subscribe()
+    /// The action of a task. An `End` is only withdrawn by a restart of the whole alloc.
+    pub fn action(&self, at: usize) -> watch::Receiver<TaskAction> {
+        self.actions[at].subscribe()
     }
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
         let view = |(task, cell): (&Task, &TaskCell)| {
             let view = View::of(task, &cell.record.status, cell.record.kill.map(|kill| kill.cause));
-            if cell.sought { view.unknown() } else { view }
+            if cell.recovering { view.unknown() } else { view }
         };
         self.group().tasks.iter().zip(&inner.cells).map(view).collect()
     }
-    /// Its tasks are to end, or have ended: its prekill hooks come first.
-    pub fn ends(&self, wish: Wish) -> bool {
-        coordinator::ends(&self.views(), wish)
+    /// Whether its tasks have to end or have ended: its prekill hooks run first.
+    pub fn ends(&self, desired_state: DesiredState) -> bool {
+        coordinator::ends(&self.views(), desired_state)
     }
-    /// Tells each task what follows from how all of them are.
-    pub fn direct(&self, wish: Wish) {
-        for (order, sender) in coordinator::decide(&self.views(), wish).into_iter().zip(&self.orders) {
-            sender.send_if_modified(|told| {
-                let new = *told != order && order != Order::Keep && !matches!(told, Order::End(_));
+    /// Sends each task the action that follows from the states of all.
+    pub fn direct(&self, desired_state: DesiredState) {
+        for (action, sender) in coordinator::decide(&self.views(), desired_state).into_iter().zip(&self.actions) {
+            sender.send_if_modified(|sent| {
+                let new = *sent != action && action != TaskAction::Keep && !matches!(sent, TaskAction::End(_));
                 if new {
-                    *told = order;
+                    *sent = action;
                 }
                 new
             });
         }
     }
-    pub fn tell_stop(&self) {
+    pub fn apply_stop(&self) {
         {
             let mut inner = self.lock();
             self.publish(&mut inner, None);
-            inner.told = Desired::Stop;
+            inner.applied = Desired::Stop;
         }
         self.changed.notify_one();
     }
-    pub fn tell_ended(&self) {
+    pub fn mark_ended(&self) {
         self.ended.send_replace(true);
     }
 
@@ -449,26 +449,26 @@ impl Alloc {
         }
     }
 
-    /// A task that is looked for from now on. Nobody has seen the alloc yet.
-    pub fn seek(&self, at: usize) {
+    /// Marks a task as in recovery. The alloc is not shown yet.
+    pub fn begin_recovery(&self, at: usize) {
         let cell = &mut self.lock().cells[at];
-        (cell.sought, cell.shown.sought) = (true, true);
+        (cell.recovering, cell.shown.recovering) = (true, true);
     }
     /// What the agent before this one kept of an attempt that may still run stays its own.
     pub fn keep_sample(&self, at: usize, attempt: u32) {
-        let page = self.ctx.samples.found(self.whose(at, attempt));
+        let page = self.ctx.samples.found(self.attempt_key(at, attempt));
         self.lock().cells[at].page = page.map(Arc::new);
     }
-    fn whose(&self, at: usize, attempt: u32) -> Whose {
-        Whose { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
+    fn attempt_key(&self, at: usize, attempt: u32) -> AttemptKey {
+        AttemptKey { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
     }
-    /// It is not shown yet what became of a task that was looked for.
-    pub fn is_sought(&self, at: usize) -> bool {
-        self.lock().cells[at].shown.sought
+    /// Whether a task is still shown as in recovery.
+    pub fn is_recovering(&self, at: usize) -> bool {
+        self.lock().cells[at].shown.recovering
     }
     /// Nobody knows yet what became of it: its driver has not answered.
     pub fn is_unknown(&self, at: usize) -> bool {
-        self.lock().cells[at].sought
+        self.lock().cells[at].recovering
     }
 
     /// Something of a task is neither recorded nor on its way to be.
@@ -503,7 +503,7 @@ impl Alloc {
             && !status.devices.is_empty()
             && let Err(error) = keeper.hold(&self.device_holder(at), &status.devices)
         {
-            tracing::error!(alloc_id = %self.id, task = %status.name, error, "a task that may run does not hold its devices");
+            tracing::error!(alloc_id = %self.id, task = %status.name, error, "failed to reserve the devices of a task that may run");
         }
     }
     pub(super) fn used_devices(&self, at: usize) -> Vec<DeviceUsed> {

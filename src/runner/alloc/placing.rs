@@ -50,7 +50,7 @@ impl Alloc {
         self.ctx.journal.commit(record).await.map_err(|error| {
             self.lock().record.cores = Vec::new();
             self.ctx.cores.free(&self.id);
-            let message = format!("its cores cannot be recorded: {error}; tried again with the next change");
+            let message = format!("its cores cannot be recorded: {error}; retried with the next change");
             NotPlaced::new(PlacementReason::StateDb, message)
         })
     }

@@ -32,7 +32,7 @@ impl Alloc {
             return;
         }
         if let Err(error) = self.ctx.ports.hold(&self.port_holder(), &ports) {
-            tracing::error!(alloc_id = %self.id, %error, "two records hold one port: the later alloc keeps it as well");
+            tracing::error!(alloc_id = %self.id, %error, "two allocs have the same port in their records; both keep it");
         }
     }
     /// What they were needed for is over, and all of it is gone.

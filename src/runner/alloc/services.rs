@@ -8,7 +8,7 @@ use crate::model::event::EventKind;
 use crate::model::id::TaskName;
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::units::{Nanos, Steady};
-use crate::runner::decide::step::{Action, Cue, step};
+use crate::runner::decide::step::{Action, StepEvent, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
@@ -55,7 +55,7 @@ impl Alloc {
         if is_healthy {
             tracing::info!(alloc_id = %self.id, "alloc is healthy");
         } else {
-            self.say_of_all(EventKind::AllocUnhealthy, &format!("the alloc is unhealthy: {reason}"));
+            self.report_for_all(EventKind::AllocUnhealthy, &format!("the alloc is unhealthy: {reason}"));
         }
     }
 
@@ -64,7 +64,7 @@ impl Alloc {
     pub fn restart_unhealthy(&self, at: usize, message: &str) -> bool {
         let delay = Nanos::from_duration(self.task(at).shutdown_delay);
         self.edit(at, |edit| {
-            let (state, action) = step(edit.state(), Cue::Restart);
+            let (state, action) = step(edit.state(), StepEvent::Restart);
             if action != Some(Action::SendKillSignal) {
                 return false;
             }

@@ -20,8 +20,8 @@ const LATE: Duration = Duration::from_secs(1);
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// Records of tasks on their way to the disk, by their numbers, and what is shown when they are there.
-#[must_use = "nobody sees a change before its record is awaited"]
+/// Queued records of tasks, by number, and what is shown when they are written.
+#[must_use = "a change is shown only when its record is awaited"]
 pub struct Save {
     pub tasks: Vec<(usize, u64)>,
     pub answer: Answer,
@@ -90,7 +90,7 @@ impl Alloc {
         let ctx = Arc::clone(&self.ctx);
         ctx.see_to(async move {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a change of a task; the next change includes it");
             }
         });
     }
@@ -183,7 +183,7 @@ impl Alloc {
             state: AllocState::derive(forced, &tasks).0,
             forced,
             tasks,
-            sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
+            sought: inner.cells.iter().filter(|c| c.shown.recovering).map(|c| c.record.status.name.clone()).collect(),
             may_run,
             ports: inner.ports.clone(),
             network: inner.network.clone(),

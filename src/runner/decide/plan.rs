@@ -91,15 +91,15 @@ mod tests {
         match (kind, handle) {
             (End, _) => Plan::Ended,
             (GoOn, _) => Plan::GoOn,
-            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table asks for one").clone())),
+            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table requires one").clone())),
         }
     }
 
     #[test]
-    fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
+    fn plan_follows_from_the_record_of_a_task() {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
         let trace = |unreadable, left| Trace { unreadable, left };
-        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "it was submitted, and nothing was ever written of it");
+        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "submitted, and no record was written");
         let lost = |why: &str| Plan::Lost(why.to_owned());
         let unreadable = lost("its record cannot be read");
         assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");

@@ -86,8 +86,8 @@ impl Tracker {
         Tracker { window_start: None, count: 0, random }
     }
 
-    /// Its alloc was restarted as a whole: what crashed before is history.
-    pub fn begin_anew(&mut self) {
+    /// Its whole alloc was restarted: earlier crashes do not count.
+    pub fn reset(&mut self) {
         (self.window_start, self.count) = (None, 0);
     }
 
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn oom_counts_like_any_error_and_says_so() {
+    fn oom_counts_as_an_error_with_reason_oom() {
         let mut tracker = Tracker::seeded("a");
         let oom = Ending::Exit(Outcome::Oom);
         let decision = tracker.decide(&policy(1, RestartMode::Fail), true, oom, at(0));

@@ -64,11 +64,11 @@ const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 pub enum CallError {
     #[error(transparent)]
     Refused(#[from] DriverError),
-    #[error("its driver does not answer: {0:?} were not enough")]
+    #[error("no response from its driver within {0:?}")]
     Late(Duration),
-    #[error("its driver died of it: {0}")]
+    #[error("its driver panicked: {0}")]
     Died(String),
-    #[error("its driver answers with what cannot be: {0}")]
+    #[error("invalid response of its driver: {0}")]
     Nonsense(&'static str),
 }
 
@@ -81,8 +81,8 @@ pub struct Running(Arc<dyn Attempt>);
 /// Errors: refused, then nothing runs. In all other cases something may, and [`recover`] can tell.
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
-    // Ends: with the call, which its caller drops when the time of a start is over.
-    let started = caught(told_of("start", || asked.clone()), || driver.start(request, handle)).await?;
+    // Ends: with the call, which its caller drops at the start budget.
+    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle)).await?;
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
@@ -93,7 +93,7 @@ pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink)
     loop {
         match recover_in_time(driver, handle.clone(), &events).await {
             Err(CallError::Refused(DriverError::Wanting { message })) => {
-                tracing::debug!(run_dir = %handle.run_dir.display(), message, "a task is looked for again");
+                tracing::debug!(run_dir = %handle.run_dir.display(), message, "retrying the recovery of a task");
             }
             answer => return answer,
         }
@@ -128,14 +128,14 @@ async fn recover_once(
     events: &EventSink,
 ) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
-    // Ends: with the time that all tries together have.
-    match caught(told_of("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+    // Ends: with the deadline of all tries together.
+    match caught(panic_report("recover", || asked.clone()), || driver.recover(handle, events.clone()))
         .await?
         .map_err(tame_error)?
     {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
-            Err(CallError::Nonsense("that it was never started, and it was"))
+            Err(CallError::Nonsense("it reports a started task as never started"))
         }
         Recovered::NeverStarted => Ok(None),
     }
@@ -144,19 +144,19 @@ async fn recover_once(
 impl Running {
     /// Errors: this is another attempt than was asked for.
     fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
-        let told = attempt.handle();
-        // A cgroup may be known only now; one that was recorded is the attempt's for good.
-        let cgroup = told.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
-        if (&told.driver, told.attempt, &told.run_dir, cgroup)
+        let known = attempt.handle();
+        // A cgroup may be known only now; a recorded one never changes.
+        let cgroup = known.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
+        if (&known.driver, known.attempt, &known.run_dir, cgroup)
             != (&asked.driver, asked.attempt, &asked.run_dir, asked.cgroup.as_ref())
         {
-            return Err(CallError::Nonsense("an attempt that is not this one"));
+            return Err(CallError::Nonsense("it returned another attempt"));
         }
-        if told.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
-            return Err(CallError::Nonsense("that all processes of this host are its own"));
+        if known.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
+            return Err(CallError::Nonsense("it claims the root cgroup of this host"));
         }
-        if told.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
-            return Err(CallError::Nonsense("more to keep than belongs in a handle"));
+        if known.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
+            return Err(CallError::Nonsense("its state is too large for a handle"));
         }
         Ok(Running(attempt))
     }
@@ -170,7 +170,7 @@ impl Running {
 
     /// Errors: `Died` only; the attempt may run on.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
-        let mut end = caught(told_of("wait", || self.handle()), || self.0.wait());
+        let mut end = caught(panic_report("wait", || self.handle()), || self.0.wait());
         std::future::poll_fn(move |cx| {
             // Where it is polled it does not move: it owns a box.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
@@ -203,7 +203,7 @@ async fn within<'a, T: 'a>(
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+    tokio::time::timeout(limit, caught(panic_report(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
 /// Removes what a driver holds for the network of an alloc that has ended.
@@ -217,13 +217,13 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), C
 
 /// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
-    // Ends: with the work, or its attempt, who aborts it. A panic was told already.
-    let _ = caught(told_of(name, || handle.clone()), || Box::pin(work)).await;
+    // Ends: with the work, or with its attempt, which aborts it. A panic was logged.
+    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).await;
 }
 
 /// Errors: it panicked, which `tell` tells of. No `async fn`: what waits for as long as a task runs is kept small.
 fn caught<'a, T: 'a>(
-    tell: impl Fn(&Panic),
+    report: impl Fn(&Panic),
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> impl Future<Output = Result<T, CallError>> {
     let mut call = panics::catch(call);
@@ -235,13 +235,14 @@ fn caught<'a, T: 'a>(
             },
             Err(panic) => panic.clone(),
         };
-        tell(&panic);
+        report(&panic);
         Poll::Ready(Err(CallError::Died(tame(panic.message))))
     })
 }
 
-/// A panic in a call about a task. Alloc and task are in the name of its run directory: `<run>/<alloc id>/<task>/<attempt>`.
-fn told_of(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
+/// Logs a panic in a call for a task. Alloc and task are in the path of its run directory:
+/// `<run>/<alloc id>/<task>/<attempt>`.
+fn panic_report(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
     move |panic| {
         // One that dies of everything is not told of by name.
         let (driver, run_dir) =
@@ -263,7 +264,7 @@ impl Reports {
     pub async fn of(driver: &dyn Driver) -> Result<(Reports, Fingerprint), CallError> {
         let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
         let (driver, reports) = begun.map_err(|panic| {
-            tell_of_report(driver.name(), &panic);
+            report_fingerprint_panic(driver.name(), &panic);
             CallError::Died(tame(panic.message))
         })?;
         let mut reports = Reports { driver, reports };
@@ -274,13 +275,13 @@ impl Reports {
     /// Errors: there are no more.
     pub async fn next(&mut self) -> Result<Fingerprint, CallError> {
         let Reports { driver, reports } = self;
-        // Ends: with its next report, or with who waits for it.
-        let report = caught(|panic| tell_of_report(driver, panic), || reports.next()).await?;
-        report.map(tame_report).ok_or(CallError::Nonsense("that it says no more of itself"))
+        // Ends: with the next fingerprint, or when the caller drops it.
+        let report = caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).await?;
+        report.map(tame_report).ok_or(CallError::Nonsense("the end of its fingerprints"))
     }
 }
 
-fn tell_of_report(driver: &str, panic: &Panic) {
+fn report_fingerprint_panic(driver: &str, panic: &Panic) {
     tracing::error!(driver, call = "fingerprint", at = panic.at, error = ?panic.message, "a driver panicked");
 }
 

@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_is_an_attribute_of_the_host_while_it_is_healthy_and_what_it_says_stands_below_that() {
+    fn driver_is_an_attribute_of_the_host_while_healthy_with_its_own_below() {
         let attributes = BTreeMap::from([("cgroups".to_owned(), "v2".to_owned())]);
         let mut report = Fingerprint { attributes, ..Fingerprint::of(Health::Healthy, "well") };
         let below = ("driver.raw_exec.cgroups".to_owned(), "v2".into());

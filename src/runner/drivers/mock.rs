@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use self::config::Config;
 use self::faults::endless_text;
 pub use self::faults::{Call, Fault};
-pub use self::script::{Saying, Script};
+pub use self::script::{Script, ScriptStep};
 use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
     Fingerprints, Left, Recovered, StartRequest, call,
@@ -56,9 +56,9 @@ pub static ENTRY: DriverEntry = DriverEntry {
 
 const FINGERPRINT: &str = "fingerprint";
 const NOTE: &str = "mock.json";
-/// Between two readings.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A driver that dies while it waits does so after that.
+/// Interval between samples.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A driver that panics in `wait` does so after this time.
 const DIES_AFTER: Duration = Duration::from_secs(1);
 
 pub struct Mock {
@@ -116,14 +116,14 @@ impl Mock {
         };
         let fields = table("in `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
-        let sayings = table("it says", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
+        let steps = table("fingerprint", &mut ScriptStep::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
             "## The driver that pretends\n\n`mock` runs nothing: it does what its `config` says, to try out what follows. With\n\
-             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; what becomes of the task then is told\n\
-             by its events.\n\n{fields}\n{calls}\n{faults}\nWhat it says of itself is set for the agent, each for so long:\n\
+             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; the events of the task show the\n\
+             result.\n\n{fields}\n{calls}\n{faults}\nIts fingerprints are a setting of the agent, each with a duration:\n\
              `mock {{ fingerprint = \"undetected 3s, healthy 1m, unhealthy\" }}`.\n\n{}",
-            sayings.trim_end()
+            steps.trim_end()
         )
     }
 
@@ -137,10 +137,10 @@ impl Mock {
         let ending = Arc::new(watch::Sender::new(ending));
         let measured = config.cpu_percent.is_some() || !config.memory_samples.is_empty();
         let reader = measured.then(|| Arc::new(TaskReader::reported(&self.sampling)));
-        let teller = reader.as_ref().map(|reader| {
+        let reporter = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
-            let telling = tell(Arc::clone(reader), script, ending.subscribe());
-            Teller(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), telling)).abort_handle())
+            let reporting = report_usage(Arc::clone(reader), script, ending.subscribe());
+            Reporter(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
         });
         MockAttempt {
             clock: Arc::clone(&self.clock),
@@ -149,9 +149,9 @@ impl Mock {
             started_at,
             config,
             ending,
-            told: AtomicBool::new(false),
+            end_reported: AtomicBool::new(false),
             reader,
-            _teller: teller,
+            _reporter: reporter,
         }
     }
 
@@ -167,7 +167,7 @@ impl Mock {
         let Some(Note { started_at, config }) = note else {
             let Some(started_at) = handle.started_at else { return Ok(Recovered::NeverStarted) };
             let now = self.clock.now();
-            let status = ExitStatus::Unknown("it went with its agent".to_owned());
+            let status = ExitStatus::Unknown("it ended with its agent".to_owned());
             let ending = Ending { at: Instant::now(), finished_at: now, status };
             let config = Config::of(&pretended(Map::new()))?;
             return Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, Some(ending)))));
@@ -175,7 +175,7 @@ impl Mock {
         let config = Config::of(&pretended(config))?;
         let handle = match config.faults.of(Call::Recover) {
             Some(Fault::Lie) => return Ok(Recovered::NeverStarted),
-            Some(Fault::Garbage) => of_another(handle),
+            Some(Fault::Garbage) => foreign_handle(handle),
             Some(_) | None => handle,
         };
         let ending = self.ends_at(&config, started_at);
@@ -185,7 +185,7 @@ impl Mock {
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let config = Config::of(&request.task)?;
         let fault = config.faults.of(Call::Start);
-        config.events.iter().for_each(|text| request.events.say(text));
+        config.events.iter().for_each(|text| request.events.report(text));
         tokio::time::sleep(config.start_block_for).await;
         if let Some(message) = config.start_error {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
@@ -193,7 +193,7 @@ impl Mock {
         match fault {
             // Ends: with its caller's patience; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+            Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
             Some(_) | None => {}
         }
         let started_at = self.clock.now();
@@ -203,10 +203,10 @@ impl Mock {
         die(fault, Call::Start, &handle.run_dir, &self.died);
         let (handle, ending) = match fault {
             Some(Fault::Lie) => {
-                let status = ExitStatus::NotStarted("its driver only said that it started it".to_owned());
+                let status = ExitStatus::NotStarted("its driver reported a start without starting it".to_owned());
                 (handle, Some(Ending { at: Instant::now(), finished_at: started_at, status }))
             }
-            Some(Fault::Garbage) => (of_another(handle), None),
+            Some(Fault::Garbage) => (foreign_handle(handle), None),
             Some(_) | None => (handle, self.ends_at(&config, started_at)),
         };
         Ok(Arc::new(self.attempt(config, handle, started_at, ending)))
@@ -221,20 +221,21 @@ fn pretended(config: Map<String, Value>) -> Task {
     Task::new("pretended", Mock::NAME, config, JobKind::Batch)
 }
 
-/// Nobody's: a place that is not there, at a number that no attempt has. Never one that is: whoever believes it may remove it.
-fn of_another(handle: TaskHandle) -> TaskHandle {
-    let nowhere = handle.run_dir.join("of/nobody");
-    TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/nobody")), run_dir: nowhere, ..handle }
+/// The handle of no task: a missing directory, and an attempt number that no attempt has. Never an existing one: a
+/// caller that accepts it may remove it.
+fn foreign_handle(handle: TaskHandle) -> TaskHandle {
+    let nowhere = handle.run_dir.join("of/no-task");
+    TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/no-task")), run_dir: nowhere, ..handle }
 }
 
-#[allow(clippy::panic)] // That is what it was told.
+#[allow(clippy::panic)] // The configured fault.
 fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
     let dies = match fault {
         Some(Fault::Die) => true,
         Some(Fault::DieOnce) => lock(died).insert((run_dir.to_owned(), call)),
         Some(Fault::Hang | Fault::Refuse | Fault::Lie | Fault::Garbage | Fault::Repeat) | None => false,
     };
-    assert!(!dies, "the mock driver was told to die in `{}`", call.word());
+    assert!(!dies, "the mock driver is configured to panic in `{}`", call.word());
 }
 
 impl Driver for Mock {
@@ -270,12 +271,12 @@ impl Driver for Mock {
             match fault {
                 // Ends: with its caller's patience; that is the fault.
                 Some(Fault::Hang) => std::future::pending().await,
-                Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+                Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
             }
             let found = self.found(handle);
             if found.is_ok() {
-                events.say("found its note again");
+                events.report("note found after a restart");
             }
             found
         })
@@ -316,23 +317,23 @@ struct MockAttempt {
     config: Config,
     /// When and how it will have ended; `None`: not decided.
     ending: Arc<watch::Sender<Option<Ending>>>,
-    /// Its end was told.
-    told: AtomicBool,
+    /// Its end was reported.
+    end_reported: AtomicBool,
     reader: Option<Arc<TaskReader>>,
-    _teller: Option<Teller>,
+    _reporter: Option<Reporter>,
 }
 
-/// Goes with its attempt.
-struct Teller(AbortHandle);
+/// Aborted with its attempt.
+struct Reporter(AbortHandle);
 
-impl Drop for Teller {
+impl Drop for Reporter {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Tells what it pretends to use, until it ends.
-async fn tell(
+/// Reports the pretended usage, until the end.
+async fn report_usage(
     reader: Arc<TaskReader>,
     (config, clock, started_at): (Config, Arc<dyn Clock>, Timestamp),
     mut ending: watch::Receiver<Option<Ending>>,
@@ -354,8 +355,9 @@ async fn tell(
             }
             Some(Fault::Lie) => usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().map(|_| 1_000_000_000 / (n + 1))),
             Some(Fault::Garbage) => {
-                let told = [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
-                told.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
+                let fields =
+                    [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
+                fields.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
             }
             Some(Fault::Repeat) => reader.report(usage.clone(), now),
             Some(Fault::Hang | Fault::Die | Fault::DieOnce) | None => {}
@@ -373,7 +375,7 @@ async fn tell(
                 }
             }
         };
-        if tokio::time::timeout(TELL_EVERY, over).await.is_ok() {
+        if tokio::time::timeout(REPORT_INTERVAL, over).await.is_ok() {
             return;
         }
     }
@@ -404,7 +406,7 @@ impl MockAttempt {
         match self.fault(call) {
             // Ends: with its caller's patience; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => Some(Err(failed("told to refuse".to_owned()))),
+            Some(Fault::Refuse) => Some(Err(failed("configured to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
             Some(Fault::Garbage) => Some(Err(failed(endless_text()))),
             fault @ (Some(Fault::Die | Fault::DieOnce | Fault::Repeat) | None) => {
@@ -436,9 +438,9 @@ impl MockAttempt {
         let end = match fault {
             // Ends: with its owner, who is told to end it otherwise; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was told to refuse".to_owned())),
+            Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was configured to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
-            Some(Fault::Repeat) if self.told.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
+            Some(Fault::Repeat) if self.end_reported.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
             Some(Fault::Die | Fault::DieOnce) => {
                 tokio::select! {
                     biased;
@@ -461,7 +463,7 @@ impl MockAttempt {
             lost_output: LostOutput::default(),
             oom_killed: false,
         };
-        self.told.store(true, Ordering::SeqCst);
+        self.end_reported.store(true, Ordering::SeqCst);
         if fault == Some(Fault::Garbage) {
             end.status = ExitStatus::Unknown(endless_text());
             (end.started_at, end.finished_at) = (Some(Timestamp(u64::MAX)), Timestamp(u64::MAX));
@@ -568,7 +570,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_runs_as_long_as_it_is_told_and_ends_as_it_is_told() {
+    async fn task_runs_and_ends_as_configured() {
         let (before, really) = (Instant::now(), std::time::Instant::now());
         let attempt = start(r#"{"run_for": "90s", "exit_code": 3, "start_block_for": "10s"}"#).await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(10));
@@ -676,7 +678,7 @@ mod tests {
     async fn its_readings_follow_the_script() {
         let attempt = start(r#"{"memory_samples": [5, 7], "cpu_percent": 50}"#).await.unwrap();
         let reader = attempt.reader().unwrap();
-        let told = |bytes| {
+        let reported = |bytes| {
             let reader = Arc::clone(&reader);
             async move {
                 while reader.latest().is_none_or(|r| r.usage.memory_usage_bytes() != Some(bytes)) {
@@ -685,8 +687,8 @@ mod tests {
                 reader.latest().unwrap().usage.cpu_usage_ns().unwrap()
             }
         };
-        let first = told(5).await;
-        let second = tokio::time::timeout(Duration::from_secs(30), told(7)).await.unwrap();
+        let first = reported(5).await;
+        let second = tokio::time::timeout(Duration::from_secs(30), reported(7)).await.unwrap();
         assert!(second - first >= 500_000_000, "half a core for a second or more: {first} {second}");
         assert!(start("{}").await.unwrap().reader().is_none(), "absent is not 0");
     }

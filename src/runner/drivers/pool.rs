@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::Spawner;
 
 /// Kills and removals at once, of each.
@@ -17,13 +17,13 @@ const LOOKS: usize = 8;
 
 pub struct SupervisorPool {
     pub(super) spawner: Spawner,
-    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
-    /// neither keeps the other waiting.
-    pub(super) kills: Places,
-    pub(super) removals: Places,
-    /// Programs beside tasks: each blocks for as long as it runs.
-    pub(super) beside: Places,
-    /// This binary.
+    /// Kills and removals block for microseconds or longer. Each has its own limit, so that they need few threads and
+    /// do not delay each other.
+    pub(super) kills: BlockingPool,
+    pub(super) removals: BlockingPool,
+    /// Programs in tasks: each blocks as long as it runs.
+    pub(super) beside: BlockingPool,
+    /// Path of this binary.
     pub(super) program: PathBuf,
     /// Starting blocks for some milliseconds: more at once than this would only make threads.
     pub(super) starts: Arc<Semaphore>,
@@ -43,9 +43,9 @@ impl SupervisorPool {
         Arc::new(SupervisorPool {
             spawner: Spawner::new(program.clone(), cgroup),
             program,
-            beside: Places::new(BESIDE_AT_ONCE),
-            kills: Places::new(AT_ONCE),
-            removals: Places::new(AT_ONCE),
+            beside: BlockingPool::new(BESIDE_AT_ONCE),
+            kills: BlockingPool::new(AT_ONCE),
+            removals: BlockingPool::new(AT_ONCE),
             starts: Arc::new(Semaphore::new(cores * 2 + 2)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             watches: Arc::new(Semaphore::new(watches)),

@@ -353,7 +353,7 @@ impl DataDir {
     /// the alloc.
     pub fn remove_records(&self, id: &AllocId, task: &TaskName) {
         if let Err(error) = tree::remove(&self.run_task(id, task)) {
-            tracing::warn!(alloc_id = %id, %task, %error, "what a task's supervisors left cannot be removed");
+            tracing::warn!(alloc_id = %id, %task, %error, "failed to remove the run directory of a task");
         }
     }
 
@@ -547,7 +547,7 @@ mod tests {
             std::fs::remove_dir(top).unwrap();
             std::os::unix::fs::symlink(&elsewhere, top).unwrap();
             let message = data.build(&id, &"web".into(), 0, None).unwrap_err().to_string();
-            assert!(message.contains("something that is not a directory stands there"), "{message}");
+            assert!(message.contains("something that is not a directory is there"), "{message}");
             assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
             std::fs::remove_file(top).unwrap();
             std::fs::create_dir(top).unwrap();

@@ -276,7 +276,7 @@ impl Shared {
         // A panic is over with it: the next commit shows what is left.
         if let Ok(Err(error)) = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy())) {
             self.metrics.state_db_failed();
-            tracing::error!(%error, "the state database is not where the next agent looks for it");
+            tracing::error!(%error, "the state database was moved or removed; the next agent will not find it");
         }
         self.measure();
     }
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_nobody_waits_for_goes_with_what_somebody_waits_for() {
+    async fn batch_without_waiter_is_committed_with_the_next_one() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let store = Arc::new(store);
         let journal = start(store.clone());
@@ -415,7 +415,7 @@ mod tests {
         journal.note(put("alone"));
         let asked = Instant::now();
         while store.get("alone").unwrap().is_none() {
-            assert!(asked.elapsed() < Duration::from_secs(20), "it stays behind for ever");
+            assert!(asked.elapsed() < Duration::from_secs(20), "it is never written");
             tokio::task::yield_now().await;
         }
     }
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_duplicate_is_counted_and_reaches_neither_thread_nor_store() {
+    async fn duplicate_batch_is_counted_and_reaches_neither_thread_nor_store() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let metrics = Arc::new(Metrics::new());
         let journal = Journal::start(Arc::new(store), Arc::clone(&metrics)).unwrap();
@@ -447,7 +447,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_commit_is_told_to_who_waited_and_the_next_one_works() {
+    async fn failed_commit_is_returned_to_the_waiter_and_the_next_one_works() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let journal = start(Arc::new(store));
         faults.fail_writes(true);
@@ -459,7 +459,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_vanishes_while_nobody_writes_is_noticed_and_counted() {
+    async fn removed_database_is_noticed_and_counted_without_writes() {
         let root = tempfile::tempdir().unwrap();
         let (dir, metrics) = (root.path().join("state"), Arc::new(Metrics::new()));
         let journal = Journal::start(Arc::new(SledStore::open(&dir).unwrap()), Arc::clone(&metrics)).unwrap();
@@ -467,7 +467,7 @@ mod tests {
         let until = |what: &str, done: &dyn Fn() -> bool| {
             let asked = Instant::now();
             while !done() {
-                assert!(asked.elapsed() < Duration::from_secs(60), "in vain: {what}");
+                assert!(asked.elapsed() < Duration::from_secs(60), "timed out: {what}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
@@ -478,7 +478,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn the_size_that_is_shown_is_that_of_the_files_also_when_nobody_writes_any_more() {
+    async fn shown_size_follows_the_files_without_writes() {
         let (dir, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new()));
         let journal = Journal::start(Arc::new(SledStore::open(dir.path()).unwrap()), Arc::clone(&metrics)).unwrap();
         for key in ["a", "b", "c"] {
@@ -507,7 +507,7 @@ mod tests {
             self.0.scan(prefix)
         }
         fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-            assert!(self.1.swap(true, Ordering::SeqCst), "asked for by a test");
+            assert!(self.1.swap(true, Ordering::SeqCst), "requested by a test");
             self.0.commit(batch)
         }
         fn size_bytes(&self) -> Option<u64> {

@@ -94,7 +94,7 @@ impl OutputBudget {
         let bytes = output.as_ref()?.text.len();
         let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         if self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
-            tracing::debug!(most = self.most, "no room for another last output; collect ended allocs to have some");
+            tracing::debug!(most = self.most, "no budget for another last output; garbage collection frees some");
             *output = None;
             return None;
         }

@@ -223,9 +223,9 @@ impl Backoff {
 pub struct Kill {
     pub cause: Cause,
     pub asked_at: Steady,
-    /// It was told as `Killing`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub told: bool,
+    /// Reported as a `Killing` event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "told")]
+    pub reported: bool,
     /// When its kill signal was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_wall_clock_and_nobody_sets_it_over_any_restart_of_the_agent() {
+    fn timeline_starts_with_the_wall_clock_and_ignores_its_changes_across_restarts() {
         for day in [DAY, -DAY] {
             let clocks = clocks();
             let first = line(&clocks, "a", None);

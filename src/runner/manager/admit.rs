@@ -91,7 +91,7 @@ impl Manager {
         of_caller: usize,
     ) -> Result<Vec<AllocId>, StoreError> {
         let Placement { superseded, places } = placement;
-        superseded.iter().for_each(|a| a.want_stop());
+        superseded.iter().for_each(|a| a.request_stop());
         record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(job), version });
         let mut new = Vec::new();
         for NewPlace { group, index, waits_for, before } in places {
@@ -112,13 +112,13 @@ impl Manager {
         }
         let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
-            superseded.iter().for_each(|a| a.want_run_again());
+            superseded.iter().for_each(|a| a.withdraw_stop());
             self.take_back(keys, &superseded);
             new.into_iter().for_each(|(created, _)| created.discard());
             return Err(error);
         }
         self.write_ends_again(&superseded).await;
-        superseded.iter().for_each(|a| a.tell_stop());
+        superseded.iter().for_each(|a| a.apply_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
         ledger.taken_on(&self.ctx, job, new.len(), at);

@@ -100,16 +100,16 @@ impl Allocs {
         lock(&self.collectable).remove(id);
     }
 
-    /// Some have ended, and their owners still tidy up.
-    pub fn tidies(&self) -> bool {
-        let tidies = |owned: &Owned| {
+    /// Whether the owners of ended allocs are still cleaning up.
+    pub fn cleans_up(&self) -> bool {
+        let cleans_up = |owned: &Owned| {
             let is_through = *owned.alloc.ended().borrow();
             owned.alloc.is_terminal() && !is_through && owned.owner.iter().any(|o| !o.is_finished())
         };
-        lock(&self.known).values().any(tidies)
+        lock(&self.known).values().any(cleans_up)
     }
-    /// Their owners leave; their processes run on.
-    pub fn let_go(&self) {
+    /// Drops the owners; their processes keep running.
+    pub fn detach(&self) {
         lock(&self.known).values().filter_map(|owned| owned.owner.as_ref()).for_each(AbortHandle::abort);
     }
 }

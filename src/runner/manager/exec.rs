@@ -35,7 +35,7 @@ impl Handle {
         let at = Manager::task_of(&alloc, task)?;
         let task = || alloc.task(at).name.clone();
         if alloc.is_unknown(at) {
-            return Err(RunnerError::Sought { task: task() });
+            return Err(RunnerError::InRecovery { task: task() });
         }
         let Some(attempt) = alloc.attempt(at) else {
             return Err(RunnerError::NotRunning { task: task(), state: alloc.status(at).state });

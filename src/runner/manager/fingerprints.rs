@@ -60,7 +60,7 @@ async fn follow(ctx: Arc<Context>, name: &'static str, driver: Arc<dyn Driver>) 
 
 /// Until its reports end; why they do.
 async fn follow_once(ctx: &Context, name: &'static str, driver: &dyn Driver) -> String {
-    let ended = |error: CallError| format!("how it is cannot be told: {error}; it is asked again");
+    let ended = |error: CallError| format!("no fingerprint: {error}; retrying");
     let (mut reports, mut report) = match Reports::of(driver).await {
         Ok(begun) => begun,
         Err(error) => return ended(error),
@@ -104,5 +104,5 @@ fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
     tracing::info!(driver = name, health, before, description, "driver health changed");
     let mut details = vec![("driver", name), ("health", health)];
     details.extend(before.map(|before| ("before", before)));
-    ctx.events.tell(now, EventKind::Driver, format!("driver {name} is {health}: {description}"), &details);
+    ctx.events.record_host_event(now, EventKind::Driver, format!("driver {name} is {health}: {description}"), &details);
 }

@@ -86,9 +86,9 @@ impl Found {
     /// A task that is on record.
     pub fn count(&self, ctx: &Context, found_as: FoundAs) {
         *lock(&self.tally).of(found_as) += 1;
-        self.tell(ctx);
+        self.publish(ctx);
     }
-    pub fn tell(&self, ctx: &Context) {
+    pub fn publish(&self, ctx: &Context) {
         let mut tally = lock(&self.tally);
         tally.took = ctx.clock.instant().saturating_duration_since(tally.began);
         ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());

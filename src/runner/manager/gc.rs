@@ -25,8 +25,8 @@ use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
-/// How often the runner looks for allocs to collect, and for workloads to retire.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Interval of garbage collection and of the retirement of workloads.
+const INTERVAL: Duration = Duration::from_secs(60);
 
 /// What is to be collected.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -82,22 +82,21 @@ impl Handle {
 }
 
 impl Manager {
-    pub fn tidy_if_many(&self) {
+    pub fn collect_if_many(&self) {
         if self.allocs.count() > self.ctx.config.gc.max_terminal {
             self.tidy.notify_one();
         }
     }
 
-    /// Removes what an agent before this one had begun to; then collects and retires when there is something to do, for as long
-    /// as the agent runs.
-    pub async fn keep_tidy(self: Arc<Self>, tombstones: Vec<Destroyed>) {
+    /// Finishes removals that an earlier agent began; then collects and retires when needed, as long as the agent runs.
+    pub async fn collect_garbage(self: Arc<Self>, tombstones: Vec<Destroyed>) {
         if let Err(error) = self.bury(tombstones).await {
-            tracing::warn!(%error, "that allocs are removed is not saved: the next start tries it again");
+            tracing::warn!(%error, "failed to persist the removal of allocs; the next start retries");
         }
         loop {
             tokio::select! {
                 () = self.tidy.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(INTERVAL) => {}
             }
             if self.closed.load(Ordering::SeqCst) {
                 return;
@@ -130,7 +129,7 @@ impl Manager {
                 }
                 for (id, reason) in &more.removed {
                     let unread = *reason == GcReason::DiskUnread;
-                    tracing::warn!(alloc_id = %id, unread, "the disk is too full: an ended alloc is removed");
+                    tracing::warn!(alloc_id = %id, unread, "disk too full; removing an ended alloc");
                 }
                 all.removed.extend(more.removed);
                 all.left.extend(more.left);
@@ -172,12 +171,12 @@ impl Manager {
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
             if let Some(task) = alloc.one_that_may_run() {
-                // Tried again now.
-                alloc.nudge(task);
+                // Try again now to end it.
+                alloc.wake_task(task);
                 let name = &alloc.task(task).name;
                 choice.kept.push((
                     alloc.id.clone(),
-                    format!("its task {name:?} was given up and may still run: it is being ended"),
+                    format!("its task {name:?} was abandoned and may still run: it is being ended"),
                 ));
             } else if alloc.awaits_replacement() {
                 let why = "it failed and is to be rescheduled: `allostat stop` cancels that";
@@ -195,7 +194,7 @@ impl Manager {
         choice.live = known.filter(|id| wanted(id) && !over.contains(id)).collect();
         if *what != Collect::All {
             let why = |id: &AllocId| match self.alloc(id) {
-                Ok(alloc) if alloc.is_terminal() => "its end is not on record yet: the state database takes no writes",
+                Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",
                 _ => "it has not ended",
             };
             choice.kept.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
@@ -228,14 +227,14 @@ impl Manager {
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();
                     for error in &failed {
-                        tracing::warn!(alloc_id = %id, %error, "something of it cannot be removed; tried again at the next start");
+                        tracing::warn!(alloc_id = %id, %error, "failed to remove part of an alloc; the next start retries");
                     }
                     if failed.is_empty() {
                         batch.remove(record::tombstone_key(id));
                     }
                     left.extend(failed.into_iter().map(|failed| (id.clone(), failed.failure.message)));
                 }
-                Some(Err(error)) => tracing::error!(%error, "removing an alloc's directories failed"),
+                Some(Err(error)) => tracing::error!(%error, "failed to remove the directories of an alloc"),
             }
         }
         if !batch.is_empty() {

@@ -23,9 +23,9 @@ use crate::runner::kept::record::{self, ParentRecord};
 use crate::store::Batch;
 use crate::telemetry::launches::LaunchOutcome;
 
-/// However far away the next launch is: the wall clock may be set, and the host suspended.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Seconds that the clock may be set back while a launch that was decided stays decided.
+/// Maximum wait for the next launch: the wall clock may be set, and the host suspended.
+const RECHECK: Duration = Duration::from_secs(10);
+/// Seconds that the clock may be set back without launching again what was launched.
 const CLOCK_AHEAD: u64 = 24 * 60 * 60;
 /// After a launch that failed.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
@@ -56,8 +56,8 @@ impl Handle {
 }
 
 impl Manager {
-    /// Launches what is due, for as long as the agent runs.
-    pub async fn follow_the_clock(self: Arc<Self>) {
+    /// Launches what is due, as long as the agent runs.
+    pub async fn launch_on_schedule(self: Arc<Self>) {
         while !self.closed.load(Ordering::SeqCst) {
             let wait = self.launch_due().await;
             tokio::select! {
@@ -70,7 +70,7 @@ impl Manager {
     /// How long until the next launch, at most [`LOOK_AGAIN`].
     async fn launch_due(self: &Arc<Self>) -> Duration {
         let mut ledger = self.ledger().await;
-        let mut wait = LOOK_AGAIN;
+        let mut wait = RECHECK;
         for parent in self.parents.all() {
             let Some(schedule) = &parent.schedule else { continue };
             let (job, metrics) = (&parent.record.job, &self.ctx.metrics.launches);
@@ -78,7 +78,7 @@ impl Manager {
                 match self.begin_again(&parent).await {
                     Ok(()) => wait = Duration::ZERO,
                     Err(error) => {
-                        tracing::error!(job = %job.id, %error, "a periodic job cannot follow a clock that was set back");
+                        tracing::error!(job = %job.id, %error, "failed to reset a periodic job to a clock that was set back");
                         wait = wait.min(TRY_AGAIN);
                     }
                 }
@@ -92,7 +92,7 @@ impl Manager {
             let decided = match periodic(parent.record.decided, self.seconds(), prohibited, next) {
                 PeriodicStep::Wait(next) => {
                     metrics.next(job.workload(), next);
-                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                    wait = wait.min(next.map_or(RECHECK, |next| self.until(next)));
                     continue;
                 }
                 PeriodicStep::Launch(due) => {
@@ -102,7 +102,7 @@ impl Manager {
                 }
                 PeriodicStep::Skip(due) => {
                     count_missed(self, job, due);
-                    tracing::info!(job = %job.id, "a periodic launch is skipped: a child runs, and prohibit_overlap is set");
+                    tracing::info!(job = %job.id, "periodic launch skipped: a child runs and prohibit_overlap is set");
                     self.skip(&parent, due).await.map(|()| (LaunchOutcome::Skipped, due.at))
                 }
             };
@@ -111,7 +111,7 @@ impl Manager {
                     metrics.decided(job.workload(), outcome, at);
                     let next = schedule.next_after(at);
                     metrics.next(job.workload(), next);
-                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                    wait = wait.min(next.map_or(RECHECK, |next| self.until(next)));
                 }
                 Err(error) => {
                     tracing::error!(job = %job.id, %error, "a periodic launch failed; retrying");
@@ -125,7 +125,7 @@ impl Manager {
 
     fn until(&self, second: u64) -> Duration {
         let at = Duration::from_secs(second);
-        at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(LOOK_AGAIN)
+        at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(RECHECK)
     }
 
     /// The clock was ahead when this job was last decided: from now on it goes by the clock as it is.
@@ -251,7 +251,7 @@ impl Manager {
 
 fn count_missed(manager: &Manager, job: &Job, due: DueLaunch) {
     if due.missed {
-        tracing::warn!(job = %job.id, "periodic launches were missed; one is made now");
+        tracing::warn!(job = %job.id, "periodic launches were missed; launching once now");
         manager.ctx.metrics.launches.decided(job.workload(), LaunchOutcome::Missed, 0);
     }
 }

@@ -17,10 +17,10 @@ mod placing;
 mod ports;
 mod registry;
 mod replace;
+mod requests;
 mod restore;
 mod updates;
 mod watchers;
-mod wishes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,10 +41,10 @@ pub use self::parents::{LaunchingJob, StoppedJob};
 pub use self::placing::Unplaced;
 pub use self::ports::AwaitedPort;
 use self::registry::Parents;
+pub use self::requests::Restarted;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
-pub use self::wishes::Restarted;
 use super::alloc::Alloc;
 use super::drivers::DriverError;
 use super::events::Log;
@@ -60,8 +60,8 @@ use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 
-/// How long owners of ended allocs may tidy up when the agent leaves.
-const TIDYING: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long owners of ended allocs may clean up when the agent stops.
+const CLEANUP: std::time::Duration = std::time::Duration::from_secs(2);
 
 /// Why a wish was refused. Nothing of it has happened then.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
@@ -86,9 +86,9 @@ pub enum RunnerError {
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },
-    /// Whether it runs is not known yet.
-    #[error("task {task:?} is still looked for, since the agent was started again: whether it runs is not known yet")]
-    Sought { task: TaskName },
+    /// It is unknown whether it runs.
+    #[error("task {task:?} is still being recovered after a restart of the agent: it is unknown whether it runs")]
+    InRecovery { task: TaskName },
     #[error("no task of alloc {0} is running")]
     NothingRunning(AllocId),
     #[error("there is no signal {name:?}{}", near.map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
@@ -96,14 +96,14 @@ pub enum RunnerError {
     /// It begins nothing any more.
     #[error("alloc {} {why}: it is not restarted; submit its job instead", alloc.short())]
     Final { alloc: AllocId, why: &'static str },
-    #[error("what is left of task {task:?} may still run: a second one beside it is not started")]
+    #[error("task {task:?} was abandoned and may still run: it is not started a second time")]
     MayStillRun { task: TaskName },
     #[error("task {task:?} cannot be signalled: {message}")]
     Signal { task: TaskName, message: String },
     #[error("cannot run the command in task {task:?}: {message}")]
     Exec { task: TaskName, message: String },
-    /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
-    #[error("the state database refuses writes, so no job is taken on; make room on the disk of the data directory")]
+    /// The disk is full or gone: a job without a record would be orphaned by the next restart.
+    #[error("the state database refuses writes, so no job is accepted; free space on the disk of the data directory")]
     StateDb(#[source] StoreError),
     #[error("the agent is shutting down")]
     ShuttingDown,
@@ -203,7 +203,7 @@ impl Handle {
     /// Told again and again, it does no harm.
     pub fn collectable(&self, ids: impl IntoIterator<Item = AllocId>) {
         if self.0.allocs.delivered(ids) {
-            self.0.tidy_if_many();
+            self.0.collect_if_many();
         }
     }
 
@@ -213,17 +213,17 @@ impl Handle {
         if let Some(tidier) = lock(&self.0.tidier).take() {
             tidier.abort();
         }
-        self.let_the_ended_leave();
-        self.0.allocs.let_go();
-        self.0.ctx.let_go();
+        self.wait_for_cleanup();
+        self.0.allocs.detach();
+        self.0.ctx.detach();
         self.0.ctx.journal.close();
     }
 
-    /// Owners whose tasks are dead have only to tidy up: cgroups and directories that nobody would remove before the next
-    /// start. They get a moment for it.
-    fn let_the_ended_leave(&self) {
-        let until = std::time::Instant::now() + TIDYING;
-        while self.0.allocs.tidies() && std::time::Instant::now() < until {
+    /// Owners whose tasks are dead only clean up cgroups and directories, which would otherwise stay until the next
+    /// start. Gives them a moment for it.
+    fn wait_for_cleanup(&self) {
+        let until = std::time::Instant::now() + CLEANUP;
+        while self.0.allocs.cleans_up() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
@@ -297,7 +297,7 @@ impl Manager {
             let alloc = Arc::clone(ended.alloc());
             ended.clear().await;
             manager.ctx.judged.notify_one();
-            manager.tidy_if_many();
+            manager.collect_if_many();
             manager.replace_when_due(&alloc).await;
         });
     }
@@ -312,7 +312,7 @@ impl Manager {
         if !batch.is_empty()
             && let Err(error) = self.ctx.journal.commit(batch).await
         {
-            tracing::error!(%error, "an alloc's end is not saved: the next start puts it together from its tasks'");
+            tracing::error!(%error, "failed to persist the end of an alloc; the next start derives it from its tasks");
         }
     }
 
@@ -323,15 +323,15 @@ impl Manager {
         let mut batch = Batch::default();
         for alloc in &live {
             if alloc.desired() == Desired::Run {
-                alloc.want_stop();
+                alloc.request_stop();
             }
             // Also of one that was asked before, which the disk may have refused; what is there already costs nothing.
             alloc.put(&mut batch);
         }
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
         if let Err(error) = &saved {
-            // A stop must work with a full disk too: it may be what makes room.
-            tracing::error!(%error, "a stop is not saved: a restart of the agent before the end would forget it");
+            // A stop must work with a full disk too: it may free space.
+            tracing::error!(%error, "failed to persist a stop; a restart of the agent before the end would forget it");
         }
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.
@@ -339,7 +339,7 @@ impl Manager {
             let known: Vec<_> = live.iter().filter(|a| self.allocs.get(&a.id).is_some()).copied().cloned().collect();
             self.write_ends_again(&known).await;
         }
-        live.iter().for_each(|a| a.tell_stop());
+        live.iter().for_each(|a| a.apply_stop());
         if wait == Wait::UntilEnded {
             for alloc in allocs {
                 // Ends: with the alloc, which a kill's budget ends; the caller may leave. An error: it has been collected.

@@ -25,13 +25,13 @@ use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::checks::ServiceOwner;
-use crate::runner::decide::coordinator::Wish;
+use crate::runner::decide::coordinator::DesiredState;
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, Phase};
 use crate::runner::task::{self, Beginning, Search};
 
-/// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
+const RECHECK: Duration = Duration::from_secs(30);
 
 /// An alloc that nobody owns yet.
 pub struct Created {
@@ -40,16 +40,16 @@ pub struct Created {
     entries: Vec<Search>,
 }
 
-/// An alloc whose tasks have their owners.
-pub struct Running {
+/// An alloc whose tasks have owners.
+pub struct RunningAlloc {
     alloc: Arc<Alloc>,
     owners: JoinSet<()>,
     /// Of each task the owner that it has.
     ids: Vec<Option<Id>>,
     /// Until its predecessors have ended.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    hooks: Around,
-    /// `None`: its group has none.
+    hooks: AllocHooks,
+    /// `None`: its group has no services.
     services: Option<ServiceOwner>,
 }
 
@@ -72,47 +72,47 @@ impl Created {
         self.alloc.discard();
     }
 
-    /// Gives each task its owner. `predecessors` end before its first task starts.
-    pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> Running {
+    /// Spawns the owner of each task. `predecessors` end before its first task starts.
+    pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> RunningAlloc {
         let Created { alloc, entries } = self;
         let mut owners = JoinSet::new();
         let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
         let ids = entries.into_iter().enumerate().map(own).collect();
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
-        let hooks = Around::new(&alloc);
+        let hooks = AllocHooks::new(&alloc);
         let services = ServiceOwner::new(&alloc);
-        Running { alloc, owners, ids, waits, hooks, services }
+        RunningAlloc { alloc, owners, ids, waits, hooks, services }
     }
 }
 
-impl Running {
-    /// Ends when every task is dead, and what their attempts left on the host is gone.
+impl RunningAlloc {
+    /// Returns when every task is dead and the remains of their attempts are removed.
     pub async fn until_ended(self) -> EndedAlloc {
-        let Running { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
+        let RunningAlloc { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
         let mut room = RoomChanges::of(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
-            alloc.settle_again();
-            // One that had ended begins anew.
+            alloc.settle_restart();
+            // A dead task is restarted with its whole alloc.
             for (at, id) in ids.iter_mut().enumerate() {
                 if id.is_none() && alloc.status(at).state != TaskState::Dead {
                     *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Beginning::Recorded.known())).id());
                 }
             }
             let now = alloc.ctx.line.now();
-            let (wish, again_at) = alloc.wanted(now);
-            if wish == Wish::Expire && !alloc.is_expired() {
+            let (desired_state, again_at) = alloc.desired_state(now);
+            if desired_state == DesiredState::Expire && !alloc.is_expired() {
                 Box::pin(expire(&alloc)).await;
                 continue;
             }
-            // Before its tasks get their orders: a stop takes its services off first.
-            let runs = wish == Wish::Run;
+            // Before its tasks get their actions: a stop deregisters its services first.
+            let runs = desired_state == DesiredState::Run;
             let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
             let again_at = [again_at, judges_at].into_iter().flatten().min();
             // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
             let begins = runs && waits.is_none();
             let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
-            if (!runs || begins && !unplaced) && hooks.allow(&alloc, wish) {
-                alloc.direct(wish);
+            if (!runs || begins && !unplaced) && hooks.allow(&alloc, desired_state) {
+                alloc.direct(desired_state);
             }
             tokio::select! {
                 biased;
@@ -124,7 +124,7 @@ impl Running {
                     };
                     let Some(at) = ids.iter().position(|known| *known == Some(id)) else { continue };
                     ids[at] = left.err().map(|error| {
-                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
+                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked; the task is abandoned");
                         let entry = Beginning::Lost(format!("an internal error: {error}"));
                         owners.spawn(task::own(Arc::clone(&alloc), at, entry.known())).id()
                     });
@@ -167,31 +167,32 @@ impl RoomChanges {
     }
 }
 
-/// The alloc's own hooks around its tasks' orders: which of their phases are through, and the one that runs.
-struct Around {
+/// The alloc's own hooks: which phases are done, and the one that runs.
+struct AllocHooks {
     through: Vec<Phase>,
     running: Option<(Phase, AbortOnDrop<Vec<FailedHook>>)>,
 }
 
-impl Around {
-    fn new(alloc: &Alloc) -> Around {
-        // Nothing is set up for what cannot be.
+impl AllocHooks {
+    fn new(alloc: &Alloc) -> AllocHooks {
+        // Nothing is set up for an alloc whose setup failed.
         let through = alloc.failed_setup().map(|_| Phase::Prerun).into_iter().collect();
-        Around { through, running: None }
+        AllocHooks { through, running: None }
     }
 
-    /// Whether its tasks can be told now what this wish makes of them; if not, the phase that comes before it runs.
-    fn allow(&mut self, alloc: &Arc<Alloc>, wish: Wish) -> bool {
-        let ends = wish == Wish::Run && alloc.ends(wish);
-        let before: &[Phase] = match wish {
-            Wish::Run if ends => &[Phase::Prerun, Phase::Prekill],
-            Wish::Run => &[Phase::Prerun],
-            Wish::Again => &[Phase::PreTaskRestart],
-            Wish::Stop | Wish::Expire => &[Phase::Prekill],
-            Wish::Fail => &[],
+    /// Whether the actions of this desired state may be sent to the tasks. If not, runs the phase that has to come
+    /// before.
+    fn allow(&mut self, alloc: &Arc<Alloc>, desired_state: DesiredState) -> bool {
+        let ends = desired_state == DesiredState::Run && alloc.ends(desired_state);
+        let before: &[Phase] = match desired_state {
+            DesiredState::Run if ends => &[Phase::Prerun, Phase::Prekill],
+            DesiredState::Run => &[Phase::Prerun],
+            DesiredState::Restart => &[Phase::PreTaskRestart],
+            DesiredState::Stop | DesiredState::Expire => &[Phase::Prekill],
+            DesiredState::SetupFailed => &[],
         };
-        if wish == Wish::Run && !ends {
-            // It lives, again perhaps: its end, and its next beginning, are other ones.
+        if desired_state == DesiredState::Run && !ends {
+            // It lives, perhaps again: its next end and restart run their phases again.
             self.through.retain(|phase| *phase == Phase::Prerun);
         }
         let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
@@ -214,7 +215,7 @@ impl Around {
 
     /// Tasks that ended by themselves did not wait for it.
     async fn before_the_end(&mut self, alloc: &Arc<Alloc>) {
-        while !self.allow(alloc, Wish::Stop) {
+        while !self.allow(alloc, DesiredState::Stop) {
             let (phase, failed) = self.over().await;
             hooked(alloc, phase, failed).await;
         }
@@ -240,14 +241,14 @@ async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
         && let Err(error) = alloc.ctx.journal.commit(alloc.fail_setup(first.failure.message)).await
     {
-        tracing::error!(alloc_id = %alloc.id, %error, "that an alloc cannot be set up is not saved");
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the setup failure of an alloc");
     }
 }
 
 async fn expire(alloc: &Alloc) {
     if let Err(error) = alloc.ctx.journal.commit(alloc.expire()).await {
-        // The time is over all the same, and the next agent would find that out too.
-        tracing::error!(alloc_id = %alloc.id, %error, "the end of an alloc's time is not saved");
+        // The time is over anyway; the next agent would find the same.
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the expiry of an alloc");
     }
 }
 
@@ -269,8 +270,8 @@ async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
 
 async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
-        // Boxed, as whatever happens seldom: who waits for an alloc's end has no room for it.
-        Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN))).await,
+        // Boxed, as all rare events: the future of an alloc stays small.
+        Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(RECHECK))).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }

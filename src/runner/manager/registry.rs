@@ -31,7 +31,7 @@ impl ParentJob {
         let of = record.job.clock().map(|clock| CronSchedule::parse(&clock.crons, &clock.time_zone));
         let schedule = of.and_then(|schedule| {
             let failed =
-                |error: &String| tracing::error!(job = %record.job.id, error, "a periodic job is not launched");
+                |error: &String| tracing::error!(job = %record.job.id, error, "invalid schedule; the periodic job is not launched");
             schedule.inspect_err(failed).ok().map(Arc::new)
         });
         ParentJob { record: Arc::new(record), schedule }

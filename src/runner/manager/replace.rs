@@ -69,11 +69,11 @@ impl Manager {
         let awaiting: Vec<_> = allocs.iter().filter(|alloc| alloc.awaits_replacement()).collect();
         let mut batch = Batch::default();
         for alloc in &awaiting {
-            alloc.want_stop();
+            alloc.request_stop();
             alloc.put(&mut batch);
         }
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
-        awaiting.iter().for_each(|alloc| alloc.tell_stop());
+        awaiting.iter().for_each(|alloc| alloc.apply_stop());
         saved.err()
     }
 

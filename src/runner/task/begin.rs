@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::Owner;
 use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, StartTook, find, launch, start};
 use crate::model::event::EventKind;
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::call::{CallError, Running};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::Phase;
@@ -20,12 +20,12 @@ const DEATHS: u8 = 5;
 
 impl Owner {
     /// Pending or backoff → starting.
-    pub(super) fn begin(&mut self, event: Cue) {
+    pub(super) fn begin(&mut self, event: StepEvent) {
         let (state, action) = step(self.state(), event);
         if action != Some(Action::Launch) {
             return;
         }
-        let again = event == Cue::BackoffOver;
+        let again = event == StepEvent::BackoffOver;
         let prerun = self.alloc.prerun_details();
         // Recorded, and shown, with the handle.
         self.alloc.edit(self.at, |edit| {
@@ -51,7 +51,7 @@ impl Owner {
                 self.alloc.save_aside(self.at);
                 self.attempt = Some(attempt);
             }
-            Ok(Launched::Lost(why)) => self.give_up(EventKind::FailedRestore, why).await,
+            Ok(Launched::Lost(why)) => self.abandon(EventKind::FailedRestore, why).await,
             Err(failure) => self.start_failed(failure).await,
         }
     }
@@ -61,27 +61,27 @@ impl Owner {
         if self.state() != State::Starting {
             // Told in the same moment: nothing runs yet.
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
-            return self.start_failed(LaunchFailure::called_off(None)).await;
+            return self.start_failed(LaunchFailure::cancelled(None)).await;
         }
-        self.timer = Some((Instant::now() + self.start_budget(), Cue::GivenUp));
+        self.timer = Some((Instant::now() + self.start_budget(), StepEvent::Abandoned));
         self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 
     /// Its driver died, and the task may be well: it is looked for, and waited for again.
     pub(super) async fn wait_died(&mut self, error: &CallError) {
         self.deaths += 1;
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "driver died while waiting for a task");
         match &self.attempt {
             Some(attempt) if self.deaths <= DEATHS => {
                 self.launching =
                     Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), self.at, attempt.handle()))));
             }
-            Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
+            Some(_) | None => self.abandon(EventKind::FailedRestore, error.to_string()).await,
         }
     }
 
     async fn started(&mut self, attempt: Running, took: &StartTook) {
-        let (state, action) = step(self.state(), Cue::Started);
+        let (state, action) = step(self.state(), StepEvent::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
             edit.enter_state(state);

@@ -14,7 +14,7 @@ use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{Decision, Ending, Why};
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
 use crate::runner::kept::record::Kill;
 
@@ -31,15 +31,15 @@ impl Owner {
         };
         if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
-                *edit.kill() = Some(Kill { cause, asked_at, told: true, signalled_at: Some(asked_at) });
-                edit.tell_cause(cause);
+                *edit.kill() = Some(Kill { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
+                edit.report_cause(cause);
             });
         }
     }
 
     pub(super) async fn exited(&mut self, end: AttemptEnd) {
         for problem in &end.problems {
-            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
+            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "failed to read part of the last sample");
         }
         self.alloc.read_last(self.at, matches!(end.status, ExitStatus::Unknown(_))).await;
         let last_output = match end.status {
@@ -70,7 +70,7 @@ impl Owner {
             ending
         });
         self.ended = self.attempt.take();
-        self.finish_attempt(ending, Cue::Exited).await;
+        self.finish_attempt(ending, StepEvent::Exited).await;
     }
 
     pub(super) async fn lost(&mut self, reason: &str) {
@@ -81,17 +81,17 @@ impl Owner {
         self.alloc.read_last(self.at, true).await;
         let last_output = self.alloc.last_output(self.at).await;
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(State::Pending, Cue::Lost);
+            let (state, _) = step(State::Pending, StepEvent::Lost);
             edit.status().failed = true;
-            let message = "given up: it was started and cannot be found again; it is not started twice";
+            let message = "abandoned: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
             exit.last_output = last_output;
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
-            edit.forced(Force::GivenUp);
-            // The driver could not end it: the processes that it names may still be there.
+            edit.forced(Force::Abandoned);
+            // The driver could not end it: the processes that its handle names may still run.
             edit.set_handle(handle);
             edit.enter_state(state);
         });
@@ -100,11 +100,11 @@ impl Owner {
     }
 
     pub(super) async fn start_failed(&mut self, failure: LaunchFailure) {
-        if let Some(told) = failure.stopped
+        if let Some(request) = failure.cancelled_by
             && self.kill_asked.is_none()
         {
-            // The launch heard of it before us.
-            self.told(told).await;
+            // The launch received the request before its owner did.
+            self.requested(request).await;
         }
         let killed = self.is_killed() || self.state().restarts();
         let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
@@ -122,20 +122,20 @@ impl Owner {
         let recoverable = failure.recoverable;
         // What may come to life yet gets no second attempt beside it, whatever was asked for.
         let outlives = failure.may_run && self.state().restarts();
-        let event: fn(Decision) -> Cue = if outlives { |_| Cue::GivenUp } else { Cue::StartFailed };
+        let event: fn(Decision) -> StepEvent = if outlives { |_| StepEvent::Abandoned } else { StepEvent::StartFailed };
         self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
     }
 
-    /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
-    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Cue) {
+    /// The exit of an attempt is in the cell: decides what follows, makes it durable and shows it.
+    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> StepEvent) {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
-        (self.timer, self.give_up_at, self.beside, self.restart_asked) = (None, None, None, None);
+        (self.timer, self.abandon_at, self.beside, self.restart_asked) = (None, None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let (now, steady) = (edit.now, edit.steady());
             if !killed {
-                edit.recall_if_again();
+                edit.recall_if_restarting();
             }
             let is_failure = edit.restart().is_some_and(|restart| restart.is_failure && !restart.whole);
             let decision = if killed {
@@ -150,7 +150,7 @@ impl Owner {
             };
             let decision = match (decision, no_more) {
                 (Decision::Restart { .. }, Some(_)) => {
-                    let (state, _) = step(edit.state(), Cue::Kill);
+                    let (state, _) = step(edit.state(), StepEvent::Kill);
                     edit.enter_state(state);
                     Decision::Finish { failed: false, why: Why::AllocEnds }
                 }
@@ -196,7 +196,7 @@ impl Owner {
                     }
                     edit.enter_state(state);
                 }
-                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(Action::AwaitTurn) => edit.reset_to_pending(state),
                 Some(
                     Action::Launch
                     | Action::SendKillSignal
@@ -209,7 +209,7 @@ impl Owner {
             action
         });
         if let Some(Action::WaitToRestart { delay, .. }) = action {
-            self.timer = Some((Instant::now() + delay.as_duration(), Cue::BackoffOver));
+            self.timer = Some((Instant::now() + delay.as_duration(), StepEvent::BackoffOver));
         }
         self.note_kill_duration();
         self.persist_and_show().await;
@@ -241,6 +241,15 @@ pub(super) fn exit_of(
 
 pub(super) type Details = Vec<(&'static str, String)>;
 
+/// `OOM killed (signal 9)` or `signal 15 (SIGTERM)`.
+fn signal_text(number: u8, outcome: Outcome) -> String {
+    match (outcome, signal::name(number)) {
+        (Outcome::Oom, _) => format!("OOM killed (signal {number})"),
+        (_, Some(name)) => format!("signal {number} ({name})"),
+        (_, None) => format!("signal {number}"),
+    }
+}
+
 pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
     let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
     let mut message = match &exit.status {
@@ -250,7 +259,7 @@ pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
         }
         ExitStatus::Signal(signal) => {
             details.push(("signal", signal.to_string()));
-            format!("ended by signal {signal}")
+            signal_text(*signal, exit.outcome)
         }
         ExitStatus::NotStarted(error) => {
             details.push(("error", error.clone()));
@@ -258,12 +267,12 @@ pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
         }
         ExitStatus::Unknown(why) => {
             details.push(("error", why.clone()));
-            format!("how it ended is not known: {why}")
+            format!("outcome unknown: {why}")
         }
     };
     if let Some(oom_kills) = exit.oom_kills.filter(|n| *n > 0) {
         details.push(("oom_kills", oom_kills.to_string()));
-        message.push_str(&format!("; {oom_kills} killed for want of memory"));
+        message.push_str(&format!("; OOM kills: {oom_kills}"));
     }
     let details_of_streams = ["stdout_lost_bytes", "stderr_lost_bytes"];
     let lost = LostOutput::STREAMS.into_iter().zip(details_of_streams).zip(exit.lost_output.by_stream());

@@ -13,7 +13,7 @@ use crate::model::units::Nanos;
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
@@ -29,14 +29,14 @@ impl Owner {
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.steady();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
-            // Here, and not before: a restart may have been asked for this very moment, and this wins.
-            let (state, action) = step(edit.state(), Cue::Kill);
+            // Inside the edit: a restart may have been requested at this moment, and the kill takes precedence.
+            let (state, action) = step(edit.state(), StepEvent::Kill);
             let (asked_at, first) = match *edit.kill() {
                 Some(known) => (known.asked_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-                    *edit.kill() = Some(Kill { cause, asked_at: now, told: false, signalled_at });
-                    edit.tell_cause(cause);
+                    *edit.kill() = Some(Kill { cause, asked_at: now, reported: false, signalled_at });
+                    edit.report_cause(cause);
                     (now, true)
                 }
             };
@@ -75,25 +75,25 @@ impl Owner {
                     edit.enter_state(state);
                     let why = edit.why(cause);
                     if let Some(kill) = edit.kill() {
-                        kill.told = true;
+                        kill.reported = true;
                     }
                     let details = [("reason", cause.label().to_owned())];
                     edit.event(EventKind::Killing, format!("{why}: to end as soon as its start has"), &details);
                 });
                 self.alloc.save_aside(self.at);
-                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
+                self.timer = Some((Instant::now() + grace, StepEvent::GraceOver));
             }
             Some(Action::AwaitEnd) => {
-                let told = self.alloc.edit(self.at, |edit| {
+                let signalled = self.alloc.edit(self.at, |edit| {
                     edit.enter_state(state);
-                    let told = edit.ending().is_some_and(|(at, _)| at.is_some());
-                    if told {
-                        let message = "told to end already, for a restart that it does not get now";
+                    let signalled = edit.ending().is_some_and(|(at, _)| at.is_some());
+                    if signalled {
+                        let message = "kill signal already sent for a restart; it is not restarted now";
                         edit.event(EventKind::Killing, message, &[("reason", cause.label().to_owned())]);
                     }
-                    told
+                    signalled
                 });
-                if told || self.attempt.is_none() {
+                if signalled || self.attempt.is_none() {
                     self.alloc.save_aside(self.at);
                 } else {
                     self.await_delay(true).await;
@@ -118,9 +118,9 @@ impl Owner {
         let delay = self.alloc.recall_delay(self.at);
         let action = self.alloc.edit(self.at, |edit| {
             let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-            let (state, action) = step(edit.state(), Cue::Recall);
+            let (state, action) = step(edit.state(), StepEvent::Recall);
             match action {
-                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(Action::AwaitTurn) => edit.reset_to_pending(state),
                 Some(_) => {
                     *edit.restart() =
                         Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at, is_failure: false });
@@ -140,7 +140,7 @@ impl Owner {
             Some(Action::AwaitLaunch) => {
                 self.alloc.save_aside(self.at);
                 let grace = self.alloc.task(self.at).kill_timeout;
-                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
+                self.timer = Some((Instant::now() + grace, StepEvent::GraceOver));
             }
             Some(Action::AwaitEnd) => self.alloc.save_aside(self.at),
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::Finish { .. }) | None => {}
@@ -152,7 +152,7 @@ impl Owner {
         if first {
             self.announce_delay();
         }
-        self.record_wish().await;
+        self.record_request().await;
         self.prepare();
     }
 
@@ -186,13 +186,13 @@ impl Owner {
         }
     }
 
-    /// Why it ends is durable before it is told: whoever finds it ended must not take it for crashed. A disk that fails or hangs
-    /// keeps nobody from being ended.
-    async fn record_wish(&mut self) {
+    /// The reason is durable before the task is signalled: a later agent must not take the end for a crash. A disk that
+    /// fails or hangs does not prevent the kill.
+    async fn record_request(&mut self) {
         self.settle = None;
         let saved = self.alloc.shown(self.alloc.save(self.at));
         if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
-            tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
+            tracing::error!(alloc_id = %self.alloc.id, %error, "failed to persist the kill of a task");
         }
     }
 
@@ -203,7 +203,7 @@ impl Owner {
         }
         match self.delay() {
             (_, Duration::ZERO) => self.send_kill_signal(),
-            (_, left) => self.timer = Some((Instant::now() + left, Cue::DelayOver)),
+            (_, left) => self.timer = Some((Instant::now() + left, StepEvent::DelayOver)),
         }
     }
 
@@ -222,9 +222,9 @@ impl Owner {
             self.alloc.edit(self.at, |edit| {
                 let Some((at, reason)) = edit.ending() else { return };
                 *at = Some(now);
-                let told = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.told, true));
-                let kind = if told { EventKind::Signaling } else { EventKind::Killing };
-                let why = edit.kill().map_or_else(|| "a restart was asked for".to_owned(), |kill| edit.why(kill.cause));
+                let reported = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.reported, true));
+                let kind = if reported { EventKind::Signaling } else { EventKind::Killing };
+                let why = edit.kill().map_or_else(|| "a restart was requested".to_owned(), |kill| edit.why(kill.cause));
                 let message = format!("{why}: sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
                 let details = [
                     ("signal", signal),
@@ -238,7 +238,7 @@ impl Owner {
         self.settle = None;
         self.alloc.save_aside(self.at);
         let left = Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration();
-        self.timer = Some((Instant::now() + left, Cue::GraceOver));
+        self.timer = Some((Instant::now() + left, StepEvent::GraceOver));
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
@@ -248,20 +248,20 @@ impl Owner {
             Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
             // It may have come through.
             Answer::Signalled(Err(error @ CallError::Late(_))) => {
-                tracing::warn!(%alloc_id, %error, "the kill signal hangs; what is left of the kill timeout goes on");
+                tracing::warn!(%alloc_id, %error, "kill signal timed out; waiting for the rest of the kill timeout");
             }
             Answer::Signalled(Err(error)) => {
-                tracing::warn!(%alloc_id, %error, "the kill signal cannot be sent; by force now");
-                self.timer = Some((Instant::now(), Cue::GraceOver));
+                tracing::warn!(%alloc_id, %error, "failed to send the kill signal; sending SIGKILL");
+                self.timer = Some((Instant::now(), StepEvent::GraceOver));
             }
             Answer::Killed(Err(error)) => {
-                tracing::error!(%alloc_id, %error, "the task cannot be killed by force; tried again until it is given up");
+                tracing::error!(%alloc_id, %error, "failed to kill the task by force; retrying until it is abandoned");
             }
         }
     }
 
-    pub(super) async fn timer(&mut self, event: Cue) {
-        if event == Cue::BackoffOver {
+    pub(super) async fn timer(&mut self, event: StepEvent) {
+        if event == StepEvent::BackoffOver {
             self.begin(event);
             return;
         }
@@ -284,7 +284,7 @@ impl Owner {
                         format!("still there {:?} after it was killed by force", config.kill_budget),
                     ),
                 };
-                self.give_up(kind, reason).await;
+                self.abandon(kind, reason).await;
             }
             Some(Action::SendKillSignal) => self.send_kill_signal(),
             Some(
@@ -302,32 +302,36 @@ impl Owner {
     fn force(&mut self) {
         let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
-        if self.give_up_at.is_none() {
+        if self.abandon_at.is_none() {
             self.alloc.edit(self.at, |edit| edit.forced(Force::Escalated));
             self.alloc.save_aside(self.at);
         }
-        let give_up_at = *self.give_up_at.get_or_insert(now + budget);
+        let abandon_at = *self.abandon_at.get_or_insert(now + budget);
         let again_at = now + call::KILL;
-        self.timer = Some(if again_at < give_up_at { (again_at, Cue::GraceOver) } else { (give_up_at, Cue::GivenUp) });
+        self.timer = Some(if again_at < abandon_at {
+            (again_at, StepEvent::GraceOver)
+        } else {
+            (abandon_at, StepEvent::Abandoned)
+        });
         self.beside =
             self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
     }
 
-    /// Nobody knows what of it lives on (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
-    pub(super) async fn give_up(&mut self, kind: EventKind, reason: String) {
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "given up: {reason}");
+    /// Processes may be left (stuck in the kernel, or the driver hangs). Logs an error, and cleans up when they end.
+    pub(super) async fn abandon(&mut self, kind: EventKind, reason: String) {
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "task abandoned: {reason}");
         self.alloc.read_last(self.at, true).await;
         let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);
         let killed = self.is_killed() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Cue::GivenUp);
+            let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
-            edit.event(kind, format!("given up: {reason}"), &[("error", reason.clone())]);
-            edit.forced(Force::GivenUp);
+            edit.event(kind, format!("abandoned: {reason}"), &[("error", reason.clone())]);
+            edit.forced(Force::Abandoned);
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
             edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
@@ -354,32 +358,32 @@ impl Owner {
         let mut pause = Duration::from_millis(10);
         let mut removed = ended.destroy().await;
         while let Err(CallError::Refused(DriverError::StillRunning)) = &removed {
-            tracing::error!(alloc_id = %self.alloc.id, "a task runs that has ended, says its driver: by force now");
+            tracing::error!(alloc_id = %self.alloc.id, "task still runs after its driver reported its end; sending SIGKILL");
             if Instant::now() + pause > until {
                 return self.outlived(ended).await;
             }
             if let Err(error) = ended.kill().await {
-                tracing::error!(alloc_id = %self.alloc.id, %error, "the task cannot be killed by force");
+                tracing::error!(alloc_id = %self.alloc.id, %error, "failed to kill the task by force");
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(call::KILL);
             removed = ended.destroy().await;
         }
         if let Err(error) = removed {
-            tracing::warn!(alloc_id = %self.alloc.id, %error, "what an attempt left cannot be removed");
+            tracing::warn!(alloc_id = %self.alloc.id, %error, "failed to remove what an attempt left");
         }
     }
 
     /// It is on record as ended, and lives: no other one follows.
     async fn outlived(&mut self, ended: Running) {
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Cue::GivenUp);
+            let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
-            edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.to_owned())]);
-            edit.forced(Force::GivenUp);
+            edit.event(EventKind::Killed, format!("abandoned: {reason}"), &[("error", reason.to_owned())]);
+            edit.forced(Force::Abandoned);
             edit.set_handle(Some(ended.handle()));
             edit.enter_state(state);
         });

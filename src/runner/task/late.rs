@@ -33,7 +33,7 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
     let (mut pause, mut said) = (call::KILL, String::new());
     while let Err(why) = end(&alloc, at, &mut attempt, pause).await {
         if why != said {
-            tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "what was given up may still run");
+            tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "abandoned task may still run");
             said = why;
         }
         pause = (pause * 2).min(LATE_PAUSE);
@@ -59,17 +59,17 @@ async fn end(alloc: &Arc<Alloc>, at: usize, attempt: &mut Option<Running>, pause
                 Err(error.to_string())
             }
             Err(_) => {
-                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force, and is there".to_owned()))
+                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force and still runs".to_owned()))
             }
         }
     };
-    let nudged = async {
-        alloc.nudged(at).await;
-        Err("asked for once more".to_owned())
+    let woken = async {
+        alloc.woken(at).await;
+        Err("a new try was requested".to_owned())
     };
-    let result = tokio::select! { biased; result = tried => result, again = nudged => return again };
+    let result = tokio::select! { biased; result = tried => result, again = woken => return again };
     if result.is_err() {
-        tokio::select! { () = tokio::time::sleep_until(again) => {}, () = alloc.nudged(at) => {} }
+        tokio::select! { () = tokio::time::sleep_until(again) => {}, () = alloc.woken(at) => {} }
     }
     result
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::orders::{Told, told};
+use super::requests::{TaskRequest, next_request};
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
@@ -28,16 +28,16 @@ pub struct LaunchFailure {
     pub message: String,
     /// Trying again may help, so the restart policy decides.
     pub recoverable: bool,
-    /// It was called off.
-    pub stopped: Option<Told>,
-    /// Something of it may have come to life: its handle is kept, and no second one is started beside it.
+    /// The request that cancelled it.
+    pub cancelled_by: Option<TaskRequest>,
+    /// It may have started: its handle is kept, and no second attempt is started beside it.
     pub may_run: bool,
 }
 
 impl LaunchFailure {
     fn internal(message: String) -> LaunchFailure {
         let kind = Some(EventKind::DriverFailure);
-        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: false }
+        LaunchFailure { kind, message, recoverable: false, cancelled_by: None, may_run: false }
     }
     fn driver(error: DriverError) -> LaunchFailure {
         let message = error.to_string();
@@ -48,16 +48,16 @@ impl LaunchFailure {
                 (EventKind::DriverFailure, true)
             }
         };
-        LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false }
+        LaunchFailure { kind: Some(kind), message, recoverable, cancelled_by: None, may_run: false }
     }
     fn unknown(error: &CallError) -> LaunchFailure {
-        let message = format!("{error}; whether it runs is not known, and it is not started twice");
+        let message = format!("{error}; whether it runs is unknown, so it is not started twice");
         let kind = Some(EventKind::DriverFailure);
-        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: true }
+        LaunchFailure { kind, message, recoverable: false, cancelled_by: None, may_run: true }
     }
-    pub fn called_off(stopped: Option<Told>) -> LaunchFailure {
-        let message = "called off before it was started".to_owned();
-        LaunchFailure { kind: None, message, recoverable: true, stopped, may_run: false }
+    pub fn cancelled(cancelled_by: Option<TaskRequest>) -> LaunchFailure {
+        let message = "cancelled before its start".to_owned();
+        LaunchFailure { kind: None, message, recoverable: true, cancelled_by, may_run: false }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
         LaunchFailure::internal(format!("an internal error: {error}"))
@@ -110,13 +110,13 @@ async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
     let name = alloc.task(at).driver.as_str();
     // There is no such driver: its hooks say so.
     let Some(info) = alloc.ctx.driver_infos.get(name) else { return };
-    let (mut info, mut told) = (info.subscribe(), None);
+    let (mut info, mut reported) = (info.subscribe(), None);
     loop {
         let report =
             Some(info.borrow_and_update()).filter(|info| !info.is_healthy()).map(|info| info.fingerprint.clone());
         let Some(report) = report else { return };
-        if let Some(Fingerprint { health, description, .. }) = report.filter(|report| told != Some(report.health)) {
-            told = Some(health);
+        if let Some(Fingerprint { health, description, .. }) = report.filter(|report| reported != Some(report.health)) {
+            reported = Some(health);
             let health = health.as_str();
             let details = [("driver", name.to_owned()), ("health", health.to_owned())];
             let message = format!("waiting for its driver {name}, which is {health}: {description}");
@@ -130,28 +130,28 @@ async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
 
 /// Errors: the first step that failed; nothing runs then.
 pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
-    let mut order = alloc.order(at);
+    let mut action = alloc.action(at);
     tokio::select! {
         biased;
-        told = told(&mut order, false) => return Err(LaunchFailure::called_off(Some(told))),
+        request = next_request(&mut action, false) => return Err(LaunchFailure::cancelled(Some(request))),
         () = healthy_driver(&alloc, at) => {}
     }
     let began = Instant::now();
     let mut subject = alloc.subject_of(at);
     let ran = tokio::select! {
         biased;
-        told = told(&mut order, false) => Err(LaunchFailure::called_off(Some(told))),
+        request = next_request(&mut action, false) => Err(LaunchFailure::cancelled(Some(request))),
         failed = alloc.hooks.task.run(Phase::Prestart, &mut subject) => Ok(failed),
     };
     alloc.keep_done(at, &subject);
     let failed = ran?;
     if let Some(FailedHook { failure: HookError { kind, message, recoverable }, .. }) = failed.into_iter().next() {
-        return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
+        return Err(LaunchFailure { kind: Some(kind), message, recoverable, cancelled_by: None, may_run: false });
     }
     let prestart = began.elapsed();
     let (network_namespace, network) = network_of(&subject);
     let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
-        return Err(LaunchFailure::internal("its hooks made no directories or no environment".to_owned()));
+        return Err(LaunchFailure::internal("the prestart hooks created no directories or no environment".to_owned()));
     };
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
         return Err(LaunchFailure::internal(format!("this agent has no driver {:?}", task.driver)));
@@ -195,13 +195,13 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
             // Refused like the one before, most likely: then it is shown all the same.
             alloc.save_aside(at);
         }
-        tracing::error!(alloc_id = %alloc.id, %error, "a task cannot be started: its handle is not saved");
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the handle of a task; not starting it");
     });
     tokio::select! {
         biased;
-        told = told(&mut order, false) => {
+        request = next_request(&mut action, false) => {
             alloc.edit(at, |edit| edit.set_handle(None));
-            return Err(LaunchFailure::called_off(Some(told)));
+            return Err(LaunchFailure::cancelled(Some(request)));
         }
         () = durable => {}
     }
@@ -254,7 +254,7 @@ pub async fn start(ready: Ready) -> LaunchResult {
 pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> LaunchResult {
     Ok(match found(&alloc, at, handle).await {
         Ok(Some(running)) => Launched::Found(running),
-        Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
+        Ok(None) => Launched::Lost("its driver reports that it was never started".to_owned()),
         Err(why) => Launched::Lost(why),
     })
 }
@@ -265,7 +265,7 @@ fn sink(alloc: &Arc<Alloc>, at: usize, attempt: u32) -> EventSink {
     let alloc = Arc::downgrade(alloc);
     EventSink::new(move |text| {
         if let Some(alloc) = alloc.upgrade() {
-            alloc.say(at, attempt, call::tame(text));
+            alloc.driver_message(at, attempt, call::tame(text));
         }
     })
 }

@@ -11,7 +11,7 @@ mod exit;
 mod kill;
 pub mod late;
 pub mod launch;
-mod orders;
+mod requests;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::launch::{LaunchFailure, LaunchResult, Launching};
-use self::orders::{Told, end_wished, told};
+use self::requests::{TaskRequest, end_requested, next_request};
 use super::alloc::Alloc;
-use super::decide::coordinator::Order;
-use super::decide::step::{Cue, State, step};
+use super::decide::coordinator::TaskAction;
+use super::decide::step::{State, StepEvent, step};
 use super::drivers::call::{CallError, Running};
 use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::Phase;
@@ -55,7 +55,7 @@ impl Beginning {
 struct Owner {
     alloc: Arc<Alloc>,
     at: usize,
-    order: watch::Receiver<Order>,
+    action: watch::Receiver<TaskAction>,
     attempt: Option<Running>,
     /// Ended, and not durable yet: what it left on the host stays until it is.
     ended: Option<Running>,
@@ -63,12 +63,12 @@ struct Owner {
     launching: Option<Launching>,
     /// What is done beside the wait for its end: hooks, or what the driver was asked last. The next takes this one's place.
     beside: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
-    /// When it is given up; set by the first try to end it by force.
-    give_up_at: Option<Instant>,
-    /// How often its driver died while it waited for this attempt.
+    /// When it is abandoned; set with the first SIGKILL.
+    abandon_at: Option<Instant>,
+    /// How many times its driver died while it waited for this attempt.
     deaths: u8,
-    timer: Option<(Instant, Cue)>,
-    /// When its start is recorded.
+    timer: Option<(Instant, StepEvent)>,
+    /// When the start is recorded.
     settle: Option<Instant>,
     kill_asked: Option<Instant>,
     /// When the restart was requested whose delay has begun.
@@ -82,10 +82,10 @@ enum Happening {
     Ended(Box<AttemptEnd>),
     /// Its driver died while it waited.
     WaitDied(CallError),
-    Told(Told),
-    /// Look at what was asked of it.
-    Nudged,
-    Timer(Cue),
+    Requested(TaskRequest),
+    /// Check the recorded requests.
+    Woken,
+    Timer(StepEvent),
     Settle,
 }
 
@@ -101,16 +101,16 @@ enum Answer {
 pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
     // Ends: each call of a driver has its deadline.
     let entry = search.await;
-    let order = alloc.order(at);
+    let action = alloc.action(at);
     let mut owner = Owner {
         alloc,
         at,
-        order,
+        action,
         attempt: None,
         ended: None,
         launching: None,
         beside: None,
-        give_up_at: None,
+        abandon_at: None,
         deaths: 0,
         timer: None,
         settle: None,
@@ -141,9 +141,9 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
             Happening::Answered(answer) => owner.answered(answer),
             Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
-            Happening::Told(told) => Box::pin(owner.told(told)).await,
-            Happening::Nudged => {
-                owner.tell_said();
+            Happening::Requested(request) => Box::pin(owner.requested(request)).await,
+            Happening::Woken => {
+                owner.report_driver_messages();
                 owner.restart();
             }
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
@@ -158,11 +158,11 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
 /// the states' times.
 pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
-    let (state, _) = step(State::Pending, Cue::Restored);
+    let (state, _) = step(State::Pending, StepEvent::Restored);
     alloc.edit(at, |edit| {
         let restart = *edit.restart();
         let started_at = end.and_then(|e| e.started_at).or(attempt.handle().started_at);
-        if edit.start_untold()
+        if edit.start_unreported()
             && let Some(started_at) = started_at
         {
             edit.enter_state_at(state, started_at.max(mark));
@@ -174,7 +174,7 @@ pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&Atte
             edit.enter_state_at(state, now);
         }
         if let Some(restart) = restart {
-            let (state, _) = step(state, if restart.whole { Cue::Recall } else { Cue::Restart });
+            let (state, _) = step(state, if restart.whole { StepEvent::Recall } else { StepEvent::Restart });
             *edit.restart() = Some(restart);
             edit.enter_state(state);
         }
@@ -203,7 +203,7 @@ impl Owner {
             Beginning::Recorded => match self.state() {
                 State::Dead => {}
                 State::Backoff => {
-                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), Cue::BackoffOver));
+                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), StepEvent::BackoffOver));
                 }
                 // It was never started, whatever was about to be done with it.
                 State::Pending
@@ -236,8 +236,8 @@ impl Owner {
         }
     }
 
-    fn tell_said(&self) {
-        let said = self.alloc.take_said(self.at);
+    fn report_driver_messages(&self) {
+        let said = self.alloc.take_driver_messages(self.at);
         if !said.is_empty() {
             self.alloc.edit(self.at, |edit| said.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
             self.alloc.save_aside(self.at);
@@ -246,21 +246,25 @@ impl Owner {
 
     /// Until its alloc says so. What happened to it before is over.
     async fn wait_turn(&mut self) {
-        (self.kill_asked, self.timer, self.give_up_at, self.beside) = (None, None, None, None);
-        // Ends: its alloc starts or ends each of its tasks, whatever becomes of the others (`coordinator`).
-        let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
-        match told {
-            Ok(Order::End(cause)) => self.kill(cause).await,
-            Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Cue::Start),
-            // Ends: the alloc is gone, and with it its owner, who drops this one.
+        (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
+        // Ends: the alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
+        let action = self
+            .action
+            .wait_for(|action| matches!(action, TaskAction::Start | TaskAction::End(_)))
+            .await
+            .map(|action| *action);
+        match action {
+            Ok(TaskAction::End(cause)) => self.kill(cause).await,
+            Ok(TaskAction::Start | TaskAction::Keep | TaskAction::Recall) => self.begin(StepEvent::Start),
+            // Ends: the alloc is gone, and with it the owner that drops this future.
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn told(&mut self, told: Told) {
-        match told {
-            Told::End(cause) => self.kill(cause).await,
-            Told::Recall => self.recall().await,
+    async fn requested(&mut self, request: TaskRequest) {
+        match request {
+            TaskRequest::End(cause) => self.kill(cause).await,
+            TaskRequest::Recall => self.recall().await,
         }
     }
 
@@ -281,8 +285,8 @@ impl Owner {
                 Ok(end) => Happening::Ended(end),
                 Err(error) => Happening::WaitDied(error),
             },
-            told = told(&mut self.order, recalled), if self.kill_asked.is_none() => Happening::Told(told),
-            () = self.alloc.nudged(self.at) => Happening::Nudged,
+            request = next_request(&mut self.action, recalled), if self.kill_asked.is_none() => Happening::Requested(request),
+            () = self.alloc.woken(self.at) => Happening::Woken,
             () = or_late(timer), if timer.is_some() => {
                 let (_, event) = self.timer.take().expect("the branch is taken with a timer only");
                 Happening::Timer(event)
@@ -327,20 +331,20 @@ impl Owner {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
         self.settle = None;
         let on_failure = |error: &StoreError, _: bool| {
-            tracing::error!(alloc_id = %alloc.id, %error, "the end of a task is not saved; trying again");
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the end of a task; retrying");
         };
         let waits = self.state() != State::Dead && self.kill_asked.is_none();
         tokio::select! {
             biased;
             () = alloc.persist(at, on_failure) => {}
-            _ = end_wished(&mut self.order), if waits => return,
+            _ = end_requested(&mut self.action), if waits => return,
         }
         if let Some(ended) = self.ended.take() {
             self.remove(ended).await;
             tokio::select! {
                 biased;
                 () = hooks(&alloc, at, Phase::Exited) => {}
-                _ = end_wished(&mut self.order), if waits => {}
+                _ = end_requested(&mut self.action), if waits => {}
             }
         }
         alloc.free_devices(at);

@@ -9,7 +9,7 @@ use super::fake::Unchanging;
 use super::*;
 use crate::model::task::TaskHandle;
 use crate::runner::Wait;
-use crate::runner::decide::coordinator::Order;
+use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, Recovered,
     StartRequest,
@@ -179,7 +179,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         // Its tasks, without the alloc's owner between: each with what it does.
         let alloc = agent.0.alloc(&cancelled).unwrap();
         for (at, name) in [(0, "starts"), (2, "prepares")] {
-            assert_eq!(*alloc.order(at).borrow(), Order::Start);
+            assert_eq!(*alloc.action(at).borrow(), TaskAction::Start);
             let before = alive();
             let owner = tokio::spawn(own(Arc::clone(&alloc), at, Beginning::Recorded.known()));
             let whom = format!("{cancelled}/{name}");
@@ -199,8 +199,8 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
 
         agent.events().close();
         agent.shutdown();
-        let nobody = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
-        took.entry("agent").or_default().push(until_gone("of the agent", nobody).await);
+        let gone = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
+        took.entry("agent").or_default().push(until_gone("of the agent", gone).await);
     }
     // The machine may be busy with other tests: the median is ours, the last one is the scheduler's as well.
     took.values_mut().for_each(|took| took.sort_unstable());

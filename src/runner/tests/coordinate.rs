@@ -50,12 +50,12 @@ pub(super) async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
     until("them to run", || names.iter().all(|n| task(agent, id, n).state == TaskState::Running)).await;
 }
 
-/// When it was told so; a task has each of these events once.
-fn told(agent: &Handle, id: &AllocId, name: &str, event: &str) -> Timestamp {
+/// Time of an event of a task, which has it exactly once.
+fn time_of(agent: &Handle, id: &AllocId, name: &str, event: &str) -> Timestamp {
     let task = task(agent, id, name);
     let mut times = task.events.iter().filter(|e| e.kind.text() == event).map(|e| e.time);
-    let first = times.next().unwrap_or_else(|| panic!("{name} was not told {event}: {:?}", events(&task)));
-    assert_eq!(times.next(), None, "{name} was told {event} twice");
+    let first = times.next().unwrap_or_else(|| panic!("{name} has no event {event}: {:?}", events(&task)));
+    assert_eq!(times.next(), None, "{name} has event {event} twice");
     first
 }
 
@@ -79,7 +79,7 @@ async fn prestart_runs_before_main_and_poststart_after_it_began() {
     running(&agent, &id, &["init", "proxy"]).await;
     assert_eq!(task(&agent, &id, "main").state, TaskState::Pending, "it waits for the success of init");
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    let at = |name: &str, event: &str| told(&agent, &id, name, event);
+    let at = |name: &str, event: &str| time_of(&agent, &id, name, event);
     assert!(at("init", "Terminated") <= at("main", "Started"));
     assert!(at("proxy", "Started") <= at("main", "Started"));
     assert!(at("main", "Started") <= at("announce", "Started"));
@@ -100,14 +100,14 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
     assert_eq!(culprit(&agent, &id, "main", "Sibling Task Failed"), "init");
     assert!(!task(&agent, &id, "main").failed, "it did not fail itself");
     assert!(
-        told(&agent, &id, "init", "Terminated") <= told(&agent, &id, "after", "Started"),
+        time_of(&agent, &id, "init", "Terminated") <= time_of(&agent, &id, "after", "Started"),
         "poststop runs all the same"
     );
 }
 
 /// Each victim has one cause event that names the culprit; the dead get none (Nomad's assertion of that is inverted).
 #[tokio::test(start_paused = true)]
-async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
+async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks =
@@ -115,8 +115,8 @@ async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
     let id = submit(&agent, group(JobKind::Batch, &tasks)).await;
     assert_eq!(over(&agent, &id).await, AllocState::Failed);
     for name in ["a", "c"] {
-        told(&agent, &id, name, "Sibling Task Failed");
-        told(&agent, &id, name, "Killing");
+        time_of(&agent, &id, name, "Sibling Task Failed");
+        time_of(&agent, &id, name, "Killing");
         assert_eq!(culprit(&agent, &id, name, "Sibling Task Failed"), "bad");
     }
     assert!(!events(&task(&agent, &id, "done")).contains(&"Killing"), "the dead are not killed");
@@ -138,12 +138,12 @@ async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its
     assert_eq!(over(&agent, &id).await, AllocState::Failed);
     let after = task(&agent, &id, "after");
     assert_eq!((after.restarts_total(), after.failed), (2, true));
-    told(&agent, &id, "after", "Not Restarting");
+    time_of(&agent, &id, "after", "Not Restarting");
 }
 
 /// The leader is ended first, for that failure: its end is not why the others are.
 #[tokio::test(start_paused = true)]
-async fn a_failure_beside_a_leader_is_what_all_are_told() {
+async fn failure_beside_a_leader_is_the_cause_for_all() {
     let host = Host::new();
     let agent = host.start().await;
     for (bad, lifecycle) in [("bad", None), ("init", PRESTART)] {
@@ -164,7 +164,7 @@ async fn the_leaders_end_is_the_end_of_the_others() {
     let tasks = [("follower", None, forever()), ("leader", None, ends(500, 0))];
     let id = submit(&agent, leading(group(JobKind::Batch, &tasks), "leader")).await;
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    assert!(told(&agent, &id, "leader", "Terminated") <= told(&agent, &id, "follower", "Leader Task Dead"));
+    assert!(time_of(&agent, &id, "leader", "Terminated") <= time_of(&agent, &id, "follower", "Leader Task Dead"));
     assert_eq!(culprit(&agent, &id, "follower", "Leader Task Dead"), "leader");
     let run = agent.board().view().totals.alloc_run.clone();
     let by_outcome = run.get("g").copied().unwrap_or_default();
@@ -182,7 +182,7 @@ fn four(agent_stops: &Value) -> Job {
 }
 
 fn assert_order(agent: &Handle, id: &AllocId) {
-    let at = |name: &str, event: &str| told(agent, id, name, event);
+    let at = |name: &str, event: &str| time_of(agent, id, name, event);
     assert!(at("leader", "Terminated") <= at("follower", "Killing"));
     assert!(at("follower", "Terminated") <= at("sidecar", "Killing"));
     assert!(at("sidecar", "Terminated") <= at("clean", "Started"));
@@ -232,8 +232,8 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
     over(&agent, &id).await;
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
-    told(&agent, &id, "main", "Killing");
-    told(&agent, &id, "main", "Killed");
+    time_of(&agent, &id, "main", "Killing");
+    time_of(&agent, &id, "main", "Killed");
 }
 
 /// The agent died between its signal and the task's end: what the task did then was asked of it.
@@ -258,7 +258,7 @@ async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signa
         assert_eq!((other.last_exit().unwrap().outcome, other.restarts_total()), (Outcome::Killed, 0));
         let signals = host.world.of(&other.name).signals.lock().unwrap().clone();
         assert_eq!(signals, ["SIGINT"], "after {stop_ms} ms");
-        told(&agent, &id, "other", "Killed");
+        time_of(&agent, &id, "other", "Killed");
     }
 }
 
@@ -279,7 +279,7 @@ async fn a_start_that_is_tried_again_opens_no_gate() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(task(&agent, &id, "main").state, TaskState::Pending);
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    assert!(told(&agent, &id, "proxy", "Started") <= told(&agent, &id, "main", "Started"));
+    assert!(time_of(&agent, &id, "proxy", "Started") <= time_of(&agent, &id, "main", "Started"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,7 +301,7 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
     over(&agent, &id).await;
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_millis(5_500), "{took:?}");
-    told(&agent, &id, "main", "Waiting for Shutdown Delay");
+    time_of(&agent, &id, "main", "Waiting for Shutdown Delay");
 }
 
 #[tokio::test(start_paused = true)]

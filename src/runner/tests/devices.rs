@@ -128,7 +128,8 @@ impl Host {
         for process in self.world.processes.lock().unwrap().values().filter(|p| p.lives()) {
             for id in process.env.get("GPUS").into_iter().flat_map(|ids| ids.split(',')) {
                 let dir = process.handle.run_dir.display().to_string();
-                let by = held.get(&DeviceId::from(id)).unwrap_or_else(|| panic!("nobody holds {id}, which {dir} uses"));
+                let by =
+                    held.get(&DeviceId::from(id)).unwrap_or_else(|| panic!("no task holds {id}, which {dir} uses"));
                 assert!(dir.contains(by.alloc.as_str()), "{dir} uses {id}, and {by} holds it");
                 assert_eq!(used.insert(id.into(), dir), None, "{id} is used twice");
             }
@@ -170,8 +171,8 @@ async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
     let second = submit(&agent, with_devices(service("second"), 1)).await;
     until_state(&agent, &second, TaskState::Backoff).await;
     let task = main_task(&agent, &second);
-    let told = task.events.iter().find(|e| e.kind == EventKind::SetupFailure).unwrap();
-    assert_eq!(told.message, "the task could not be started: it gets no devices: 0 of 1 are free");
+    let found = task.events.iter().find(|e| e.kind == EventKind::SetupFailure).unwrap();
+    assert_eq!(found.message, "the task could not be started: it gets no devices: 0 of 1 are free");
     assert_eq!((task.exit_counts.iter().sum::<u64>(), shown(&agent, &second)), (0, vec![]));
     agent.stop(&first, Wait::UntilEnded).await.unwrap();
     until_state(&agent, &second, TaskState::Running).await;
@@ -218,7 +219,7 @@ async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_was_given_up_holds_its_devices_until_it_is_gone_over_a_death_of_the_agent_too() {
+async fn abandoned_task_holds_its_devices_until_it_is_gone_across_agent_deaths() {
     let (host, table) = (Host::new(), Arc::new(Table::default()));
     let agent = host.start_with_devices(&table).await;
     let stuck = job("s", JobKind::Service, &[("main", json!({ "deaf": 1, "unkillable": 1 }))]);

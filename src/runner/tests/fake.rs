@@ -97,9 +97,9 @@ pub(super) struct World {
     pub has_processes: Mutex<bool>,
     /// What it learns with a start: its cgroup and state of its own.
     pub learns: Mutex<Option<(CgroupPath, serde_json::Value)>>,
-    /// The handles that it was asked to find.
-    pub sought: Mutex<Vec<TaskHandle>>,
-    /// Where its tasks see their directories, if not where the host has them.
+    /// The handles that it was asked to recover.
+    pub recovering: Mutex<Vec<TaskHandle>>,
+    /// The directories as its tasks see them, if not those of the host.
     pub root: Mutex<Option<PathBuf>>,
     /// What ends its tasks, if not the usual.
     pub kill_signal: Mutex<Option<&'static str>>,
@@ -298,7 +298,7 @@ impl Driver for FakeDriver {
     }
     fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
-            self.0.sought.lock().unwrap().push(handle.clone());
+            self.0.recovering.lock().unwrap().push(handle.clone());
             if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DriverError::Wanting { message: "no descriptor is left".to_owned() });
             }

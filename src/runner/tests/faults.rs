@@ -180,8 +180,8 @@ impl Case {
         };
         assert_eq!(found, *end, "{name}: {:?}", main.events);
 
-        let told = main.events.iter().filter(|e| e.message.starts_with("given up")).count() as u64;
-        assert_eq!((of.given_up, of.kill_escalations <= 1), (told, true), "{name}: {:?}", main.events);
+        let abandoned = main.events.iter().filter(|e| e.message.starts_with("abandoned")).count() as u64;
+        assert_eq!((of.given_up, of.kill_escalations <= 1), (abandoned, true), "{name}: {:?}", main.events);
 
         for task in [main, beside] {
             let count = |kind: EventKind| task.event_counts.get(kind.label()).copied().unwrap_or(0);
@@ -234,7 +234,7 @@ fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
 /// Calls: start, recover, wait, signal, kill, destroy, stats; faults: never answers, dies, dies once, refuses, lies, tells
 /// garbage, tells twice. One exit for each attempt, one kill event; nothing goes on when the agent has left.
 #[tokio::test(start_paused = true)]
-async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody_else_anything() {
+async fn each_call_with_each_fault_ends_in_time_as_declared_and_affects_no_other_alloc() {
     let before = alive();
     for call in Call::ALL {
         for fault in Fault::ALL {
@@ -252,7 +252,7 @@ async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody
 fn counters(agent: &Handle) -> BTreeMap<String, u64> {
     let view = agent.board().view();
     let mut all = BTreeMap::new();
-    let mut sought = Vec::new();
+    let mut recovering = Vec::new();
     let name = |job: &str, task: &str, field: &str| format!("{job} {task} {field}");
     for ((job, task), totals) in &view.totals.workloads {
         for (field, value) in totals.usage.counters().iter() {
@@ -268,9 +268,9 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
                 *all.entry(name(job, task.name.as_str(), field)).or_default() += value;
             }
         }
-        sought.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
+        recovering.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
     }
-    all.retain(|name, _| !sought.iter().any(|task| name.starts_with(task)));
+    all.retain(|name, _| !recovering.iter().any(|task| name.starts_with(task)));
     all
 }
 
@@ -290,12 +290,12 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
                     _ => {}
                 }
                 let now = counters(&case.agent);
-                let sought = &status_of(&case.agent, &case.odd).sought;
+                let recovering = &status_of(&case.agent, &case.odd).sought;
                 for (name, before) in &known {
                     let when = format!("{}: step {step}: {name}: {before}", case.name);
                     match now.get(name) {
                         Some(now) => assert!(now >= before, "{when}, then {now}"),
-                        None => assert!(!sought.is_empty(), "{when}, then nothing"),
+                        None => assert!(!recovering.is_empty(), "{when}, then nothing"),
                     }
                 }
                 known.extend(now);
@@ -310,7 +310,7 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
 
 /// What cannot be ended gets none beside it.
 #[tokio::test(start_paused = true)]
-async fn what_runs_on_after_its_end_was_told_is_ended_before_another_attempt_begins() {
+async fn task_running_after_its_reported_end_is_killed_before_another_attempt() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1 }))])).await;
@@ -413,7 +413,7 @@ async fn hangs_in_every_call() {
     assert!(asked.elapsed() <= Duration::from_secs(36), "{:?}", asked.elapsed());
     let task = main_task(&agent, &killed);
     assert_eq!((task.event_counts["killing"], task.event_counts["killed"]), (1, 1));
-    assert!(task.events.back().unwrap().message.starts_with("given up: still there"), "{:?}", task.events.back());
+    assert!(task.events.back().unwrap().message.starts_with("abandoned: still there"), "{:?}", task.events.back());
 
     // One that is found nowhere costs the next agent a minute, and is not started twice; one that is on record as given up, nothing.
     agent = host.restart(agent).await;

@@ -105,7 +105,7 @@ async fn each_phase_comes_at_its_moment_and_no_other() {
 
 /// P-13.2, T-13.2.
 #[tokio::test(start_paused = true)]
-async fn what_a_destroy_leaves_is_told_the_rest_goes_and_the_next_agent_goes_on() {
+async fn failed_destroy_is_reported_removes_the_rest_and_the_next_agent_continues() {
     for hangs in [false, true] {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         let agent = host.start_with(&log).await;
@@ -221,7 +221,7 @@ async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
+async fn failed_hooks_beside_a_task_are_reported_and_end_nothing() {
     for phase in [Phase::Poststart, Phase::Prekill, Phase::Exited, Phase::Stop] {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         *log.fails.lock().unwrap() = Some(phase);
@@ -231,15 +231,15 @@ async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         agent.stop(&id, Wait::UntilEnded).await.unwrap();
         assert_eq!(until_over(&agent, &id).await, AllocState::Complete, "{phase:?}");
-        until("told", || events(&main_task(&agent, &id)).contains(&"Task hook failed")).await;
+        until("reported", || events(&main_task(&agent, &id)).contains(&"Task hook failed")).await;
         let task = main_task(&agent, &id);
-        let told = task.events.iter().find(|e| e.kind.text() == "Task hook failed").unwrap();
-        assert_eq!((told.details["hook"].as_str(), told.details["phase"].as_str()), ("looks", phase.as_str()));
+        let found = task.events.iter().find(|e| e.kind.text() == "Task hook failed").unwrap();
+        assert_eq!((found.details["hook"].as_str(), found.details["phase"].as_str()), ("looks", phase.as_str()));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_hang_are_given_up_at_their_deadline_in_every_phase() {
+async fn hanging_hooks_are_cancelled_at_their_deadline_in_every_phase() {
     for phase in Phase::ALL {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         *log.hangs.lock().unwrap() = Some(*phase);
@@ -274,7 +274,7 @@ async fn a_stop_calls_off_what_sets_up() {
         assert_eq!(host.world.started(), 0);
         let task = main_task(&agent, &id);
         let begun: &[_] = if phase == Phase::Prerun { &[] } else { &["Task Setup", "Killing"] };
-        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is told");
+        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is reported");
         assert!(task.last_exit().is_none_or(|exit| exit.outcome == crate::model::task::Outcome::Killed));
         assert_eq!((task.failed, task.exit_counts), (false, [0; 6]));
     }
@@ -315,7 +315,7 @@ async fn an_exit_calls_off_what_comes_before_the_kill_signal() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn prekill_of_the_alloc_comes_before_the_first_task_is_told() {
+async fn prekill_of_the_alloc_runs_before_the_first_task_is_signalled() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
     let agent = host.start_with(&log).await;
     let mut job = service("s");

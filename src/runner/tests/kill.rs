@@ -29,7 +29,7 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_that_could_not_be_written_is_told_with_the_end_and_counted_over_restarts() {
+async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
     let host = Host::new();
     let agent = host.start().await;
     let id =
@@ -83,7 +83,7 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends() {
+async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends() {
     let host = Host::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
@@ -93,9 +93,10 @@ async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends
     assert!(took >= Duration::from_secs(35) && took < Duration::from_secs(36), "{took:?}");
     let task = main_task(&agent, &id);
     assert!(task.failed);
-    // P-10.2: what it was told to take at most, it took.
-    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::Killing).expect("it was told");
-    assert_eq!(told.details["at_most_ns"], Duration::from_secs(35).as_nanos().to_string());
+    // P-10.2: it took at most the announced time.
+    let killing =
+        task.events.iter().find(|e| e.kind == crate::model::event::EventKind::Killing).expect("it must be reported");
+    assert_eq!(killing.details["at_most_ns"], Duration::from_secs(35).as_nanos().to_string());
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Killed);
     assert!(matches!(task.last_exit().unwrap().status, crate::model::task::ExitStatus::Unknown(_)));
     assert_eq!(host.world.undestroyed(), 1);
@@ -131,7 +132,7 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(60) && took < Duration::from_secs(61), "{took:?}");
-    let told = [
+    let expected = [
         "Received",
         "Task Setup",
         "Killing",
@@ -141,13 +142,13 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
         "Terminated",
         "Killed",
     ];
-    assert_eq!(events(&main_task(&agent, &id)), told);
+    assert_eq!(events(&main_task(&agent, &id)), expected);
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
 }
 
 /// A stop meanwhile keeps the task's `shutdown_delay`.
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one_is_tried() {
+async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
@@ -169,7 +170,7 @@ async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs_is_given_up_and_what_it_starts_late_is_killed() {
+async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 }))];
@@ -271,8 +272,8 @@ async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
     until("the leader's signal", || main_task(&agent, &id).state == TaskState::Killing).await;
     host.world.of(&"other".into()).end(ExitStatus::Code(3));
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
-    let told = events(&other());
-    assert_eq!(told, ["Received", "Task Setup", "Started", "Terminated", "Not Restarting"]);
+    let seen = events(&other());
+    assert_eq!(seen, ["Received", "Task Setup", "Started", "Terminated", "Not Restarting"]);
     assert_eq!((other().last_exit().unwrap().outcome, host.world.started()), (Outcome::Error, 2));
 }
 
@@ -333,7 +334,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
     assert_eq!((counts["killing"], counts["killed"], counts["terminated"]), (1, 1, 1));
     let mut signals = host.world.last().signals.lock().unwrap().clone();
     signals.retain(|s| s != "SIGHUP");
-    assert_eq!(signals, ["SIGINT", "force"], "one sequence, whoever else asked");
+    assert_eq!(signals, ["SIGINT", "force"], "one sequence for all requests");
     assert_eq!(host.world.started(), 1, "nothing is begun beside a kill");
 }
 
@@ -378,5 +379,5 @@ async fn that_a_task_is_being_killed_is_known_after_a_restart() {
     let agent = host.restart(agent).await;
     until_over(&agent, &id).await;
     let counts = &main_task(&agent, &id).event_counts;
-    assert_eq!((counts["killing"], counts["started"]), (1, 1), "told once, however many agents see to it");
+    assert_eq!((counts["killing"], counts["started"]), (1, 1), "reported once, however many agents kill it");
 }

@@ -29,9 +29,9 @@ impl std::fmt::Debug for Alloc {
 impl Watched {
     fn note(&self, whose: &'static str) {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
-        let (told, tells) = mpsc::channel();
-        std::thread::spawn(move || told.send(alloc.status(0)));
-        let free = tells.recv_timeout(Duration::from_secs(20)).is_ok();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(alloc.status(0)));
+        let free = receiver.recv_timeout(Duration::from_secs(20)).is_ok();
         self.seen.lock().unwrap().push((whose, free));
     }
 }

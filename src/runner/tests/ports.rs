@@ -81,7 +81,7 @@ async fn a_static_port_of_another_job_is_waited_for_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_port_can_be_stopped() {
+async fn alloc_waiting_for_a_port_can_be_stopped() {
     let host = Host::new();
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;

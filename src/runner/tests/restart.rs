@@ -146,7 +146,7 @@ async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
+async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
@@ -159,8 +159,8 @@ async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     let task = main_task(&agent, &id);
     assert_eq!((host.world.started(), task.restarts_total(), task.failed), (1, 0, false));
-    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"], "told once");
-    assert_eq!(task.events.iter().filter(|e| e.kind.text() == "Killing").count(), 2, "each wish is told of");
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"], "reported once");
+    assert_eq!(task.events.iter().filter(|e| e.kind.text() == "Killing").count(), 2, "each request is reported");
 
     // In the same moment: whatever comes first, nothing is left running.
     let id = submit(&agent, service("both")).await;
@@ -173,7 +173,7 @@ async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_outlives_its_restart_is_given_up_and_gets_no_second_process() {
+async fn task_outliving_its_restart_is_abandoned_and_gets_no_second_process() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "deaf": 1, "unkillable": 1 }))];
@@ -209,7 +209,7 @@ async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_
 
     // It ended while no agent was there.
     agent.restart(&id, Restarted::Task("main")).await.unwrap();
-    until("told", || main_task(&agent, &id).event_counts["killing"] == 2).await;
+    until("reported", || main_task(&agent, &id).event_counts["killing"] == 2).await;
     agent.shutdown();
     drop(agent);
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
@@ -242,10 +242,10 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
                 let status = task(&agent, &id, name);
                 let exits: u64 = status.exit_counts.iter().sum();
                 let lives = u64::from(status.state == TaskState::Running);
-                let told = format!("{name}, whole {whole}, after {writes}: {:?}", events(&status));
-                assert_eq!(u64::try_from(processes(&host, name)).unwrap(), exits + lives, "{told}");
-                assert_eq!(status.event_counts["started"], exits + lives, "{told}");
-                assert!(status.restarts[REQUESTED] <= 1 && status.restarts_total() <= 1, "{told}");
+                let context = format!("{name}, whole {whole}, after {writes}: {:?}", events(&status));
+                assert_eq!(u64::try_from(processes(&host, name)).unwrap(), exits + lives, "{context}");
+                assert_eq!(status.event_counts["started"], exits + lives, "{context}");
+                assert!(status.restarts[REQUESTED] <= 1 && status.restarts_total() <= 1, "{context}");
             }
             assert_eq!(task(&agent, &id, "a").attempt, 1, "what is on record is done: whole {whole}, {writes}");
             agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -256,7 +256,7 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
 
 /// A whole alloc restarts in the order of its lifecycle; one that had ended lives again, and no total falls or counts twice.
 #[tokio::test(start_paused = true)]
-async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
+async fn whole_alloc_restarts_in_lifecycle_order() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [
@@ -309,7 +309,7 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_a_whole_alloc_begins_anew_wins_and_poststop_runs() {
+async fn stop_during_a_whole_restart_takes_precedence_and_poststop_runs() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks =

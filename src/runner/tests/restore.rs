@@ -107,7 +107,7 @@ async fn a_prepared_task_that_never_started_is_started() {
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
     assert!(status_of(&agent, &id).sought.is_empty(), "it is known that it never started");
-    assert!(begun.elapsed() < Duration::from_millis(500), "and nobody waits for its start: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(500), "and nothing waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
 }
@@ -182,7 +182,7 @@ async fn a_stop_goes_on_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
+async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -220,7 +220,7 @@ async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_a
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((states(&agent), main_task(&agent, &id), host.world.started()), (half.to_vec(), before, 2));
     agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
-    until("both to have begun anew", || host.world.started() == 4).await;
+    until("both to have started again", || host.world.started() == 4).await;
 }
 
 fn spoil(host: &Host, prefix: &str) -> String {
@@ -247,10 +247,10 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
         assert_eq!(host.store.get(&key).unwrap(), None);
         assert!(host.store.get(&format!("quarantine/{key}")).unwrap().is_some());
         assert!(host.store.get(&format!("quarantine/task/{bad}/main")).unwrap().is_some());
-        let told = agent.quarantined();
-        assert!(told.contains(&key) && told.contains(&format!("task/{bad}/main")), "{told:?}");
-        assert_eq!(found(&agent).1, if prefix == "alloc/" { 2.0 } else { 3.0 }, "and counted: {told:?}");
-        assert_eq!(host.world.living(), 2, "what it told of is left alone");
+        let quarantined = agent.quarantined();
+        assert!(quarantined.contains(&key) && quarantined.contains(&format!("task/{bad}/main")), "{quarantined:?}");
+        assert_eq!(found(&agent).1, if prefix == "alloc/" { 2.0 } else { 3.0 }, "and counted: {quarantined:?}");
+        assert_eq!(host.world.living(), 2, "what it reported is left alone");
     }
 }
 
@@ -356,7 +356,7 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
 
 /// A sound record with a place that is not its own, however it came about: nothing there is touched.
 #[tokio::test(start_paused = true)]
-async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
+async fn record_with_another_tasks_directory_is_refused() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -375,8 +375,8 @@ async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);
-    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::FailedRestore).unwrap();
-    assert!(told.details["error"].contains("not its own"), "{told:?}");
+    let found = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::FailedRestore).unwrap();
+    assert!(found.details["error"].contains("not its own"), "{found:?}");
     assert!(elsewhere.path().join("precious").exists());
     assert_eq!((host.world.started(), host.world.last().signals.lock().unwrap().len()), (1, 0));
 }

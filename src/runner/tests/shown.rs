@@ -146,7 +146,7 @@ async fn a_task_that_ran_on_without_the_agent_was_running_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_counts_from_the_first_look_on() {
+async fn unobserved_end_counts_from_the_recovery_on() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
@@ -159,7 +159,7 @@ async fn an_end_that_nobody_saw_counts_from_the_first_look_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_ends_the_running_time_where_it_was() {
+async fn unobserved_end_ends_the_running_time_at_its_own_time() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
@@ -197,7 +197,7 @@ impl Store for Gated {
 
 /// On real time: the journal's thread knows no other.
 #[tokio::test]
-async fn what_is_being_written_is_not_seen_and_a_disk_that_hangs_keeps_nobody_waiting() {
+async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     let host = Host::new();
     let store = Arc::new(Gated { inner: MemoryStore::default(), closed: AtomicBool::new(false) });
     let mut parts = host.parts();

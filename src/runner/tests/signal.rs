@@ -28,7 +28,7 @@ async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_signal_is_refused_with_the_nearest_and_sent_to_nobody() {
+async fn unknown_signal_is_refused_with_the_nearest_and_sent_to_no_task() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -46,7 +46,7 @@ async fn an_unknown_signal_is_refused_with_the_nearest_and_sent_to_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name() {
-    let told = |state| RunnerError::NotRunning { task: "main".into(), state };
+    let not_running = |state| RunnerError::NotRunning { task: "main".into(), state };
     let host = Host::new();
     let agent = host.start().await;
     // Each brings its task into a state: what it is told to do, how it gets there.
@@ -70,7 +70,7 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
                 assert_eq!((one.is_ok(), all.is_ok()), (true, true), "{state:?}")
             }
             TaskState::Pending | TaskState::Starting | TaskState::Backoff | TaskState::Dead => {
-                assert_eq!(one, Err(told(state)));
+                assert_eq!(one, Err(not_running(state)));
                 assert_eq!(all, Err(RunnerError::NothingRunning(id.clone())));
             }
         }
@@ -78,5 +78,5 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
     let waiting = [("main", POSTSTOP, forever()), ("work", None, forever())];
     let id = submit(&agent, group(JobKind::Service, &waiting)).await;
     running(&agent, &id, &["work"]).await;
-    assert_eq!(agent.signal(&id, Some("main"), "SIGHUP").await, Err(told(TaskState::Pending)));
+    assert_eq!(agent.signal(&id, Some("main"), "SIGHUP").await, Err(not_running(TaskState::Pending)));
 }

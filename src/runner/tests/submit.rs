@@ -52,7 +52,7 @@ async fn with_a_failing_database_no_job_is_taken_on_and_running_ones_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_job_with_live_allocs_is_refused_with_their_ids_and_starts_anew_after_its_end() {
+async fn unchanged_job_with_live_allocs_is_refused_and_starts_again_after_its_end() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;

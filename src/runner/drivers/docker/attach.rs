@@ -30,8 +30,8 @@ use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
 const BUFFER: usize = 16 << 10;
 /// An engine closes the stream a moment before it knows how the program ended.
 const LOOKS: u32 = 50;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// An engine refuses a size until the program has begun, which it does after the stream is open.
+const RECHECK: Duration = Duration::from_millis(100);
+/// An engine refuses a size until the program has started, which happens after the stream is open.
 const SIZES: u32 = 50;
 
 /// A program in a container, by the engine's number of it.
@@ -154,7 +154,7 @@ impl EngineExec {
             if let (false, Some(code)) = (found.running, found.exit_code) {
                 return Ok(u8::try_from(code).unwrap_or(u8::MAX));
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK).await;
         }
         Err(failed("the engine does not report how it ended"))
     }
@@ -171,7 +171,7 @@ impl EngineExec {
                 if asked.is_ok() || sizes.has_changed().is_err() {
                     break;
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECHECK).await;
             }
             // Ends: as above.
             if sizes.changed().await.is_err() {
@@ -186,7 +186,7 @@ impl EngineExec {
             Ok(found) if found.running => found,
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(%error, "cannot end a command in a container");
+                tracing::warn!(%error, "failed to kill a command in a container");
                 return;
             }
         };
@@ -205,7 +205,7 @@ impl EngineExec {
         });
         // Ends: with the patience that it has with killed processes.
         if let Err(error) = killed.await.and_then(|killed| killed) {
-            tracing::warn!(%error, "cannot end a command in a container");
+            tracing::warn!(%error, "failed to kill a command in a container");
         }
     }
 }

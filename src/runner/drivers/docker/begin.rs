@@ -78,7 +78,7 @@ pub async fn start(
             handle.boot_id = shared.boot_id.clone();
             let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, false);
             if let Some(network) = attempt.network() {
-                request.events.say(&format!("its address is {network}"));
+                request.events.report(&format!("its address is {network}"));
             }
             Ok(attempt)
         }
@@ -122,7 +122,7 @@ async fn make(
     };
     let (id, warnings) = created.map_err(|e| shared.noted(e).of_start("create the container"))?;
     for warning in warnings.iter().take(5) {
-        request.events.say(&format!("the Docker engine warns: {warning}"));
+        request.events.report(&format!("the Docker engine warns: {warning}"));
     }
     kept.id = Some(id);
     Ok(())
@@ -215,12 +215,12 @@ async fn clean(shared: &Arc<Shared>, kept: &ContainerRecord, parent: Option<Pare
     if let Some(id) = &kept.id
         && let Err(error) = shared.engine.remove(id, true).await
     {
-        tracing::warn!(container = kept.name, %error, "container of a failed start not removed");
+        tracing::warn!(container = kept.name, %error, "failed to remove the container of a failed start");
     }
     let Some(parent) = parent else { return };
     let (of, path) = (Arc::clone(shared), parent.path.clone());
     let removed = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
     if let Err(error) = removed.and_then(|removed| removed) {
-        tracing::warn!(cgroup = %path, error, "cgroup of a failed start not removed");
+        tracing::warn!(cgroup = %path, error, "failed to remove the cgroup of a failed start");
     }
 }

@@ -43,13 +43,13 @@ pub mod label {
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
-    /// It does not answer, or breaks off: whatever was asked may have been done or not.
-    #[error("the Docker engine does not answer: {0}")]
+    /// No response, or a broken one: the request may have been executed or not.
+    #[error("no response from the Docker engine: {0}")]
     Unreachable(String),
     /// It answered with an error.
     #[error("{message}")]
     Refused { status: u16, message: String },
-    #[error("the Docker engine answers with what cannot be: {0}")]
+    #[error("the Docker engine sent an invalid response: {0}")]
     Garbage(String),
 }
 

@@ -137,7 +137,7 @@ impl Images {
             }
             // Built here, perhaps: no registry has it.
             (Err(error), Ok(image)) if !config.force_pull => {
-                events.say(&format!("{error}; the image that is here is used"));
+                events.report(&format!("{error}; the image that is here is used"));
                 Ok(found(image))
             }
             (Err(error), _) => Err(error),
@@ -219,12 +219,12 @@ async fn pull(
     let auth = match credentials(settings, config, &reference.registry) {
         Ok(auth) => auth,
         Err(why) if config.auth_soft_fail => {
-            events.say(&format!("pulling without credentials: {why}"));
+            events.report(&format!("pulling without credentials: {why}"));
             None
         }
         Err(why) => return Err(failed(why, false)),
     };
-    events.say(&format!("pulling the image {name}"));
+    events.report(&format!("pulling the image {name}"));
     let began = Instant::now();
     let target = format!("/images/create?fromImage={}&tag={}", encoded(&reference.name), encoded(&reference.tag));
     let header = auth.map(|auth| auth::header(&auth, &reference.registry));
@@ -235,12 +235,12 @@ async fn pull(
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     let mut progress = Progress::default();
     follow(answer, settings.pull_activity_timeout, &mut progress, |reported| {
-        events.say(&format!("pulling {name}: {reported}"))
+        events.report(&format!("pulling {name}: {reported}"))
     })
     .await
     .map_err(|e| e.of_start(&doing))?;
     let digest = progress.digest.map_or_else(String::new, |digest| format!(" ({digest})"));
-    events.say(&format!("pulled {name}{digest} in {:.1} s", began.elapsed().as_secs_f64()));
+    events.report(&format!("pulled {name}{digest} in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(())
 }
 

@@ -92,7 +92,7 @@ impl Writer {
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
         let file =
-            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "log position not kept")).ok();
+            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
         let mut bytes = [0; Position::LEN];
         let known = file.as_ref().and_then(|file| file.read_exact_at(&mut bytes, 0).ok());
         let position = known.and_then(|()| Position::parse(&bytes)).unwrap_or_default();
@@ -196,7 +196,7 @@ pub async fn follow(
             Err(error) if is_rest => return (Some(writer), Some(format!("its last output: {error}"))),
             Ok(()) => pause = PAUSES.0,
             Err(error) => {
-                tracing::debug!(container = id, %error, "a log broke off");
+                tracing::debug!(container = id, %error, "log stream of a container ended early; retrying");
                 pause = (pause * 2).min(most);
             }
         }

@@ -262,7 +262,7 @@ pub async fn sweep(shared: &Arc<Shared>) {
         };
         match removed {
             Ok(()) => tracing::info!(container = listed.id, "leftover pause container removed"),
-            Err(error) => tracing::warn!(container = listed.id, error, "leftover pause container not removed"),
+            Err(error) => tracing::warn!(container = listed.id, error, "failed to remove a leftover pause container"),
         }
     }
 }

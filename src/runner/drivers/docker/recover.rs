@@ -57,7 +57,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
         if attempt.network() != before.as_ref() {
             let shown = |network: Option<&DriverNetwork>| network.map_or("none".to_owned(), ToString::to_string);
             let (now, before) = (shown(attempt.network()), shown(before.as_ref()));
-            events.say(&format!("its address has changed from {before} to {now}"));
+            events.report(&format!("its address has changed from {before} to {now}"));
         }
         return Ok(Recovered::Attempt(Arc::new(attempt)));
     }
@@ -149,7 +149,7 @@ pub async fn sweep(shared: &Arc<Shared>) {
         let parent =
             shared.engine.inspect(&listed.id).await.ok().and_then(|container| container.host_config.cgroup_parent);
         if let Err(error) = shared.engine.remove(&listed.id, false).await {
-            tracing::warn!(container = listed.id, %error, "leftover container not removed");
+            tracing::warn!(container = listed.id, %error, "failed to remove a leftover container");
             continue;
         }
         tracing::info!(container = listed.id, run_dir = %run_dir.display(), "leftover container removed");

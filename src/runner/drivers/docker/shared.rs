@@ -17,7 +17,7 @@ use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverContext, DriverError};
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
@@ -52,7 +52,7 @@ pub struct Shared {
     pub run_top: Mutex<Option<PathBuf>>,
     /// Something went wrong with the engine: its health is looked at now.
     pub suspect: Notify,
-    pub places: Places,
+    pub places: BlockingPool,
 }
 
 /// What a handle keeps of a container.
@@ -113,7 +113,7 @@ impl Shared {
             info: Mutex::default(),
             run_top: Mutex::default(),
             suspect: Notify::new(),
-            places: Places::new(AT_ONCE),
+            places: BlockingPool::new(AT_ONCE),
         }
     }
 

@@ -15,15 +15,15 @@ use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 use crate::telemetry::lock;
 
 words! {
-    /// What a step of a script is.
-    Saying {
+    /// A step of a script.
+    ScriptStep {
         Healthy = "healthy", "it starts tasks";
-        Unhealthy = "unhealthy", "it cannot just now: what is to start waits";
-        Undetected = "undetected", "what it needs is not on this host: the same";
-        Garbage = "garbage", "healthy, with a text without end and attributes that cannot be";
-        End = "end", "it says no more, until it is asked anew";
-        Hang = "hang", "it is asked, and does not answer";
-        Die = "die", "the driver panics instead of it";
+        Unhealthy = "unhealthy", "it cannot start tasks now: starts wait";
+        Undetected = "undetected", "what it needs does not exist on this host: starts wait";
+        Garbage = "garbage", "healthy, with an endless text and invalid attributes";
+        End = "end", "the fingerprints end, until the agent retries";
+        Hang = "hang", "no response";
+        Die = "die", "the driver panics";
         Again = "again", "from the first step on";
     }
 }
@@ -34,7 +34,7 @@ pub struct Script(Arc<Mutex<Place>>);
 
 #[derive(Debug)]
 struct Place {
-    steps: Vec<(Saying, Option<Duration>)>,
+    steps: Vec<(ScriptStep, Option<Duration>)>,
     at: usize,
     /// When the step at this place is said; `None`: at once, when somebody asks first.
     due: Option<Instant>,
@@ -43,12 +43,12 @@ struct Place {
 /// Healthy for good.
 impl Default for Script {
     fn default() -> Script {
-        Script::of(vec![(Saying::Healthy, None)])
+        Script::of(vec![(ScriptStep::Healthy, None)])
     }
 }
 
 impl Script {
-    fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
+    fn of(steps: Vec<(ScriptStep, Option<Duration>)>) -> Script {
         Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
     }
 
@@ -58,10 +58,10 @@ impl Script {
         let steps = steps?;
         let last = steps.len() - 1;
         if let Some((at, _)) = steps.iter().enumerate().find(|(at, (_, lasts))| lasts.is_none() != (*at == last)) {
-            let word = if at == last { "the last step has no end" } else { "how long does it say that?" };
+            let word = if at == last { "the last step has no end" } else { "missing duration" };
             return Err(format!("step {}: {word}", at + 1));
         }
-        if steps[0].0 == Saying::Again {
+        if steps[0].0 == ScriptStep::Again {
             return Err("there is nothing before `again`".to_owned());
         }
         Ok(Script::of(steps))
@@ -78,10 +78,10 @@ impl Script {
         (place.at < place.steps.len()).then(|| place.due.unwrap_or_else(Instant::now))
     }
 
-    /// The step that is due is said now.
-    fn advance(&self) -> Option<Saying> {
+    /// Takes the step that is due.
+    fn advance(&self) -> Option<ScriptStep> {
         let mut place = lock(&self.0);
-        if place.steps.get(place.at)?.0 == Saying::Again {
+        if place.steps.get(place.at)?.0 == ScriptStep::Again {
             place.at = 0;
         }
         let (saying, lasts) = place.steps[place.at];
@@ -91,7 +91,7 @@ impl Script {
     }
 }
 
-fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
+fn step(text: &str) -> Result<(ScriptStep, Option<Duration>), String> {
     let (word, lasts) = match text.split_once(' ') {
         Some((word, lasts)) => {
             let lasts = parse_duration(lasts.trim()).map_err(|e| format!("{text:?}: {e}"))?;
@@ -99,19 +99,19 @@ fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
         }
         None => (text, None),
     };
-    let known = Saying::ALL.iter().find(|known| known.word() == word);
-    let words = || Saying::ALL.iter().map(|known| known.word());
+    let known = ScriptStep::ALL.iter().find(|known| known.word() == word);
+    let words = || ScriptStep::ALL.iter().map(|known| known.word());
     let advice = || match nearest(word, words()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
     };
-    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is nothing to say; {}", advice()))
+    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
 }
 
 fn report(health: Health) -> Fingerprint {
     let said = match health {
         Health::Healthy => "runs nothing: for tests",
-        Health::Unhealthy | Health::Undetected => "told to say so",
+        Health::Unhealthy | Health::Undetected => "as configured",
     };
     let attributes =
         if health == Health::Healthy { [("pretends".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() };
@@ -119,7 +119,7 @@ fn report(health: Health) -> Fingerprint {
 }
 
 impl Fingerprints for Script {
-    #[allow(clippy::panic)] // That is what it was told.
+    #[allow(clippy::panic)] // The configured fault.
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             let saying = match self.due() {
@@ -130,20 +130,20 @@ impl Fingerprints for Script {
                 None => None,
             };
             match saying {
-                Some(Saying::Healthy) => Some(report(Health::Healthy)),
-                Some(Saying::Unhealthy) => Some(report(Health::Unhealthy)),
-                Some(Saying::Undetected) => Some(report(Health::Undetected)),
-                Some(Saying::Garbage) => {
+                Some(ScriptStep::Healthy) => Some(report(Health::Healthy)),
+                Some(ScriptStep::Unhealthy) => Some(report(Health::Unhealthy)),
+                Some(ScriptStep::Undetected) => Some(report(Health::Undetected)),
+                Some(ScriptStep::Garbage) => {
                     let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
                     let attributes =
                         names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
                     let said = endless_text();
                     Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
                 }
-                Some(Saying::End) => None,
-                Some(Saying::Die) => panic!("the mock driver was told to die in `fingerprint`"),
-                // Ends: with who asks; that is the fault, or there is no news any more.
-                Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
+                Some(ScriptStep::End) => None,
+                Some(ScriptStep::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
+                // Ends: with the caller; that is the fault, or nothing changes any more.
+                Some(ScriptStep::Hang | ScriptStep::Again) | None => std::future::pending().await,
             }
         })
     }
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn a_script_is_checked_word_by_word() {
         let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
-        assert_eq!(said("helthy"), "\"helthy\" is nothing to say; did you mean `healthy`?");
-        assert!(said("").contains("is nothing to say; there are healthy"));
-        assert_eq!(said("healthy, unhealthy"), "step 1: how long does it say that?");
+        assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
+        assert!(said("").contains("is no step; there are healthy"));
+        assert_eq!(said("healthy, unhealthy"), "step 1: missing duration");
         assert_eq!(said("healthy 3s"), "step 1: the last step has no end");
         assert!(said("healthy soon, end").starts_with("\"healthy soon\""));
         assert_eq!(said("again"), "there is nothing before `again`");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_says_each_in_its_time_and_goes_on_where_it_stood() {
+    async fn steps_are_reported_in_time_and_continue_from_the_position() {
         let script = Script::parse("unhealthy 2s, end 1s, healthy").unwrap();
         let before = Instant::now();
         let mut first = script.go_on();

@@ -143,7 +143,7 @@ pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest)
     Ok(ExecSession { input, output, errors: None, size, end, hold })
 }
 
-const SILENT: &str = "its session ended without saying how";
+const SILENT: &str = "its session ended without a result";
 
 /// Ends: with the session, which drops the sender.
 async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: Master) {

@@ -20,7 +20,7 @@ use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{End, How, Record, Slot};
 use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
@@ -36,8 +36,8 @@ const ROOM_PAUSE: Duration = Duration::from_millis(250);
 /// Of a task whose supervisor nobody has any more, where a session is all that holds its processes together: each of them can leave it.
 const MAY_HAVE_LEFT: &str = "without cgroups, a process that left its session is not found, and may still run";
 
-/// A supervisor that lives.
-pub struct Running {
+/// A live supervisor.
+pub struct LiveSupervisor {
     pub handle: TaskHandle,
     pub supervisor: Process,
     /// By this agent after another one had started it.
@@ -62,8 +62,8 @@ pub struct Supervised {
 
 impl Supervised {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
-    pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
-        let Running { handle, supervisor, found, unnamed, watch } = running;
+    pub fn running(shared: Arc<Shared>, running: LiveSupervisor) -> Result<Supervised, DriverError> {
+        let LiveSupervisor { handle, supervisor, found, unnamed, watch } = running;
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| cannot("cannot watch the supervisor", &e))?);
@@ -90,7 +90,7 @@ impl Supervised {
     /// Does what may block, in one of its places: who does not wait for it any more leaves the place to others.
     async fn on_host(
         &self,
-        places: &Places,
+        places: &BlockingPool,
         work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
@@ -103,11 +103,11 @@ impl Supervised {
             // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
             let _ = pidfd.readable().await;
         }
-        // Boxed: who waits for as long as a task runs has no room for what comes of it.
-        Box::pin(self.look_at_end()).await
+        // Boxed: the future that waits for as long as a task runs stays small.
+        Box::pin(self.read_end_of_attempt()).await
     }
 
-    async fn look_at_end(&self) -> AttemptEnd {
+    async fn read_end_of_attempt(&self) -> AttemptEnd {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
         // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
         // was killed takes longer.

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
+use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, end_session};
 use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
@@ -137,7 +137,7 @@ fn place(
     let closed = || match cgroup.deny_devices(denied) {
         // Told by `device_nodes` of the node too: a host without that right is no reason not to start.
         Err(refused @ CgroupError::Gate { .. }) => {
-            tracing::warn!(cgroup = %cgroup.path, error = chain(&refused), "devices of others stay open to this task");
+            tracing::warn!(cgroup = %cgroup.path, error = chain(&refused), "failed to deny devices of other tasks to this task");
             Ok(())
         }
         done => done,
@@ -196,7 +196,7 @@ fn end_supervisor(record: &Record, run_dir: &Path) -> Result<(), String> {
             let _ = supervisor.wait();
         }
         if Instant::now() > until {
-            return Err("somebody holds its record".to_owned());
+            return Err("another process holds its record".to_owned());
         }
         std::thread::sleep(Duration::from_millis(2));
     }
@@ -232,7 +232,7 @@ fn end_task(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
 fn not_started(why: String, left: Result<(), String>) -> DriverError {
     match left {
         Ok(()) => start_error(why, true),
-        Err(left) => start_error(format!("{why}; what it had started cannot be ended: {left}"), false),
+        Err(left) => start_error(format!("{why}; what it started cannot be killed: {left}"), false),
     }
 }
 
@@ -257,14 +257,14 @@ fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
         let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
         if let Err(error) = gone {
-            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
+            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "failed to remove the cgroup of a failed start");
         }
     }
     for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {
         if let Err(error) = std::fs::remove_file(run_dir.join(name))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, name, run_dir = %run_dir.display(), "a file of a failed start is left");
+            tracing::warn!(%error, name, run_dir = %run_dir.display(), "failed to remove a file of a failed start");
         }
     }
 }
@@ -296,14 +296,15 @@ async fn heard(report: OwnedFd) -> Result<(), DriverError> {
     let cannot = |e: io::Error| start_error(format!("cannot watch the supervisor: {e}"), true);
     let report = watched(report).map_err(cannot)?;
     let answer = tokio::time::timeout(START_PATIENCE, report.readable()).await;
-    let silent = |_| start_error(format!("its supervisor did not answer within {} s", START_PATIENCE.as_secs()), true);
+    let silent =
+        |_| start_error(format!("no response from its supervisor within {} s", START_PATIENCE.as_secs()), true);
     answer.map_err(silent)?.map(drop).map_err(cannot)
 }
 
 impl Made {
     fn supervised(&self, shared: &Arc<Shared>, watch: OwnedSemaphorePermit) -> Result<Supervised, DriverError> {
         let supervisor = self.supervisor.try_clone().map_err(|e| cannot("cannot watch the supervisor", &e))?;
-        let running = Running { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
+        let running = LiveSupervisor { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
         Supervised::running(Arc::clone(shared), running)
     }
 

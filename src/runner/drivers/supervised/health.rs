@@ -64,7 +64,7 @@ mod tests {
     use crate::runner::drivers::raw_exec::RawExec;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_unhealthy_while_no_descriptor_is_left_and_says_so_with_each_change() {
+    async fn driver_is_unhealthy_without_descriptors_and_reports_each_change() {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
         let context = DriverContext {

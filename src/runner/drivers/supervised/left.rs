@@ -65,7 +65,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         return Ok(Some(Left { handle, lives }));
     }
     if lives {
-        let other = orders.map_or_else(|| "nobody's".to_owned(), |orders| orders.task_dir.display().to_string());
+        let other = orders.map_or_else(|| "unknown".to_owned(), |orders| orders.task_dir.display().to_string());
         let record = run_dir.join(record::FILE);
         return Err(failed(format!(
             "nothing proves that {} is this agent's: its task's directory is {other}",

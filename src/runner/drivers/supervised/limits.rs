@@ -199,7 +199,7 @@ fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, 
     match rate {
         Rate::Here(bps) => {
             let meta = std::fs::metadata(directory)
-                .map_err(|e| error(name, format!("cannot look at {}: {e}", directory.display())))?;
+                .map_err(|e| error(name, format!("cannot read {}: {e}", directory.display())))?;
             let device = meta.dev();
             let disk = whole_disk((rustix::fs::major(device), rustix::fs::minor(device))).ok_or_else(|| {
                 let message = format!("{} is not on a disk of its own: name the device", directory.display());
@@ -209,8 +209,7 @@ fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, 
         }
         Rate::Devices(devices) => {
             let disk = |(device, bps): &(String, u64)| {
-                let meta =
-                    std::fs::metadata(device).map_err(|e| error(name, format!("cannot look at {device}: {e}")))?;
+                let meta = std::fs::metadata(device).map_err(|e| error(name, format!("cannot read {device}: {e}")))?;
                 let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
                 let disk = whole_disk(number).ok_or_else(|| error(name, format!("{device} is not a disk")))?;
                 Ok((disk, *bps))
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_settings_are_refused_with_what_would_do() {
+    fn impossible_settings_are_refused_with_valid_ones() {
         assert_eq!(said("{}", None), "command: is needed; add command = \"/path/to/program\"");
         let hard = r#"{"command": "x", "cpu_hard_limit": true}"#;
         assert_eq!(said(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_no_controller_here_enforces_is_refused_before_the_start() {
+    fn limit_without_a_controller_is_refused_before_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");

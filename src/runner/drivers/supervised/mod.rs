@@ -62,21 +62,21 @@ impl SupervisedDriver {
         Ok(Arc::new(begun.started(&self.shared).await?))
     }
 
-    /// One look, on a thread for that.
-    async fn look(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
+    /// Inspects an attempt once, on a thread.
+    async fn inspect(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
         const WAITS: u8 = 0;
         const BEGUN: u8 = 1;
         const CALLED_OFF: u8 = 2;
         let turn = Arc::new(AtomicU8::new(WAITS));
         let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
-        let no_thread = || DriverError::Wanting { message: "no thread is left to look for it".to_owned() };
+        let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
         let looking = async move {
             // Ends: with the patience below, or when the look is over.
             let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
-                if take(&own, BEGUN) { recover::look(&shared, handle) } else { Err(no_thread()) }
+                if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
             })
             .await?
         };
@@ -94,8 +94,8 @@ impl SupervisedDriver {
         let mut pause = Duration::from_millis(2);
         let why = loop {
             let mut patience = START_PATIENCE;
-            // Errors may pass (a disk), and a task that lives is not lost for one of them.
-            let why = match self.look(handle.clone()).await {
+            // Errors may be transient (a disk): a live task is not lost for one of them.
+            let why = match self.inspect(handle.clone()).await {
                 Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
                 Ok(recover::Found::Ended(attempt)) => {
                     return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
@@ -107,11 +107,13 @@ impl SupervisedDriver {
                 },
                 Ok(recover::Found::NotSureYet) => {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
-                    format!("somebody holds the lock of {} and does not say who", record.display())
+                    format!("an unknown process holds the lock of {}", record.display())
                 }
                 Ok(recover::Found::AnothersTask(place)) => {
                     let place = place.display();
-                    return Err(failed(format!("its record is a copy of the one in {place}, whose agent it is for")));
+                    return Err(failed(format!(
+                        "its record is a copy of the one in {place}, which belongs to another agent"
+                    )));
                 }
                 Ok(recover::Found::Damaged(why)) => {
                     patience = TORN;
@@ -128,7 +130,7 @@ impl SupervisedDriver {
             pause = (pause * 2).min(Duration::from_millis(100));
         };
         let shared = Arc::clone(&self.shared);
-        let lost = blocking(move || recover::give_up(&shared, handle, why)).await??;
+        let lost = blocking(move || recover::abandon(&shared, handle, why)).await??;
         Ok(Recovered::Attempt(Arc::new(lost)))
     }
 }

@@ -22,7 +22,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, end_session};
+use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, attempt_end, clear_up, end_session};
 use super::shared::{Shared, cannot, failed, room};
 use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
@@ -39,8 +39,8 @@ const SESSION_PATIENCE: Duration = Duration::from_secs(1);
 pub enum Found {
     NeverStarted,
     Ended(Box<Supervised>),
-    Alive(Box<Running>),
-    /// Look again in a moment.
+    Alive(Box<LiveSupervisor>),
+    /// Inspect again in a moment.
     NotSureYet,
     /// Its record is a copy, and so is the data directory: the supervisor holds the one in this directory, and is left alone.
     AnothersTask(PathBuf),
@@ -48,8 +48,8 @@ pub enum Found {
     Damaged(String),
 }
 
-/// Blocks for as long as it takes to end what a killed supervisor left.
-pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
+/// Blocks as long as it takes to kill what a killed supervisor left.
+pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
     let run_dir = handle.run_dir.clone();
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read the record of {}", run_dir.display()), &e);
     let same_boot = handle.boot_id == shared.boot_id;
@@ -84,7 +84,7 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         };
         if !matches!(start, Slot::Written(_)) {
             let run_dir = handle.run_dir.display();
-            tracing::warn!(%run_dir, ?start, "the record of a living task is damaged; who supervises it is known all the same");
+            tracing::warn!(%run_dir, ?start, "record of a live task is damaged; its supervisor is known from the handle");
         }
         let supervisor = Process::open(supervisor);
         // Gone between the lock and now: the lock will be free.
@@ -133,7 +133,7 @@ fn alive(
 ) -> Result<Found, DriverError> {
     let watch = shared.pool.watch().ok_or_else(no_watch)?;
     end_sessions(shared, &handle);
-    Ok(Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed, watch })))
+    Ok(Found::Alive(Box::new(LiveSupervisor { handle, supervisor, found: true, unnamed, watch })))
 }
 
 /// Exec sessions of an earlier agent whose helpers were killed with it: no process is left to end them. Those whose helpers live end by
@@ -143,7 +143,7 @@ fn end_sessions(shared: &Shared, handle: &TaskHandle) {
     for session in Cgroup::at(&shared.sampling.layout, path).all_nested(supervisor::EXEC_CGROUP) {
         let ended = session.end(SESSION_PATIENCE).and_then(|()| session.remove(SESSION_PATIENCE));
         if let Err(error) = ended {
-            tracing::warn!(cgroup = %session.path, error = %chain(&error), "cannot end an exec session of an earlier agent");
+            tracing::warn!(cgroup = %session.path, error = %chain(&error), "failed to kill an exec session of an earlier agent");
         }
     }
 }
@@ -199,7 +199,7 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
 }
 
 fn no_watch() -> DriverError {
-    let message = "no descriptor is left to watch its supervisor: it runs on, and is found when one is free";
+    let message = "no descriptor is left to watch its supervisor: it keeps running, and is recovered when one is free";
     DriverError::Wanting { message: message.to_owned() }
 }
 
@@ -212,7 +212,7 @@ fn learn(handle: &mut TaskHandle, start: &Start) {
 
 /// Ends what nobody can look after any more: then it has ended unseen. Blocks.
 /// Errors: it may still run, and its handle must be kept.
-pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
+pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
     room()?;
     let record = Record::open(&handle.run_dir);
     if let Ok(Some(record)) = &record
@@ -222,7 +222,7 @@ pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Res
     }
     // What a boot before this one started is gone.
     if handle.boot_id == shared.boot_id {
-        let kept = |left: String| failed(format!("{why}; it cannot be ended: {left}"));
+        let kept = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
         end_all(shared, &handle, record).map_err(kept)?;
     }
     let end = clear_up(shared, &handle, why);
@@ -234,7 +234,7 @@ fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<
     // First the supervisor: whoever sees it gone knows that nothing is started any more.
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id).map_err(|e| format!("process {}: {e}", id.pid))?,
-        None => supervisor::find(&handle.run_dir).map_err(|e| format!("its supervisor cannot be looked for: {e}"))?,
+        None => supervisor::find(&handle.run_dir).map_err(|e| format!("cannot search for its supervisor: {e}"))?,
     };
     if let Some(supervisor) = &supervisor {
         supervisor.signal(9).map_err(|e| format!("its supervisor: {e}"))?;

@@ -114,5 +114,5 @@ pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'stat
 pub fn room() -> Result<(), DriverError> {
     const NEEDED: usize = 6;
     let taken: std::io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
-    taken.map(drop).map_err(|e| cannot("no descriptors are left to look", &e))
+    taken.map(drop).map_err(|e| cannot("no descriptors are left", &e))
 }

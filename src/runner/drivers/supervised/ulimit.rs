@@ -85,17 +85,17 @@ mod tests {
         let ulimit =
             r#"{"ulimit": {"nofile": "1024:4096", "core": 0, "nproc": "7", "memlock": "-1", "stack": "5:unlimited"}}"#;
         let read = read(ulimit).unwrap();
-        let told = |name: &str| read.iter().find(|limit| limit.name == name).map(|limit| (limit.soft, limit.hard));
-        assert_eq!(told("nofile"), Some((Some(1024), Some(4096))));
-        assert_eq!(told("core"), Some((Some(0), Some(0))));
-        assert_eq!(told("nproc"), Some((Some(7), Some(7))));
-        assert_eq!(told("memlock"), Some((None, None)));
-        assert_eq!(told("stack"), Some((Some(5), None)));
+        let limit = |name: &str| read.iter().find(|limit| limit.name == name).map(|limit| (limit.soft, limit.hard));
+        assert_eq!(limit("nofile"), Some((Some(1024), Some(4096))));
+        assert_eq!(limit("core"), Some((Some(0), Some(0))));
+        assert_eq!(limit("nproc"), Some((Some(7), Some(7))));
+        assert_eq!(limit("memlock"), Some((None, None)));
+        assert_eq!(limit("stack"), Some((Some(5), None)));
         assert_eq!(read.len(), 5);
     }
 
     #[test]
-    fn what_is_no_limit_is_refused_with_what_would_do() {
+    fn invalid_limit_is_refused_with_a_valid_form() {
         let said = |config: &str| read(config).unwrap_err();
         assert_eq!(
             said(r#"{"ulimit": {"nofiles": 1}}"#),

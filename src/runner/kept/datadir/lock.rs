@@ -41,7 +41,7 @@ pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
     match locked {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            let owner = holder(&file).unwrap_or_else(|| "a process that cannot be seen from here".to_owned());
+            let owner = holder(&file).unwrap_or_else(|| "a process that is not visible here".to_owned());
             return Err(DataDirError::Locked { path: root.to_owned(), owner });
         }
         Err(e) => return Err(failed(e.into())),
@@ -102,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_agent_is_told_who_has_the_directory() {
+    fn second_agent_gets_an_error_with_the_holder_of_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let message = DataDir::open(dir.path()).unwrap_err().to_string();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_for_its_owner_and_whoever_holds_it_is_named_by_its_own_pid() {
+    fn lock_file_is_private_and_its_holder_is_named_by_pid() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
         // As an agent before this one left it, and what is written in it is of one that is dead.

@@ -75,7 +75,7 @@ fn tightened(found: u32, wanted: u32) -> u32 {
 /// Errors: something else than a directory stands there.
 pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
     let (Some(parent), Some(name)) = (wanted.path.parent(), wanted.path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no directory above it"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no parent directory"));
     };
     let parent = rustix::fs::open(parent, DIRECTORY | OFlags::PATH, Mode::empty())?;
     let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
@@ -101,7 +101,7 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
         // Who owns the one above may have put another one in its place by now, which must not become his.
         let stat = rustix::fs::fstat(&directory)?;
         if wanted.owner.is_some() && (stat.st_uid != us() || stat.st_mode & 0o777 != 0o700) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced while it was made"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced during its creation"));
         }
         // Explicitly: the umask must not decide.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(wanted.mode))?;
@@ -117,7 +117,7 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
 ///
 /// Source: chattr(1), `T`; `find_group_orlov` and `recently_deleted` in the kernel's `fs/ext4/ialloc.c`.
 pub(super) fn spread(path: &Path) {
-    let tell = || -> io::Result<()> {
+    let hint = || -> io::Result<()> {
         let directory = access::open_dir(path)?;
         let flags = rustix::fs::ioctl_getflags(&directory)?;
         if !flags.contains(IFlags::TOPDIR) {
@@ -125,8 +125,8 @@ pub(super) fn spread(path: &Path) {
         }
         Ok(())
     };
-    if let Err(error) = tell() {
-        tracing::debug!(path = %path.display(), %error, "the file system takes no word on where to make directories");
+    if let Err(error) = hint() {
+        tracing::debug!(path = %path.display(), %error, "cannot set the directory placement hint (chattr +T)");
     }
 }
 
@@ -175,7 +175,7 @@ fn tighten(directory: &OwnedFd, wanted: u32) -> io::Result<bool> {
 }
 
 fn not_a_directory() -> io::Error {
-    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory stands there")
+    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory is there")
 }
 
 /// `None`: there is none of that name, or it is something else.
@@ -224,7 +224,7 @@ impl Gates {
         if is_closed && newcomer.map_or(Ok(true), is_let_pass)? {
             return Ok(false);
         }
-        let mut said = lock(&self.0);
+        let mut reported = lock(&self.0);
         if us() == 0 && stat.st_uid != 0 {
             // Made by an agent of that user, who could swap what is in it.
             give(&directory, Some(Owner { uid: 0, gid: 0 }))?;
@@ -236,8 +236,8 @@ impl Gates {
         } else if access::grant_traversal(&directory, &users)? {
             (None, SHARED)
         } else {
-            if !std::mem::replace(&mut *said, true) {
-                tracing::warn!(path = %path.display(), "file system keeps no ACLs: what the tasks of an alloc share is closed to other users than the agent's");
+            if !std::mem::replace(&mut *reported, true) {
+                tracing::warn!(path = %path.display(), "file system without ACLs: the shared directory of allocs is accessible only for the agent's user");
             }
             (Some(PASSAGE), CLOSED)
         };
@@ -381,7 +381,7 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
         let [before, now] = [mode, right].map(|mode| format!("{mode:04o}"));
         tracing::warn!(path = %root.display(), before, now, "mode of the data directory changed");
     } else if mode & 0o022 != 0 && mode & STICKY == 0 {
-        tracing::warn!(path = %root.display(), alien, "others can move away what is in the data directory: `chmod go-w` it");
+        tracing::warn!(path = %root.display(), alien, "other users can replace entries of the data directory: run `chmod go-w` on it");
     }
     let ours = ["shown", "samples", "device-uses", "observed"].map(|name| (name, 0o600));
     for (name, mode) in ours.into_iter().chain([("cgroup-parent", 0o644)]) {
@@ -410,17 +410,17 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_closed_and_never_opened() {
+    fn existing_mode_is_tightened_and_never_widened() {
         assert_eq!(tightened(0o777, TASK), 0o700);
         assert_eq!(tightened(0o500, TASK), 0o500);
         assert_eq!(tightened(0o777, SHARED), 0o1777);
-        assert_eq!(tightened(0o755, SHARED), 0o755, "a task of ours wants it so");
+        assert_eq!(tightened(0o755, SHARED), 0o755, "set by a task");
         assert_eq!(tightened(0o710, DATA), 0o710);
         assert_eq!(tightened(0o2755, LOGS), 0o2750);
     }
 
     #[test]
-    fn a_data_directory_gets_its_mode_unless_it_is_more_than_that() {
+    fn data_directory_gets_its_mode_unless_it_has_other_uses() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("a/b/data");
         make_root(&root).unwrap();
@@ -436,10 +436,14 @@ mod tests {
         }
         set(&root, 0o700);
         close_root(&root).unwrap();
-        assert_eq!(mode(&root), if us() == 0 { DATA } else { 0o700 }, "root's is for tasks of other users too");
+        assert_eq!(
+            mode(&root),
+            if us() == 0 { DATA } else { 0o700 },
+            "root's directory serves tasks of other users too"
+        );
         set(&root, 0o1777);
         close_root(&root).unwrap();
-        assert_eq!(mode(&root), 0o1777, "/tmp is not ours to close");
+        assert_eq!(mode(&root), 0o1777, "/tmp keeps its mode");
         set(&root, 0o775);
         std::fs::write(root.join("another's"), "").unwrap();
         close_root(&root).unwrap();
@@ -447,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_an_earlier_agent_is_closed_once() {
+    fn tree_of_an_earlier_agent_is_tightened_once() {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let old = [
@@ -474,14 +478,14 @@ mod tests {
         for (name, _, after) in old {
             assert_eq!(mode(&alloc.join(name)), after, "{name}");
         }
-        assert_eq!(mode(&elsewhere), 0o777, "through no link");
+        assert_eq!(mode(&elsewhere), 0o777, "links are not followed");
         let mut again = Closed::default();
         close_alloc(&Gates::default(), &alloc, &mut again);
         assert_eq!(again, Closed::default());
     }
 
     #[test]
-    fn the_users_of_an_alloc_pass_and_what_stands_in_for_another_is_given_to_whom_it_is_for() {
+    fn alloc_users_may_traverse_and_wrong_owners_are_corrected() {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let (shared, web) = (alloc.join(SHARED_NAME), alloc.join("web"));
@@ -495,7 +499,7 @@ mod tests {
         for (task, uid) in [(&web, 1), (&alloc.join("db"), 2)] {
             make_dir(&Wanted { path: task, mode: TASK, owner: of(uid) }).unwrap();
             assert!(gates.close(&alloc, Some(uid)).is_ok());
-            assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they pass already");
+            assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they may traverse it already");
         }
         assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([1, 2]));
         assert_eq!((mode(&alloc), mode(&shared)), (0o710, 0o1777));

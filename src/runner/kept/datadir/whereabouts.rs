@@ -54,7 +54,7 @@ impl Whereabouts {
             Some(mark) if (mark.device, mark.inode) == (device, inode) => (Before::Same, mark.names.clone()),
             Some(mark) => {
                 let from = mark.names.last().map(|name| name.display().to_string()).unwrap_or_default();
-                tracing::warn!(path = %root.display(), from, "the data directory is a copy: what runs of the one it is of is not its own");
+                tracing::warn!(path = %root.display(), from, "the data directory is a copy: tasks of the original are not managed");
                 (Before::Copied, Vec::new())
             }
             None if used => (Before::Unknown, Vec::new()),
@@ -62,7 +62,7 @@ impl Whereabouts {
         };
         if names.last().is_none_or(|last| last != root) {
             if let Some(last) = names.last() {
-                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; its tasks are looked for");
+                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; recovering its tasks");
             }
             names.retain(|name| name != root);
             names.push(root.to_owned());
@@ -72,7 +72,7 @@ impl Whereabouts {
         if noted.as_ref() != Some(&mark)
             && let Err(error) = write(root, &mark)
         {
-            tracing::warn!(%error, path = %root.display(), "where the data directory is cannot be noted: moved now, it loses its tasks");
+            tracing::warn!(%error, path = %root.display(), "failed to record the path of the data directory: if it is moved now, it loses its tasks");
         }
         Ok(Whereabouts { before, names })
     }
@@ -99,13 +99,13 @@ fn read(path: &Path) -> Option<Mark> {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read");
+            tracing::warn!(%error, path = %path.display(), "cannot read the earlier paths of the data directory");
             return None;
         }
     };
     let mark = serde_json::from_slice(&text);
     mark.inspect_err(
-        |error| tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read"),
+        |error| tracing::warn!(%error, path = %path.display(), "cannot read the earlier paths of the data directory"),
     )
     .ok()
 }
@@ -144,12 +144,12 @@ mod tests {
         for _ in 0..2 {
             let copied = Whereabouts::find(&copy, true).unwrap();
             assert_eq!(copied.names, std::slice::from_ref(&copy));
-            assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also when it has noted where it is");
+            assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also after it has recorded its path");
         }
     }
 
     #[test]
-    fn a_link_in_its_old_place_leads_to_it_though_nobody_noted_that() {
+    fn link_in_its_old_place_leads_to_it_without_a_record() {
         let top = tempfile::tempdir().unwrap();
         let top = top.path().canonicalize().unwrap();
         let (old, new) = (top.join("d"), top.join("big"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_is_noted_anew() {
+    fn unreadable_file_is_written_again() {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join(FILE), "{").unwrap();
         assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Unknown);

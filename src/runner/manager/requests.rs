@@ -69,7 +69,7 @@ impl Manager {
             }
         };
         if let Some(at) = wanted.clone().find(|at| alloc.is_unknown(*at)) {
-            return Err(RunnerError::Sought { task: alloc.task(at).name.clone() });
+            return Err(RunnerError::InRecovery { task: alloc.task(at).name.clone() });
         }
         let (mut sent, mut refused) = (Vec::new(), None);
         for at in wanted {
@@ -89,7 +89,7 @@ impl Manager {
                 edit.event(EventKind::Signaling, format!("sent {name}"), &details);
             });
             if let Err(error) = alloc.shown(alloc.save(at)).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a signal was sent and is not saved");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the event of a signal that was sent");
             }
             sent.push(task_name);
         }
@@ -132,10 +132,10 @@ impl Manager {
         let saves: Vec<_> = tasks.iter().map(|at| alloc.save(*at)).collect();
         for save in saves {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
             }
         }
-        tasks.iter().for_each(|at| alloc.nudge(*at));
+        tasks.iter().for_each(|at| alloc.wake_task(*at));
     }
 
     async fn restart_all(self: &Arc<Self>, alloc: &Arc<Alloc>) -> Result<Vec<TaskName>, RunnerError> {
@@ -166,7 +166,7 @@ impl Manager {
         };
         self.allocs.undelivered(&alloc.id);
         if let Err(error) = alloc.shown(save).await {
-            tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
         }
         if revived {
             self.enter(Created::new(Arc::clone(alloc)));
