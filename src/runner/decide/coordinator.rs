@@ -1,11 +1,12 @@
-//! Pure: which task of an alloc may start and which is asked to end, from nothing but what its tasks are now. So a restored
-//! alloc goes on where its tasks are, and nothing has to be remembered.
+//! Decides which task of an alloc starts and which one ends, from the current states of all its tasks alone. Nothing
+//! else is remembered, so a restored alloc continues from the states of its tasks.
 //!
 //! ```text
 //! prestart ──all succeeded, sidecars run──► main ──all have started──► poststart
-//!    └──────────────── everything but poststop is dead, however it came ────────────────► poststop
+//!    └───────────── all tasks but poststop are dead, for whatever reason ────────────► poststop
 //! ```
-//! Ending goes leader → the other tasks → sidecars: a rank waits until the one before it is dead; poststop tasks run then.
+//! Tasks are stopped by rank: leader, then the other tasks, then sidecars. Each rank waits until the previous one is
+//! dead; then the poststop tasks run.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ pub enum Role {
     Prestart,
     PrestartSidecar,
     Main,
-    /// A main task with whose end the others are ended.
+    /// A main task whose end also ends the other tasks.
     Leader,
     Poststart,
     PoststartSidecar,
@@ -38,7 +39,7 @@ impl Role {
         }
     }
 
-    /// The order in which live tasks are ended; poststop tasks are left to run.
+    /// Stop order of live tasks. Poststop tasks are not stopped.
     fn rank(self) -> u8 {
         match self {
             Role::Leader => 0,
@@ -55,14 +56,14 @@ impl Role {
     }
 }
 
-/// How far a task has come.
+/// Progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Its turn has not come.
+    /// Not started yet.
     Waiting,
-    /// On its way to its first run.
+    /// Before its first run.
     Starting,
-    /// It runs, or has run and may run again.
+    /// Running, or has run and may run again.
     Ran,
     Dead,
 }
@@ -72,11 +73,11 @@ pub struct View {
     pub role: Role,
     pub stage: Stage,
     pub failed: bool,
-    /// When it died: the first of several failures is the culprit.
+    /// Time of death. The earliest of several failures is the cause.
     pub ended_at: Option<Timestamp>,
     /// Whether it was ever started.
     pub started: bool,
-    /// Why it was asked to end, if it was.
+    /// Why its end was requested, if it was.
     pub asked: Option<Cause>,
 }
 
@@ -86,35 +87,35 @@ impl View {
             TaskState::Pending => Stage::Waiting,
             TaskState::Dead => Stage::Dead,
             TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => {
-                // One whose start failed and is tried again has not run yet.
+                // A task whose start failed and is retried has not run yet.
                 if status.started_at.is_some() { Stage::Ran } else { Stage::Starting }
             }
         };
-        // Of a task that begins anew the attempts before tell.
+        // After a restart of the whole alloc, earlier attempts count as started.
         let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
         View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
     }
-    /// While it is looked for it neither runs nor is dead, whatever its record says: nothing that waits for either may begin, and
-    /// it is not begun itself.
+    /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
+    /// either may start, and the task itself is not started.
     pub fn unknown(self) -> View {
         View { stage: Stage::Starting, started: true, ..self }
     }
 }
 
-/// What is wanted of the alloc as a whole.
+/// The desired state of the alloc as a whole, derived from requests and its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum DesiredState {
     Run,
     /// Restart of the whole alloc: all tasks end in stop order, then start from the beginning.
     Restart,
     Stop,
-    /// `max_run_duration` is over: poststop tasks do not run either.
+    /// `max_run_duration` has passed: poststop tasks do not run either.
     Expire,
     /// Setup failed: no task ever starts.
     SetupFailed,
 }
 
-/// Why a task is asked to end. The numbers say which task of the group is the culprit.
+/// Why a task has to end. The number is the index of the task in the group that is the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -124,14 +125,14 @@ pub enum Cause {
     SiblingFailed(usize),
     /// Only sidecars are left.
     MainsDead,
-    /// A poststop task of an alloc in which nothing was ever started.
+    /// A poststop task of an alloc in which no task ever started.
     NothingRan,
-    /// Its alloc could not be set up.
+    /// Setup of the alloc failed.
     SetupFailed,
 }
 
 impl Cause {
-    /// For people. `name`: of the task at a place.
+    /// Text for users. `name` returns the name of the task at an index.
     pub fn text(self, name: impl Fn(usize) -> String) -> String {
         match self {
             Cause::Stopped => "its alloc is stopped".to_owned(),
@@ -162,7 +163,7 @@ pub enum TaskAction {
     /// No change: the task waits, keeps running, or is dead.
     Keep,
     Start,
-    /// To end, and then to wait for its turn again.
+    /// End the attempt, then wait to be started again in lifecycle order.
     Recall,
     End(Cause),
 }
@@ -237,8 +238,8 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
         DesiredState::Run => {}
     }
     let dead = |t: &View| t.stage == Stage::Dead;
-    // A leader that failed is a sibling that failed; one that ended well outranks a failure beside it. One that was ended for a
-    // failure is not what began it.
+    // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
+    // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
         let failure = tasks[leader].asked.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
         return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
@@ -248,7 +249,7 @@ fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
         return Some(Cause::SiblingFailed(culprit));
     }
     let mut work = tasks.iter().filter(|t| t.role != Role::Poststop && !t.role.is_sidecar()).peekable();
-    // A group of sidecars alone has nobody to run beside: they are its work.
+    // A group of sidecars alone has no main tasks to wait for: the sidecars are its work.
     (work.peek().is_some() && work.all(dead)).then_some(Cause::MainsDead)
 }
 
@@ -387,7 +388,7 @@ mod tests {
         assert_eq!(decide(&tasks, DesiredState::Stop)[1], TaskAction::End(Cause::NothingRan));
     }
 
-    /// All groups of up to four tasks, in every order of roles that matters, with at most one leader.
+    /// All groups of up to four tasks, in every relevant order of roles, with at most one leader.
     fn groups() -> Vec<Vec<Role>> {
         let mut all = vec![Vec::new()];
         let mut groups = Vec::new();
@@ -415,7 +416,7 @@ mod tests {
         stage: Stage,
         failed: bool,
         started: bool,
-        /// Since its alloc last began.
+        /// Since the last restart of the whole alloc.
         ran: bool,
     }
 
@@ -442,7 +443,7 @@ mod tests {
             }
             next
         }
-        /// What somebody may ask for now.
+        /// The states after each request that is possible now.
         fn asked(&self) -> Vec<State> {
             let may = |desired_state: DesiredState| match desired_state {
                 DesiredState::Restart => {
@@ -494,13 +495,13 @@ mod tests {
         next
     }
 
-    /// Every state that can be reached, in every order of exits, with a stop, an expiry or (of up to three tasks) a restart of the whole
-    /// at any moment.
+    /// Explores every reachable state, for every order of exits. A stop, an expiry or (up to three tasks) a restart of
+    /// the alloc may come at any moment.
     #[test]
     fn no_order_of_exits_hangs_starts_too_early_or_forgets_poststop() {
         let (mut states, mut recalls) = (0, 0);
         for group in groups() {
-            // A restart of four tasks multiplies what there is to see: those are met at random, below.
+            // A restart multiplies the states of four tasks: the property test below samples those.
             let first = State { again: group.len() > 3, ..State::new(group.len()) };
             let mut seen = HashSet::from([first.clone()]);
             let mut open = vec![first];
@@ -601,7 +602,7 @@ mod tests {
     }
 
     proptest! {
-        /// Larger groups than can be walked through whole.
+        /// Groups too large to explore exhaustively.
         #[test]
         fn a_stopped_alloc_ends_however_many_tasks_it_has(
             roles in proptest::collection::vec(0..ROLES.len(), 1..12),

@@ -1,8 +1,8 @@
-//! Pure: every end that an alloc can come to, from what its tasks do by themselves and what is asked of it: the pure cores
-//! (`coordinator`, `step`, `restart`, the state of an alloc) walked through in any order of what may happen next. For tests,
-//! which compare real allocs with it; compiled with debug assertions only.
+//! Computes every possible end of an alloc, from what its tasks do by themselves and from the requests for it. It
+//! explores all interleavings of the pure cores (`coordinator`, `step`, `restart`, the state of an alloc). Tests
+//! compare real allocs with the result. Compiled with debug assertions only.
 //!
-//! An agent that is away does nothing, so whatever it misses is among the orders.
+//! A stopped agent does nothing, so what it misses is covered by the interleavings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -15,39 +15,39 @@ use crate::model::job::{Job, Task};
 use crate::model::task::{Outcome, RestartReason, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 
-/// What a task does if nobody ends it.
+/// What a task does without requests.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
-    /// It runs on.
+    /// It keeps running.
     Runs,
-    /// How its attempts end, one after the other; those that follow end as the last one.
+    /// The outcomes of its attempts, in order. Further attempts end as the last one.
     Ends(&'static [Outcome]),
 }
 
-/// What somebody asks for.
+/// A request by a user.
 #[derive(Debug, Clone, Copy)]
 pub enum Ask {
     Stop,
-    /// Of the task at this place, once it runs.
+    /// Of the task at this index, once it runs.
     Restart(usize),
     RestartAll,
 }
 
-/// What is asked for, and which tasks run at that moment.
+/// A request, and the tasks that run at that moment.
 pub type Demand = (Ask, &'static [usize]);
 
 /// How an alloc ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CourseEnd {
     pub state: AllocState,
-    /// Of each task its exits by outcome, in the order of `Outcome::ALL`.
+    /// Exits of each task by outcome, in the order of `Outcome::ALL`.
     pub exits: Vec<[u64; 6]>,
 }
 
-/// Every end of an alloc of a job's first group. `courses`: one for each task. `asked`: one after the other, each at any moment
-/// from when its tasks run.
+/// Computes every end of an alloc of a job's first group. `courses`: one for each task. `asked`: the requests in order,
+/// each at any moment from when its tasks run.
 ///
-/// Panics: where nothing can happen any more before all tasks are dead.
+/// Panics: if no event is possible before all tasks are dead.
 pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
     assert_eq!(tasks.len(), courses.len(), "one course for each task");
@@ -69,7 +69,7 @@ pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseE
     ends
 }
 
-/// All within one interval of every restart policy.
+/// All events happen within one interval of every restart policy.
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
 struct World<'a> {
@@ -82,7 +82,7 @@ struct World<'a> {
 #[derive(Debug, Clone)]
 struct Life {
     tasks: Vec<One>,
-    /// How many wishes were asked.
+    /// Number of requests made.
     asked: usize,
     stop: bool,
     again: bool,
@@ -104,12 +104,12 @@ impl One {
     }
 }
 
-/// To one task.
+/// What happens to one task.
 enum Happening {
     Step(StepEvent),
     /// Its attempt has ended.
     Ended(Outcome),
-    /// Its start was stopped in time.
+    /// Its start was cancelled.
     CalledOff,
 }
 
@@ -130,10 +130,10 @@ impl Life {
 }
 
 impl World<'_> {
-    /// Whatever may happen next, each for itself.
+    /// All possible next states.
     fn next(&self, life: &Life) -> Vec<Life> {
         let mut next = Vec::new();
-        // Whom an end is blamed on changes nothing of how it ends.
+        // The cause of an end does not change its effect.
         let view = |(task, one): (&Task, &One)| View::of(task, &one.status, None);
         let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(view).collect();
         for (at, action) in coordinator::decide(&views, life.desired_state()).into_iter().enumerate() {
@@ -141,7 +141,7 @@ impl World<'_> {
                 let mut after = life.clone();
                 let no_more = coordinator::no_more(&views, at, life.desired_state());
                 self.apply(at, &mut after.tasks[at], happening, no_more);
-                // All wait: it goes on as if it were new.
+                // All tasks wait: continues as a new alloc.
                 after.again &= !after.tasks.iter().all(|one| one.state == State::Pending);
                 next.push(after);
             }
@@ -190,7 +190,7 @@ impl World<'_> {
         all
     }
 
-    /// `no_more`: why it is not started again if it ends now.
+    /// `no_more`: why the task is not restarted if it ends now.
     fn apply(&self, at: usize, one: &mut One, happening: Happening, no_more: Option<Cause>) {
         let event = match happening {
             Happening::Step(event) => event,
@@ -289,7 +289,7 @@ mod tests {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
         let asked: [Demand; 3] = [(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])];
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
-        // Stopped right after the wish, while it still runs, or after it.
+        // Stopped right after the request, during the restart, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
         assert_eq!(summary(&ends), [of(1, 2), of(2, 3)]);
     }

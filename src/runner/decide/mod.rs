@@ -1,4 +1,4 @@
-//! What follows from what: pure, without a clock, a lock or the host.
+//! Decisions about allocs and tasks: pure functions without a clock, a lock or the host.
 
 pub mod coordinator;
 pub mod desired;

@@ -1,10 +1,10 @@
-//! Pure: whose an alloc is of which something is found on the host.
+//! Classifies the owner of an alloc with remains on the host. Pure.
 
 use std::collections::BTreeSet;
 
 use crate::model::id::AllocId;
 
-/// Whose an alloc is, of which something is on the host.
+/// Whether an alloc with remains on the host has a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ownership {
     Recorded,
@@ -12,7 +12,7 @@ pub enum Ownership {
     Unrecorded,
 }
 
-/// The allocs that records name, at the start of the agent.
+/// The allocs that have records at the start of the agent.
 #[derive(Debug, Default)]
 pub struct RecordedAllocs {
     on_record: BTreeSet<AllocId>,

@@ -1,4 +1,4 @@
-//! Pure: what a task does next. The only place where a task's state changes.
+//! State machine of a task. The only place where a task's state changes. Pure.
 //!
 //! ```text
 //!            Start              Started               Exited: restart
@@ -9,10 +9,10 @@
 //!    │ Kill            └──────► Killing ◄────┤────────────► Dead ◄──────────┘
 //!    └────────────────────────────────────────────────────► Dead
 //!                               Killing ── Exited, StartFailed ──► Dead
-//! All ── GivenUp ──► Dead: nobody knows what of it lives on
+//! All ── Abandoned ──► Dead: processes may be left
 //!
-//! Somebody asks for a restart: both are shown as killing, and a Kill makes them Killing.
-//! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone, in its place)
+//! A requested restart: Restarting and Recalled are shown as killing, and a Kill makes them Killing.
+//! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone)
 //! Starting, Running, Restarting ── Recall ──► Recalled ── Exited, StartFailed ──► Pending   (its whole alloc)
 //! Backoff, Dead ── Recall ──► Pending
 //! ```
@@ -21,7 +21,7 @@ use super::restart::Decision;
 use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 
-/// A task's state as its owner knows it.
+/// A task's state as its owner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Pending,
@@ -29,15 +29,15 @@ pub enum State {
     Running,
     Backoff,
     Killing,
-    /// Its attempt is being ended; the next one follows at once.
+    /// Its attempt is ending; the next one follows without delay.
     Restarting,
-    /// Its attempt is being ended; then it waits for its turn, like all tasks of its alloc.
+    /// Its attempt is ending; then it waits to be started in lifecycle order, like all tasks of its alloc.
     Recalled,
     Dead,
 }
 
 impl State {
-    /// `restart`: that was asked for, and whether of the whole alloc.
+    /// `restart`: whether a restart was requested, and whether it is of the whole alloc.
     pub fn of(shown: TaskState, restart: Option<bool>) -> State {
         match (shown, restart) {
             (TaskState::Pending, _) => State::Pending,
@@ -60,7 +60,7 @@ impl State {
             State::Dead => TaskState::Dead,
         }
     }
-    /// A restart was asked for, and its attempt has not ended yet.
+    /// Whether a restart was requested and the attempt has not ended yet.
     pub fn restarts(self) -> bool {
         matches!(self, State::Restarting | State::Recalled)
     }
@@ -70,24 +70,24 @@ impl State {
 pub enum StepEvent {
     /// The coordinator starts it.
     Start,
-    /// Found running after a restart of the agent.
+    /// Recovered: running after a restart of the agent.
     Restored,
-    /// A restart of the agent found that it had run, but not how to find it again.
+    /// After a restart of the agent: it had run, but cannot be recovered.
     Lost,
     Started,
     StartFailed(Decision),
-    /// The whole process tree is gone.
+    /// All its processes are gone.
     Exited(Decision),
     BackoffOver,
-    /// Somebody asks for its end.
+    /// Its end was requested.
     Kill,
-    /// Somebody asks for its end and a new attempt.
+    /// A restart of this task was requested.
     Restart,
-    /// Its whole alloc begins anew.
+    /// Its whole alloc is restarted.
     Recall,
-    /// The delay before its kill signal is over.
+    /// The delay before the kill signal is over.
     DelayOver,
-    /// It has not followed the kill signal in its time.
+    /// The kill timeout is over.
     GraceOver,
     /// It outlived SIGKILL, or its driver cannot start or find it any more.
     Abandoned,
@@ -95,21 +95,21 @@ pub enum StepEvent {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Directories, environment, durable handle, driver.
+    /// Prepare directories and environment, persist the handle, call the driver.
     Launch,
-    /// Wake up after the delay, for a restart.
+    /// Set a timer for the restart.
     WaitToRestart { delay: Nanos, reason: RestartReason },
-    /// The kill signal to the main process (after its delay), and a timer for its grace.
+    /// Send the kill signal to the main process (after its delay) and set the kill timeout.
     SendKillSignal,
-    /// A timer for the grace alone: there is no process yet.
+    /// Set the kill timeout only: there is no process yet.
     AwaitLaunch,
-    /// It was told to end already: what is left of its grace goes on.
+    /// The kill signal was sent before: the rest of the kill timeout applies.
     AwaitEnd,
-    /// Nothing of it is left; its turn comes again.
+    /// All its processes are gone: it waits to be started again.
     AwaitTurn,
-    /// Every process, and a timer after which we give up.
+    /// Kill every process, and set a timer after which the task is abandoned.
     ForceKill,
-    /// Nothing follows.
+    /// No further action.
     Finish { failed: bool },
 }
 
@@ -336,7 +336,7 @@ mod tests {
             }
         }
 
-        /// Whatever happens between the request and the new attempt, short of a kill and of giving up.
+        /// For all events between the request and the new attempt, except a kill and an abandonment.
         #[test]
         fn after_a_restart_exactly_one_attempt_is_launched(
             between in proptest::collection::vec(any_event(), 0..20),
