@@ -1,9 +1,9 @@
-//! Requested restarts: one task in its place, or the whole alloc from its beginning.
+//! Requested restarts: of one task in place, or of a whole alloc from its beginning.
 //!
 //! ```text
-//! whole: asked, durable: ended tasks wait again ─► live ones end in their order, and wait ─► all wait: as if it were new
+//! whole alloc: requested, durable: dead tasks are pending again ─► live ones end by rank, then pend ─► all start again
 //! ```
-//! Between the request and the last arrow the alloc's record says `again`: the next agent goes on with it.
+//! Between the request and the last arrow the alloc's record has `again` set: the next agent continues from there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,9 +23,9 @@ use crate::store::Batch;
 /// The result of a request to restart a whole alloc.
 pub enum Recall {
     Asked(Save),
-    /// It had ended: somebody has to own it again.
+    /// It had ended: it needs a new owner.
     Revived(Save),
-    /// Its end is not through yet: ask again when it is.
+    /// It is ending: repeat the request when it has ended.
     Ending,
     Refused(Refusal),
 }
@@ -34,15 +34,15 @@ pub enum Recall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     NothingRan,
-    /// What is left of this task may run still: a second one beside it would be one too many.
+    /// A process of this task may still run: a second attempt must not run beside it.
     MayRun(usize),
 }
 
 impl Alloc {
-    /// Asks for a new attempt in place of the one that runs; its owner is told by [`Alloc::nudge`]. Asking for what is
-    /// under way already changes nothing. `delay`: before its own.
+    /// Requests a new attempt in place of the running one; [`Alloc::wake_task`] wakes the task's owner. A repeated
+    /// request changes nothing. `delay`: added before the task's own.
     ///
-    /// Errors: what the task is doing instead of running.
+    /// Errors: the state of the task, if it is not running.
     pub fn restart(&self, at: usize, reason: &str, delay: Duration) -> Result<(), TaskState> {
         let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
         self.edit(at, |edit| match step(edit.state(), StepEvent::Restart) {
@@ -86,7 +86,7 @@ impl Alloc {
         self.wakers[at].notified().await;
     }
 
-    /// Asks all tasks to begin anew. Those that have ended wait for their turn from now on.
+    /// Requests a restart of all tasks. Dead tasks become pending at once.
     pub fn recall(&self, reason: &str) -> Recall {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
@@ -160,7 +160,7 @@ impl Alloc {
         (inner.record.again, inner.record.again_asked_at) = (false, None);
         let mut batch = Batch::default();
         self.put_alloc(&inner, &mut batch);
-        // An agent that dies before it is written finds them all waiting, and comes here again.
+        // If the agent dies before this is written, the next one finds all tasks pending and gets here again.
         drop(self.ctx.journal.queue(batch));
     }
 }
