@@ -1,4 +1,4 @@
-//! Beginning an attempt: its launch, its driver's part, and the search for one whose driver died.
+//! The begin of an attempt: its launch, the start by its driver, and recovery after the driver died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,9 +13,9 @@ use crate::runner::drivers::call::{CallError, Running};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::Phase;
 
-/// A start is recorded after so long: the record of a shorter task's end tells of both.
+/// A start is recorded after this time: for a shorter task, the record of its end covers both.
 const SETTLE: Duration = Duration::from_millis(10);
-/// So often a driver may die while it waits for one attempt.
+/// How many times a driver may die while it waits for one attempt.
 const DEATHS: u8 = 5;
 
 impl Owner {
@@ -27,7 +27,7 @@ impl Owner {
         }
         let again = event == StepEvent::BackoffOver;
         let prerun = self.alloc.prerun_details();
-        // Recorded, and shown, with the handle.
+        // Recorded and shown together with the handle.
         self.alloc.edit(self.at, |edit| {
             edit.enter_state(state);
             if again {
@@ -56,10 +56,10 @@ impl Owner {
         }
     }
 
-    /// On record: now its driver, for so long at most.
+    /// The handle is durable: calls the driver, with a deadline.
     async fn start(&mut self, ready: Ready) {
         if self.state() != State::Starting {
-            // Told in the same moment: nothing runs yet.
+            // Ended in the same moment: nothing runs yet.
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
             return self.start_failed(LaunchFailure::cancelled(None)).await;
         }
@@ -67,7 +67,7 @@ impl Owner {
         self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 
-    /// Its driver died, and the task may be well: it is looked for, and waited for again.
+    /// The driver died while it waited, and the task may still run: recovers the task and waits for it again.
     pub(super) async fn wait_died(&mut self, error: &CallError) {
         self.deaths += 1;
         tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "driver died while waiting for a task");

@@ -1,4 +1,4 @@
-//! An attempt's end: from what is said of it to an exit, the event that tells of it, and what follows.
+//! The end of an attempt: the exit from its last reading, the event that reports it, and what follows.
 
 use std::sync::Arc;
 
@@ -19,8 +19,8 @@ use crate::runner::drivers::AttemptEnd;
 use crate::runner::kept::record::Kill;
 
 impl Owner {
-    /// It ended while no agent was there, and no record says that it was told to: the disk may not have taken that. What ended by
-    /// the very signal that it is told with, or by force, when it was to end already, has obeyed.
+    /// It ended while no agent ran, and no record says that it was signalled; the disk may not have taken the record.
+    /// An end by that very signal, or by force when its end was due, counts as requested.
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
         let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
         let Some(asked_at) = self.alloc.ends_since(cause) else { return };
@@ -50,7 +50,8 @@ impl Owner {
         };
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
-            // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
+            // An agent may die between the signal and its record: an attempt that ended after the request was killed by
+            // it.
             let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
             let killed = killed || edit.restart().is_some_and(|restart| restart.is_due(finished_at));
             let attempt = edit.status().attempt;
@@ -110,7 +111,7 @@ impl Owner {
         let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
-            // One that was called off has not failed: why it ends is told.
+            // A cancelled start is no failure: the event of its end gives the reason.
             if let Some(kind) = failure.kind {
                 edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
             }
@@ -120,7 +121,7 @@ impl Owner {
             edit.set_handle(handle);
         });
         let recoverable = failure.recoverable;
-        // What may come to life yet gets no second attempt beside it, whatever was asked for.
+        // A start that may still succeed gets no second attempt beside it, whatever was requested.
         let outlives = failure.may_run && self.state().restarts();
         let event: fn(Decision) -> StepEvent = if outlives { |_| StepEvent::Abandoned } else { StepEvent::StartFailed };
         self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
@@ -143,7 +144,7 @@ impl Owner {
             } else if is_failure {
                 edit.tracker().decide(&policy, true, Ending::Exit(Outcome::Error), steady)
             } else if edit.state().restarts() {
-                // Not for the policy to count.
+                // The restart policy does not count it.
                 Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
             } else {
                 edit.tracker().decide(&policy, on_success, ending, steady)
@@ -156,7 +157,7 @@ impl Owner {
                 }
                 (decision, _) => decision,
             };
-            // What a health check has ended ends as if by itself.
+            // An end after a failed health check counts as the task's own failure.
             let is_by_itself = is_failure && edit.state() == State::Restarting;
             let from = if is_by_itself { State::Running } else { edit.state() };
             let (state, action) = step(from, event(decision));

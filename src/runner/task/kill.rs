@@ -1,4 +1,4 @@
-//! Ending a task: its signal, its grace, by force, and at last without it.
+//! Kills a task: `shutdown_delay`, kill signal, kill timeout, SIGKILL. A task that outlives SIGKILL is abandoned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,13 +19,13 @@ use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
 use crate::runner::kept::record::{Kill, Restart};
 
-/// How long the disk may keep a kill signal back.
+/// How long the disk may delay a kill signal.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
-    /// its delay and its grace counts. That it is to end is durable before the signal is sent, so that whoever finds it ended
-    /// knows why.
+    /// Kills the task, or continues the kill after a restart of the agent: no event is repeated, and the rest of the
+    /// delay and of the kill timeout applies. The request is durable before the signal is sent, so a later agent knows
+    /// why the task ended.
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.steady();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
@@ -103,7 +103,7 @@ impl Owner {
         }
     }
 
-    /// A restart was requested, and is on record: its delay begins, once.
+    /// A restart was requested and recorded: its delay begins, once.
     pub(super) fn restart(&mut self) {
         let asked = self.alloc.restart_asked(self.at).filter(|restart| restart.signalled_at.is_none());
         let Some(asked_at) = asked.map(|restart| restart.asked_at) else { return };
@@ -113,7 +113,7 @@ impl Owner {
         }
     }
 
-    /// Its whole alloc begins anew: it ends, and waits for its turn.
+    /// Its whole alloc is restarted: it ends, then waits to be started in lifecycle order.
     pub(super) async fn recall(&mut self) {
         let delay = self.alloc.recall_delay(self.at);
         let action = self.alloc.edit(self.at, |edit| {
@@ -147,7 +147,7 @@ impl Owner {
         }
     }
 
-    /// Its delay, then its signal. `first`: the delay begins, with an event.
+    /// Waits the delay, then sends the kill signal. `first`: the delay begins, with an event.
     pub(super) async fn await_delay(&mut self, first: bool) {
         if first {
             self.announce_delay();
@@ -156,8 +156,8 @@ impl Owner {
         self.prepare();
     }
 
-    /// From the wish to its kill signal, and what is left of that. A restart of all has its group's delay in it; one that is
-    /// overtaken by a stop waits as for that.
+    /// The delay from the request to the kill signal, and the rest of it. A restart of all tasks includes the group's
+    /// delay. A restart that is replaced by a stop waits as the stop does.
     fn delay(&self) -> (Duration, Duration) {
         let task = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
         let (asked_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_asked(self.at)) {
@@ -179,7 +179,7 @@ impl Owner {
         }
     }
 
-    /// The hooks before its kill signal, beside its delay.
+    /// Runs the prekill hooks during the delay.
     pub(super) fn prepare(&mut self) {
         if !self.run_beside(Phase::Prekill) {
             self.prepared();
@@ -196,7 +196,7 @@ impl Owner {
         }
     }
 
-    /// What comes before its kill signal is done: what is left of its delay, then the signal.
+    /// The prekill hooks are done: waits the rest of the delay, then sends the signal.
     pub(super) fn prepared(&mut self) {
         if self.attempt.is_none() || !(self.state() == State::Killing || self.state().restarts()) {
             return;
@@ -213,7 +213,7 @@ impl Owner {
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.steady();
         let signalled_at = self.alloc.signalled_at(self.at);
-        // A second one means something else to many programs.
+        // Many programs treat a second signal differently.
         if signalled_at.is_none() {
             self.beside = self.attempt.clone().map(|attempt| {
                 let signal = signal.clone();
@@ -246,7 +246,7 @@ impl Owner {
         match answer {
             Answer::Prepared => self.prepared(),
             Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
-            // It may have come through.
+            // The signal may have been delivered.
             Answer::Signalled(Err(error @ CallError::Late(_))) => {
                 tracing::warn!(%alloc_id, %error, "kill signal timed out; waiting for the rest of the kill timeout");
             }
@@ -298,7 +298,7 @@ impl Owner {
         }
     }
 
-    /// By force, again and again: a kill may be refused, hang, or come to nothing.
+    /// Sends SIGKILL repeatedly: a kill may be refused, hang, or have no effect.
     fn force(&mut self) {
         let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
@@ -335,7 +335,7 @@ impl Owner {
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
             edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
-            // The processes that it names may still be there.
+            // The processes that the handle names may still run.
             edit.set_handle(handle);
             edit.enter_state(state);
         });
@@ -345,14 +345,14 @@ impl Owner {
         self.persist_and_show().await;
     }
 
-    /// What may end, or begin, yet is seen to without us.
+    /// Hands an attempt that may end or start late to a task of its own.
     pub(super) fn leave_late(&mut self) {
         let (attempt, launching) = (self.attempt.take(), self.launching.take());
         self.alloc.ctx.see_to(late::clear(Arc::clone(&self.alloc), self.at, attempt, launching));
     }
 
-    /// An attempt that has ended leaves nothing on the host. What its driver said of its end may have been wrong: then it is
-    /// ended before another one is begun.
+    /// An ended attempt leaves nothing on the host. If its driver reported the end wrongly, the attempt is killed
+    /// before another one begins.
     pub(super) async fn remove(&mut self, ended: Running) {
         let until = Instant::now() + self.alloc.ctx.config.kill_budget;
         let mut pause = Duration::from_millis(10);
@@ -374,7 +374,7 @@ impl Owner {
         }
     }
 
-    /// It is on record as ended, and lives: no other one follows.
+    /// It is recorded as ended and still runs: no other attempt follows.
     async fn outlived(&mut self, ended: Running) {
         self.alloc.edit(self.at, |edit| {
             let (state, _) = step(edit.state(), StepEvent::Abandoned);
@@ -403,7 +403,7 @@ impl Owner {
     }
 }
 
-/// A moment that far ago; at the earliest this boot's first.
+/// A moment that long ago; at the earliest the boot.
 fn before(ago: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)
