@@ -1,15 +1,15 @@
-//! What runs of an agent before this one and is in none of its records: the state database was removed, or an alloc's records in
-//! it. `run/` names it, and its supervisors, who say for which directory of it they are.
+//! Orphans: what runs of an earlier agent and has no record, because the state database or records of it were removed.
+//! They are found in `run/` and by their supervisors, whose run directory names the alloc.
 //!
-//! | an alloc that has something there | what is done |
+//! | an alloc with remains on the host | action |
 //! |---|---|
-//! | is on record | nothing: its owner looks for it |
-//! | has a tombstone | nothing: it is being removed |
-//! | had a record that could not be read, and was set aside | nothing: what runs is said, and left to people |
-//! | is nobody's | what runs is ended: kill signal, grace, force; then cgroups and records are removed |
+//! | has a record | none: its owner recovers it |
+//! | has a tombstone | none: it is being removed |
+//! | had a record that was unreadable and quarantined | none: what runs is reported and left to the operator |
+//! | has no record | its tasks are killed: signal, kill timeout, SIGKILL; then cgroups and records are removed |
 //!
-//! Nobody waits for this. An agent that dies in the middle leaves the rest where the next one looks for it: a run directory goes
-//! last. What the tasks wrote (`alloc/<id>`) stays, for people.
+//! Nothing waits for this. If the agent dies meanwhile, the next one finds the rest: the run directory is removed last.
+//! What the tasks wrote (`alloc/<id>`) stays for the operator.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -32,19 +32,19 @@ use crate::runner::kept::datadir::{Place, make_run_dir};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 
-/// So many are looked for, signalled or killed at once.
+/// Maximum number of orphans that are examined or killed at the same time.
 const AT_ONCE: usize = 64;
-/// Between two tries to end one, at the most.
+/// Maximum pause between tries to kill one.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
 
 impl Handle {
-    /// Of this start: the first hundred.
+    /// The orphans of this start, at most 100 of them.
     pub fn orphans(&self) -> Vec<Orphan> {
         self.0.found.orphans()
     }
 }
 
-/// What is left, and by which driver.
+/// What is left, and its driver.
 type Remains = (Arc<dyn Driver>, Left);
 
 /// Kills the orphans, until they are gone or the agent stops.
@@ -81,7 +81,7 @@ impl Manager {
         let parent = ctx.cgroups.as_ref().map(|_| &ctx.config.cgroup_parent);
         let mut found: BTreeMap<AllocId, (Ownership, Vec<Place>)> = BTreeMap::new();
         let foreign = |id: &AllocId| {
-            // Of those that were submitted since, nothing should have been found.
+            // An alloc that was submitted since then is no orphan.
             let known = self.allocs.get(id).is_some();
             Some(recorded.ownership(id)).filter(|ownership| *ownership != Ownership::Recorded && !known)
         };
@@ -159,7 +159,7 @@ impl OrphanReaper {
         self.manager.found.count_orphan(self.ctx(), None, Some(FoundAs::Failed));
     }
 
-    /// Until nothing of it is left.
+    /// Kills an attempt until nothing of it is left.
     async fn end(&self, place: Place) {
         let (mut pause, mut reported, mut counted, mut ran) = (call::KILL, String::new(), None, false);
         loop {
@@ -186,14 +186,14 @@ impl OrphanReaper {
             let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
             tracing::warn!(%alloc_id, %task, attempt, logs = %logs.display(), "orphan killed; its logs are kept");
         } else {
-            // It only seemed so.
+            // It was no orphan after all.
             self.manager.found.forget_orphan(&orphan(&place, None, Fate::Ending));
         }
     }
 
-    /// One try. `ran`: something of it lived, at this one or an earlier one. Errors: why it may still be there.
+    /// One try. `ran`: a process of it lived, at this try or an earlier one. Errors: why it may still run.
     async fn try_to_end(&self, place: &Place, ran: &mut bool) -> Result<(), String> {
-        // Ends: whoever has a place gives it back when its driver has answered, which has deadlines.
+        // Ends: a permit is released when the driver has responded, which has deadlines.
         let _place = self.places.acquire().await.map_err(|e| e.to_string())?;
         let Some((driver, Left { handle, lives })) = self.left(place).await? else { return Ok(()) };
         if lives {
@@ -228,15 +228,15 @@ impl OrphanReaper {
         tracing::warn!(%alloc_id, %task, error, "failed to remove what a task without a record left; the next start retries");
     }
 
-    /// Its driver's kill signal, grace, force: its job's own are not known any more.
+    /// The driver's kill signal, the default kill timeout, SIGKILL: the job's own are unknown.
     async fn end_attempt(&self, running: &Running, kill_signal: &str) -> Result<(), String> {
         let clock = self.ctx().clock.as_ref();
-        // Polled once: an attempt that has ended says so at once.
+        // Polled once: an attempt that has ended returns at once.
         let ended =
             tokio::select! { biased; end = running.wait(clock) => Some(end), () = std::future::ready(()) => None };
         let ended = match ended {
             Some(end) => Some(end),
-            // Refused: by force at once.
+            // The signal failed: SIGKILL at once.
             None if running.signal(kill_signal).await.is_err() => None,
             None => tokio::time::timeout(Task::KILL_TIMEOUT, running.wait(clock)).await.ok(),
         };
@@ -252,7 +252,7 @@ impl OrphanReaper {
         }
     }
 
-    /// What is left of it, and the driver whose it is. `None`: nothing.
+    /// What is left of an attempt, and its driver. `None`: nothing.
     async fn left(&self, place: &Place) -> Result<Option<Remains>, String> {
         let (ctx, place) = (Arc::clone(self.ctx()), place.clone());
         self.ctx().blocking.block(move || left(&ctx, &place)).await?
@@ -269,7 +269,7 @@ impl OrphanReaper {
     }
 }
 
-/// What a task that has no record left, and that its driver knows, the newest first. Blocks. Errors: it cannot be told.
+/// What a task without a record left, as its driver knows it, newest first. Blocks. Errors: it is unknown.
 pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
     let mut places = parts.data_dir.attempts(id)?;
     let supervised = driver.alive_below(&parts.data_dir.run_task(id, task))?;
@@ -281,7 +281,7 @@ pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName)
     Ok(places)
 }
 
-/// The one that it has if tasks have any here: `parent` is that of all.
+/// Sets its cgroup, if tasks have cgroups here. `parent`: the parent of all of them.
 fn set_cgroup(place: &mut Place, parent: Option<&CgroupPath>) {
     place.cgroup = parent.map(|parent| parent.child(place.alloc_id.as_str()).child(place.task.as_str()));
 }
@@ -290,7 +290,7 @@ fn orphan(place: &Place, pid: Option<u32>, fate: Fate) -> Orphan {
     Orphan { alloc_id: place.alloc_id.clone(), task: place.task.clone(), attempt: place.attempt, pid, fate }
 }
 
-/// The driver that knows it. Blocks. Errors: what is left of it cannot be told.
+/// Finds the driver that knows it. Blocks. Errors: what is left is unknown.
 fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
     let mut error = None;
     for driver in ctx.drivers.values() {
@@ -303,8 +303,8 @@ fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
     error.map_or(Ok(None), Err)
 }
 
-/// Its tasks have ended: what they had in common goes, but for what they wrote. Its directory in `run/` goes last: as long as it
-/// is there, the next agent goes on with this. Blocks. Errors: why something stays.
+/// Its tasks have ended: removes what they shared, except what they wrote. Its directory in `run/` is removed last: as
+/// long as it exists, the next agent continues. Blocks. Errors: why something stays.
 fn clear(ctx: &Context, id: &AllocId) -> Result<(), String> {
     let path = ctx.config.cgroup_parent.child(id.as_str());
     if let Some(cgroups) = ctx.cgroups.as_ref().filter(|cgroups| cgroups.exists(&path)) {

@@ -1,15 +1,15 @@
-//! The owner of one alloc: starts and ends its tasks in their order, and clears it away when they are dead.
+//! The owner of one alloc: starts and ends its tasks in lifecycle order, and cleans up when they are dead.
 //!
 //! ```text
 //! Created ──run──► Running ──until_ended──► EndedAlloc ──forget──► Destroyed ──remove──► nothing is left
-//!    └─discard──► (it never was)               └─ recalled: Created anew
+//!    └─discard──► (it never existed)           └─ restarted: Created again
 //! ```
-//! Each is a type of its own, and each step takes the one before: what was never run has no wait to go through, and only
-//! what has ended can be forgotten and removed.
+//! Each state is a type, and each step consumes the one before: an alloc that never ran is not waited for, and only an
+//! ended alloc can be forgotten and removed.
 //!
-//! What each task does next is [`coordinator::decide`]d from how all of them are, with each change of one; so an alloc that is
-//! found again goes on from where it was. Nothing here ends with the agent: a dropped owner drops its tasks' owners, and their
-//! processes run on.
+//! After each change of a task, [`coordinator::decide`] derives the next action of each task from the states of all. So
+//! a recovered alloc continues from where it was. Nothing here ends a process with the agent: a dropped owner drops the
+//! owners of its tasks, and their processes keep running.
 //!
 //! [`coordinator::decide`]: crate::runner::decide::coordinator::decide
 
@@ -33,7 +33,7 @@ use crate::runner::task::{self, Beginning, Search};
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
 const RECHECK: Duration = Duration::from_secs(30);
 
-/// An alloc that nobody owns yet.
+/// An alloc without an owner.
 pub struct Created {
     alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
@@ -44,9 +44,9 @@ pub struct Created {
 pub struct RunningAlloc {
     alloc: Arc<Alloc>,
     owners: JoinSet<()>,
-    /// Of each task the owner that it has.
+    /// The ID of each task's owner.
     ids: Vec<Option<Id>>,
-    /// Until its predecessors have ended.
+    /// Until the allocs before it have ended.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
     hooks: AllocHooks,
     /// `None`: its group has no services.
@@ -54,12 +54,12 @@ pub struct RunningAlloc {
 }
 
 impl Created {
-    /// Its tasks begin where their records say.
+    /// Its tasks begin as recorded.
     pub fn new(alloc: Arc<Alloc>) -> Created {
         let entries = alloc.group().tasks.iter().map(|_| Beginning::Recorded.known()).collect();
         Created { alloc, entries }
     }
-    /// Each of its tasks is found somewhere, or will be.
+    /// Its tasks are recovered or being recovered.
     pub fn found(alloc: Arc<Alloc>, entries: Vec<Search>) -> Created {
         Created { alloc, entries }
     }
@@ -67,7 +67,7 @@ impl Created {
         &self.alloc
     }
 
-    /// It is not to be after all. Nothing of it is on the host, so there is nothing to wait for.
+    /// It does not run after all. Nothing of it is on the host, so there is nothing to wait for.
     pub fn discard(self) {
         self.alloc.discard();
     }
@@ -108,7 +108,7 @@ impl RunningAlloc {
             let runs = desired_state == DesiredState::Run;
             let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
             let again_at = [again_at, judges_at].into_iter().flatten().min();
-            // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
+            // No task starts before the predecessors have ended; a task that has to end does not wait for them.
             let begins = runs && waits.is_none();
             let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
             if (!runs || begins && !unplaced) && hooks.allow(&alloc, desired_state) {
@@ -142,7 +142,7 @@ impl RunningAlloc {
     }
 }
 
-/// What may give an alloc its place: the node has changed, or another alloc has given something back.
+/// Changes after which an unplaced alloc may be placed: node attributes, or resources released by another alloc.
 struct RoomChanges {
     facts: watch::Receiver<Arc<Attributes>>,
     freed: watch::Receiver<u64>,
@@ -152,14 +152,14 @@ impl RoomChanges {
     fn of(alloc: &Alloc) -> RoomChanges {
         RoomChanges { facts: alloc.ctx.facts.watch(), freed: alloc.ctx.cores.freed() }
     }
-    /// What changes while it is asked is not missed.
+    /// Changes during the evaluation are not missed.
     async fn place(&mut self, alloc: &Arc<Alloc>) -> bool {
         self.facts.mark_unchanged();
         self.freed.mark_unchanged();
         alloc.place().await
     }
     async fn changed(&mut self) {
-        // Ends: one branch of the owner's select. Both are the agent's, who outlives it: never an error.
+        // Ends: one branch of the owner's select. Both senders live as long as the agent: never an error.
         tokio::select! {
             _ = self.facts.changed() => {}
             _ = self.freed.changed() => {}
@@ -198,7 +198,7 @@ impl AllocHooks {
         let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
         let Some(before) = before.iter().find(missing).copied() else { return true };
         if self.running.as_ref().is_none_or(|(phase, _)| *phase != before) {
-            // One that runs for another wish is called off.
+            // A phase that runs for another desired state is cancelled.
             let alloc = Arc::clone(alloc);
             let run = async move {
                 let mut subject = alloc.subject();
@@ -222,7 +222,7 @@ impl AllocHooks {
     }
 
     async fn over(&mut self) -> (Phase, Vec<FailedHook>) {
-        // Ends: a phase that runs has deadlines; without one this branch of the select is closed.
+        // Ends: a running phase has deadlines; without one this branch of the select is closed.
         let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
         // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
         let failed = (&mut running.0).await.unwrap_or_default();
@@ -233,7 +233,7 @@ impl AllocHooks {
     }
 }
 
-/// An alloc that cannot be set up fails as a whole. One that ran goes on: what it lacks will be missed by the next start.
+/// An alloc whose setup failed fails as a whole. One that ran continues: the next start will report what is missing.
 async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     for error in &failed {
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
@@ -254,14 +254,14 @@ async fn expire(alloc: &Alloc) {
 
 async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
     for mut predecessor in predecessors {
-        // Ends: with the alloc before; who is told to stop does not wait for it. An error: it is gone altogether.
+        // Ends: with the alloc before; a task that has to end does not wait for it. An error: that alloc is removed.
         let _ = predecessor.wait_for(|ended| *ended).await;
     }
 }
 
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
-        // Ends: what is waited for says so, where it is made.
+        // Ends: with the future, which has its own end.
         Some(waits) => waits.await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,

@@ -1,4 +1,4 @@
-//! After a start: what was running is found again, what ended meanwhile is processed, what never started starts.
+//! The start of the agent: recovers running tasks, processes those that ended meanwhile, and starts the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -40,9 +40,9 @@ use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::lock;
 use crate::telemetry::metrics::FoundAs;
 
-/// How long a start waits for what it looks for; from then on that is found while everything else goes on.
+/// How long a start waits for the recovery of tasks; after that it continues in the background.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// So many tasks are named that are still looked for.
+/// Maximum number of tasks in recovery that are named in the log.
 const NAMED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,12 +51,12 @@ pub enum RestoreError {
     Store(#[from] StoreError),
     #[error("an internal error")]
     Hooks(#[from] OrderError),
-    /// Written by a newer agent: reading it by guess could start things twice.
+    /// Written by a newer agent: a guess could start tasks twice.
     #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
     Schema { found: String, known: u32 },
 }
 
-/// Everything that was on disk and could be read.
+/// All records on disk that could be read.
 #[derive(Default)]
 struct Loaded {
     jobs: BTreeMap<(JobId, u64), Arc<Job>>,
@@ -71,24 +71,24 @@ struct Loaded {
     updates: Vec<UpdateRecord>,
 }
 
-/// An alloc and its job, put together from their records.
+/// An alloc with its job and its tasks' records.
 struct Known {
     job: Arc<Job>,
     restored: Restored,
-    /// In the order of the tasks: what is known of those without a record.
+    /// In task order: what is left of tasks without a record.
     traces: Vec<Trace>,
 }
 
 impl Handle {
-    /// Reads the state, finds every task again and begins to run. When it returns all allocs are on the board, and of those whose
-    /// drivers answer soon what became of them; the rest stands there as it is recorded (`AllocStatus::sought`).
+    /// Reads the state, recovers every task and starts to run. When it returns, all allocs are shown. Tasks whose
+    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::sought`).
     ///
-    /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
+    /// Errors: the database cannot be read. An unreadable record is quarantined and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
         Handle::start_with(parts, More::default()).await
     }
 
-    /// The same, with hooks beside the runner's own.
+    /// The same, with additional hooks.
     pub(in crate::runner) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
         let began = parts.clock.instant();
         let store = Arc::clone(parts.journal.store());
@@ -103,7 +103,7 @@ impl Handle {
                 handle.run_dir = now;
             }
         });
-        // Before anything of this agent is in there.
+        // Before this agent writes anything there.
         let in_run = parts.data_dir.in_run().unwrap_or_else(|error| {
             tracing::error!(%error, "failed to list run directories; orphans are not searched for");
             Vec::new()
@@ -156,7 +156,7 @@ impl Handle {
     }
 }
 
-/// All records, read or found unreadable.
+/// Reads all records; lists the unreadable ones.
 fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
     if let Some(found) = store.get(record::VERSION_KEY)?
         && !serde_json::from_slice::<u32>(&found).is_ok_and(|version| version == record::SCHEMA)
@@ -210,7 +210,8 @@ fn read_all<T: DeserializeOwned>(
     Ok(good)
 }
 
-/// A task's record with events of kinds that only a newer agent knows: they are told by nobody, and cost nothing else.
+/// A task's record without events of kinds that only a newer agent knows: they are not shown; the rest of the record is
+/// used.
 fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
     let mut record: serde_json::Value = serde_json::from_slice(record).ok()?;
     let events = record.pointer_mut("/status/events")?.as_array_mut()?;
@@ -218,7 +219,7 @@ fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
     serde_json::from_value(record).ok()
 }
 
-/// Jobs, allocs and tasks put together, in the order of their creation. What belongs to nothing is set aside too.
+/// Joins jobs, allocs and tasks, in the order of their creation. Records that belong to nothing are quarantined too.
 fn assemble(loaded: &mut Loaded) -> Vec<Known> {
     let mut whole = Vec::new();
     let mut orphans: BTreeSet<String> = loaded.tasks.keys().cloned().collect();
@@ -277,7 +278,7 @@ fn describe(key: &str, value: &[u8]) -> String {
     if key.starts_with("damaged-") { format!("{key}: {}", String::from_utf8_lossy(value)) } else { key.to_owned() }
 }
 
-/// Moves records below `quarantine/`: for people to look at, out of everybody's way.
+/// Moves records below `quarantine/`, where users can inspect them.
 async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     for key in bad {
@@ -326,7 +327,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
                 }
             };
             lost.extend(matches!(entry, Beginning::Lost(_)).then_some(at));
-            // The dead are nothing to find.
+            // Dead tasks need no recovery.
             if alloc.status(at).state != TaskState::Dead {
                 count(manager, &entry);
             }
@@ -353,7 +354,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
             }
             Err(alive) => {
                 alloc.receive();
-                // What is lost is next recorded as that: until then no record may say that it can be started.
+                // A lost task is recorded as such first: until then no record may say that it can be started.
                 let recorded = |at: &usize| alloc.is_changed(*at) && !lost.contains(at);
                 (0..entries.len()).filter(recorded).for_each(|at| alloc.save_aside(at));
                 manager.enter(Created::found(alive, entries));
@@ -363,7 +364,7 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
     recovering
 }
 
-/// Looks for a task, and puts what it finds into its cell, to be seen when it is recorded.
+/// Recovers a task and puts the result into its cell; it is shown when it is recorded.
 async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     let entry = recover(&alloc, at, handle).await;
     count(&manager, &entry);
@@ -378,14 +379,14 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
         }
         Beginning::Lost(_) => false,
     };
-    // Of the others their owner is about to record the end.
+    // The owners of the other tasks are about to record their end.
     if recorded && alloc.is_changed(at) {
         alloc.save_aside(at);
     }
     entry
 }
 
-/// How a task that is on record was found.
+/// Counts how a recorded task was recovered.
 fn count(manager: &Manager, entry: &Beginning) {
     let found_as = match entry {
         Beginning::Recorded => FoundAs::Restarted,
@@ -420,7 +421,8 @@ async fn until_shown(mut recovering: Vec<Recovering>) {
 async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     match found(alloc, at, handle).await {
         Ok(Some(attempt)) => {
-            // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.
+            // Polled once: an attempt that has ended returns at once. If its driver died of that, its owner recovers it
+            // again.
             let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
             Beginning::Found(attempt, end)
         }
@@ -429,10 +431,10 @@ async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning
     }
 }
 
-/// The agent may have died between making an exit durable and removing what the attempt left.
+/// The agent may have died between persisting an exit and removing what the attempt left.
 fn clear_leftovers(alloc: &Alloc, at: usize) {
     let status = alloc.status(at);
-    // A task that was given up is dead, and its handle names what may still be there.
+    // An abandoned task is dead, and its handle names processes that may be left.
     if alloc.handle(at).is_some() {
         return;
     }

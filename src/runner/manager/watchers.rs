@@ -1,14 +1,14 @@
-//! Who watches the supervisors of our user on this host: this agent, another one, or nobody.
+//! Finds out which agent watches each supervisor of this user on this host: this agent, another one, or none.
 //!
-//! | a supervisor | is watched by |
+//! | a supervisor | watched by |
 //! |---|---|
-//! | that an attempt of ours names, by its process or its run directory | this agent |
-//! | whose record lies in a data directory that another agent holds locked | another agent |
-//! | any other, in our own data directory too | nobody |
+//! | that an attempt of this agent names, by its process or run directory | this agent |
+//! | whose record is in a data directory that another agent holds locked | another agent |
+//! | any other, in this agent's data directory too | no agent: a stray |
 //!
-//! What nobody watches runs on, and nobody restarts, measures or ends it: its agent is gone, or lost its records. Nothing is done
-//! about it here but to tell it. An agent that ends what its records have lost ([`super::orphans`]) is done with them in less time than an
-//! alert waits.
+//! A stray supervisor and its task keep running, and no agent restarts, measures or ends the task: its agent is gone or
+//! lost its records. Strays are only reported here. An agent ends orphans ([`super::orphans`]) well before an alert
+//! fires.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,15 +28,15 @@ use crate::supervisor;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::WatchedBy;
 
-/// Between two looks at all processes, as long as nobody's is there and otherwise.
+/// Interval between scans of all processes, without and with strays.
 const SELDOM: Duration = Duration::from_secs(300);
 const OFTEN: Duration = Duration::from_secs(15);
-/// One that begins or ends may be named by no attempt for a moment: who is a stray is one for so long.
+/// A process that starts or ends may be named by no attempt for a moment: a stray must be one for this long.
 const SURE: Duration = Duration::from_secs(1);
-/// So many are listed; all are counted.
+/// Maximum number of listed strays; all are counted.
 const LISTED: usize = 100;
 
-/// What the attempts of this agent name.
+/// Processes and run directories named by the attempts of this agent.
 #[derive(Debug, Default)]
 struct Known {
     pids: HashSet<u32>,
@@ -44,7 +44,7 @@ struct Known {
 }
 
 impl Handle {
-    /// `None`: nobody has looked yet.
+    /// `None`: no scan was made yet.
     pub fn watchers(&self) -> Option<Watchers> {
         lock(&self.0.found.watchers).clone()
     }
@@ -109,7 +109,7 @@ impl Manager {
     fn scan(&self) -> io::Result<(u64, Vec<Stray>)> {
         let before = self.known();
         let mut watched = 0;
-        // Whom we watch by its process is there: nothing of it needs to be read.
+        // Supervisors known by PID need no further reads.
         let found = supervisor::all(|pid| {
             let known = before.pids.contains(&pid);
             watched += u64::from(known);
@@ -158,7 +158,7 @@ fn data_dir_of(run_dir: &Path) -> Option<&Path> {
     run.parent().filter(|_| run.ends_with("run"))
 }
 
-/// Whether an agent has it. An agent that begins at this very moment tries again for longer than this takes.
+/// Whether an agent holds it. An agent that starts at this moment retries for longer than this check takes.
 fn is_held(data_dir: &Path) -> bool {
     let Ok(file) = File::open(data_dir.join("lock")) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
