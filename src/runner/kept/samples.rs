@@ -1,8 +1,10 @@
-//! What was last read of attempts whose use the kernel keeps for nobody: measured by their processes, or told by their driver. In a file
-//! that survives the agent's death: what was shown of such an attempt stays in the counters, whoever sees its end, or nobody.
+//! The last samples of attempts whose usage the kernel does not keep: measured by process or reported by their driver.
+//! The file survives the agent's death, so counters that were shown do not fall, whether or not an agent observes the
+//! end.
 //!
-//! One page per attempt, written into the page cache before it is shown: SIGKILL takes back none of it, and a write within a page
-//! is whole or not at all. Never synced: what the power takes it takes from the kernel's own counters too. A cgroup counts on by itself.
+//! One page per attempt, written to the page cache before the sample is shown: SIGKILL does not take it back, and a
+//! write within a page is atomic. It is never synced: a power loss resets the kernel's own counters too. A cgroup needs
+//! none of this.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,7 +24,7 @@ use crate::telemetry::lock;
 
 const PAGE: usize = 4096;
 
-/// Whose sample it is. Attempts of a task are never counted anew, so there is one attempt of a name, ever.
+/// Identifies the attempt of a sample. Attempt numbers of a task are never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AttemptKey {
     pub alloc: AllocId,
@@ -30,7 +32,7 @@ pub struct AttemptKey {
     pub attempt: u32,
 }
 
-/// One page: a line of JSON, and whatever was there before it.
+/// One page: a line of JSON, followed by older bytes.
 #[derive(Serialize, Deserialize)]
 struct Sample {
     #[serde(flatten)]
@@ -42,21 +44,21 @@ struct Sample {
 /// Concurrency: any thread.
 #[derive(Debug, Default)]
 pub struct SampleFile {
-    /// `None`: kept by nobody.
+    /// `None`: samples are not persisted.
     file: Option<File>,
     pages: Mutex<Pages>,
 }
 
 #[derive(Debug, Default)]
 struct Pages {
-    /// So many are in use or free.
+    /// Number of pages, used or free.
     count: u64,
     free: Vec<u64>,
     /// Samples of the previous agent, until it is known which attempts still run.
     found: BTreeMap<AttemptKey, (u64, Reading)>,
 }
 
-/// The page of one attempt, which is given to another when this is dropped: as soon as the attempt's end is on record.
+/// The page of one attempt. It is reused after this is dropped: when the end of the attempt is recorded.
 #[derive(Debug)]
 pub struct Page {
     samples: Arc<SampleFile>,
@@ -69,7 +71,7 @@ pub struct Page {
 }
 
 impl SampleFile {
-    /// With what is in the file; where that cannot be used, nothing is kept.
+    /// Reads the samples in the file. If it cannot be used, samples are not persisted.
     pub fn open(path: &Path) -> SampleFile {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let read = file.and_then(|file| Ok((std::fs::read(path)?, file)));
@@ -103,7 +105,7 @@ impl SampleFile {
         let (at, earlier) = self.pages().found.remove(&key)?;
         Some(Page { samples: Arc::clone(self), at, key, earlier: Some(earlier), reported: AtomicBool::new(false) })
     }
-    /// All others have ended: their pages are free.
+    /// All other attempts have ended: their pages are free.
     pub fn forget_the_rest(&self) {
         let mut pages = self.pages();
         let rest = std::mem::take(&mut pages.found);

@@ -1,4 +1,4 @@
-//! Why there is no data directory.
+//! Errors of opening the data directory.
 
 use std::io;
 use std::path::PathBuf;
