@@ -1,4 +1,4 @@
-//! Tasks that depend on each other: who starts after whom, who ends because of whom, and in which order.
+//! Dependencies between tasks: start order, causes of ends, and stop order.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub(super) const SIDECAR: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHo
 pub(super) const POSTSTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false });
 pub(super) const POSTSTOP: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: false });
 
-/// A task of the fake driver: its name, when it runs, what it does.
+/// A task of the fake driver: its name, its lifecycle, its behaviour.
 pub(super) fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
     let plain: Vec<(&str, Value)> = tasks.iter().map(|(name, _, config)| (*name, config.clone())).collect();
     let mut job = job("g", kind, &plain);
@@ -105,7 +105,7 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
     );
 }
 
-/// Each victim has one cause event that names the culprit; the dead get none (Nomad's assertion of that is inverted).
+/// Each affected task has one cause event that names the culprit; dead tasks have none (Nomad asserts the opposite).
 #[tokio::test(start_paused = true)]
 async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
     let host = Host::new();
@@ -123,7 +123,7 @@ async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
     assert!(!events(&task(&agent, &id, "bad")).contains(&"Sibling Task Failed"));
 }
 
-/// Nobody could end it, and what replaces its alloc waits for it.
+/// It cannot be killed, and the replacement of its alloc waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its_mode() {
     let host = Host::new();
@@ -141,7 +141,7 @@ async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its
     time_of(&agent, &id, "after", "Not Restarting");
 }
 
-/// The leader is ended first, for that failure: its end is not why the others are.
+/// The leader is ended first, because of that failure: its end is not the cause of the others.
 #[tokio::test(start_paused = true)]
 async fn failure_beside_a_leader_is_the_cause_for_all() {
     let host = Host::new();
@@ -189,8 +189,8 @@ fn assert_order(agent: &Handle, id: &AllocId) {
     assert!(!events(&task(agent, id, "clean")).contains(&"Killing"), "poststop is left to run");
 }
 
-/// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is found again in the
-/// middle of its end (Nomad's own test of that proves nothing).
+/// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is recovered during
+/// its end. (Nomad's own test of this asserts nothing.)
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
     let host = Host::new();
@@ -202,7 +202,7 @@ async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_the
     assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
 }
 
-/// Nomad's own test of this has no task states, and proves nothing.
+/// Nomad's own test of this has no task states and asserts nothing.
 #[tokio::test(start_paused = true)]
 async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_its_end() {
     for killed_after in [0, 100, 400, 700] {
@@ -236,7 +236,7 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
     time_of(&agent, &id, "main", "Killed");
 }
 
-/// The agent died between its signal and the task's end: what the task did then was asked of it.
+/// The agent died between its signal and the task's end: the end counts as requested.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
     for stop_ms in [500, 5_000] {

@@ -1,4 +1,4 @@
-//! Which ended allocs go when, and what is said of those that stay.
+//! Which ended allocs are removed when, and what is reported of those that stay.
 
 use super::*;
 use crate::model::task::ExitStatus;
@@ -50,7 +50,7 @@ async fn full_disk_removes_the_oldest_until_there_is_room_and_counts_unread_ones
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(known(&agent), ids, "as full as allowed");
         agent.collectable([ids[3].clone()]);
-        // There is room again as soon as one round is through.
+        // There is room again after one round.
         *host.fill.lock().unwrap() = [fill, Fill::default()].into();
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(known(&agent), [&ids[1..3], &ids[4..]].concat(), "the delivered one first, then the oldest");
@@ -73,7 +73,7 @@ async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop(
     assert_eq!(main_task(&agent, &live).state, TaskState::Running);
 }
 
-/// It fails if anything that was to go is still there; what has not ended was not asked for with `--all`.
+/// Fails if anything to remove is still there; allocs that have not ended are no error with `--all`.
 #[tokio::test(start_paused = true)]
 async fn requested_collection_returns_removed_and_kept_allocs_with_reasons() {
     let host = Host::new();
@@ -122,13 +122,13 @@ async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
     assert_eq!(totals(&agent, "b").exits[0], 2);
 }
 
-/// Whatever its allocs went through.
+/// Whatever the state of its allocs.
 #[tokio::test(start_paused = true)]
 async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let host = Host::new();
     let agent = host.start().await;
-    // What a start looks for is through before anything else, on this clock.
+    // Recovery at the start is done before anything else, on this clock.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = alive();
     for n in 0..10 {

@@ -1,4 +1,4 @@
-//! How drivers are, as they say it: each sequence of reports, what is known and told of it, and what becomes of tasks meanwhile.
+//! Health of drivers: sequences of fingerprints, their effect on the shown state and on events, and on tasks meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::runner::drivers::{DriverInfo, Health, Mock};
 
 const FOR_EVER: usize = usize::MAX;
 
-/// An agent whose `mock` says this of itself.
+/// An agent whose `mock` has these fingerprints.
 async fn agent(host: &Host, script: &str) -> (Handle, Arc<Metrics>) {
     let mut parts = host.parts();
     parts.drivers.insert(Mock::NAME, faults::mock_that_says(script));
@@ -67,7 +67,7 @@ async fn a_driver_that_is_well_from_its_start_on_is_no_news() {
     assert_eq!((known(&agent).since, driver_events(&agent).len()), (info.since, 0), "it is not polled");
 }
 
-/// The attributes of the host follow each report; what others say of the host stays.
+/// The driver's attributes follow each fingerprint; other attributes stay.
 #[tokio::test(start_paused = true)]
 async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
     let host = Host::new();
@@ -83,7 +83,7 @@ async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
     until_health(&agent, Health::Undetected).await;
     let of_mock = || facts.now().iter().filter(|(name, _)| name.contains("mock")).count();
     assert_eq!(of_mock(), 0);
-    // It waited for the driver, and found there what it says.
+    // It waited for the driver, and then found its attributes.
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!((of_mock(), facts.now().len()), (2, 4), "{:?}", facts.now());
     let mut attributes = facts.watch();
@@ -131,7 +131,7 @@ async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_
         (main_task(&agent, &runs).state, main_task(&agent, &waits).state),
         (TaskState::Running, TaskState::Starting)
     );
-    // Who waits can be stopped, and what runs can be ended.
+    // A waiting task can be stopped, and a running one killed.
     let asked = tokio::time::Instant::now();
     agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(1) && main_task(&agent, &stopped).started_at.is_none());
@@ -162,7 +162,7 @@ async fn a_restart_of_the_agent_finds_what_runs_though_the_driver_is_not_well() 
     second.stop(&id, Wait::UntilEnded).await.unwrap();
 }
 
-/// Whoever waits is told once of each health, and an agent that goes away meanwhile leaves a task that waits again.
+/// A waiting task reports each health once, and continues to wait after a restart of the agent.
 #[tokio::test(start_paused = true)]
 async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
     let host = Host::new();

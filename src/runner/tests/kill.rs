@@ -1,4 +1,4 @@
-//! Stopping: asked, by force, given up; at any moment of a task's life.
+//! Stops by signal, by SIGKILL, and abandonment, at any moment of a task's life.
 
 use serde_json::json;
 
@@ -44,8 +44,8 @@ async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
     assert_eq!(totals(&agent, "l").lost_output.by_stream(), [4_977_152, 0]);
 }
 
-/// Escalation ends in a declared state, counted, its handle kept; all who ask at once are answered, and it is done once; the
-/// agent's own end waits for no task.
+/// Escalation ends in a declared state, counted, with the handle kept; all concurrent requests return and it happens
+/// once; the shutdown of the agent waits for no task.
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     let host = Host::new();
@@ -160,7 +160,7 @@ async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     let task = main_task(&agent, &id);
     assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
     assert!(task.events.back().unwrap().message.contains("has not started it within 300s"), "{:?}", task.events.back());
-    // It may come to life: its alloc is not begun anew beside it.
+    // It may still start: its alloc is not restarted beside it.
     let restarted = agent.restart(&id, crate::runner::Restarted::All).await;
     assert!(matches!(restarted, Err(crate::runner::RunnerError::MayStillRun { .. })), "{restarted:?}");
     until("late start", || host.world.started() == 2).await;
@@ -201,7 +201,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
     assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
 }
 
-/// What is announced is no restart yet; SIGKILL of the agent before and after it begins.
+/// An announced restart is no restart yet; SIGKILL of the agent before and after it begins.
 #[tokio::test(start_paused = true)]
 async fn a_restart_counts_once_when_it_begins() {
     let host = Host::new();
@@ -227,13 +227,13 @@ async fn a_restart_counts_once_when_it_begins() {
     assert_eq!((host.world.started(), main_task(&agent, &id).restarts), (3, [2, 0, 0, 0]));
 }
 
-/// Its stop is on record, what its task was told is not: the disk was full. Then the agent dies, and the task of its signal.
+/// Its stop is recorded, but not the signal: the disk was full. Then the agent dies, and the task dies of its signal.
 #[tokio::test(start_paused = true)]
 async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
     for (status, outcome) in [
         (ExitStatus::Signal(2), Outcome::Killed),
         (ExitStatus::Signal(9), Outcome::Killed),
-        // Of another one nobody asked it to.
+        // By another signal, which was not requested.
         (ExitStatus::Signal(11), Outcome::Signal),
         (ExitStatus::Code(1), Outcome::Error),
     ] {
@@ -256,7 +256,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
     }
 }
 
-/// Its leader is still ending, and its own turn has not come.
+/// Its leader is still ending, and its own rank has not been reached.
 #[tokio::test(start_paused = true)]
 async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
     let host = Host::new();
@@ -302,8 +302,8 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
     assert_eq!(host.world.started(), 0);
 }
 
-/// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of signals,
-/// each has its answer.
+/// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of
+/// signals, and each request returns.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
     let host = Host::new();
@@ -318,7 +318,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
             let (agent, id) = (agent.clone(), id.clone());
             async move { agent.stop(&id, wait).await }
         });
-        // These come too late, or are overruled: a refusal is an answer.
+        // Too late or overruled: a refusal is a response.
         others.spawn(async move {
             match n % 2 {
                 0 => agent.restart(&id, crate::runner::Restarted::Running).await.is_ok(),

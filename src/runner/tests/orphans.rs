@@ -1,4 +1,4 @@
-//! What runs and is in no record of the state: what is nobody's is ended, everything else is left alone.
+//! Tasks without a record: tasks of allocs without any record are killed, all others are left alone.
 
 use serde_json::json;
 
@@ -50,7 +50,7 @@ fn fates(agent: &Handle) -> Vec<Fate> {
     agent.orphans().into_iter().map(|orphan| orphan.fate).collect()
 }
 
-/// Nor is what is being removed or had a record that could not be read; it is told where it runs.
+/// Nor is an alloc that is being removed or whose record was unreadable; its running tasks are reported.
 #[test]
 fn whose_an_alloc_is_follows_from_what_names_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
@@ -58,7 +58,7 @@ fn whose_an_alloc_is_follows_from_what_names_it() {
     let keys = [
         format!("alloc/{alloc_aside}"),
         format!("task/{task_aside}/web"),
-        // Its task's record was damaged once, and it lives on.
+        // Its task's record was damaged once, and the alloc lives.
         format!("task/{both}/web"),
         "job/some/1".to_owned(),
         "damaged-1".to_owned(),
@@ -102,7 +102,7 @@ async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs
     };
     assert_eq!(agent.orphans(), [killed]);
     assert!(host.data_dir.logs(&id).join("main.stdout.0").exists());
-    // The next start has nothing to say of it any more.
+    // The next start reports it no more.
     let agent = host.restart(agent).await;
     assert_eq!((outcomes(&agent), fates(&agent)), ([0.0, 0.0], vec![]));
 }
@@ -280,8 +280,8 @@ async fn what_only_seemed_to_run_is_not_listed_any_more() {
     until("taken back", || outcomes(&agent) == [0.0, 0.0] && fates(&agent).is_empty()).await;
 }
 
-/// The record of one task is gone, whole or damaged; its alloc is on record. It goes on as the attempt that it is.
-/// Where that cannot be told it is not started again, also if the agent dies right then, and what may run is said to.
+/// The record of one task is lost or damaged; its alloc is recorded. It continues as the same attempt. If its state is
+/// unknown it is not started again, also if the agent dies right then, and is reported as possibly running.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
     for (damaged, removed) in [(false, false), (true, false), (true, true)] {
@@ -306,7 +306,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
         assert_eq!((task.state, task.attempt), (TaskState::Running, 1), "damaged: {damaged}");
         assert_eq!((host.world.living(), host.world.started()), (1, 2), "the same process");
         assert_eq!((found(&agent).0["reattached"], outcomes(&agent)), (1.0, [0.0, 0.0]));
-        // On record again, and ours: the next attempt is another one.
+        // Recorded again, and managed: the next attempt is a new one.
         let agent = host.restart(agent).await;
         host.world.last().end(ExitStatus::Code(1));
         until("a third attempt", || host.world.started() == 3).await;
@@ -315,7 +315,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
     }
 }
 
-/// It may run: it is not started beside itself, and nobody is told that nothing of it is left.
+/// It may run: it is not started beside itself, and it is not reported as gone.
 #[tokio::test(start_paused = true)]
 async fn task_without_record_and_with_unknown_state_keeps_its_handle() {
     let host = Host::new();

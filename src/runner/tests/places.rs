@@ -1,4 +1,4 @@
-//! What blocks has few places, and kills by force have their own: here the clock is real, because blocked threads stop the
+//! Blocking work has few permits, and kills have their own. Here the clock is real, because blocked threads stop the
 //! paused one.
 
 use std::time::Instant;
@@ -19,11 +19,11 @@ async fn deaf(agent: &Handle, config: Value) -> AllocId {
     id
 }
 
-/// What hangs until this is dropped.
+/// Blocks until this is dropped.
 struct Hanging(Vec<std::sync::mpsc::Sender<()>>);
 
 impl Hanging {
-    /// In every place where something may block, and as many that wait for one.
+    /// One in every permit for blocking work, and as many that wait for one.
     async fn everywhere(agent: &Handle) -> Hanging {
         let mut senders = Vec::new();
         for _ in 0..8 {

@@ -1,5 +1,5 @@
-//! A driver that does not answer after a restart of the agent: nobody waits for it, and what is wished of its tasks is done once
-//! it does.
+//! A driver that does not respond after a restart of the agent: nothing waits for it, and requests for its tasks are
+//! done once it responds.
 
 use serde_json::json;
 
@@ -16,12 +16,12 @@ use crate::runner::{Restarted, RunnerError, Wait};
 struct Stage {
     host: Host,
     agent: Handle,
-    /// Its task `slow` is not found; with it in one alloc is `main`.
+    /// Its task `slow` is not found; `main` is in the same alloc.
     odd: AllocId,
     good: AllocId,
 }
 
-/// Both run, and the next agent is there.
+/// Both run, and the next agent has started.
 async fn stage(config: Value) -> Stage {
     let host = Host::new();
     let agent = host.start().await;
@@ -139,7 +139,7 @@ async fn signal_to_a_task_in_recovery_is_refused_and_reaches_its_siblings() {
     let refused = RunnerError::InRecovery { task: "slow".into() };
     for (task, answer) in [
         (Some("slow"), Err(refused.clone())),
-        // All of them, or none.
+        // Either all tasks get it, or none.
         (None, Err(refused)),
         (Some("main"), Ok(vec!["main".into()])),
     ] {
@@ -187,7 +187,7 @@ async fn tasks_waiting_for_a_task_in_recovery_do_not_start() {
     host.world.of(&"pre".into()).end(ExitStatus::Code(0));
     until("pre is over", || states(&agent, &id)[0] == TaskState::Dead).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // On record its sidecar runs, and that is all that main waits for.
+    // Its sidecar runs as recorded, and that is all that main waits for.
     assert_eq!(states(&agent, &id)[1..], [TaskState::Running, TaskState::Pending]);
     host.world.hidden.send_replace(Vec::new());
     until("main begins", || states(&agent, &id)[2] == TaskState::Running).await;
@@ -256,7 +256,7 @@ async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
     assert_eq!((stage.host.world.living(), stage.host.world.started()), (1, 3));
     let of = totals(&stage.agent, "odd");
     assert_eq!((of.exits.iter().sum::<u64>(), of.events["received"], of.events["killing"]), (1, 1, 1));
-    // Leaving waits for nobody either.
+    // The shutdown does not wait either.
     stage.host.world.hidden.send_replace(vec!["main"]);
     let agent = stage.host.restart(stage.agent).await;
     assert_eq!(recovering(&agent, &stage.good), ["main"]);

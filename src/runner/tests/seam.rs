@@ -1,4 +1,4 @@
-//! What a driver may have of its own, and what the runner makes of it.
+//! Properties that drivers may have, and how the runner uses them.
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
@@ -27,7 +27,7 @@ async fn a_task_is_ended_with_its_jobs_signal_else_with_its_drivers() {
     }
 }
 
-/// An agent that died right after the signal: what ended by the driver's own signal has obeyed, and did not crash.
+/// The agent died right after the signal: an end by the driver's own signal counts as requested, not as a crash.
 #[tokio::test(start_paused = true)]
 async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed() {
     for (signal, obeyed) in [(15, true), (2, false)] {
@@ -49,7 +49,7 @@ async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed()
     }
 }
 
-/// As a runtime does that makes cgroups itself, and names what it runs.
+/// Like a runtime that creates cgroups itself and names its containers.
 #[tokio::test(start_paused = true)]
 async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_shown_and_come_back() {
     let host = Host::new();
@@ -111,7 +111,7 @@ async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once
     assert_eq!(said(&agent), ["pulling image", "unpacking\u{fffd}"]);
     until_state(&agent, &id, TaskState::Running).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Over a restart of the agent too, and never of an attempt that is over.
+    // Across a restart of the agent too, and never of an earlier attempt.
     let agent = host.restart(agent).await;
     until("what it says then", || said(&agent).len() == 3).await;
     assert_eq!(said(&agent)[2], "note found after a restart");

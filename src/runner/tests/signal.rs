@@ -1,4 +1,4 @@
-//! Signals: to whom they go, in every state of a task, and why not.
+//! Signals in every state of a task: which processes get them, and why not.
 
 use serde_json::json;
 
@@ -49,7 +49,7 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
     let not_running = |state| RunnerError::NotRunning { task: "main".into(), state };
     let host = Host::new();
     let agent = host.start().await;
-    // Each brings its task into a state: what it is told to do, how it gets there.
+    // Each brings its task into a state: its config, and the steps to get there.
     for (state, config) in [
         (TaskState::Starting, json!({ "start_ms": 60_000 })),
         (TaskState::Backoff, json!({ "run_ms": 1, "exit_code": 1 })),
@@ -65,7 +65,7 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
         until_state(&agent, &id, state).await;
         let (one, all) = (agent.signal(&id, Some("main"), "SIGHUP").await, agent.signal(&id, None, "SIGHUP").await);
         match state {
-            // What is being killed has a process, and may be asked for a dump of its threads.
+            // A task that is being killed has a process, and may be asked for a dump of its threads.
             TaskState::Running | TaskState::Killing => {
                 assert_eq!((one.is_ok(), all.is_ok()), (true, true), "{state:?}")
             }
