@@ -1,21 +1,21 @@
-//! The one way from the runner to a driver. Whatever it is asked has an answer, ends when nobody wants it any more (its future
-//! is dropped) and has a deadline; a panic costs that call alone; what cannot be true is not believed.
+//! Calls of the runner to drivers. Each call returns a result, is cancelled when its future is dropped, and has a
+//! deadline. A panic ends only that call. Implausible values are refused.
 //!
-//! | call | may take | and then |
+//! | call | deadline | when it is exceeded |
 //! |---|---|---|
-//! | start | `Config::start_budget`, kept by the task's owner | given up; what comes of it later is ended |
-//! | recover | [`RECOVER`], asked again where it dies | lost: failed, and not started a second time |
-//! | recover, for want of descriptors, memory or processes | as long as that is so | asked again: it is no verdict |
-//! | wait | as long as it runs; while it is being ended, the budget of that | given up |
-//! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
-//! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
-//! | exec | the timeout of its program and [`EXEC_MORE`] | the run of the check has failed |
-//! | attach | [`ATTACH`], until its command runs | nothing of it runs |
-//! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
-//! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
-//! | fingerprint: each later one | as long as nothing changes | nothing is new |
+//! | start | `Config::start_budget`, kept by the task's owner | abandoned; a late start is killed |
+//! | recover | [`RECOVER`]; retried if the driver panics | lost: failed, and not started a second time |
+//! | recover, without descriptors, memory or processes | as long as that lasts | retried: the state stays unknown |
+//! | wait | as long as it runs; during a kill, the kill budget | abandoned |
+//! | signal | [`SIGNAL`] | the kill timeout continues; on an error: SIGKILL at once |
+//! | kill | [`KILL`], repeated within `Config::kill_budget` | abandoned |
+//! | exec | the timeout of its program and [`EXEC_MORE`] | the health check fails |
+//! | attach | [`ATTACH`], until its command runs | the command does not run |
+//! | destroy, leave_network | [`DESTROY`] | logged; the rest is removed at the next start |
+//! | fingerprint: the first one | [`REPORT`] | unhealthy; retried |
+//! | fingerprint: each later one | as long as nothing changes | none: the last one holds |
 //!
-//! Readings are no call: the driver tells them to a [`TaskReader`], and nobody waits for them.
+//! Samples are no call: the driver reports them to a [`TaskReader`], and no caller waits for them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -33,33 +33,33 @@ use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::panics::{self, Panic};
 
-/// Longer than drivers themselves look for something that they are not sure of.
+/// Longer than drivers retry by themselves.
 pub const RECOVER: Duration = Duration::from_secs(60);
 pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
-/// Beyond the time of the program itself.
+/// In addition to the timeout of the program.
 pub const EXEC_MORE: Duration = Duration::from_secs(5);
 pub const ATTACH: Duration = Duration::from_secs(30);
 pub const DESTROY: Duration = Duration::from_secs(10);
 pub const REPORT: Duration = Duration::from_secs(10);
-/// So often a driver may die while it looks for one attempt.
+/// How many times a driver may panic while it recovers one attempt.
 const DEATHS: u8 = 5;
-/// Before it is asked again; doubled each time.
+/// Pause before a retry; doubled each time.
 const DEATH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Before a driver that lacks what it takes to look is asked again; doubled each time, up to the second.
+/// Pause before a retry by a driver without resources for it; doubled each time, up to the second value.
 const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What a driver says is cut after so many characters.
+/// Texts of a driver are cut after this number of characters.
 const LONGEST_TEXT: usize = 4096;
-/// What it keeps in a handle is written with each change of its task.
+/// A driver's state in a handle is written with each change of its task.
 const LONGEST_STATE: usize = 16 << 10;
-/// So many attributes of a driver are kept, with names of so many bytes at most.
+/// Maximum number of attributes of a driver, and maximum length of their names in bytes.
 const ATTRIBUTES: (usize, usize) = (64, 128);
-/// Clocks are set back, and an end may seem to be in the future; not so far.
+/// Clocks are set back, so an end may seem to be in the future, but not beyond this.
 const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     #[error(transparent)]
@@ -72,13 +72,13 @@ pub enum CallError {
     Nonsense(&'static str),
 }
 
-/// An attempt, as the runner may use it.
+/// An attempt, as the runner uses it.
 #[derive(Clone)]
 pub struct Running(Arc<dyn Attempt>);
 
-/// Begins an attempt. No deadline of its own: dropping it calls it off.
+/// Starts an attempt. It has no deadline of its own: dropping it cancels it.
 ///
-/// Errors: refused, then nothing runs. In all other cases something may, and [`recover`] can tell.
+/// Errors: refused, then nothing runs. After any other error the task may run, and [`recover`] can find out.
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
     // Ends: with the call, which its caller drops at the start budget.
@@ -86,8 +86,8 @@ pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandl
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
-/// Finds an attempt again; `None`: it was never started. A driver that dies of it is asked again, a few times: it has not said that
-/// it cannot find it. One that lacks what it takes to look is asked until it has it.
+/// Recovers an attempt. `None`: it was never started. A driver that panics is called again a few times: the panic does
+/// not mean that the task is lost. A driver without resources for it is called until it has them.
 pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink) -> Result<Option<Running>, CallError> {
     let (mut pause, most) = WANT_PAUSES;
     loop {
@@ -97,7 +97,7 @@ pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink)
             }
             answer => return answer,
         }
-        // Ends: with the want, or with the agent. What is looked for is shown as that.
+        // Ends: when resources are available, or with the agent. The task is shown as in recovery.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(most);
     }
@@ -142,7 +142,7 @@ async fn recover_once(
 }
 
 impl Running {
-    /// Errors: this is another attempt than was asked for.
+    /// Errors: it is another attempt than the requested one.
     fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
         let known = attempt.handle();
         // A cgroup may be known only now; a recorded one never changes.
@@ -168,11 +168,11 @@ impl Running {
         self.0.reader()
     }
 
-    /// Errors: `Died` only; the attempt may run on.
+    /// Errors: `Died` only; the attempt may still run.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
         let mut end = caught(panic_report("wait", || self.handle()), || self.0.wait());
         std::future::poll_fn(move |cx| {
-            // Where it is polled it does not move: it owns a box.
+            // Polling does not move it: it is boxed.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
         })
     }
@@ -182,7 +182,7 @@ impl Running {
     pub async fn kill(&self) -> Result<(), CallError> {
         within(KILL, "kill", || self.handle(), || self.0.kill()).await?.map_err(tame_error)
     }
-    /// Runs a program beside it, for `timeout` at most; its driver has a moment more to end it.
+    /// Runs a program in the task, at most for `timeout`; its driver gets a moment more to end it.
     pub async fn exec(&self, command: &[String], timeout: Duration) -> Result<ExecEnd, CallError> {
         let limit = timeout.saturating_add(EXEC_MORE);
         let end = within(limit, "exec", || self.handle(), || self.0.exec(command, timeout)).await?;
@@ -206,7 +206,7 @@ async fn within<'a, T: 'a>(
     tokio::time::timeout(limit, caught(panic_report(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
-/// Removes what a driver holds for the network of an alloc that has ended.
+/// Releases what a driver holds for the network of an ended alloc.
 pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
     let report = |panic: &Panic| {
         tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
@@ -215,13 +215,13 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), C
     left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
-/// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
+/// Background work of a driver. A panic ends only that work, and is logged as for a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
     // Ends: with the work, or with its attempt, which aborts it. A panic was logged.
     let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).await;
 }
 
-/// Errors: it panicked, which `tell` tells of. No `async fn`: what waits for as long as a task runs is kept small.
+/// Errors: it panicked, which `report` logs. No `async fn`: futures that live as long as a task stay small.
 fn caught<'a, T: 'a>(
     report: impl Fn(&Panic),
     call: impl FnOnce() -> BoxFuture<'a, T>,
@@ -244,7 +244,7 @@ fn caught<'a, T: 'a>(
 /// `<run>/<alloc id>/<task>/<attempt>`.
 fn panic_report(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
     move |panic| {
-        // One that dies of everything is not told of by name.
+        // A driver may panic in its name as well.
         let (driver, run_dir) =
             panics::catch(&handle).map(|handle| (handle.driver, handle.run_dir)).unwrap_or_default();
         let mut names = run_dir.iter().rev().skip(1).map(|name| name.to_string_lossy());
@@ -253,14 +253,14 @@ fn panic_report(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(
     }
 }
 
-/// What a driver says of itself, as the runner may believe it.
+/// The fingerprints of a driver, checked for plausibility.
 pub struct Reports {
     driver: String,
     reports: Box<dyn Fingerprints>,
 }
 
 impl Reports {
-    /// Begins, with the first one.
+    /// Starts them, and returns the first one.
     pub async fn of(driver: &dyn Driver) -> Result<(Reports, Fingerprint), CallError> {
         let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
         let (driver, reports) = begun.map_err(|panic| {
@@ -285,7 +285,7 @@ fn report_fingerprint_panic(driver: &str, panic: &Panic) {
     tracing::error!(driver, call = "fingerprint", at = panic.at, error = ?panic.message, "a driver panicked");
 }
 
-/// Texts go into records, events and logs: no control characters, and an end.
+/// Texts go into records, events and logs: removes control characters and limits the length.
 pub fn tame(text: String) -> String {
     let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.len() <= LONGEST_TEXT && !text.contains(odd) {
@@ -310,7 +310,7 @@ fn tame_error(error: DriverError) -> CallError {
     })
 }
 
-/// A name that no attribute can have is left out, and so is what is more than anybody reads.
+/// Drops invalid attribute names, and attributes beyond the limits.
 fn tame_report(report: Fingerprint) -> Fingerprint {
     let (most, longest) = ATTRIBUTES;
     let named = |name: &str| {
@@ -322,7 +322,7 @@ fn tame_report(report: Fingerprint) -> Fingerprint {
     Fingerprint { description: tame(report.description), attributes, ..report }
 }
 
-/// Times and amounts that cannot be would stay in the counters for ever.
+/// Limits times and amounts: implausible values would stay in the counters forever.
 fn tame_end(mut end: AttemptEnd, now: Timestamp) -> AttemptEnd {
     end.usage.drop_impossible();
     let latest = now.plus(CLOCK_SLACK);

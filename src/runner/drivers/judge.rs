@@ -1,4 +1,4 @@
-//! What of a job file only drivers know, each problem with its place.
+//! Checks of a job file that need drivers, each error with its place.
 
 use super::{ALL, DriverError, names};
 use crate::jobspec::interpolate::attributes_in;
@@ -7,14 +7,14 @@ use crate::jobspec::{Diagnostic, ParsedJob, Severity};
 use crate::model::attributes::OF_DRIVERS;
 use crate::model::job::{Task, TaskGroup};
 
-/// What no host would take.
+/// Errors on any host.
 pub fn problems_anywhere(parsed: &ParsedJob) -> Vec<Diagnostic> {
     let check =
         |task: &Task| ALL.iter().find(|entry| entry.name == task.driver).map_or(Ok(()), |entry| (entry.check)(task));
     problems(parsed, (&names(), "there are"), check)
 }
 
-/// Names of drivers that are none of `known` (`whose`: `there are`, `this agent has`), and what `check` says of each task.
+/// Unknown drivers (`there_are`: `there are` or `this agent has`), and the errors that `check` finds in each task.
 pub fn problems(
     parsed: &ParsedJob,
     (known, there_are): (&[&str], &str),
@@ -30,7 +30,7 @@ pub fn problems(
     problems
 }
 
-/// A driver that is to run the task, and references to what one says of the host.
+/// Unknown drivers, as the task's driver or in references to driver attributes.
 fn unknown(
     parsed: &ParsedJob,
     (group, task): (&TaskGroup, &Task),

@@ -1,8 +1,8 @@
-//! Runs nothing: does what its `config` says, in Nomad's words, on tokio's clock. For tests of everything above drivers, and for
-//! trying out what allostat does when a driver misbehaves.
+//! Runs nothing: follows its `config`, with Nomad's names, on tokio's clock. For tests of everything above drivers, and
+//! to try out how allostat handles a driver that misbehaves.
 //!
-//! What it pretends to run outlives the agent as a note in the run directory: the next agent's finds it with what is left of
-//! its time. That it was signalled is not in it.
+//! A pretended task outlives the agent as a note in the run directory: the next agent recovers it with the rest of its
+//! run time. Signals are not in the note.
 
 mod config;
 #[macro_use]
@@ -69,10 +69,10 @@ pub struct Mock {
     died: Died,
 }
 
-/// The calls that have died once, by run directory.
+/// The calls that have panicked once, by run directory.
 type Died = Arc<Mutex<BTreeSet<(PathBuf, Call)>>>;
 
-/// What is in the run directory of a task that runs.
+/// Contents of the run directory of a running task.
 #[derive(Serialize, Deserialize)]
 struct Note {
     started_at: Timestamp,
@@ -107,7 +107,7 @@ impl Mock {
         }
     }
 
-    /// The section of the documentation about it.
+    /// Its section of the documentation.
     pub fn page() -> String {
         let table = |head: &str, rows: &mut dyn Iterator<Item = (&str, &str)>| {
             let marked = |names: &str| names.split(", ").map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -191,7 +191,7 @@ impl Mock {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
         }
         match fault {
-            // Ends: with its caller's patience; that is the fault.
+            // Ends: with its caller's deadline; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
             Some(_) | None => {}
@@ -269,7 +269,7 @@ impl Driver for Mock {
                 None => None,
             };
             match fault {
-                // Ends: with its caller's patience; that is the fault.
+                // Ends: with its caller's deadline; that is the fault.
                 Some(Fault::Hang) => std::future::pending().await,
                 Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
@@ -315,7 +315,7 @@ struct MockAttempt {
     handle: TaskHandle,
     started_at: Timestamp,
     config: Config,
-    /// When and how it will have ended; `None`: not decided.
+    /// When and how it ends. `None`: not decided.
     ending: Arc<watch::Sender<Option<Ending>>>,
     /// Its end was reported.
     end_reported: AtomicBool,
@@ -370,7 +370,7 @@ async fn report_usage(
                     Some(at) => {
                         tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
                     }
-                    // Ends: with the attempt (an error), or when it is to end.
+                    // Ends: with the attempt (an error), or when an end is decided.
                     None => drop(ending.changed().await),
                 }
             }
@@ -382,7 +382,7 @@ async fn report_usage(
 }
 
 impl MockAttempt {
-    /// The earliest end holds.
+    /// The earliest end applies.
     fn end_by(&self, at: Instant, status: ExitStatus) {
         let in_future = Nanos::from_duration(at.saturating_duration_since(Instant::now()));
         let finished_at = self.clock.now().plus(in_future);
@@ -401,10 +401,10 @@ impl MockAttempt {
         self.config.faults.of(call)
     }
 
-    /// What is answered instead of doing it; `None`: do it.
+    /// The configured result, without the action. `None`: do the action.
     async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
         match self.fault(call) {
-            // Ends: with its caller's patience; that is the fault.
+            // Ends: with its caller's deadline; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => Some(Err(failed("configured to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
@@ -426,7 +426,8 @@ impl MockAttempt {
                     () = tokio::time::sleep_until(end.at) => return end,
                     _ = ending.changed() => {}
                 },
-                // Ends: when somebody ends the attempt; its owner may leave. The sender is ours: it outlives this wait.
+                // Ends: when an end is decided; its owner may drop it. The sender is in the attempt and outlives this
+                // wait.
                 None => drop(ending.changed().await),
             }
         }
@@ -436,7 +437,7 @@ impl MockAttempt {
         let at_once = |status| Ending { at: Instant::now(), finished_at: self.clock.now(), status };
         let fault = self.fault(Call::Wait);
         let end = match fault {
-            // Ends: with its owner, who is told to end it otherwise; that is the fault.
+            // Ends: with its owner, which kills or abandons it; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was configured to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
@@ -523,7 +524,7 @@ impl Attempt for MockAttempt {
             if !self.is_over() {
                 return Err(DriverError::StillRunning);
             }
-            // Its note, and nothing else: a directory that is not its own must not go with it.
+            // The note alone: the directory may belong to another task.
             match std::fs::remove_file(self.handle.run_dir.join(NOTE)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     Err(failed(format!("its note cannot be removed: {e}")))
@@ -563,7 +564,7 @@ mod tests {
         let handle = driver.prepare(&request)?;
         driver.start(request, handle).await
     }
-    /// Its directory goes at once: it is needed again to be found after a restart only.
+    /// Its directory is removed at once: only recovery needs it.
     async fn start(config: &str) -> Result<Arc<dyn Attempt>, DriverError> {
         let dir = tempfile::tempdir().unwrap();
         start_in(dir.path(), config).await
@@ -575,7 +576,7 @@ mod tests {
         let attempt = start(r#"{"run_for": "90s", "exit_code": 3, "start_block_for": "10s"}"#).await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(10));
         let end = attempt.wait().await;
-        // A timer knows milliseconds, and real ones pass meanwhile.
+        // Timers have millisecond resolution, and real time passes meanwhile.
         assert!(
             before.elapsed().abs_diff(Duration::from_secs(100)) <= Duration::from_millis(2) + really.elapsed(),
             "{:?}",

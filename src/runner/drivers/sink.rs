@@ -1,4 +1,4 @@
-//! Where a driver says what it does for a task, as it does it: "pulling image".
+//! Messages of a driver about its work for a task, such as "pulling image".
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -8,11 +8,12 @@ use tokio::time::Instant;
 
 use crate::telemetry::lock;
 
-/// So much may be said at once, and from then on once in so long: a task keeps its newest ten events, and each is written.
+/// Rate limit: this number at once, then one per interval. A task keeps its newest ten events, and each is persisted.
 const AT_ONCE: u32 = 5;
 const EVERY: Duration = Duration::from_secs(10);
 
-/// Concurrency: any thread, at once; cheap to clone. By default nobody listens. Whoever says too much is not heard, and that is said with what is.
+/// Concurrency: any thread, without blocking; cheap to clone. Disabled by default. Messages beyond the rate limit are
+/// dropped, and the next message has their number.
 #[derive(Clone, Default)]
 pub struct EventSink(Option<Arc<Sink>>);
 
@@ -24,7 +25,7 @@ struct Sink {
 /// State of the rate limit.
 struct RateLimit {
     left: u32,
-    /// The last one that came back did so then.
+    /// Time of the last refill.
     since: Instant,
     dropped: u32,
 }

@@ -1,6 +1,6 @@
-//! What the pretended driver says of itself, one after the other, on tokio's clock.
+//! The fingerprints of the mock driver, one after the other, on tokio's clock.
 //!
-//! `undetected 3s, healthy 1m, unhealthy`: each for so long; the last one for ever, unless `again` follows it.
+//! `undetected 3s, healthy 1m, unhealthy`: each for its duration; the last one forever, unless `again` follows it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -28,7 +28,7 @@ words! {
     }
 }
 
-/// Its place outlives the stream: who asks anew hears what comes next.
+/// Its position outlives the stream: a new stream continues from there.
 #[derive(Debug, Clone)]
 pub struct Script(Arc<Mutex<Place>>);
 
@@ -36,11 +36,11 @@ pub struct Script(Arc<Mutex<Place>>);
 struct Place {
     steps: Vec<(ScriptStep, Option<Duration>)>,
     at: usize,
-    /// When the step at this place is said; `None`: at once, when somebody asks first.
+    /// When the step at this position is due. `None`: with the first call.
     due: Option<Instant>,
 }
 
-/// Healthy for good.
+/// Healthy, forever.
 impl Default for Script {
     fn default() -> Script {
         Script::of(vec![(ScriptStep::Healthy, None)])
@@ -52,7 +52,7 @@ impl Script {
         Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
     }
 
-    /// Errors: what of it is no step.
+    /// Errors: the invalid step.
     pub fn parse(text: &str) -> Result<Script, String> {
         let steps: Result<Vec<_>, String> = text.split(',').map(str::trim).map(step).collect();
         let steps = steps?;
@@ -67,12 +67,12 @@ impl Script {
         Ok(Script::of(steps))
     }
 
-    /// From where it stands on.
+    /// Continues from its position.
     pub fn go_on(&self) -> Box<dyn Fingerprints> {
         Box::new(self.clone())
     }
 
-    /// When the next step is due; `None`: there is none.
+    /// When the next step is due. `None`: there is none.
     fn due(&self) -> Option<Instant> {
         let place = lock(&self.0);
         (place.at < place.steps.len()).then(|| place.due.unwrap_or_else(Instant::now))
