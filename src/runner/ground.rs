@@ -1,4 +1,4 @@
-//! What all owners of allocs and tasks stand on.
+//! What the owners of allocs and tasks share: configuration, clock, journal, drivers, keepers of resources.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -31,10 +31,10 @@ use crate::model::host::NodeInfo;
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
-/// Asks how full the data directory's file system is; may block. `None`: it does not say.
+/// Reads the usage of the data directory's file system; may block. `None`: it is unknown.
 pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
 
-/// Of the file system that the data directory is on.
+/// Usage of the file system of the data directory.
 pub fn fill_of(data_dir: &Arc<DataDir>) -> AskFill {
     let data_dir = Arc::clone(data_dir);
     Arc::new(move || data_dir.fill().ok())
@@ -50,30 +50,30 @@ pub struct Parts {
     pub journal: Journal,
     pub drivers: Drivers,
     pub clock: Arc<dyn Clock>,
-    /// `None`: no cgroups can be made here.
+    /// `None`: this host cannot create cgroups.
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
-    /// `None`: nobody knows of any devices here.
+    /// `None`: no device plugins.
     pub devices: Option<Arc<dyn DeviceKeeper>>,
-    /// Which ports other programs have.
+    /// Ports in use by other programs.
     pub ports_in_use: Arc<dyn PortsInUse>,
     pub networks: Arc<dyn AllocNetworks>,
     pub metrics: Arc<Metrics>,
-    /// What `${node...}` in a job file says.
+    /// Values of `${node...}` in job files.
     pub node: NodeInfo,
-    /// What `${attr...}` in a job file says; drivers tell it of themselves here.
+    /// Values of `${attr...}` in job files; drivers publish theirs here.
     pub facts: Arc<Facts>,
-    /// What every task has of the agent's own environment.
+    /// The part of the agent's environment that every task inherits.
     pub inherited: Env,
 }
 
-/// The same, and what the runner itself has made of it.
+/// The parts, and what the runner built from them.
 pub struct Context {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
     pub fill: AskFill,
     pub journal: Journal,
     pub drivers: Drivers,
-    /// What each of them last said of itself.
+    /// The last fingerprint of each driver.
     pub driver_infos: BTreeMap<&'static str, watch::Sender<DriverInfo>>,
     pub clock: Arc<dyn Clock>,
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
@@ -93,7 +93,7 @@ pub struct Context {
     pub events: Arc<Log>,
     pub line: Line,
     pub samples: Arc<SampleFile>,
-    /// What the last outputs of all tasks may take.
+    /// Memory for the last outputs of all tasks.
     pub outputs: Arc<OutputBudget>,
     /// For file systems and cgroups, which block for microseconds or for a while.
     pub blocking: BlockingPool,
@@ -103,12 +103,12 @@ pub struct Context {
     pub artifacts: BlockingPool,
     /// The health of an alloc was decided, or one has ended: updates of jobs continue.
     pub judged: Notify,
-    /// What nobody waits for: records on their way, and the late end of attempts that were given up.
+    /// Background work: queued records, and the kills of abandoned tasks.
     aside: Mutex<JoinSet<()>>,
 }
 
 const BLOCKING_AT_ONCE: usize = 4;
-/// Each has descriptors, and a server that hangs keeps one for its timeout.
+/// Each check has descriptors, and a server that hangs keeps one until the timeout.
 const CHECKS_AT_ONCE: usize = 256;
 const ARTIFACTS_AT_ONCE: usize = 16;
 
@@ -172,7 +172,7 @@ impl Context {
         self.drivers.get(driver).is_some_and(|driver| driver.has_processes())
     }
 
-    /// This node as placement sees it at this moment.
+    /// This node as placement sees it now.
     pub fn placement_node(&self) -> PlacementNode {
         PlacementNode {
             identity: self.node.identity.clone(),
@@ -181,7 +181,7 @@ impl Context {
         }
     }
 
-    /// Does what nobody waits for, until [`Context::let_go`] at the latest.
+    /// Runs work in the background, until [`Context::detach`] at the latest.
     pub fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut aside = lock(&self.aside);
         while aside.try_join_next().is_some() {}
@@ -192,7 +192,7 @@ impl Context {
     }
 }
 
-/// A task of the runtime that goes with who waits for it.
+/// A task of the runtime that is aborted when its handle is dropped.
 pub struct AbortOnDrop<T>(pub JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {
