@@ -25,7 +25,7 @@ use tokio::time::Instant;
 pub use self::config::Config;
 use self::faults::endless_text;
 pub use self::faults::{Call, Fault};
-pub use self::script::{Script, ScriptStep};
+pub use self::script::{Saying, Script};
 use super::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverContext, DriverEntry, DriverError, DriverSetting, EventSink,
     Fingerprints, Left, Recovered, StartRequest, call,
@@ -116,14 +116,14 @@ impl Mock {
         };
         let fields = table("in `config`", &mut Config::FIELDS.iter().copied());
         let calls = table("call", &mut Call::ALL.iter().map(|c| (c.word(), c.about())));
-        let steps = table("fingerprint", &mut ScriptStep::ALL.iter().map(|s| (s.word(), s.about())));
+        let sayings = table("it says", &mut Saying::ALL.iter().map(|s| (s.word(), s.about())));
         let faults = table("fault", &mut Fault::ALL.iter().map(|f| (f.word(), f.about())));
         format!(
             "## The driver that pretends\n\n`mock` runs nothing: it does what its `config` says, to try out what follows. With\n\
-             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; the events of the task show the\n\
-             result.\n\n{fields}\n{calls}\n{faults}\nIts fingerprints are a setting of the agent, each with a duration:\n\
+             `faults = {{ start = \"hang\", kill = \"lie\" }}` its driver misbehaves in these calls; what becomes of the task then is told\n\
+             by its events.\n\n{fields}\n{calls}\n{faults}\nWhat it says of itself is set for the agent, each for so long:\n\
              `mock {{ fingerprint = \"undetected 3s, healthy 1m, unhealthy\" }}`.\n\n{}",
-            steps.trim_end()
+            sayings.trim_end()
         )
     }
 

@@ -26,15 +26,15 @@ pub struct Config {
 impl Config {
     /// The fields, for the documentation.
     pub const FIELDS: &'static [(&'static str, &'static str)] = &[
-        ("run_for", "how long it runs; absent: until it is killed"),
+        ("run_for", "how long it runs; absent: until it is ended"),
         ("exit_code, exit_signal", "how it ends then; absent: with code 0"),
-        ("start_error, start_error_recoverable", "the start fails; whether a retry may help"),
+        ("start_error, start_error_recoverable", "it cannot be started; whether trying again may help"),
         ("start_block_for", "how long its start takes"),
-        ("events", "messages of the driver at the start: an event each"),
-        ("kill_after", "how long it runs after a kill signal"),
-        ("ignore_signals", "only SIGKILL ends it"),
-        ("memory_samples", "bytes in use, one value for each second, then the last one; absent: not measured"),
-        ("cpu_percent", "percent of one core, from the start; absent: not measured"),
+        ("events", "what its driver says when it begins with that: an event each"),
+        ("kill_after", "how long it goes on after a signal that ends it"),
+        ("ignore_signals", "only force ends it"),
+        ("memory_samples", "bytes in use, one value for each second, the last one from then on; absent: not measured"),
+        ("cpu_percent", "of one core, from its start on; absent: not measured"),
         (
             "exit_err_msg, signal_error, stdout_string, stdout_repeat, stdout_repeat_duration",
             "as in Nomad's `mock_driver`; without effect",

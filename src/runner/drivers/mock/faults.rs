@@ -23,25 +23,25 @@ words! {
     /// A call in the life of a task.
     Call {
         Start = "start", "starting the task";
-        Recover = "recover", "recovery after a restart of the agent";
-        Wait = "wait", "reporting its end";
+        Recover = "recover", "finding it again after a restart of the agent";
+        Wait = "wait", "telling how it ended";
         Signal = "signal", "sending it a signal";
-        Kill = "kill", "killing it";
+        Kill = "kill", "ending it by force";
         Destroy = "destroy", "removing what it left";
-        Stats = "stats", "reporting its usage";
+        Stats = "stats", "telling what it uses";
     }
 }
 
 words! {
     /// What happens instead.
     Fault {
-        Hang = "hang", "no response and no effect; `stats`: no second sample";
-        Die = "die", "the driver panics during the call, each time; `start`: when the task runs already";
+        Hang = "hang", "it never answers, and does nothing; `stats`: no second reading";
+        Die = "die", "the driver panics in the middle of the call, each time; `start`: when the task runs already";
         DieOnce = "die_once", "the same, the first time only";
-        Refuse = "refuse", "an error; `wait`: an unknown end, while the task keeps running; `stats`: no sample at all";
-        Lie = "lie", "success without effect; `wait`: exit 0, while the task keeps running; `recover`: never started; `stats`: counters fall";
-        Garbage = "garbage", "invalid values: an attempt of another task, times in the far future, counters at their maximum, an endless text";
-        Repeat = "repeat", "everything twice: a signal is sent twice, an end is reported again with another exit code";
+        Refuse = "refuse", "it answers with an error; `wait`: with an unknown end, while the task runs on; `stats`: no reading at all";
+        Lie = "lie", "it says that all went well, and did nothing; `wait`: that the task ended with 0, while it runs on; `recover`: that it was never started; `stats`: counters fall";
+        Garbage = "garbage", "it answers with what cannot be: an attempt of another task, times in the far future, counters at their very limit, a text without end";
+        Repeat = "repeat", "it does it, and tells of it, twice: a signal comes twice, an end is told again with another exit code";
     }
 }
 

@@ -16,14 +16,14 @@ use crate::telemetry::lock;
 
 words! {
     /// A step of a script.
-    ScriptStep {
+    Saying {
         Healthy = "healthy", "it starts tasks";
-        Unhealthy = "unhealthy", "it cannot start tasks now: starts wait";
-        Undetected = "undetected", "what it needs does not exist on this host: starts wait";
-        Garbage = "garbage", "healthy, with an endless text and invalid attributes";
-        End = "end", "the fingerprints end, until the agent retries";
-        Hang = "hang", "no response";
-        Die = "die", "the driver panics";
+        Unhealthy = "unhealthy", "it cannot just now: what is to start waits";
+        Undetected = "undetected", "what it needs is not on this host: the same";
+        Garbage = "garbage", "healthy, with a text without end and attributes that cannot be";
+        End = "end", "it says no more, until it is asked anew";
+        Hang = "hang", "it is asked, and does not answer";
+        Die = "die", "the driver panics instead of it";
         Again = "again", "from the first step on";
     }
 }
@@ -34,7 +34,7 @@ pub struct Script(Arc<Mutex<Place>>);
 
 #[derive(Debug)]
 struct Place {
-    steps: Vec<(ScriptStep, Option<Duration>)>,
+    steps: Vec<(Saying, Option<Duration>)>,
     at: usize,
     /// When the step at this position is due. `None`: with the first call.
     due: Option<Instant>,
@@ -43,12 +43,12 @@ struct Place {
 /// Healthy, forever.
 impl Default for Script {
     fn default() -> Script {
-        Script::of(vec![(ScriptStep::Healthy, None)])
+        Script::of(vec![(Saying::Healthy, None)])
     }
 }
 
 impl Script {
-    fn of(steps: Vec<(ScriptStep, Option<Duration>)>) -> Script {
+    fn of(steps: Vec<(Saying, Option<Duration>)>) -> Script {
         Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
     }
 
@@ -61,7 +61,7 @@ impl Script {
             let word = if at == last { "the last step has no end" } else { "missing duration" };
             return Err(format!("step {}: {word}", at + 1));
         }
-        if steps[0].0 == ScriptStep::Again {
+        if steps[0].0 == Saying::Again {
             return Err("there is nothing before `again`".to_owned());
         }
         Ok(Script::of(steps))
@@ -79,9 +79,9 @@ impl Script {
     }
 
     /// Takes the step that is due.
-    fn advance(&self) -> Option<ScriptStep> {
+    fn advance(&self) -> Option<Saying> {
         let mut place = lock(&self.0);
-        if place.steps.get(place.at)?.0 == ScriptStep::Again {
+        if place.steps.get(place.at)?.0 == Saying::Again {
             place.at = 0;
         }
         let (saying, lasts) = place.steps[place.at];
@@ -91,7 +91,7 @@ impl Script {
     }
 }
 
-fn step(text: &str) -> Result<(ScriptStep, Option<Duration>), String> {
+fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
     let (word, lasts) = match text.split_once(' ') {
         Some((word, lasts)) => {
             let lasts = parse_duration(lasts.trim()).map_err(|e| format!("{text:?}: {e}"))?;
@@ -99,8 +99,8 @@ fn step(text: &str) -> Result<(ScriptStep, Option<Duration>), String> {
         }
         None => (text, None),
     };
-    let known = ScriptStep::ALL.iter().find(|known| known.word() == word);
-    let words = || ScriptStep::ALL.iter().map(|known| known.word());
+    let known = Saying::ALL.iter().find(|known| known.word() == word);
+    let words = || Saying::ALL.iter().map(|known| known.word());
     let advice = || match nearest(word, words()) {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
@@ -130,20 +130,20 @@ impl Fingerprints for Script {
                 None => None,
             };
             match saying {
-                Some(ScriptStep::Healthy) => Some(report(Health::Healthy)),
-                Some(ScriptStep::Unhealthy) => Some(report(Health::Unhealthy)),
-                Some(ScriptStep::Undetected) => Some(report(Health::Undetected)),
-                Some(ScriptStep::Garbage) => {
+                Some(Saying::Healthy) => Some(report(Health::Healthy)),
+                Some(Saying::Unhealthy) => Some(report(Health::Unhealthy)),
+                Some(Saying::Undetected) => Some(report(Health::Undetected)),
+                Some(Saying::Garbage) => {
                     let names = (0..1_000).map(|n| (format!("{n}\u{7}\n"), endless_text()));
                     let attributes =
                         names.chain([(String::new(), String::new()), ("known".to_owned(), "1".to_owned())]);
                     let said = endless_text();
                     Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
                 }
-                Some(ScriptStep::End) => None,
-                Some(ScriptStep::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
+                Some(Saying::End) => None,
+                Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
                 // Ends: with the caller; that is the fault, or nothing changes any more.
-                Some(ScriptStep::Hang | ScriptStep::Again) | None => std::future::pending().await,
+                Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
             }
         })
     }
