@@ -10,9 +10,9 @@
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, restart, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
-//! artifacts/ downloads, repositories and archives for a task, and how they get to their destination
-//! ground     what all of these share: clock, journal, data directory, board, drivers
-//! devices    interface to the keeper of devices
+//! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
+//! ground     what all of these stand on: clock, journal, data directory, board, drivers
+//! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
 //! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs

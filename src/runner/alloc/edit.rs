@@ -288,7 +288,7 @@ impl Edit<'_> {
     ) {
         let (alloc, now) = (self.alloc, self.now);
         let status = self.status();
-        // Reported late: not before the event before it, and not ahead of the clock.
+        // Told late of what was before: still not before what was told already, nor ahead of the clock.
         let last = status.events.back().map_or(Timestamp(0), |e| e.time);
         let time = if time < now { time.max(last).min(now) } else { time };
         let event = Event {
@@ -301,7 +301,7 @@ impl Edit<'_> {
             task: Some(status.name.clone()),
             message: event_text(message.into()),
             details: details.iter().map(|(k, v)| ((*k).to_owned(), event_text(v.clone()))).collect(),
-            // An event that follows from the failure is not the failure.
+            // What follows from its failure is not the failure.
             fails_task: status.failed && !matches!(kind, EventKind::Rescheduling | EventKind::NotRescheduling),
         };
         match event.details.get("error").filter(|_| kind == EventKind::FailedRestore) {

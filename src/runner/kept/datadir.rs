@@ -14,9 +14,9 @@
 //! <data>/alloc/                                 traversable for tasks of other users           0711
 //! <data>/alloc/<alloc id>/                      traversable for the users of its tasks alone   0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
-//! <data>/alloc/<alloc id>/alloc/logs            their output, by pipes: the agent's            0750
-//! <data>/alloc/<alloc id>/.artifacts-<task>/    incomplete downloads: the agent's              0711
-//! <data>/alloc/<alloc id>/<task>/               the working directory: the task's user's       0700
+//! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
+//! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
+//! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
 //! <data>/network/<alloc id>/                    files for `/etc` of its tasks, for an alloc with its own network
 //! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record, not the task's        0700

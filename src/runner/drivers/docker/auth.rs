@@ -16,7 +16,7 @@ const LARGEST: usize = 1 << 20;
 /// Docker's name for its own registry in such files.
 const HUB: &str = "https://index.docker.io/v1/";
 
-/// Errors: the file cannot be read, or is invalid.
+/// Errors: the file cannot be read, or is none of that form.
 pub fn of_file(path: &Path, registry: &str) -> Result<Option<Auth>, String> {
     let failed = |why: String| format!("cannot read docker.auth_config {}: {why}", path.display());
     let file = access::open_secret(path).map_err(|e| failed(e.to_string()))?;

@@ -201,7 +201,7 @@ fn failed(message: String, recoverable: bool) -> DriverError {
     DriverError::Start { message, recoverable }
 }
 
-/// Credentials for a registry: the task's own, otherwise those of the file.
+/// Credentials for a registry: the task's own, else the file's.
 fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
     if let Some(auth) = config.auth.clone().filter(|auth| !auth.username.is_empty() || !auth.password.is_empty()) {
         return Ok(Some(auth));
