@@ -247,12 +247,9 @@ impl Owner {
     /// Waits until its alloc starts or ends it. Earlier requests do not apply any more.
     async fn wait_turn(&mut self) {
         (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
+        let is_due = |action: &TaskAction| matches!(action, TaskAction::Start | TaskAction::End(_));
         // Ends: the alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
-        let action = self
-            .action
-            .wait_for(|action| matches!(action, TaskAction::Start | TaskAction::End(_)))
-            .await
-            .map(|action| *action);
+        let action = self.action.wait_for(is_due).await.map(|action| *action);
         match action {
             Ok(TaskAction::End(cause)) => self.kill(cause).await,
             Ok(TaskAction::Start | TaskAction::Keep | TaskAction::Recall) => self.begin(StepEvent::Start),
