@@ -221,7 +221,7 @@ impl Daemon {
         let mut chores = vec![
             tokio::spawn(observed::hand_over_retired(handle.clone(), observer.clone(), sampler.snapshots.clone())),
             tokio::spawn(give_back_heap(Arc::clone(handle.board()), sampler.snapshots.clone())),
-            tokio::spawn(handle.clone().look_for_strays()),
+            tokio::spawn(handle.clone().watch_supervisors()),
         ];
         let shedders = memory::Shedders::new(observer.clone(), &bodies, &metrics);
         chores.extend(memory_limit.map(|limit| tokio::spawn(memory::keep_below(limit, roots, shedders))));
@@ -429,7 +429,7 @@ fn follow_devices(
         let mut details = vec![("device", device), ("now", now)];
         // In a plugin's own words, which may say more of this host than everybody is to know.
         details.extend(change.error.as_deref().map(|error| ("error", error)));
-        events.tell(now_is.now(), EventKind::Device, change.message.clone(), &details);
+        events.record_host_event(now_is.now(), EventKind::Device, change.message.clone(), &details);
     };
     devices::DeviceManager::new(devices::manager::Parts {
         config: config.devices.follow.clone(),

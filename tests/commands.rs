@@ -397,10 +397,10 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
     let status = agent.cli(&["status", &id("deaf")]).ok();
     assert!(status.contains("may still run  t"), "{status}");
     let told = agent.cli(&["events", &id("deaf")]).ok();
-    assert!(told.contains("given up: still there 30s"), "{told}");
+    assert!(told.contains("abandoned: still there 30s"), "{told}");
     // All of it was to go, and is kept.
     let gc = agent.cli(&["gc", "--all"]);
-    let expected = format!("kept {}: its task \"t\" was given up and may still run", &id("deaf")[..8]);
+    let expected = format!("kept {}: its task \"t\" was abandoned and may still run", &id("deaf")[..8]);
     assert!(gc.code == Some(1) && gc.stdout.contains(&expected), "{gc:?}");
     agent.stop();
 }
@@ -467,7 +467,7 @@ fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
     let asked = Instant::now();
     agent.terminate();
     assert!(asked.elapsed() < Duration::from_secs(10) * patience(), "{:?}", asked.elapsed());
-    assert!(agent.log().contains("some tasks are still looked for"), "{}", agent.log());
+    assert!(agent.log().contains("some tasks are still being recovered"), "{}", agent.log());
     agent.assert_nothing_left();
 }
 
@@ -490,7 +490,7 @@ fn a_task_that_is_not_found_again_is_a_warning_with_its_reason() {
     state(&agent, "dead");
     let log = agent.log();
     let told = log.lines().find(|line| line.contains("cannot be found again")).unwrap_or_default();
-    assert!(told.contains("WARN") && told.contains("told to refuse"), "{log}");
+    assert!(told.contains("WARN") && told.contains("configured to refuse"), "{log}");
     agent.stop();
 }
 
@@ -509,7 +509,7 @@ fn a_driver_that_dies_is_a_line_of_the_log_and_nothing_else_on_the_terminal() {
     wait_for("it to be found", Duration::from_secs(10) * patience(), || {
         (agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"] == "running").then_some(())
     });
-    fails(&agent.cli(&["signal", id, "--signal", "SIGHUP"]), 1, &["its driver died of it"]);
+    fails(&agent.cli(&["signal", id, "--signal", "SIGHUP"]), 1, &["its driver panicked"]);
     // Beside its calls, while it tells what it uses.
     wait_for("it to die of that too", Duration::from_secs(10) * patience(), || {
         agent.log().contains("call=\"stats\"").then_some(())
@@ -550,16 +550,16 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
     let file = agent.scratch().join("job.hcl");
     std::fs::write(&file, job).expect("a job file can be written");
     let ran = agent.cli(&["run", "--detach", file.to_str().expect("UTF-8")]);
-    let warning = "job.hcl:4:16: warning: it will wait for its driver, which is undetected: told to say so";
+    let warning = "job.hcl:4:16: warning: it will wait for its driver, which is undetected: as configured";
     assert!(ran.code == Some(0) && ran.stderr.contains(warning), "{}", ran.stderr);
     let id = ran.stdout.trim();
     let state = |agent: &Agent| agent.json("/v1/allocs")["allocs"][0]["tasks"]["t"]["state"].clone();
-    let waiting = "waiting for its driver mock, which is undetected: told to say so";
+    let waiting = "waiting for its driver mock, which is undetected: as configured";
     wait_for("it to wait", Duration::from_secs(5) * patience(), || {
         (state(&agent) == "starting" && agent.cli(&["events", id]).ok().contains(waiting)).then_some(())
     });
     let shown = agent.cli(&["node"]).ok();
-    assert!(shown.contains("mock    undetected  told to say so"), "{shown}");
+    assert!(shown.contains("mock    undetected  as configured"), "{shown}");
     wait_for("it to run", Duration::from_secs(15) * patience(), || (state(&agent) == "running").then_some(()));
     wait_for("it to be unhealthy again", Duration::from_secs(15) * patience(), || {
         let changes = agent.metrics().one("allostat_driver_health_changes_total", &mock).map(|s| s.u64());
@@ -570,7 +570,7 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
     assert_eq!((&driver["health"], &driver["healthy"]), (&"unhealthy".into(), &false.into()), "{driver}");
     assert!(driver["since"].is_u64() && driver["attributes"].as_object().is_some_and(|a| a.is_empty()), "{driver}");
     let events = agent.cli(&["events"]).ok();
-    for health in ["healthy: runs nothing: for tests", "unhealthy: told to say so"] {
+    for health in ["healthy: runs nothing: for tests", "unhealthy: as configured"] {
         assert!(events.contains(&format!("-  -  Driver  driver mock is {health}")), "{events}");
     }
     assert!(!agent.cli(&["events", id]).ok().contains("driver mock is"), "they are no alloc's");

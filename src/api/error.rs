@@ -143,7 +143,7 @@ impl From<RunnerError> for ApiError {
             RunnerError::Unchanged { .. }
             | RunnerError::JobKind { .. }
             | RunnerError::NotRunning { .. }
-            | RunnerError::Sought { .. }
+            | RunnerError::InRecovery { .. }
             | RunnerError::NothingRunning(_)
             | RunnerError::Final { .. }
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),

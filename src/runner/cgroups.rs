@@ -1,4 +1,4 @@
-//! The allocs' own cgroups: what is asked of them, and how this host answers.
+//! The cgroups of allocs: their interface, and its implementation on this host.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,22 +9,22 @@ use crate::model::id::CgroupPath;
 use crate::model::usage::{Field, Usage};
 use crate::telemetry::chain;
 
-/// The kernel lets go of a cgroup's last process a moment after it was reaped.
+/// The kernel releases a cgroup's last process a moment after it was reaped.
 const PATIENCE: Duration = Duration::from_millis(200);
 
-/// The cgroups of allocs: parents of their tasks'. Repeating a call does no harm.
+/// The cgroups of allocs, parents of their tasks' cgroups. Every method is idempotent.
 pub trait AllocCgroups: Send + Sync {
-    /// Makes it, and its parents, in every hierarchy.
+    /// Creates it, with its parents, in every hierarchy.
     fn create(&self, path: &CgroupPath) -> Result<(), String>;
     fn exists(&self, path: &CgroupPath) -> bool;
     fn reader(&self, path: &CgroupPath) -> TaskReader;
-    /// What the cgroup of a task has counted, read once. Nothing, where it is gone.
+    /// The counters of a task's cgroup, read once. Empty if it does not exist.
     fn counted(&self, task: &CgroupPath) -> Usage;
-    /// Cores that a task can have for itself. Empty: no cpuset can be made for a task.
+    /// Cores that a task can reserve. Empty: no cpuset controller for tasks.
     fn cores(&self) -> Vec<u32> {
         Vec::new()
     }
-    /// Removes it (not its parents), where it has no processes and no children.
+    /// Removes it (not its parents) if it has no processes and no children.
     fn remove(&self, path: &CgroupPath) -> Result<(), String>;
 }
 
@@ -55,7 +55,7 @@ impl AllocCgroups for HostCgroups {
         let (mut usage, problems) = read_final(&self.sampling.layout, task);
         usage.set(Field::memory_peak_bytes, usage.memory_peak_bytes().max(kept_peak(&self.sampling.layout, task)));
         if !problems.is_empty() {
-            tracing::warn!(cgroup = %task, problems = problems.join("; "), "the last reading of a task that is lost");
+            tracing::warn!(cgroup = %task, problems = problems.join("; "), "failed to read the last sample of a lost task");
         }
         usage
     }

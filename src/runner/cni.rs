@@ -1,5 +1,5 @@
-//! Networks by plugins of the Container Network Interface: a list of plugins is run in order to connect a namespace, and backwards to
-//! disconnect it. Source: CNI specification 1.0; Nomad's `client/allocrunner/networking_cni.go` for what it asks of them.
+//! Networks by CNI plugins: the plugins of a list run in order to connect a namespace, and in reverse to disconnect it.
+//! Source: CNI specification 1.0; Nomad's `client/allocrunner/networking_cni.go` for the requests.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -11,16 +11,16 @@ use serde_json::{Map, Value, json};
 use crate::host::{plugin, untrusted};
 use crate::model::network::AllocPort;
 
-/// How long one plugin may take.
+/// Timeout of one plugin.
 const PLUGIN_PATIENCE: Duration = Duration::from_secs(30);
-/// A list of plugins is not larger, and a directory has no more of them.
+/// Maximum size of a list of plugins, and of entries in its directory.
 const LARGEST_LIST: usize = 256 << 10;
 const MOST_LISTS: usize = 1_000;
 const MOST_PLUGINS: usize = 32;
-/// What the interface of an alloc is called, as in Nomad.
+/// Name of the interface of an alloc, as in Nomad.
 pub const INTERFACE: &str = "eth0";
 
-/// The bridge that `mode = "bridge"` means: like Nomad's, with a name and a subnet of its own.
+/// The configuration of `mode = "bridge"`: like Nomad's, with its own name and subnet.
 pub fn bridge_list(bridge: &str, subnet: &str) -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -42,9 +42,9 @@ pub fn bridge_list(bridge: &str, subnet: &str) -> Value {
     })
 }
 
-/// The list of that name in a directory: of several the first in the order of their files.
+/// Finds the list with that name in a directory; of several, the first by file name.
 ///
-/// Errors: there is none, in a sentence that says what there is.
+/// Errors: there is none, with the names of those that exist.
 pub fn list_named(dir: &Path, name: &str) -> Result<Value, String> {
     let place = dir.display();
     let entries = fs::read_dir(dir).map_err(|e| format!("cannot read CNI configurations in {place}: {e}"))?;
@@ -71,7 +71,7 @@ pub fn list_named(dir: &Path, name: &str) -> Result<Value, String> {
     Err(format!("there is no CNI configuration {name:?} in {place}; known there: {known}"))
 }
 
-/// A configuration of one plugin is a list of that one.
+/// A configuration with one plugin is a list of that plugin.
 fn as_list(list: Value) -> Option<Value> {
     match list["plugins"].as_array().map(Vec::len) {
         Some(1..=MOST_PLUGINS) => Some(list),
@@ -83,7 +83,7 @@ fn as_list(list: Value) -> Option<Value> {
     }
 }
 
-/// What plugins are given that can map ports.
+/// The runtime configuration for plugins that can map ports.
 pub fn port_mappings(ports: &[AllocPort]) -> Value {
     let mapping = |port: &AllocPort, protocol: &str| {
         let mut mapping = json!({ "hostPort": port.value, "containerPort": port.inside(), "protocol": protocol });
@@ -98,22 +98,22 @@ pub fn port_mappings(ports: &[AllocPort]) -> Value {
 
 /// One namespace and the list of plugins that connects it.
 pub struct CniNetwork<'a> {
-    /// Where the plugins are.
+    /// Directories with plugins.
     pub path: &'a [PathBuf],
     pub list: &'a Value,
-    /// The alloc's id: by it plugins know what they gave to whom.
+    /// The alloc's ID: plugins identify the connection by it.
     pub container: &'a str,
     pub namespace: &'a Path,
     /// `CNI_ARGS`
     pub args: &'a str,
-    /// By capability: what a plugin gets that has it.
+    /// Runtime configuration by capability.
     pub runtime: &'a Value,
 }
 
 impl CniNetwork<'_> {
-    /// Gives the last plugin's result.
+    /// Connects the namespace; returns the result of the last plugin.
     ///
-    /// Errors: of the first plugin that failed; those before it have taken back what they had done.
+    /// Errors: of the first plugin that failed; the plugins before it were undone.
     pub fn add(&self) -> Result<Value, String> {
         let mut result = Value::Null;
         for plugin in self.plugins() {
@@ -129,7 +129,7 @@ impl CniNetwork<'_> {
         Ok(result)
     }
 
-    /// All of them, backwards. Repeating it does no harm. Errors: of the first that failed; the others were asked all the same.
+    /// Runs all plugins in reverse. Idempotent. Errors: the first failure; the other plugins run anyway.
     pub fn delete(&self, result: &Value) -> Result<(), String> {
         let deleted: Vec<_> = self.plugins().iter().rev().map(|plugin| self.run("DEL", plugin, result)).collect();
         deleted.into_iter().find_map(Result::err).map_or(Ok(()), Err)
@@ -175,7 +175,7 @@ impl CniNetwork<'_> {
         output.map_err(|e| failed(format!("its answer is no JSON: {e}")))
     }
 
-    /// Errors: it is not there, with what to install.
+    /// Errors: it does not exist, with what to install.
     fn program(&self, kind: &str) -> Result<PathBuf, String> {
         if kind.is_empty() || kind.contains(['/', '\0']) || kind.starts_with('.') {
             return Err(format!("{kind:?} cannot be the name of a CNI plugin"));
@@ -210,7 +210,7 @@ impl CniNetwork<'_> {
     }
 }
 
-/// For one line of an event.
+/// Shortened to one line of an event.
 fn shortened(text: &str) -> String {
     const LONGEST: usize = 500;
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");

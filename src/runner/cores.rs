@@ -1,4 +1,4 @@
-//! Which alloc has which cores for its tasks alone.
+//! Cores reserved for the tasks of allocs.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -14,14 +14,14 @@ use crate::telemetry::lock;
 /// Concurrency: any thread; the lock is held for microseconds.
 pub struct CoreKeeper {
     all: Vec<u32>,
-    /// Of each task of an alloc, in the order of its group.
+    /// The cores of each task of an alloc, in the order of its group.
     held: Mutex<BTreeMap<AllocId, Vec<Vec<u32>>>>,
-    /// Grows whenever an alloc gives back what it reserved.
+    /// Increases whenever an alloc releases its cores.
     freed: watch::Sender<u64>,
 }
 
 impl CoreKeeper {
-    /// `all`: those that tasks can have. Empty: none can be reserved here.
+    /// `all`: cores that tasks can reserve. Empty: none.
     pub fn new(all: Vec<u32>) -> CoreKeeper {
         CoreKeeper { all, held: Mutex::default(), freed: watch::Sender::new(0) }
     }
@@ -30,7 +30,7 @@ impl CoreKeeper {
         &self.all
     }
 
-    /// What it has already, or the lowest that are free.
+    /// Returns the cores that the alloc has already, or reserves the lowest free ones.
     ///
     /// Errors: too few are free.
     pub fn reserve(&self, alloc: &AllocId, group: &TaskGroup) -> Result<Vec<Vec<u32>>, NotPlaced> {
@@ -44,18 +44,18 @@ impl CoreKeeper {
         Ok(cores)
     }
 
-    /// After a restart of the agent: those that it had before.
+    /// After a restart of the agent: reserves the cores that the alloc had before.
     pub fn hold(&self, alloc: &AllocId, cores: Vec<Vec<u32>>) {
         lock(&self.held).insert(alloc.clone(), cores);
     }
 
-    /// Of allocs that are not among these.
+    /// Cores held by allocs for which `of` is false.
     pub fn taken_by_others(&self, of: impl Fn(&AllocId) -> bool) -> Vec<u32> {
         let held = lock(&self.held);
         held.iter().filter(|(id, _)| !of(id)).flat_map(|(_, cores)| cores.iter().flatten().copied()).collect()
     }
 
-    /// Gives them back, and says so to allocs that wait for cores.
+    /// Releases its cores and notifies allocs that wait for cores.
     pub fn free(&self, alloc: &AllocId) {
         let had = lock(&self.held).remove(alloc).is_some();
         if had {

@@ -1,4 +1,4 @@
-//! What the runner asks of whoever keeps the devices of this host.
+//! The interface of the runner to the keeper of this host's devices.
 
 use super::drivers::BoxFuture;
 use crate::model::demand::DeviceRequest;
@@ -6,21 +6,22 @@ use crate::model::device::{DeviceHolder, ReservedDevices};
 use crate::model::device_used::DeviceUsed;
 use crate::model::id::DeviceId;
 
-/// Concurrency: every call from any task.
+/// Concurrency: every method may be called from any task.
 pub trait DeviceKeeper: Send + Sync {
-    /// All that is asked for, or nothing; asked again for a task that holds devices, the same ones. Whoever drops it calls
-    /// [`DeviceKeeper::free`].
+    /// Reserves all requested devices or none. For a task that holds devices already, returns the same ones. The caller
+    /// releases them with [`DeviceKeeper::free`].
     ///
-    /// Errors: why it gets none, for people.
+    /// Errors: why there are none, for users.
     fn reserve<'a>(
         &'a self,
         holder: &'a DeviceHolder,
         requests: &'a [DeviceRequest],
     ) -> BoxFuture<'a, Result<ReservedDevices, String>>;
-    /// What is on record of an attempt that may run, after a restart of the agent. Errors: somebody else holds one of them.
+    /// After a restart of the agent: reserves the recorded devices of an attempt that may run. Errors: one is held by
+    /// another task.
     fn hold(&self, holder: &DeviceHolder, ids: &[DeviceId]) -> Result<(), String>;
-    /// Repeating it does no harm.
+    /// Idempotent.
     fn free(&self, holder: &DeviceHolder);
-    /// What it has used of devices up to now, its own and others.
+    /// The usage of devices so far, of its own and of others.
     fn used(&self, holder: &DeviceHolder) -> Vec<DeviceUsed>;
 }

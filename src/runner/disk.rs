@@ -1,9 +1,9 @@
-//! Measures what each alloc has on the disk, on a thread of its own that works a hundredth of the time.
+//! Measures the disk usage of each alloc, on a thread of its own that works 1 % of the time.
 //!
 //! ```text
-//! begins to run ──► measured ──► again after 30 s, or 100 times as long as it took (at most 1 h) ──► ... ──► ended: once more
+//! starts ──► measured ──► again after 30 s, or 100 times the duration (at most 1 h) ──► ended: measured once more
 //! ```
-//! One that cannot be measured (too many entries, a disk that fails) has no value.
+//! An alloc that cannot be measured (too many entries, disk errors) has no value.
 
 use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -19,18 +19,18 @@ use crate::model::id::AllocId;
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::{chain, lock};
 
-/// Between two looks at which allocs there are.
+/// Interval between checks of the set of allocs.
 const ROUND: Duration = Duration::from_secs(1);
 const SOONEST: Duration = Duration::from_secs(30);
 const LATEST: Duration = Duration::from_secs(3600);
-/// The part of its time in which it works: one of so many.
+/// Share of the time in which it works: 1 / `SHARE`.
 const SHARE: u32 = 100;
-/// While one alloc is measured: a large one is not to take hours.
+/// The same within one measurement: a large alloc must not take hours.
 const SHARE_WITHIN: u32 = 10;
-/// A value outlives so many of its intervals.
+/// A value stays valid for this number of intervals.
 const KEPT: u32 = 3;
 
-/// Ends its thread when it is dropped, unless a disk keeps that.
+/// Ends its thread when it is dropped, unless a disk blocks it.
 #[derive(Debug)]
 pub struct DiskWatcher(Arc<StopSign>);
 
@@ -41,7 +41,7 @@ pub(super) struct StopSign {
 }
 
 impl StopSign {
-    /// Waits; whether it is to go on.
+    /// Sleeps; returns whether to continue.
     fn rest(&self, time: Duration) -> bool {
         let deadline = Instant::now() + time;
         let mut ends = lock(&self.ends);
@@ -64,7 +64,7 @@ impl Drop for DiskWatcher {
 }
 
 impl DiskWatcher {
-    /// `None`: no thread can be had, which is logged; then nothing is measured.
+    /// `None`: the thread cannot be started, which is logged; then nothing is measured.
     pub fn start(handle: &Handle, data_dir: &Arc<DataDir>, clock: &Arc<dyn Clock>) -> Option<DiskWatcher> {
         let stop = Arc::new(StopSign::default());
         let mut rounds = Rounds::new(Arc::clone(handle.board()), Arc::clone(data_dir), Arc::clone(clock));
@@ -81,10 +81,10 @@ pub(super) struct Rounds {
     board: Arc<Board>,
     data_dir: Arc<DataDir>,
     clock: Arc<dyn Clock>,
-    /// When each is due. `None`: it has ended, and was measured since.
+    /// When each measurement is due. `None`: the alloc has ended and was measured since.
     known: HashMap<AllocId, Option<Instant>>,
     shown: DiskUses,
-    /// The board that was seen last, and when something is due if that stays as it is.
+    /// The generation of the board that was read last, and when a measurement is due if it does not change.
     seen: Option<(u64, Instant)>,
 }
 
@@ -93,7 +93,7 @@ impl Rounds {
         Rounds { board, data_dir, clock, known: HashMap::new(), shown: DiskUses::new(), seen: None }
     }
 
-    /// All that are due. `false`: it is to end.
+    /// Measures all allocs that are due. `false`: the thread has to end.
     pub(super) fn one(&mut self, stop: &StopSign) -> bool {
         let version = self.board.version();
         if self.seen.is_some_and(|(seen, due)| seen == version && Instant::now() < due) {
@@ -111,7 +111,7 @@ impl Rounds {
             let now = Instant::now();
             match self.known.get(id) {
                 Some(None) if has_ended => continue,
-                // One that has ended is measured at once.
+                // An ended alloc is measured at once.
                 Some(Some(due)) if *due > now && !has_ended => {
                     next = next.min(*due);
                     continue;
@@ -123,7 +123,7 @@ impl Rounds {
                 && error.kind() == std::io::ErrorKind::NotFound
                 && !has_ended
             {
-                // Its first task is still to come.
+                // Its first task has not started yet.
                 changed |= self.shown.remove(id).is_some();
                 next = now;
                 continue;
@@ -140,7 +140,7 @@ impl Rounds {
                 }
                 Err(UsageError::CalledOff) => return false,
                 Err(error) => {
-                    tracing::debug!(alloc_id = %id, error = chain(&error), "disk usage of an alloc is not known");
+                    tracing::debug!(alloc_id = %id, error = chain(&error), "cannot measure the disk usage of an alloc");
                     None
                 }
             };

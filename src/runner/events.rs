@@ -1,14 +1,14 @@
-//! The newest events of this agent, in order, for who reads along.
+//! The newest events of this agent, in order, for readers that follow them.
 //!
 //! ```text
-//! stage (its record is being written) ──► settle (it is written) ──► seen, once all before it are
-//!                                    └──► discard (it was refused): its number stays unused
+//! stage (its record is being written) ──► settle (it is written) ──► visible, once all before it are
+//!                                    └──► discard (the write failed): its number stays unused
 //! ```
-//! A number is given when an event's record is built, and is seen only when that is written: what a reader was told is
-//! there again after any death of the agent, under the same number.
+//! An event gets its number when its record is built, and is visible when that is written. So what a reader received is
+//! available again after a crash of the agent, under the same number.
 //!
-//! One bounded ring for all, and a place in it for each reader: telling an event waits for nobody, and a reader that never
-//! reads costs nothing. One that fell behind is told how many it missed, where they would have stood.
+//! One bounded ring serves all readers, and each reader has a position in it: recording an event never blocks, and a
+//! slow reader costs nothing. A reader that fell behind receives the number of missed events in their place.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,25 +20,25 @@ use crate::model::event::{Event, EventKind};
 use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
-/// Events kept for readers that come later; older ones are counted as missed.
+/// Number of events kept for later readers; older ones are counted as missed.
 pub const CAPACITY: usize = 4096;
 
-/// A stretch of the log.
+/// A range of the log.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Page {
-    /// In order; the last one's `seq` is where to go on.
+    /// In order. To continue, pass the `seq` of the last one.
     pub events: Vec<Arc<Event>>,
-    /// Numbers of this stretch whose events are not kept any more.
+    /// Number of events in this range that are not kept any more.
     pub missed: u64,
-    /// The newest number that may be seen; 0 where there was none yet.
+    /// The newest visible number; 0 if there is none yet.
     pub newest: u64,
 }
 
-/// What a reader is told next.
+/// What a reader receives next.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Item {
     Event(Arc<Event>),
-    /// So many events before and with number `upto` are not kept any more.
+    /// `count` events up to number `upto` are not kept any more.
     Missed {
         count: u64,
         upto: u64,
@@ -46,7 +46,7 @@ pub enum Item {
 }
 
 impl Item {
-    /// Where to go on after it.
+    /// The position after it.
     pub fn place(&self) -> u64 {
         match self {
             Item::Event(event) => event.seq,
@@ -60,20 +60,20 @@ impl Item {
 pub struct Log {
     inner: Mutex<Inner>,
     marks: Arc<Marks>,
-    /// Wakes who reads along: with news, and with the end, which it holds.
+    /// Wakes readers for new events and for the end; holds whether the log is closed.
     closed: watch::Sender<bool>,
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     kept: VecDeque<Arc<Event>>,
-    /// Numbered, not seen yet; `true`: written, and waiting for one before it.
+    /// Numbered and not visible yet. `true`: written, but waiting for an earlier one.
     staged: BTreeMap<u64, (Arc<Event>, bool)>,
-    /// The highest number that was given.
+    /// The highest assigned number.
     given: u64,
-    /// Up to here everything is seen.
+    /// Every number up to this one is visible.
     newest: u64,
-    /// Up to here events may be missing: thrown away, or from before a restart and in no task's ring.
+    /// Up to this number events may be missing: evicted, or from before a restart and in the ring of no task.
     sparse: u64,
 }
 
@@ -84,7 +84,7 @@ impl Default for Log {
 }
 
 impl Log {
-    /// Goes on behind what was recorded and what was seen.
+    /// Continues after the recorded and the visible numbers.
     pub fn restored(mut events: Vec<Arc<Event>>, marks: Arc<Marks>) -> Log {
         events.sort_by_key(|e| e.seq);
         events.dedup_by_key(|e| e.seq);
@@ -101,7 +101,7 @@ impl Log {
         lock(&self.inner)
     }
 
-    /// Gives the event its number. Nobody sees it yet, nor any with a higher one.
+    /// Assigns a number to the event. It is not visible yet, nor is any later one.
     pub fn stage(&self, mut event: Event) -> Arc<Event> {
         let mut log = self.lock();
         log.given += 1;
@@ -111,8 +111,8 @@ impl Log {
         event
     }
 
-    /// What happened on the host, and to no task: it is in no record, and told for as long as this agent lives.
-    pub fn tell(&self, time: Timestamp, kind: EventKind, message: String, details: &[(&str, &str)]) {
+    /// An event of the host and of no task: it is in no record, and kept as long as this agent runs.
+    pub fn record_host_event(&self, time: Timestamp, kind: EventKind, message: String, details: &[(&str, &str)]) {
         let event = Event {
             seq: 0,
             task_seq: 0,
@@ -128,7 +128,7 @@ impl Log {
         self.settle(&[self.stage(event).seq]);
     }
 
-    /// These are recorded.
+    /// The records of these events are written.
     pub fn settle(&self, seqs: &[u64]) {
         let mut log = self.lock();
         for seq in seqs {
@@ -139,7 +139,7 @@ impl Log {
         self.advance(log);
     }
 
-    /// These never happened.
+    /// The records of these events were refused.
     pub fn discard(&self, seqs: &[u64]) {
         let mut log = self.lock();
         for seq in seqs {
@@ -165,7 +165,7 @@ impl Log {
         }
         let news = log.newest < newest;
         log.newest = newest;
-        // Who is woken reads the log: given back first, nobody waits for it.
+        // Woken readers read the log: the lock is released first.
         drop(log);
         if news {
             self.closed.send_modify(|_| {});
@@ -185,8 +185,8 @@ impl Log {
         page
     }
 
-    /// At most `limit` events after number `seq`, oldest first, each stretch that is not kept in its place; and the newest
-    /// number.
+    /// At most `limit` events after number `seq`, oldest first, with missed ranges in their place; and the newest
+    /// visible number.
     fn items(&self, seq: u64, limit: usize) -> (Vec<Item>, u64) {
         let log = self.lock();
         let first = log.kept.partition_point(|e| e.seq <= seq);
@@ -202,36 +202,37 @@ impl Log {
             at = event.seq;
             items.push(Item::Event(Arc::clone(event)));
         }
-        // The next page tells of what is missing behind this one.
+        // If the page is full, the next one reports what is missing after it.
         if log.kept.len() - first <= limit {
             missing(at, log.newest, &mut items);
         }
         (items, log.newest)
     }
 
-    /// Reads along: all after number `seq` that is kept, then what comes. A number that was not given yet: what comes.
+    /// Follows the log: all kept events after number `seq`, then new ones. With a number that is not assigned yet: new
+    /// ones.
     pub fn follow(self: &Arc<Log>, seq: u64) -> Reader {
         let at = seq.min(self.lock().newest);
         Reader { closed: self.closed.subscribe(), log: Arc::clone(self), at }
     }
 
-    /// How many read along.
+    /// Number of readers that follow the log.
     pub fn readers(&self) -> usize {
         self.closed.receiver_count()
     }
 
-    /// True from [`Log::close`] on. It wakes with each event as well.
+    /// True from [`Log::close`] on. Every event wakes the receiver too.
     pub fn closes(&self) -> watch::Receiver<bool> {
         self.closed.subscribe()
     }
 
-    /// The end for all who read along.
+    /// Ends the log for all readers.
     pub fn close(&self) {
         self.closed.send_replace(true);
     }
 }
 
-/// One who reads along. Shape: a place in the log and nothing else; dropped, it is gone.
+/// A reader of the log: holds a position and nothing else.
 #[derive(Debug)]
 pub struct Reader {
     log: Arc<Log>,
@@ -240,17 +241,18 @@ pub struct Reader {
 }
 
 impl Reader {
-    /// Up to here it has been told everything.
+    /// Every number up to this one was received.
     pub fn place(&self) -> u64 {
         self.at
     }
 
-    /// Waits for something; then at most `limit` events. `None`: the log is closed, which wins over whatever else there is.
+    /// Waits for events and returns at most `limit`. `None`: the log is closed, which takes precedence over pending
+    /// events.
     ///
-    /// Concurrency: a dropped future loses nothing.
+    /// Concurrency: cancel safe.
     pub async fn next(&mut self, limit: usize) -> Option<Vec<Item>> {
         loop {
-            // Seen before the log is looked at: what comes from then on wakes.
+            // Marked as seen before the log is read: later events wake the wait below.
             if *self.closed.borrow_and_update() {
                 return None;
             }
@@ -259,9 +261,9 @@ impl Reader {
                 self.at = last.place();
                 return Some(items);
             }
-            // Numbers that were never used are behind it too.
+            // Skips unused numbers too.
             self.at = self.at.max(newest);
-            // Ends: with news, or the log; that is closed at the latest when the agent leaves.
+            // Ends: with an event or with the log, which is closed when the agent stops.
             self.closed.changed().await.ok()?;
         }
     }
@@ -331,13 +333,13 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_reader_is_told_how_many_it_missed() {
+    fn slow_reader_receives_the_number_of_missed_events() {
         let log = Log::default();
         for _ in 0..CAPACITY + 7 {
             push(&log);
         }
         let page = log.since(2, 1);
-        assert_eq!(page.missed, 5, "3 to 7 are gone");
+        assert_eq!(page.missed, 5, "3 to 7 were evicted");
         assert_eq!(page.events[0].seq, 8);
         assert_eq!(log.since(8, 1).missed, 0);
     }
@@ -349,17 +351,17 @@ mod tests {
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
         old.stage(event());
         let log = Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], Arc::clone(&marks));
-        assert_eq!(push(&log).seq, 7, "6 was seen, 7 was not");
-        let mut told = Vec::new();
+        assert_eq!(push(&log).seq, 7, "6 was visible, 7 was not");
+        let mut received = Vec::new();
         let (mut since, mut missed) = (0, 0);
         for _ in 0..4 {
             let page = log.since(since, 1);
             missed += page.missed;
-            told.extend(seqs(&page));
+            received.extend(seqs(&page));
             since = page.events.last().map_or(page.newest, |e| e.seq);
         }
-        assert_eq!((told, missed), (vec![2, 5, 7], 4), "1, 3, 4 and 6 are not kept");
-        assert_eq!(log.since(6, 10).missed, 0, "who had read all misses nothing");
+        assert_eq!((received, missed), (vec![2, 5, 7], 4), "1, 3, 4 and 6 are not kept");
+        assert_eq!(log.since(6, 10).missed, 0, "a reader that had read all misses nothing");
         assert_eq!(log.since(3, 10).missed, 2, "4 and 6");
     }
 
@@ -371,7 +373,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn two_who_read_along_are_told_the_same_in_the_same_order_and_one_that_goes_is_forgotten() {
+    async fn two_readers_receive_the_same_events_in_order_and_a_dropped_one_is_removed() {
         let log = Arc::new(Log::default());
         let (mut first, mut second, gone) = (log.follow(0), log.follow(0), log.follow(0));
         assert_eq!(log.readers(), 3);
@@ -381,22 +383,22 @@ mod tests {
             push(&log);
         }
         for reader in [&mut first, &mut second] {
-            let mut told = Vec::new();
-            while told.len() < 3 {
-                told.extend(places(&within(reader.next(2)).await.unwrap()));
+            let mut received = Vec::new();
+            while received.len() < 3 {
+                received.extend(places(&within(reader.next(2)).await.unwrap()));
             }
-            assert_eq!(told, [1, 2, 3]);
+            assert_eq!(received, [1, 2, 3]);
         }
     }
 
     #[tokio::test]
-    async fn what_is_missing_is_told_in_its_place() {
+    async fn missed_events_are_reported_in_their_place() {
         let marks = Arc::new(Marks::default());
         let old = Log::restored(Vec::new(), Arc::clone(&marks));
         let events: Vec<_> = (0..6).map(|_| push(&old)).collect();
         let log = Arc::new(Log::restored(vec![Arc::clone(&events[1]), Arc::clone(&events[4])], marks));
         push(&log);
-        let told = |items: Vec<Item>| -> Vec<(u64, u64)> {
+        let received = |items: Vec<Item>| -> Vec<(u64, u64)> {
             items
                 .iter()
                 .map(|item| match item {
@@ -406,21 +408,21 @@ mod tests {
                 .collect()
         };
         let all = [(1, 1), (0, 2), (2, 4), (0, 5), (1, 6), (0, 7)];
-        assert_eq!(told(within(log.follow(0).next(10)).await.unwrap()), all);
+        assert_eq!(received(within(log.follow(0).next(10)).await.unwrap()), all);
         let mut piecewise = Vec::new();
         let mut reader = log.follow(0);
         while piecewise.len() < all.len() {
-            piecewise.extend(told(within(reader.next(1)).await.unwrap()));
+            piecewise.extend(received(within(reader.next(1)).await.unwrap()));
         }
         assert_eq!(piecewise, all);
-        assert_eq!(told(within(log.follow(3).next(10)).await.unwrap()), [(1, 4), (0, 5), (1, 6), (0, 7)]);
-        assert_eq!(log.follow(99).place(), 7, "a number of some other log: from now on");
+        assert_eq!(received(within(log.follow(3).next(10)).await.unwrap()), [(1, 4), (0, 5), (1, 6), (0, 7)]);
+        assert_eq!(log.follow(99).place(), 7, "a number of another log: new events only");
     }
 
-    /// Telling an event waits for nobody; a reader that never reads costs others nothing and is told how many it missed, in
-    /// their place, and counted.
+    /// Recording an event never blocks. A slow reader costs other readers nothing, and receives the number of missed
+    /// events, in their place and once.
     #[tokio::test]
-    async fn a_reader_that_never_reads_keeps_nobody_waiting_and_is_told_what_it_missed() {
+    async fn slow_reader_blocks_no_writer_and_receives_its_missed_count() {
         let log = Arc::new(Log::default());
         let (mut lazy, mut keen) = (log.follow(0), log.follow(0));
         let all = 3 * u64::try_from(CAPACITY).unwrap();
@@ -435,9 +437,9 @@ mod tests {
             had += items.len();
         }
         assert_eq!(u64::try_from(had).unwrap(), all);
-        // The median: a single one may be the scheduler's.
+        // The median: a single measurement may include the scheduler.
         took.sort_unstable();
-        assert!(took[took.len() / 2] < Duration::from_millis(100), "telling an event took {took:?}");
+        assert!(took[took.len() / 2] < Duration::from_millis(100), "recording an event took {took:?}");
         let kept = u64::try_from(CAPACITY).unwrap();
         let items = within(lazy.next(1)).await.unwrap();
         assert_eq!(items[0], Item::Missed { count: all - kept, upto: all - kept });
@@ -450,7 +452,7 @@ mod tests {
             let log = Arc::new(Log::default());
             let mut reader = log.follow(0);
             if trial % 2 == 0 {
-                // It waits already, so that it is both woken and told of the end.
+                // It waits already, so it is woken and sees the end at once.
                 assert!(tokio::time::timeout(Duration::ZERO, reader.next(1)).await.is_err());
             }
             for _ in 0..3 {
@@ -465,7 +467,8 @@ mod tests {
         }
     }
 
-    /// In a flood too, each stream ends with the first call after the end: no event comes between. Over HTTP it is a whole answer.
+    /// Also under a flood of events, each stream ends with the first call after the end: no event follows. Over HTTP,
+    /// the response is complete.
     #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
     async fn every_stream_ends_within_a_tenth_of_a_second_in_the_middle_of_a_flood() {
         let log = Arc::new(Log::default());
@@ -494,7 +497,7 @@ mod tests {
                 push(&flood);
             }
         });
-        // One that comes in the middle of the flood is served like all others.
+        // A reader that starts during the flood is served like all others.
         let mut newcomer = log.follow(0);
         for _ in 0..50 {
             assert!(within(newcomer.next(16)).await.is_some());
@@ -503,7 +506,7 @@ mod tests {
         is_closed.store(true, Ordering::SeqCst);
         while let Some(ended) = within(reading.join_next()).await {
             let (batches, late) = ended.unwrap();
-            assert_eq!(late, 0, "batches that came after the end, of {batches}");
+            assert_eq!(late, 0, "batches after the end, of {batches}");
         }
         is_over.store(true, Ordering::SeqCst);
         flooding.join().unwrap();
@@ -523,7 +526,7 @@ mod tests {
                             let task = Some(format!("t{writer}").as_str().into());
                             log.stage(Event { task, task_seq: pair * 2 + n, ..event() }).seq
                         });
-                        // Written the other way round, as two records may be.
+                        // Written in the opposite order, as two records may be.
                         log.settle(&[staged[1]]);
                         log.settle(&[staged[0]]);
                     }
@@ -546,7 +549,7 @@ mod tests {
                 }
             }
         }
-        assert_eq!(events + missed, 4 * EACH, "each is told or counted as missed, once");
+        assert_eq!(events + missed, 4 * EACH, "each is received or counted as missed, once");
         writers.into_iter().for_each(|writer| writer.join().unwrap());
     }
 }

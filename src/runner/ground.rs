@@ -1,4 +1,4 @@
-//! What all owners of allocs and tasks stand on.
+//! What the owners of allocs and tasks share: configuration, clock, journal, drivers, keepers of resources.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,7 +19,7 @@ use super::kept::outputs::OutputBudget;
 use super::kept::samples::SampleFile;
 use super::kept::steady::Line;
 use super::networks::AllocNetworks;
-use super::places::Places;
+use super::places::BlockingPool;
 use super::ports::{PortKeeper, PortsInUse};
 use super::settings::Config;
 use crate::board::Board;
@@ -31,10 +31,10 @@ use crate::model::host::NodeInfo;
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
-/// Asks how full the data directory's file system is; may block. `None`: it does not say.
+/// Reads the usage of the data directory's file system; may block. `None`: it is unknown.
 pub type AskFill = Arc<dyn Fn() -> Option<Fill> + Send + Sync>;
 
-/// Of the file system that the data directory is on.
+/// Usage of the file system of the data directory.
 pub fn fill_of(data_dir: &Arc<DataDir>) -> AskFill {
     let data_dir = Arc::clone(data_dir);
     Arc::new(move || data_dir.fill().ok())
@@ -50,30 +50,30 @@ pub struct Parts {
     pub journal: Journal,
     pub drivers: Drivers,
     pub clock: Arc<dyn Clock>,
-    /// `None`: no cgroups can be made here.
+    /// `None`: this host cannot create cgroups.
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
-    /// `None`: nobody knows of any devices here.
+    /// `None`: no device plugins.
     pub devices: Option<Arc<dyn DeviceKeeper>>,
-    /// Which ports other programs have.
+    /// Ports in use by other programs.
     pub ports_in_use: Arc<dyn PortsInUse>,
     pub networks: Arc<dyn AllocNetworks>,
     pub metrics: Arc<Metrics>,
-    /// What `${node...}` in a job file says.
+    /// Values of `${node...}` in job files.
     pub node: NodeInfo,
-    /// What `${attr...}` in a job file says; drivers tell it of themselves here.
+    /// Values of `${attr...}` in job files; drivers publish theirs here.
     pub facts: Arc<Facts>,
-    /// What every task has of the agent's own environment.
+    /// The part of the agent's environment that every task inherits.
     pub inherited: Env,
 }
 
-/// The same, and what the runner itself has made of it.
+/// The parts, and what the runner built from them.
 pub struct Context {
     pub config: Config,
     pub data_dir: Arc<DataDir>,
     pub fill: AskFill,
     pub journal: Journal,
     pub drivers: Drivers,
-    /// What each of them last said of itself.
+    /// The last fingerprint of each driver.
     pub driver_infos: BTreeMap<&'static str, watch::Sender<DriverInfo>>,
     pub clock: Arc<dyn Clock>,
     pub cgroups: Option<Arc<dyn AllocCgroups>>,
@@ -81,9 +81,9 @@ pub struct Context {
     pub devices: Option<Arc<dyn DeviceKeeper>>,
     pub ports: Arc<PortKeeper>,
     pub networks: Arc<dyn AllocNetworks>,
-    /// Plugins share files of addresses and rules, and take their time: no hook of another kind waits behind them.
-    pub plugins: Places,
-    /// So many health checks run at once.
+    /// For CNI plugins, which share files of addresses and rules and are slow: no other hook waits behind them.
+    pub plugins: BlockingPool,
+    /// Limits the number of concurrent health checks.
     pub checks: Semaphore,
     pub metrics: Arc<Metrics>,
     pub node: NodeInfo,
@@ -93,22 +93,22 @@ pub struct Context {
     pub events: Arc<Log>,
     pub line: Line,
     pub samples: Arc<SampleFile>,
-    /// What the last outputs of all tasks may take.
+    /// Memory for the last outputs of all tasks.
     pub outputs: Arc<OutputBudget>,
     /// For file systems and cgroups, which block for microseconds or for a while.
-    pub blocking: Places,
-    /// For whole trees: of their own, because a deep one takes its time, and nobody is to wait behind it.
-    pub removals: Places,
-    /// For downloads, which take as long as their servers like.
-    pub artifacts: Places,
-    /// The health of an alloc was decided, or one has ended: updates of jobs go on.
+    pub blocking: BlockingPool,
+    /// For the removal of directory trees, which is slow: nothing else waits behind it.
+    pub removals: BlockingPool,
+    /// For downloads, which take as long as their servers do.
+    pub artifacts: BlockingPool,
+    /// The health of an alloc was decided, or one has ended: updates of jobs continue.
     pub judged: Notify,
-    /// What nobody waits for: records on their way, and the late end of attempts that were given up.
+    /// Background work: queued records, and the kills of abandoned tasks.
     aside: Mutex<JoinSet<()>>,
 }
 
 const BLOCKING_AT_ONCE: usize = 4;
-/// Each has descriptors, and a server that hangs keeps one for its timeout.
+/// Each check has descriptors, and a server that hangs keeps one until the timeout.
 const CHECKS_AT_ONCE: usize = 256;
 const ARTIFACTS_AT_ONCE: usize = 16;
 
@@ -148,7 +148,7 @@ impl Context {
             devices,
             ports,
             networks,
-            plugins: Places::new(BLOCKING_AT_ONCE),
+            plugins: BlockingPool::new(BLOCKING_AT_ONCE),
             checks: Semaphore::new(CHECKS_AT_ONCE),
             metrics,
             node,
@@ -159,9 +159,9 @@ impl Context {
             line,
             samples,
             outputs: Arc::default(),
-            blocking: Places::new(BLOCKING_AT_ONCE),
-            removals: Places::new(BLOCKING_AT_ONCE),
-            artifacts: Places::new(ARTIFACTS_AT_ONCE),
+            blocking: BlockingPool::new(BLOCKING_AT_ONCE),
+            removals: BlockingPool::new(BLOCKING_AT_ONCE),
+            artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
             judged: Notify::new(),
             aside: Mutex::default(),
         }
@@ -172,7 +172,7 @@ impl Context {
         self.drivers.get(driver).is_some_and(|driver| driver.has_processes())
     }
 
-    /// This node as placement sees it at this moment.
+    /// This node as placement sees it now.
     pub fn placement_node(&self) -> PlacementNode {
         PlacementNode {
             identity: self.node.identity.clone(),
@@ -181,18 +181,18 @@ impl Context {
         }
     }
 
-    /// Does what nobody waits for, until [`Context::let_go`] at the latest.
+    /// Runs work in the background, until [`Context::detach`] at the latest.
     pub fn see_to(&self, work: impl Future<Output = ()> + Send + 'static) {
         let mut aside = lock(&self.aside);
         while aside.try_join_next().is_some() {}
         aside.spawn(work);
     }
-    pub fn let_go(&self) {
+    pub fn detach(&self) {
         lock(&self.aside).abort_all();
     }
 }
 
-/// A task of the runtime that goes with who waits for it.
+/// A task of the runtime that is aborted when its handle is dropped.
 pub struct AbortOnDrop<T>(pub JoinHandle<T>);
 
 impl<T> Drop for AbortOnDrop<T> {

@@ -5,10 +5,10 @@
 //! ```text
 //! snapshot_archive  the directory of an alloc as a tar archive
 //! disk       what the directories of allocs have on the disk
-//! manager/   the set of allocs: Handle, Manager; owner, placing, wishes, gc, ledger, restore, orphans, watchers
+//! manager/   the set of allocs: Handle, Manager; owner, placing, requests, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
-//! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, again, end
+//! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, restart, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
@@ -17,20 +17,20 @@
 //! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
-//! cores      which alloc has which cores for its tasks alone
+//! cores      cores reserved for the tasks of allocs
 //! cgroups    the cgroups of allocs
 //! settings   limits and budgets
-//! events     numbered, kept, read along
+//! events     numbered events, for readers that follow them
 //! kept/      what outlives the agent: record, journal, samples, steady, datadir
-//! decide/    pure: step, periodic, restart, coordinator, outcome, wish, placement, volumes, plan, limits, whose
-//! places     few at once: what may block
+//! decide/    pure: step, periodic, restart, coordinator, outcome, desired, placement, volumes, plan, limits, ownership
+//! places     limits concurrent blocking work
 //! ```
 //! ```text
-//! wishes ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
-//!                │                  │                │
-//!            journal ◄──────────────┴────────────────┘ durable first
-//!                                   │
-//!                                 board, events ──► snapshot, API
+//! requests ──► Handle (manager) ──► alloc ◄── task: its owner ──► launch ──► drivers
+//!                  │                  │                │
+//!              journal ◄──────────────┴────────────────┘ durable first
+//!                                     │
+//!                                   board, events ──► snapshot, API
 //! ```
 
 mod alloc;
@@ -60,7 +60,7 @@ mod tests;
 pub use cgroups::{AllocCgroups, HostCgroups};
 #[cfg(debug_assertions)]
 #[doc(hidden)]
-pub use decide::foresee;
+pub use decide::explore;
 pub use decide::limits::{Fill, GcConfig};
 pub use devices::DeviceKeeper;
 pub use disk::DiskWatcher;

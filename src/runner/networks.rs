@@ -1,4 +1,4 @@
-//! The network namespaces of allocs: how they are asked for, and how this host makes them.
+//! The network namespaces of allocs: their interface, and its implementation on this host.
 //!
 //! ```text
 //! none     a namespace with its loopback
@@ -22,34 +22,35 @@ use crate::host::{netns, tree};
 use crate::model::id::AllocId;
 use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, NetworkMode};
 
-/// Where `ip netns` has its namespaces too.
+/// The directory of named namespaces, shared with `ip netns`.
 const NAMESPACES: &str = "/run/netns";
 
-/// What an alloc asks for.
+/// The network that an alloc requests.
 #[derive(Debug, Clone)]
 pub struct NetworkAsk {
     pub alloc: AllocId,
     pub mode: NetworkMode,
-    /// Resolved.
+    /// With references resolved.
     pub hostname: Option<String>,
     pub dns: Option<DnsConfig>,
     pub cni_args: BTreeMap<String, String>,
     pub ports: Vec<AllocPort>,
-    /// Where its hosts file and its resolv.conf go.
+    /// The directory of its hosts file and resolv.conf.
     pub files: PathBuf,
 }
 
-/// Concurrency: any thread; each call may block for as long as plugins take.
+/// Concurrency: any thread; each method may block as long as plugins take.
 pub trait AllocNetworks: Send + Sync {
-    /// Makes its namespace, connects it and writes its files. One that an agent before this one has left half made is made again.
+    /// Creates the namespace, connects it and writes its files. One that an earlier agent left incomplete is created
+    /// again.
     ///
-    /// Errors: the first step that failed, in a sentence; nothing is left then.
+    /// Errors: the first step that failed, as a sentence; then nothing is left.
     fn set_up(&self, ask: &NetworkAsk) -> Result<NetworkRecord, String>;
-    /// Whether its namespace is there still: not after a restart of the host.
+    /// Whether its namespace still exists: not after a reboot.
     fn exists(&self, record: &NetworkRecord) -> bool;
-    /// Disconnects and removes it, by its record where there is one. Repeating it does no harm.
+    /// Disconnects and removes it, by its record if there is one. Idempotent.
     fn tear_down(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String>;
-    /// Of an alloc whose record is gone.
+    /// Removes what is kept of an alloc without a record.
     fn forget(&self, alloc: &AllocId);
 }
 
@@ -67,7 +68,7 @@ impl HostNetworks {
         self.namespaces.join(alloc.as_str())
     }
 
-    /// `None`: plugins have nothing to do with it.
+    /// `None`: the mode needs no plugins.
     fn list(&self, mode: &NetworkMode) -> Result<Option<Value>, String> {
         match mode {
             NetworkMode::Host | NetworkMode::None => Ok(None),
@@ -98,7 +99,7 @@ impl HostNetworks {
     fn disconnect(&self, ask: &NetworkAsk, record: Option<&NetworkRecord>) -> Result<(), String> {
         let namespace = self.namespace(&ask.alloc);
         let unrecorded = || {
-            // An agent died before it recorded what plugins had given: they know it by the alloc's id.
+            // An agent died before it recorded the result of the plugins: they identify it by the alloc's ID.
             let list = self.list(&ask.mode).ok().flatten()?;
             Some(CniRecord { list, result: Value::Null, args: args(&ask.cni_args), runtime: port_mappings(&ask.ports) })
         };
@@ -147,18 +148,18 @@ impl AllocNetworks for HostNetworks {
     }
 }
 
-/// Source: CNI conventions: a plugin that does not know one of them is to ignore it.
+/// Source: CNI conventions: a plugin ignores arguments that it does not know.
 fn args(args: &BTreeMap<String, String>) -> String {
     let own = args.iter().map(|(name, value)| format!("{name}={value}"));
     std::iter::once("IgnoreUnknown=true".to_owned()).chain(own).collect::<Vec<_>>().join(";")
 }
 
-/// What plugins say of it.
+/// The network as the plugins report it.
 fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> AllocNetwork {
     const MOST: usize = 16;
     let result = cni.map_or(&Value::Null, |cni| &cni.result);
     let interfaces = result["interfaces"].as_array().map_or(&[][..], Vec::as_slice);
-    // One inside, other than the loopback.
+    // An interface in the namespace other than the loopback.
     let is_own = |one: &Value| one["sandbox"].as_str().is_some_and(|s| !s.is_empty()) && one["name"] != "lo";
     let place = interfaces.iter().position(is_own);
     let of_it = |ip: &&Value| match (ip["interface"].as_u64(), place) {
@@ -179,20 +180,20 @@ fn network_of(ask: &NetworkAsk, namespace: PathBuf, cni: Option<&CniRecord>) -> 
 pub const HOSTS: &str = "hosts";
 pub const RESOLV_CONF: &str = "resolv.conf";
 
-/// `hosts` and `resolv.conf`, for drivers whose tasks have a root of their own.
+/// Writes `hosts` and `resolv.conf`, for drivers whose tasks have their own root.
 fn write_files(ask: &NetworkAsk, network: &AllocNetwork) -> io::Result<()> {
     fs::create_dir_all(&ask.files)?;
     write_readable(&ask.files.join(HOSTS), &hosts(network))?;
     ask.dns.as_ref().map_or(Ok(()), |dns| write_resolv_conf(&ask.files, dns))
 }
 
-/// For tasks in the host's network that have a root of their own. Blocks.
+/// For tasks in the host's network with their own root. Blocks.
 pub fn write_resolv_conf(files: &Path, dns: &DnsConfig) -> io::Result<()> {
     fs::create_dir_all(files)?;
     write_readable(&files.join(RESOLV_CONF), &resolv_conf(dns))
 }
 
-/// Every user of a task reads it, whatever the agent's umask is.
+/// Readable by every user of a task, whatever the agent's umask.
 fn write_readable(path: &Path, text: &str) -> io::Result<()> {
     fs::write(path, text)?;
     fs::set_permissions(path, fs::Permissions::from_mode(0o644))

@@ -1,32 +1,33 @@
-//! Few at once: what may block, so that it makes no crowd of threads; and the line before their places.
+//! Limits concurrent blocking work, and lets hooks wait for it outside of their deadline.
 
 use std::cell::Cell;
 
 use tokio::sync::Semaphore;
 
-/// So many at once, of what blocks. Who comes later waits in line, and who does not wait any more leaves its place to others.
-pub struct Places(Semaphore);
+/// Limits the number of concurrent blocking calls. Later callers wait in line; a caller that stops waiting leaves the
+/// line.
+pub struct BlockingPool(Semaphore);
 
-impl Places {
-    pub fn new(places: usize) -> Places {
-        Places(Semaphore::new(places))
+impl BlockingPool {
+    pub fn new(places: usize) -> BlockingPool {
+        BlockingPool(Semaphore::new(places))
     }
 
-    /// Does what may block where that disturbs nobody. Errors: it panicked, or the runtime is shutting down.
+    /// Runs blocking work on a thread for that. Errors: it panicked, or the runtime is shutting down.
     pub async fn block<T: Send + 'static>(&self, work: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
-        // Ends: whoever has a place leaves it, at the deadline of its hook or call at the latest, or its caller gives up.
+        // Ends: a permit is released at the deadline of its hook or call, or the caller stops waiting.
         let _place = in_line(self.0.acquire()).await.map_err(|e| e.to_string())?;
         tokio::task::spawn_blocking(work).await.map_err(|e| format!("an internal error: {e}"))
     }
 }
 
 tokio::task_local! {
-    /// Whether the hook that runs stands in line for a place that others have.
+    /// Whether the running hook waits for a permit that others hold.
     pub static IN_LINE: Cell<bool>;
 }
 
-/// Waits for one of few places. That is not a hook's own doing: its deadline begins when it has one, so that ten thousand at once
-/// take their time and none of them fails.
+/// Waits for a permit. The wait does not count for the deadline of a hook, which begins afterwards. So with ten
+/// thousand hooks at once each takes longer, and none fails.
 pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
     struct Stands;
     impl Drop for Stands {
@@ -34,9 +35,9 @@ pub async fn in_line<T>(place: impl Future<Output = T>) -> T {
             let _ = IN_LINE.try_with(|stands| stands.set(false));
         }
     }
-    // Whoever waits for no hook's sake has none to tell.
+    // Outside of a hook there is no such flag.
     let _ = IN_LINE.try_with(|stands| stands.set(true));
     let _stands = Stands;
-    // Ends: whoever has a place leaves it, at its own deadline at the latest, or the caller gives up.
+    // Ends: a permit is released at its holder's deadline, or the caller stops waiting.
     place.await
 }

@@ -1,11 +1,12 @@
-//! The ports of this node that allocs hold: one place, so that no port is held by two allocs.
+//! The ports of this node that allocs hold. One keeper for all, so that no port is held by two allocs.
 //!
 //! ```text
 //! reserve ─► held: its tasks start, run and end; the next agent holds it again (hold) ─► release
 //! ```
-//! A port that another program has is not given: of dynamic ports another one is tried, a static one is a conflict. That is tested by
-//! binding, for TCP and UDP, and the sockets are closed again: a socket that stayed open would keep the task itself from the port. So a
-//! program may take it between the test and the task's own bind; the task fails then, and its restart policy decides.
+//! A port in use by another program is not assigned: for a dynamic port another one is tried, a static one is a
+//! conflict. The test binds the port, for TCP and UDP, and closes the sockets: an open socket would keep the task
+//! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and its
+//! restart policy decides.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,15 +24,15 @@ use crate::model::job::TaskGroup;
 use crate::model::network::{AllocPort, PortRequest, PortTarget};
 use crate::telemetry::lock;
 
-/// Which ports programs of this host have. May block for as long as a system call does.
+/// Ports in use by programs of this host. May block as long as a system call does.
 pub trait PortsInUse: Send + Sync {
-    /// The program that has it at this address; `None`: it is free.
+    /// The program that uses it at this address. `None`: it is free.
     fn user(&self, at: SocketAddr) -> Option<String>;
-    /// Whether a program has it at any address.
+    /// Whether a program uses it at any address.
     fn is_used(&self, port: u16) -> bool;
 }
 
-/// Those of the host's own network namespace.
+/// Ports in the host's own network namespace.
 #[derive(Default)]
 pub struct HostPorts(Roots);
 
@@ -45,14 +46,14 @@ impl PortsInUse for HostPorts {
     }
 }
 
-/// Whose the ports are.
+/// The alloc that holds ports.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortHolder {
     pub alloc: AllocId,
     pub job: JobId,
 }
 
-/// A port that an alloc needs, with the address that it is at.
+/// A port that an alloc needs, with its address.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortAsk {
     pub label: String,
@@ -63,7 +64,7 @@ pub struct PortAsk {
     pub ignore_collision: bool,
 }
 
-/// Why a port cannot be had now. It may be had later.
+/// Why a port is not available now. It may be later.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum PortConflict {
     #[error("port {port} ({label}) is held by alloc {} of job {}", owner.alloc.short(), owner.job)]
@@ -74,7 +75,7 @@ pub enum PortConflict {
     Exhausted { label: String, range: (u16, u16) },
 }
 
-/// A port names a network that is not one of this host.
+/// A port names a network that this host does not have.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("there is no host network {name:?}; this agent has {known}")]
 pub struct UnknownHostNetwork {
@@ -84,12 +85,13 @@ pub struct UnknownHostNetwork {
     known: String,
 }
 
-/// Concurrency: any thread. [`PortKeeper::reserve`] and [`PortKeeper::conflicts`] may block for as long as a few system calls do.
+/// Concurrency: any thread. [`PortKeeper::reserve`] and [`PortKeeper::conflicts`] may block as long as a few system
+/// calls do.
 pub struct PortKeeper {
     config: NetworkConfig,
     in_use: Arc<dyn PortsInUse>,
     held: Mutex<HeldPorts>,
-    /// Some were released.
+    /// Notifies of released ports.
     released: watch::Sender<()>,
 }
 
@@ -109,9 +111,9 @@ impl PortKeeper {
         PortKeeper { config, in_use, held: Mutex::default(), released: watch::Sender::new(()) }
     }
 
-    /// What an alloc of this group needs on a host with these attributes.
+    /// The ports that an alloc of this group needs on a host with these attributes.
     ///
-    /// Errors: of the first port whose network is not one of this host.
+    /// Errors: the first port whose network this host does not have.
     pub fn asks(&self, group: &TaskGroup, known: &Attributes) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
         let ask = |(task, port): (Option<&TaskName>, &PortRequest)| {
             let host_ip = self.address(port.host_network.as_deref(), known).ok_or_else(|| UnknownHostNetwork {
@@ -132,12 +134,12 @@ impl PortKeeper {
         group.port_requests().map(ask).collect()
     }
 
-    /// Of the host's default network.
+    /// The address of the host's default network.
     pub fn host_address(&self, known: &Attributes) -> IpAddr {
         self.address(None, known).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST))
     }
 
-    /// As Nomad: of the interface of the default route. A host without one has its loopback.
+    /// As in Nomad: the address of the default route's interface. A host without one uses its loopback.
     fn address(&self, network: Option<&str>, known: &Attributes) -> Option<IpAddr> {
         match network {
             Some(name) => self.config.host_networks.iter().find(|one| one.name == name).map(|one| one.address),
@@ -152,10 +154,10 @@ impl PortKeeper {
         std::iter::once("default").chain(named).collect::<Vec<_>>().join(", ")
     }
 
-    /// All that is asked for, in its order, or nothing. A holder that has ports already has the same ones. `before`: those that it had
-    /// once; it gets them again where they are free.
+    /// Reserves all requested ports, in order, or none. A holder that has ports already gets the same ones. `before`:
+    /// ports that it had earlier; it gets them again if they are free.
     ///
-    /// Errors: the first port that cannot be had now.
+    /// Errors: the first port that is not available now.
     pub fn reserve(
         &self,
         holder: &PortHolder,
@@ -190,7 +192,8 @@ impl PortKeeper {
         Ok(ports)
     }
 
-    /// Another one of the range for each label of each alloc, so that a port that was released a moment ago is seldom the next.
+    /// A different port of the range for each label of each alloc, so that a port that was just released is rarely the
+    /// next.
     fn dynamic(
         &self,
         held: &HeldPorts,
@@ -212,14 +215,14 @@ impl PortKeeper {
         found.ok_or_else(|| PortConflict::Exhausted { label: ask.label.clone(), range })
     }
 
-    /// Of a static port.
+    /// The conflict of a static port.
     fn conflict(&self, held: &HeldPorts, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
         let holders = held.by_port.get(&port).into_iter().flatten();
         let mut same =
             holders.filter(|one| one.ip == ask.host_ip || one.ip.is_unspecified() || ask.host_ip.is_unspecified());
         if let Some(HeldPort { owner, .. }) = same.next() {
-            // Its program has the port as well.
+            // Its program uses the port as well.
             let conflict = PortConflict::Alloc { label: ask.label.clone(), port, owner: owner.clone() };
             return Some(conflict).filter(|_| !leaves(owner));
         }
@@ -227,14 +230,15 @@ impl PortKeeper {
         Some(PortConflict::Program { label: ask.label.clone(), port, user })
     }
 
-    /// Static ports that an alloc of a job could not have now; those that the job's own allocs hold are free when they have ended.
+    /// Static ports that an alloc of a job could not reserve now. Ports of the job's own allocs count as free: those
+    /// end first.
     pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
         let held = lock(&self.held);
         let leaves = |owner: &PortHolder| owner.job == *job;
         asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(&held, ask, &leaves)?))).collect()
     }
 
-    /// What is on record of an alloc that may run, after a restart of the agent. It holds it whatever others hold.
+    /// After a restart of the agent: holds the recorded ports of an alloc that may run, whatever others hold.
     ///
     /// Errors: another alloc holds one of them too.
     pub fn hold(&self, holder: &PortHolder, ports: &[AllocPort]) -> Result<(), PortConflict> {
@@ -251,7 +255,7 @@ impl PortKeeper {
         conflict.map_or(Ok(()), Err)
     }
 
-    /// Repeating it does no harm.
+    /// Idempotent.
     pub fn release(&self, alloc: &AllocId) {
         if lock(&self.held).remove(alloc) {
             self.released.send_replace(());

@@ -1,4 +1,4 @@
-//! What the runner is told of its limits and budgets.
+//! Settings of the runner: limits and budgets.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -10,39 +10,39 @@ use crate::model::id::CgroupPath;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Config {
-    /// The cgroup in which all allocs of this agent have theirs.
+    /// The parent cgroup of all allocs of this agent.
     pub cgroup_parent: CgroupPath,
     pub gc: GcConfig,
-    /// How long after the end of its last alloc a workload's totals go into the node's.
+    /// Time from the end of a workload's last alloc until its totals move to the node's.
     pub retire_after: Duration,
-    /// How long a task may live on after it was killed by force before it is given up.
+    /// How long a task may outlive SIGKILL before it is abandoned.
     pub kill_budget: Duration,
-    /// How long a driver may take to start a task before that is given up: it may have to fetch much first.
+    /// How long a driver may take to start a task before the task is abandoned: it may have to pull an image first.
     pub start_budget: Duration,
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
 }
 
-/// What artifacts may take. Sizes are bytes; 0: no limit.
+/// Limits for artifacts. Sizes are bytes; 0: no limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ArtifactConfig {
-    /// Of a whole download.
+    /// Timeout of a whole download.
     pub http_read_timeout: Duration,
-    /// Of a connection on which nothing comes.
+    /// Timeout of a connection without data.
     pub http_idle_timeout: Duration,
     pub http_max_size: u64,
-    /// Of all that git does for one artifact.
+    /// Timeout of all git commands for one artifact.
     pub git_timeout: Duration,
     pub decompression_size_limit: u64,
     pub decompression_file_count_limit: u64,
-    /// Files and directories of a repository, git's own included.
+    /// Maximum number of files and directories of a repository, git's own included.
     pub git_file_count_limit: u64,
-    /// What stays free of the data directory's file system.
+    /// Bytes that stay free on the data directory's file system.
     pub free_space_reserve: u64,
 }
 
 impl Default for ArtifactConfig {
-    /// Nomad's, and a reserve.
+    /// Nomad's defaults, and a reserve.
     fn default() -> ArtifactConfig {
         ArtifactConfig {
             http_read_timeout: Duration::from_secs(30 * 60),
@@ -60,15 +60,15 @@ impl Default for ArtifactConfig {
 /// The ports and networks of allocs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct NetworkConfig {
-    /// Dynamic ports are of this range, both ends included.
+    /// Range of dynamic ports, both ends included.
     pub dynamic_ports: (u16, u16),
-    /// What `host_network` may name: the addresses of this host beside that of its default route.
+    /// Networks that `host_network` may name: addresses of this host other than that of its default route.
     pub host_networks: Vec<HostNetwork>,
-    /// Where CNI plugins are, in the order in which they are searched.
+    /// Directories with CNI plugins, in search order.
     pub cni_path: Vec<PathBuf>,
-    /// Where the configurations are that `cni/NAME` names.
+    /// Directory with the configurations that `cni/NAME` names.
     pub cni_config_dir: PathBuf,
-    /// The bridge of `mode = "bridge"`, and the network behind it.
+    /// The bridge of `mode = "bridge"`, and its network.
     pub bridge_name: String,
     pub bridge_subnet: String,
 }
@@ -82,13 +82,13 @@ impl Default for NetworkConfig {
             cni_path: vec!["/opt/cni/bin".into(), "/usr/lib/cni".into()],
             cni_config_dir: "/etc/cni/net.d".into(),
             bridge_name: "allostat".to_owned(),
-            // As large as Nomad's, beside it.
+            // As large as Nomad's, and next to it.
             bridge_subnet: "172.26.80.0/20".to_owned(),
         }
     }
 }
 
-/// Errors: it is no IPv4 network with room for allocs, in a sentence.
+/// Errors: why it is not an IPv4 network with room for allocs.
 pub fn bridge_subnet(text: &str) -> Result<String, String> {
     let wanted = || format!("{text:?} is no network, as 172.26.80.0/20 is one");
     let (address, bits) = text.split_once('/').ok_or_else(wanted)?;
@@ -101,7 +101,7 @@ pub fn bridge_subnet(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
-/// Errors: it cannot be the name of an interface, in a sentence. Source: IFNAMSIZ.
+/// Errors: why it cannot be the name of an interface. Source: IFNAMSIZ.
 pub fn interface_name(text: &str) -> Result<String, String> {
     let fits = (1..16).contains(&text.len()) && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-.".contains(c));
     if !fits || text == "." || text == ".." {
@@ -118,7 +118,7 @@ pub struct HostNetwork {
 }
 
 impl HostNetwork {
-    /// Errors: it is none, in a sentence.
+    /// Errors: why it is invalid.
     pub fn parse(text: &str) -> Result<HostNetwork, String> {
         let (name, address) =
             text.split_once('=').ok_or_else(|| format!("{text:?} is no host network: write NAME=ADDRESS"))?;

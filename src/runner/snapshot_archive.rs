@@ -1,7 +1,8 @@
-//! The directory of an alloc as a tar archive, while its tasks write in it: nothing outside of it, and nothing that is its tasks' alone.
+//! Writes the directory of an alloc as a tar archive, while its tasks write to it. Private directories of tasks, and
+//! everything outside, are left out.
 //!
-//! A file is written as long as it was when it was opened: what grew is cut, what shrank is filled with zeros, as GNU tar does. What is
-//! gone by the time it is reached, a mount, a device, a FIFO and a socket are left out. Links are links.
+//! A file has the size that it had when it was opened: growth is cut off, and a file that shrank is padded with zeros,
+//! as GNU tar does. Files that disappeared, mounts, devices, FIFOs and sockets are left out. Links stay links.
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};
@@ -12,12 +13,12 @@ use rustix::fs::FileType;
 
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
 
-/// More entries are no directory of an alloc.
+/// Maximum number of entries.
 const MOST_ENTRIES: usize = 1_000_000;
 
-/// Writes all that is below `from`, or one file. Blocks for as long as the disk and the reader do.
+/// Writes all entries below `from`, or one file. Blocks as long as the disk and the reader do.
 ///
-/// Errors: of the writer, or of the disk; `FileTooLarge`: it has more than a million entries.
+/// Errors: of the writer or of the disk; `FileTooLarge`: more than a million entries.
 pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(into);
     let top = from.names.len().saturating_sub(usize::from(from.facts.kind != FileType::Directory));
@@ -40,7 +41,7 @@ pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write)
         let path: PathBuf = found.names.iter().skip(top).collect();
         match found.facts.kind {
             FileType::Directory => {
-                // The top has no name in the archive.
+                // The top directory has no name in the archive.
                 if found.names.len() > top {
                     let mut header = header(&found.facts, EntryType::Directory, 0);
                     archive.append_data(&mut header, &path, io::empty())?;
@@ -85,7 +86,7 @@ pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write)
     archive.into_inner()?.flush()
 }
 
-/// Gone by now, a link that was put in its place, or a mount.
+/// It disappeared, was replaced by a link, or is a mount.
 fn is_left_out(error: &io::Error) -> bool {
     let is_link = error.raw_os_error() == Some(rustix::io::Errno::LOOP.raw_os_error());
     let kinds = matches!(
@@ -109,7 +110,7 @@ fn header(facts: &FileFacts, kind: EntryType, size: u64) -> Header {
     header
 }
 
-/// So many bytes, whatever becomes of the file.
+/// Reads exactly this number of bytes, whatever happens to the file.
 struct Exactly {
     file: std::fs::File,
     left: u64,

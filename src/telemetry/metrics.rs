@@ -266,7 +266,7 @@ words! {
     pub enum WatchedBy {
         ThisAgent = "this_agent",
         AnotherAgent = "another_agent",
-        Nobody = "nobody",
+        NoAgent = "nobody",
     }
 }
 

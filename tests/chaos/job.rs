@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{self, Course, CourseEnd, Demand};
+use allostat::runner::explore::{self, Course, CourseEnd, Demand};
 use serde_json::Value;
 
 /// A task: `exec` replaces a shell that has noted the start. `head`: what else its stanza says.
@@ -34,7 +34,7 @@ pub fn tasks(alloc: &Value) -> impl Iterator<Item = (&String, &Value)> {
 
 /// Every end that an alloc of this job can come to: of each of its tasks what it does by itself, then what is asked of it.
 pub fn ends(hcl: &str, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
-    foresee::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
+    explore::ends(&allostat::jobspec::parse("job.hcl", hcl).unwrap().job, courses, asked)
 }
 
 /// How an alloc ended, as the API tells it.

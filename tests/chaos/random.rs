@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Ask, Course, Demand};
+use allostat::runner::explore::{Ask, Course, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};

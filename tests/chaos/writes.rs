@@ -11,7 +11,7 @@ use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 use allostat::model::task::Outcome;
-use allostat::runner::foresee::{Ask, Course, CourseEnd, Demand};
+use allostat::runner::explore::{Ask, Course, CourseEnd, Demand};
 use serde_json::Value;
 
 use crate::chaos::job::{end, ends, hook, job, task, tasks};

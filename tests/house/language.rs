@@ -25,6 +25,11 @@ const REPLACED: &[(&str, &str)] = &[
     ("given up", "abandoned"),
     ("mends?|mended", "fix"),
     ("wish(?:es|ed)?", "desired state, request"),
+    ("undertakers?", "reaper"),
+    ("cues?", "event, action"),
+    ("nudged?", "wake"),
+    ("aloud", "with an error, with a warning"),
+    ("repeating it does no harm", "idempotent"),
 ];
 
 /// The rooms of `src`, the other top directories and the pages at the top.

@@ -66,7 +66,7 @@ fn is_logged(agent: &Agent, task: &Task) {
     let logs = agent.data_dir().join("alloc").join(&task.id).join("alloc/logs");
     let pid = task.main.to_string();
     let log = agent.log();
-    let line = log.lines().find(|line| line.contains("is in no record") && line.contains(&task.id)).unwrap_or_default();
+    let line = log.lines().find(|line| line.contains("orphan found") && line.contains(&task.id)).unwrap_or_default();
     assert!(line.contains(&pid) && line.contains(logs.to_str().expect("ours is UTF-8")), "{line:?} in\n{log}");
     assert!(std::fs::read_dir(logs).expect("they are kept").count() > 0);
 }
@@ -215,7 +215,7 @@ fn supervisors_that_another_agent_or_nobody_watches_are_told_in_words_and_by_a_s
     other.terminate();
     other.start_again();
     until(&other, "nobody", "by nobody");
-    assert!(other.log().contains("supervisor is watched by nobody"), "{}", other.log());
+    assert!(other.log().contains("supervisor is watched by no agent"), "{}", other.log());
     owner.start_again();
     until(&other, "another_agent", "by another agent");
     other.stop();

@@ -1,4 +1,4 @@
-//! One task as its owner works on it, as it is being recorded, and as it is shown.
+//! One task: as its owner edits it, as it is being recorded, and as it is shown.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, LazyLock};
@@ -21,43 +21,43 @@ use crate::runner::kept::outputs::HeldOutput;
 use crate::runner::kept::record::{MoreTotals, TaskRecord};
 use crate::runner::kept::samples::Page;
 
-/// Newest events and exits that a task keeps.
+/// Number of newest events and exits kept per task.
 pub const KEPT: usize = 10;
 
-/// What a task without an ended attempt has used: shared by all of them.
+/// The usage of a task without an ended attempt: shared by all of them.
 pub static NOTHING: LazyLock<Arc<Usage>> = LazyLock::new(Arc::default);
 
-/// One task, as its owner sees it and as it is shown.
+/// One task, as its owner edits it and as it is shown.
 pub struct TaskCell {
-    /// As it is written with its next change.
+    /// The record as the next change will write it.
     pub record: TaskRecord,
     pub reader: Option<Arc<TaskReader>>,
     pub attempt: Option<Running>,
-    /// Where what it uses is kept, if the kernel does not count it; of one that is looked for, what was kept of it.
+    /// Where its usage is persisted if the kernel does not count it. During recovery: what an earlier agent persisted.
     pub page: Option<Arc<Page>>,
-    /// This agent still looks for it: nothing is done about it until its driver has answered.
-    pub sought: bool,
+    /// In recovery: nothing is done about it until its driver has responded.
+    pub recovering: bool,
     pub shown: Shown,
-    /// What is being recorded, oldest first.
+    /// States that are being recorded, oldest first.
     pub frozen: VecDeque<Frozen>,
     freezes: u64,
     pub pending: Delta,
-    /// Its part of what last outputs may take.
+    /// Its share of the memory for last outputs.
     pub output: Option<HeldOutput>,
-    /// By its driver, and no event yet. Shape: few, or none at all (`EventSink`).
-    pub said: Vec<String>,
+    /// Messages of its driver that are not events yet. Few or none (`EventSink`).
+    pub driver_messages: Vec<String>,
 }
 
-/// A task as it is on the board.
+/// A task as it is shown.
 #[derive(Clone)]
 pub struct Shown {
     pub status: Arc<TaskStatus>,
     pub reader: Option<Arc<TaskReader>>,
-    pub sought: bool,
+    pub recovering: bool,
     pub until: Arc<Until>,
 }
 
-/// A task as it is written in one record: shown when that is durable, no earlier and no later state with it.
+/// A task as one record has it: shown when that record is durable, with no earlier and no later state.
 pub struct Frozen {
     number: u64,
     shown: Shown,
@@ -70,7 +70,7 @@ pub struct Delta {
     pub exits: Vec<Gone>,
     pub restarts: Vec<RestartReason>,
     pub events: Vec<EventKind>,
-    /// Numbers of these events; of more than the newest ten, of the last ones.
+    /// Numbers of these events; of more than the newest ten, those of the last ones.
     seqs: Vec<u64>,
     pub forced: Vec<(Force, Timestamp)>,
 }
@@ -78,19 +78,19 @@ pub struct Delta {
 /// An attempt that has ended.
 pub struct Gone {
     pub exit: Arc<Exit>,
-    /// So many events were new when it was: the last of them tells of it.
-    pub told: usize,
-    /// The number of that one, once it has one.
+    /// Number of new events at its end: the last of them reports it.
+    pub events: usize,
+    /// The number of that event, once it has one.
     pub event: Option<u64>,
-    /// Nobody else's before the end is on record.
+    /// Reserved until the end is recorded.
     pub _page: Option<Arc<Page>>,
 }
 
-/// What became of a kill that its task outlived.
+/// How a kill was escalated.
 #[derive(Clone, Copy)]
 pub enum Force {
     Escalated,
-    GivenUp,
+    Abandoned,
 }
 
 impl Delta {
@@ -103,7 +103,7 @@ impl Delta {
         for (force, at) in &self.forced {
             match force {
                 Force::Escalated => totals.add_escalation(whose(None, *at)),
-                Force::GivenUp => totals.add_given_up(whose(None, *at)),
+                Force::Abandoned => totals.add_given_up(whose(None, *at)),
             }
         }
         self.restarts.iter().for_each(|reason| totals.add_restart(*reason));
@@ -125,7 +125,7 @@ impl TaskCell {
     pub fn new(task: &Task, known: Option<TaskRecord>, seed: &str, created_at: Timestamp) -> TaskCell {
         let record = known.unwrap_or_else(|| TaskRecord {
             status: Arc::new(TaskStatus {
-                // One for all that have none.
+                // Shared by all tasks without usage.
                 base: Arc::clone(&NOTHING),
                 ..TaskStatus::new(task.name.clone(), task.driver.clone(), task.user.clone(), created_at)
             }),
@@ -140,39 +140,39 @@ impl TaskCell {
             hooks: BTreeMap::new(),
         });
         TaskCell {
-            shown: Shown { status: Arc::clone(&record.status), reader: None, sought: false, until: Arc::default() },
+            shown: Shown { status: Arc::clone(&record.status), reader: None, recovering: false, until: Arc::default() },
             record,
             reader: None,
             attempt: None,
             page: None,
-            sought: false,
+            recovering: false,
             frozen: VecDeque::new(),
             freezes: 0,
             pending: Delta::default(),
             output: None,
-            said: Vec::new(),
+            driver_messages: Vec::new(),
         }
     }
 
-    /// Called dead, and something of it may be there all the same: its handle was kept.
+    /// Dead, but processes may be left: its handle was kept.
     pub fn may_run(&self) -> bool {
         self.record.status.state == TaskState::Dead && self.record.handle.is_some()
     }
 
-    /// Where it is reached, while it runs.
+    /// Its address, while it runs.
     pub fn driver_network(&self) -> Option<(TaskName, DriverNetwork)> {
         let status = &self.record.status;
         Some((status.name.clone(), status.network.clone()?))
     }
 
-    /// Its part of the workload's totals.
+    /// Its share of the workload's totals.
     pub fn totals(&self) -> TaskTotals {
         self.record.more.with(&self.record.status)
     }
 
-    /// Gives the new events their numbers and keeps the task as it stands, to be shown once it is recorded.
+    /// Numbers the new events and queues the current state, to be shown once it is recorded.
     pub fn freeze(&mut self, log: &Log) -> u64 {
-        // They are its attempt's: what has no handle is over, or has not begun.
+        // Devices belong to an attempt: without a handle it is over or has not begun.
         if self.record.handle.is_none() && !self.record.status.devices.is_empty() {
             Arc::make_mut(&mut self.record.status).devices = Vec::new();
         }
@@ -185,18 +185,18 @@ impl TaskCell {
         }
         let unnumbered = delta.events.len().saturating_sub(delta.seqs.len());
         for gone in &mut delta.exits {
-            let place = gone.told.checked_sub(unnumbered + 1);
+            let place = gone.events.checked_sub(unnumbered + 1);
             gone.event = place.and_then(|place| delta.seqs.get(place).copied());
         }
         self.freezes += 1;
         let (status, reader) = (Arc::clone(&self.record.status), self.reader.clone());
-        let shown = Shown { status, reader, sought: self.sought, until: Arc::default() };
+        let shown = Shown { status, reader, recovering: self.recovering, until: Arc::default() };
         self.frozen.push_back(Frozen { number: self.freezes, shown, delta });
         self.freezes
     }
 
-    /// What was frozen up to `number` is recorded: takes its place on the board, and tells what the totals gain. Records are
-    /// whole, so a later one covers an earlier one that failed. `None`: it is shown already.
+    /// The states up to `number` are recorded: shows the newest of them and returns what the totals gain. Records are
+    /// complete, so a later one covers an earlier one that failed. `None`: it is shown already.
     pub fn thaw(&mut self, number: u64) -> Option<Delta> {
         let mut gain: Option<Delta> = None;
         while self.frozen.front().is_some_and(|f| f.number <= number)
@@ -206,25 +206,25 @@ impl TaskCell {
             self.shown = frozen.shown;
         }
         if self.frozen.is_empty() {
-            // Most tasks change no more for hours: the room for four of these is not kept.
+            // Most tasks do not change for hours: the capacity for four of these is released.
             self.frozen = VecDeque::new();
         }
         gain
     }
 
-    /// Something of it is neither recorded nor on its way to be.
+    /// Whether a change is neither recorded nor queued to be.
     pub fn is_changed(&self) -> bool {
         let last = self.frozen.back().map_or(&self.shown, |f| &f.shown);
-        !Arc::ptr_eq(&last.status, &self.record.status) || last.sought != self.sought
+        !Arc::ptr_eq(&last.status, &self.record.status) || last.recovering != self.recovering
     }
 
-    /// It leaves its state: nobody shows it in there for longer, however long the record takes.
+    /// It leaves its shown state: that state ends at this time, however long the record takes.
     pub fn leaves(&self, at: Timestamp) {
         self.shown.until.at_most(at);
         self.frozen.iter().for_each(|f| f.shown.until.at_most(at));
     }
 
-    /// How it ended; a task that never ran was stopped before.
+    /// Its outcome; a task that never ran counts as killed.
     pub fn end(&self) -> Outcome {
         match self.record.status.last_exit() {
             Some(exit) => exit.outcome,

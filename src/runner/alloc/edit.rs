@@ -1,4 +1,4 @@
-//! The changes that can be made to a task, under the lock of its alloc, and what follows from its last one.
+//! Changes of a task, under the lock of its alloc, and what follows from the last one.
 
 use std::sync::Arc;
 
@@ -19,12 +19,12 @@ use crate::runner::kept::outputs::LogEnd;
 use crate::runner::kept::record::{Backoff, Finished, Kill};
 
 impl Alloc {
-    /// Works on a task's cell. Nobody sees it before it is saved.
+    /// Edits a task's cell. The change is shown when it is saved.
     pub fn edit<T>(&self, at: usize, edit: impl FnOnce(&mut Edit<'_>) -> T) -> T {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
-        let again = inner.begins_anew();
-        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, again });
+        let restarting = inner.is_restarting();
+        let result = edit(&mut Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting });
         let over = inner.has_ended();
         drop(inner);
         if over {
@@ -34,8 +34,7 @@ impl Alloc {
         result
     }
 
-    /// With the last task's end. The alloc's cgroup has said its last: whoever notes the end of an attempt has had it read
-    /// ([`Alloc::read_last`]).
+    /// The last task has ended. The alloc's cgroup was read before that end was recorded ([`Alloc::read_last`]).
     fn close(&self, now: Timestamp) {
         let mut inner = self.lock();
         if !inner.has_ended() {
@@ -59,19 +58,19 @@ pub struct Edit<'a> {
     pub(super) at: usize,
     pub(super) cell: &'a mut TaskCell,
     pub now: Timestamp,
-    /// All tasks of its alloc are to begin anew.
-    pub(super) again: bool,
+    /// All tasks of its alloc are restarted.
+    pub(super) restarting: bool,
 }
 
 impl Edit<'_> {
     pub fn status(&mut self) -> &mut TaskStatus {
         Arc::make_mut(&mut self.cell.record.status)
     }
-    /// For what lasts: whoever is told of a moment is told [`Edit::now`].
+    /// For durations; points in time use [`Edit::now`].
     pub fn steady(&self) -> Steady {
         self.alloc.ctx.line.now()
     }
-    /// In backoff: for so long. It is a restart when it starts.
+    /// Sets the delay before the next start, which counts as a restart when it happens.
     pub fn start_in(&mut self, delay: Nanos, reason: RestartReason) {
         self.cell.record.backoff = Some(Backoff { since: self.steady(), delay });
         self.cell.record.restarts_for = Some(reason);
@@ -83,12 +82,12 @@ impl Edit<'_> {
     pub fn kill(&mut self) -> &mut Option<Kill> {
         &mut self.cell.record.kill
     }
-    /// Its record is lost, and an attempt left this: nothing else is known of it.
+    /// Its record is lost; the handle left by an attempt is all that is known.
     pub fn begin_from(&mut self, handle: &TaskHandle) {
         self.status().attempt = handle.attempt;
         self.cell.record.handle = Some(handle.clone());
     }
-    /// What its next attempt needs to be found again, and the devices that are its own as long as that is on record.
+    /// Records the handle that recovery needs, and the devices reserved as long as the handle is recorded.
     pub fn prepared(&mut self, handle: TaskHandle, devices: Vec<DeviceId>) {
         self.cell.record.handle = Some(handle);
         self.status().devices = devices;
@@ -106,12 +105,12 @@ impl Edit<'_> {
             return self.leave_restart(state);
         }
         self.cell.leaves(self.now);
-        // Later than anything that was shown of the state before: the clock may have been set back.
+        // Later than everything shown of the state before: the clock may have been set back.
         let clock = self.alloc.ctx.clock.now();
         let since = clock.max(self.now).max(self.alloc.ctx.board.marked());
         self.enter_state_at(state, since);
     }
-    /// `since`: when it happened, if that was while no agent looked.
+    /// `since`: when it happened, if no agent was running then.
     pub fn enter_state_at(&mut self, state: State, since: Timestamp) {
         self.leave_restart(state);
         let state = state.shown();
@@ -133,14 +132,14 @@ impl Edit<'_> {
         }
     }
 
-    /// What was asked for is done, or will not be.
+    /// The requested restart is done or will not happen.
     fn leave_restart(&mut self, state: State) {
         if !state.restarts() {
             self.cell.record.restart = None;
         }
     }
 
-    /// Where to note when its kill signal was first sent, and why it is. `None`: its end was not requested.
+    /// Where to record the time of the first kill signal, with the reason. `None`: its end was not requested.
     pub fn ending(&mut self) -> Option<(&mut Option<Steady>, &'static str)> {
         match (self.cell.record.kill.as_mut(), self.cell.record.restart.as_mut()) {
             (Some(kill), _) => Some((&mut kill.signalled_at, kill.cause.label())),
@@ -149,13 +148,13 @@ impl Edit<'_> {
         }
     }
 
-    /// The attempt that its record names was set up, and nothing tells yet that it started.
-    pub fn start_untold(&self) -> bool {
+    /// The recorded attempt was set up, and no event reports its start.
+    pub fn start_unreported(&self) -> bool {
         let of_start = |e: &&Arc<Event>| matches!(e.kind, EventKind::TaskSetup | EventKind::Started);
         self.cell.record.status.events.iter().rev().find(of_start).is_some_and(|e| e.kind == EventKind::TaskSetup)
     }
 
-    /// It ended while no agent was there: its state lasted until `at`, and what came then was in none.
+    /// It ended while no agent ran: its state lasted until `at`; the time after that counts for no state.
     pub fn left_unseen(&mut self, at: Timestamp) {
         self.cell.leaves(at);
         let now = self.now;
@@ -165,18 +164,18 @@ impl Edit<'_> {
         status.state_since = now.max(at);
     }
 
-    /// It is known what became of it.
+    /// Its recovery is complete.
     pub fn found(&mut self) {
-        self.cell.sought = false;
+        self.cell.recovering = false;
     }
 
-    /// An attempt runs: it can be measured and signalled from the moment this is shown.
+    /// An attempt runs: it is measured and can be signalled from the moment this is shown.
     pub fn attach(&mut self, attempt: &Running) {
         let handle = attempt.handle();
         self.cell.reader = attempt.reader();
         if let Some(reader) = self.cell.reader.as_ref().filter(|reader| !reader.survives_restart()) {
-            let whose = self.alloc.whose(self.at, handle.attempt);
-            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(whose)));
+            let key = self.alloc.attempt_key(self.at, handle.attempt);
+            let page = self.cell.page.get_or_insert_with(|| Arc::new(self.alloc.ctx.samples.page(key)));
             reader.persist_in(page.earlier.clone(), Box::new(Arc::clone(page)));
         }
         self.cell.attempt = Some(attempt.clone());
@@ -189,8 +188,9 @@ impl Edit<'_> {
         self.cell.record.handle = Some(handle);
     }
 
-    /// An attempt has ended: its usage goes from the reader into the base and the totals. What was read of it while it ran stays,
-    /// whatever its end says of that: most of all where nobody saw it ([`Alloc::read_last`] comes before).
+    /// An attempt has ended: its usage moves from the reader to the base and the totals. Values read while it ran are a
+    /// lower bound, whatever its exit reports. That matters most if no agent observed the end. [`Alloc::read_last`] is
+    /// called before.
     pub fn ended(&mut self, mut exit: Exit) {
         let page = self.cell.page.take();
         let last = match self.cell.reader.take() {
@@ -204,7 +204,7 @@ impl Edit<'_> {
             exit.oom_kills = exit.usage.oom_kills();
         }
         if !exit.status.never_ran() {
-            // What it held before goes with its exit.
+            // The output of the attempt before is released first.
             self.cell.output = None;
             self.cell.output = self.alloc.ctx.outputs.hold(&mut exit.last_output);
         }
@@ -216,7 +216,7 @@ impl Edit<'_> {
         let status = self.status();
         status.main = None;
         status.network = None;
-        // Of one that ended while no agent was there nobody knows more than its record.
+        // For an attempt that ended while no agent ran, the record is all that is known.
         if !used.is_empty() {
             status.used_devices = used;
         }
@@ -228,7 +228,7 @@ impl Edit<'_> {
         if status.exits.len() == KEPT {
             status.exits.pop_front();
         }
-        // One at a time: of an attempt that never ran the one before it says more.
+        // One output per task: that of the last attempt that ran.
         if !exit.status.never_ran() {
             for earlier in status.exits.iter_mut().filter(|exit| exit.last_output.is_some()) {
                 Arc::make_mut(earlier).last_output = None;
@@ -236,26 +236,26 @@ impl Edit<'_> {
         }
         status.exits.push_back(Arc::clone(&exit));
         self.cell.record.more.add_exit(&exit);
-        let told = self.cell.pending.events.len();
-        self.cell.pending.exits.push(Gone { exit, told, event: None, _page: page });
+        let events = self.cell.pending.events.len();
+        self.cell.pending.exits.push(Gone { exit, events, event: None, _page: page });
     }
 
-    /// It outlived its kill signal, or even its end by force.
+    /// It outlived its kill signal, or SIGKILL.
     pub fn forced(&mut self, force: Force) {
         let counted = match force {
             Force::Escalated => &mut self.cell.record.more.kill_escalations,
-            Force::GivenUp => &mut self.cell.record.more.given_up,
+            Force::Abandoned => &mut self.cell.record.more.given_up,
         };
         *counted = counted.saturating_add(1);
         self.cell.pending.forced.push((force, self.now));
     }
 
-    /// Why it is asked to end, in words.
+    /// The text of a cause.
     pub fn why(&self, cause: Cause) -> String {
         cause.text(|at| self.alloc.task(at).name.to_string())
     }
-    /// The one event that says why it is asked to end, where the reason is another task's end.
-    pub fn tell_cause(&mut self, cause: Cause) {
+    /// The event that gives the cause, if the cause is the end of another task.
+    pub fn report_cause(&mut self, cause: Cause) {
         let (kind, culprit) = match cause {
             Cause::Stopped | Cause::Expired | Cause::NothingRan | Cause::SetupFailed => return,
             Cause::LeaderDead(at) => (EventKind::LeaderDead, Some(at)),
@@ -267,7 +267,7 @@ impl Edit<'_> {
         self.event(kind, why, &details);
     }
 
-    /// It starts: again, where that is what it waited for.
+    /// It starts: counts as a restart if it waited for one.
     pub fn count_restart(&mut self) {
         if let Some(reason) = self.cell.record.restarts_for.take() {
             self.status().restarts[reason.index()] += 1;

@@ -1,4 +1,4 @@
-//! Pure: how an alloc ended, from how its tasks did.
+//! Derives how an alloc ended from how its tasks ended. Pure.
 
 use super::cell::TaskCell;
 use crate::model::task::{Outcome, TaskState};
@@ -8,9 +8,8 @@ use crate::runner::decide::coordinator::Cause;
 use crate::runner::kept::record::{AllocRecord, Finished};
 use crate::runner::kept::steady::Line;
 
-/// The end of a restored alloc, judged by its tasks' records: the agent may have died between a task's write and its
-/// sibling's. Taken at its word, an early end would be the base of a cgroup that still counts; a missing one would never
-/// come.
+/// The end of a restored alloc, derived from its tasks' records: the agent may have died between two writes. A recorded
+/// end that is too early would be the base of a cgroup that still counts; a missing one would never come.
 pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line: &Line) -> Option<Box<Finished>> {
     if cells.iter().any(|c| c.record.status.state != TaskState::Dead) {
         return None;
@@ -18,7 +17,7 @@ pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line
     record.finished.clone().or_else(|| {
         let at = cells.iter().map(|c| c.record.status.finished_at.unwrap_or(c.record.status.state_since)).max()?;
         let mut base = Usage::default();
-        // Without a cgroup of its own its tasks are all that is counted.
+        // Without a cgroup of its own, the counters of its tasks are all there is.
         if record.cgroup.is_some() {
             cells.iter().for_each(|cell| base.add_counters(&cell.record.status.base));
             record.earlier.iter().for_each(|earlier| base.not_below(&earlier.base));
@@ -30,7 +29,7 @@ pub fn finished_of(record: &AllocRecord, cells: &[TaskCell], began: Steady, line
     })
 }
 
-/// The end of the task that tells most, of those that nobody else of the alloc ended.
+/// The worst outcome of the tasks that ended by themselves.
 pub fn worst(cells: &[TaskCell]) -> Outcome {
     let its_own = |cell: &&TaskCell| match cell.record.kill.map(|kill| kill.cause) {
         None | Some(Cause::Stopped | Cause::Expired | Cause::SetupFailed) => true,
@@ -39,7 +38,7 @@ pub fn worst(cells: &[TaskCell]) -> Outcome {
     cells.iter().filter(its_own).map(TaskCell::end).max_by_key(|o| severity(*o)).unwrap_or(Outcome::Success)
 }
 
-/// Which task's end tells most of an alloc's.
+/// Rank of an outcome for the alloc's.
 fn severity(outcome: Outcome) -> u8 {
     match outcome {
         Outcome::Success => 0,

@@ -1,4 +1,4 @@
-//! An alloc and its tasks as their hooks see them, and what hooks leave with them.
+//! An alloc and its tasks as seen by their hooks, and the results of hooks.
 
 use std::sync::Arc;
 
@@ -11,13 +11,13 @@ use crate::model::task::TaskState;
 use crate::runner::hooks::{AllocAsks, OfAlloc, OfTask, hook_times};
 
 impl Alloc {
-    /// Itself, for its hooks.
+    /// The alloc as seen by its hooks.
     pub fn subject(self: &Arc<Self>) -> OfAlloc {
-        // A subject may outlive its alloc.
+        // Weak: a subject may outlive its alloc.
         let weak = Arc::downgrade(self);
         let say = move |kind, message: String| {
             if let Some(alloc) = weak.upgrade() {
-                alloc.say_of_all(kind, &message);
+                alloc.report_for_all(kind, &message);
             }
         };
         let weak = Arc::downgrade(self);
@@ -28,7 +28,7 @@ impl Alloc {
         };
         let cgroup = self.own_cgroup();
         let inner = self.lock();
-        // A handle that was kept names what may still be there, and its record is in its directory.
+        // A kept handle names processes that may be left; its record is in its directory.
         let ended =
             inner.cells.iter().filter(|c| c.record.handle.is_none()).map(|c| c.record.status.name.clone()).collect();
         OfAlloc {
@@ -52,7 +52,7 @@ impl Alloc {
             took: Vec::new(),
         }
     }
-    /// What its hooks have made for it. Whether there is something that must be on record before its tasks start.
+    /// Applies the results of its hooks. Returns whether they must be recorded before its tasks start.
     pub fn take_up(&self, made: OfAlloc) -> bool {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
@@ -69,19 +69,19 @@ impl Alloc {
         inner.record.data_from = made.data_from;
         is_new
     }
-    /// One event of each task that is not dead.
-    pub(super) fn say_of_all(self: &Arc<Self>, kind: EventKind, message: &str) {
+    /// Adds one event to each task that is not dead.
+    pub(super) fn report_for_all(self: &Arc<Self>, kind: EventKind, message: &str) {
         for at in (0..self.group().tasks.len()).filter(|at| self.status(*at).state != TaskState::Dead) {
             self.edit(at, |edit| edit.event(kind, message, &[]));
             self.save_aside(at);
         }
     }
-    /// How long its hooks took before its tasks, and when they were through: for the first event that comes after that, once.
+    /// Duration of the alloc's prerun hooks and the time of their end, returned once: for the first event after them.
     pub fn prerun_details(&self) -> Option<[(&'static str, String); 2]> {
         let (took, at) = self.lock().prerun.take()?;
         Some([("alloc_hooks", hook_times(&took)), ("alloc_hooks_over_ns", at.0.to_string())])
     }
-    /// One of its tasks, for its hooks.
+    /// A task as seen by its hooks.
     pub fn subject_of(self: &Arc<Self>, at: usize) -> OfTask {
         let weak = Arc::downgrade(self);
         let say = move |kind, message: String, details: &[(&'static str, String)]| {
@@ -117,7 +117,7 @@ impl Alloc {
             took: Vec::new(),
         }
     }
-    /// What hooks that are done for good left of it: recorded with its next change, before it starts.
+    /// The results of one-time hooks: recorded with the next change, before the start.
     pub fn keep_done(&self, at: usize, made: &OfTask) {
         self.lock().cells[at].record.hooks.clone_from(&made.done);
     }

@@ -1,4 +1,4 @@
-//! The last that is read of an attempt: its usage, and what it wrote to stderr.
+//! The last sample of an attempt: its usage, and the end of its stderr.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use crate::model::last_output::LastOutput;
 use crate::model::usage::Usage;
 use crate::runner::kept::outputs::{self, LogEnd};
 
-/// Files of a cgroup are read within microseconds: where the kernel takes so long, it hangs.
+/// Cgroup files are read within microseconds: a kernel that takes this long hangs.
 const READ_PATIENCE: Duration = Duration::from_secs(2);
 
 impl Alloc {
-    /// What the kernel has counted of an attempt whose end is unknown: of the cgroup that its handle names, if that is still there.
+    /// Counters of an attempt with an unknown end, read from the cgroup of its handle if that still exists.
     pub fn counted(&self, at: usize) -> Usage {
         let handle = self.handle(at).filter(|h| h.boot_id == self.ctx.node.boot_id);
         let (Some(path), Some(cgroups)) = (handle.and_then(|h| h.cgroup), &self.ctx.cgroups) else {
@@ -19,8 +19,9 @@ impl Alloc {
         };
         cgroups.counted(&path)
     }
-    /// Before the end of an attempt is noted: the alloc's cgroup, whose last reading this is if nothing else runs. Of an attempt whose
-    /// end was not observed (`unseen`), its own may still be there to be read as well; if not, its last reading stands.
+    /// Called before the end of an attempt is recorded: reads the alloc's cgroup, for the last time if no other task
+    /// runs. If the end was not observed (`unseen`), the attempt's own cgroup is read as well; if it is gone, the last
+    /// sample counts.
     pub async fn read_last(&self, at: usize, unseen: bool) {
         let readers = {
             let inner = self.lock();
@@ -35,11 +36,11 @@ impl Alloc {
                 let _ = reader.read(instant, now, true);
             }
         });
-        // Ends: with its patience; what was read before stands.
+        // Ends: at the timeout; the last sample counts then.
         let _ = tokio::time::timeout(READ_PATIENCE, read).await;
     }
 
-    /// Where the stderr of a task ends that has run before; that of its first attempt begins at the beginning.
+    /// The current end of a task's stderr, if it has run before. The stderr of the first attempt begins at 0.
     pub async fn stderr_end(&self, at: usize) -> Option<LogEnd> {
         let has_run = {
             let inner = self.lock();
@@ -50,15 +51,15 @@ impl Alloc {
             return None;
         }
         let (logs, task) = (self.ctx.data_dir.logs(&self.id), self.task(at).name.clone());
-        // Ends: with the reading of a directory.
+        // Ends: with the read of a directory.
         self.ctx.blocking.block(move || outputs::log_end(&logs, &task)).await.ok().flatten()
     }
 
-    /// The last lines that the attempt of a task wrote to stderr.
+    /// The last lines that the attempt wrote to stderr.
     pub async fn last_output(&self, at: usize) -> Option<LastOutput> {
         let from = self.lock().cells[at].record.stderr_from.unwrap_or_default();
         let (logs, task) = (self.ctx.data_dir.logs(&self.id), self.task(at).name.clone());
-        // Ends: with the reading of a few kilobytes.
+        // Ends: with the read of a few kilobytes.
         self.ctx.blocking.block(move || outputs::last_output(&logs, &task, from)).await.ok().flatten()
     }
 }

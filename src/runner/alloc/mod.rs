@@ -1,14 +1,13 @@
-//! One alloc: the state that its tasks' owners share, and how it gets on the board.
+//! One alloc: the state that its tasks' owners share, and how changes are recorded and shown.
 //!
 //! ```text
-//! edit ──► save: record built and queued under one lock ──► written ──► shown: status, reader, totals, events in one step
+//! edit ──► save: record queued under one lock ──► written ──► shown: status, reader, totals, events in one step
 //! ```
-//! Each task's owner works on its own cell ([`Alloc::edit`]). Nobody sees that before a record of it is durable: then no
-//! death of the agent takes back what was shown. Only where the disk fails or hangs it is shown all the same. The alloc's own
-//! owner (`runner::manager::owner`) follows these changes and says what comes next; the last values of the alloc are taken by whoever ends
-//! its last task. What touches the host is done before or after the lock is held, never under it.
+//! Each task's owner edits its own cell ([`Alloc::edit`]). A change is shown when a record of it is durable, so a crash
+//! of the agent takes back nothing that was shown. If the disk fails or hangs, it is shown anyway. The alloc's own
+//! owner (`runner::manager::owner`) follows these changes and decides what comes next. The end of the last task takes
+//! the last sample of the alloc. Work on the host happens before or after the lock is held, never under it.
 
-mod again;
 mod cell;
 mod edit;
 mod end;
@@ -19,6 +18,7 @@ mod place;
 mod placing;
 mod ports;
 mod replace;
+mod restart;
 mod services;
 mod show;
 
@@ -27,21 +27,21 @@ use std::time::Duration;
 
 use tokio::sync::{Notify, watch};
 
-pub use self::again::{Recall, Refusal};
 pub use self::cell::Force;
 use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
 use self::place::PlaceState;
 pub use self::replace::AwaitedReplacement;
-use super::decide::coordinator::{self, Cause, Order, View, Wish};
+pub use self::restart::{Recall, Refusal};
+use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
+use super::decide::desired::{AllocRequests, desired_state};
 use super::decide::step::State;
-use super::decide::wish::{Wishes, wanted};
 use super::drivers::call::Running;
 use super::ground::Context;
 use super::hooks::Hooks;
 use super::kept::record::{self, AllocRecord, Backoff, Kill, Restart, TaskRecord};
-use super::kept::samples::Whose;
+use super::kept::samples::AttemptKey;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Desired, Measured, TaskIdentity};
 use crate::model::device::DeviceHolder;
@@ -70,55 +70,55 @@ pub struct Alloc {
     created_at: Timestamp,
     began: Steady,
     inner: Mutex<Inner>,
-    /// One of its tasks has changed, or it is told to stop: for its owner.
+    /// Wakes the alloc's owner: a task has changed, or a stop was requested.
     changed: Notify,
-    /// What each task is told to do.
-    orders: Vec<watch::Sender<Order>>,
-    /// Something was asked of each task that is no order.
-    nudges: Vec<Notify>,
+    /// The current action of each task.
+    actions: Vec<watch::Sender<TaskAction>>,
+    /// Wakes each task's owner to check other recorded requests.
+    wakers: Vec<Notify>,
     ended: watch::Sender<bool>,
 }
 
 struct Inner {
-    /// As it is written with its next change.
+    /// The record as the next change will write it.
     record: AllocRecord,
-    /// What its owner is told.
-    told: Desired,
+    /// The desired state that is durable: the owner acts on it.
+    applied: Desired,
     /// As it is shown.
     identity: Arc<AllocIdentity>,
     reader: Option<Arc<TaskReader>>,
     base: Arc<Usage>,
     finish_shown: bool,
     generation: u64,
-    /// Whether it has its place.
+    /// Whether it is placed.
     place: PlaceState,
     cells: Vec<TaskCell>,
-    /// As they are shown: once they are on record.
+    /// As they are shown: once recorded.
     ports: Vec<AllocPort>,
     network: Option<AllocNetwork>,
     waits_for_ports: Option<NotPlaced>,
-    /// How long its hooks before its tasks took, and when the last was through; until that is told.
+    /// Duration of its prerun hooks and the time of their end, until it is reported.
     prerun: Option<(Vec<(&'static str, Duration)>, Timestamp)>,
 }
 
 impl Inner {
-    /// All tasks are to begin anew, and its owner sees to it.
-    fn begins_anew(&self) -> bool {
+    /// All its tasks are being restarted.
+    fn is_restarting(&self) -> bool {
         self.record.again && self.record.desired == Desired::Run && !self.record.expired
     }
-    /// Its last task is dead, and nobody has closed it yet.
+    /// Its last task is dead, and its end is not recorded yet.
     fn has_ended(&self) -> bool {
         self.record.finished.is_none() && self.cells.iter().all(|c| c.record.status.state == TaskState::Dead)
     }
     fn anything_ran(&self) -> bool {
-        self.cells.iter().any(|c| c.record.status.started_at.is_some() || c.record.status.attempt > 0 || c.sought)
+        self.cells.iter().any(|c| c.record.status.started_at.is_some() || c.record.status.attempt > 0 || c.recovering)
     }
 }
 
-/// What a restored alloc brings.
+/// The records of a restored alloc.
 pub struct Restored {
     pub record: AllocRecord,
-    /// In the order of the group's tasks; `None`: nothing was ever written of it.
+    /// In the order of the group's tasks; `None`: no record was written.
     pub tasks: Vec<Option<TaskRecord>>,
 }
 
@@ -178,8 +178,8 @@ impl Alloc {
             created_at: record.created_at,
             began,
             changed: Notify::new(),
-            orders: job.groups[group].tasks.iter().map(|_| watch::Sender::new(Order::Keep)).collect(),
-            nudges: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
+            actions: job.groups[group].tasks.iter().map(|_| watch::Sender::new(TaskAction::Keep)).collect(),
+            wakers: job.groups[group].tasks.iter().map(|_| Notify::new()).collect(),
             ended: watch::Sender::new(false),
             inner: Mutex::new(Inner {
                 identity,
@@ -193,7 +193,7 @@ impl Alloc {
                 generation: 0,
                 place: PlaceState::default(),
                 cells,
-                told: record.desired,
+                applied: record.desired,
                 record,
             }),
             ctx,
@@ -218,7 +218,7 @@ impl Alloc {
     pub fn task_at(&self, name: &str) -> Option<usize> {
         self.group().tasks.iter().position(|t| t.name.as_str() == name)
     }
-    /// How long ago it was submitted.
+    /// Time since its submission.
     pub fn created_at(&self) -> Timestamp {
         self.created_at
     }
@@ -232,18 +232,18 @@ impl Alloc {
     pub fn desired(&self) -> Desired {
         self.lock().record.desired
     }
-    /// Becomes true when every task is dead and what it had on the host is gone.
+    /// Becomes true when every task is dead and the host is cleaned up.
     pub fn ended(&self) -> watch::Receiver<bool> {
         self.ended.subscribe()
     }
-    /// Every task is dead.
+    /// Whether every task is dead.
     pub fn is_terminal(&self) -> bool {
         self.lock().cells.iter().all(|c| c.record.status.state == TaskState::Dead)
     }
     pub fn finished_at(&self) -> Option<Steady> {
         self.lock().record.finished.as_ref().map(|f| f.ended.unwrap_or_else(|| self.ctx.line.of_wall(f.at)))
     }
-    /// How long it ran, by the outcome of each of its ends, in the order of `Outcome::ALL`.
+    /// Run time by the outcome of each end, in the order of `Outcome::ALL`.
     pub fn ran(&self) -> [Nanos; 6] {
         let inner = self.lock();
         let mut ran = inner.record.earlier.as_ref().map_or([Nanos::ZERO; 6], |e| e.ran);
@@ -267,7 +267,7 @@ impl Alloc {
     pub fn handle(&self, at: usize) -> Option<TaskHandle> {
         self.lock().cells[at].record.handle.clone()
     }
-    /// Whether something of a task that was given up may be there. Then its alloc neither begins anew nor is forgotten.
+    /// Whether processes of an abandoned task may be left. Then its alloc is neither restarted nor removed.
     pub fn may_run(&self, at: usize) -> bool {
         self.lock().cells[at].may_run()
     }
@@ -275,7 +275,7 @@ impl Alloc {
     pub fn one_that_may_run(&self) -> Option<usize> {
         self.lock().cells.iter().position(TaskCell::may_run)
     }
-    /// That somebody asked for a task's end.
+    /// The kill request of a task.
     pub fn kill(&self, at: usize) -> Option<Kill> {
         self.lock().cells[at].record.kill
     }
@@ -283,15 +283,16 @@ impl Alloc {
     pub fn restart_asked(&self, at: usize) -> Option<Restart> {
         self.lock().cells[at].record.restart
     }
-    /// What a task of it waits before its kill signal, when it is restarted with all others: what is left of its group's delay, and
-    /// its own.
+    /// The delay before a task's kill signal in a restart of all tasks: the rest of the group's delay, and the task's
+    /// own.
     pub fn recall_delay(&self, at: usize) -> Nanos {
         let waited =
             self.lock().record.again_asked_at.map_or(Nanos::ZERO, |asked_at| self.ctx.line.now().since(asked_at));
         let left = Nanos::from_duration(self.group().shutdown_delay).saturating_sub(waited);
         left.saturating_add(Nanos::from_duration(self.task(at).shutdown_delay))
     }
-    /// Its wait for its next attempt. Of an agent that had the wall clock alone it is what its status says.
+    /// Its wait for its next attempt. Records of older agents have wall-clock time alone: then it is taken from the
+    /// status.
     pub fn backoff(&self, at: usize) -> Option<Backoff> {
         let inner = self.lock();
         let (backoff, status) = (inner.cells[at].record.backoff, &inner.cells[at].record.status);
@@ -301,7 +302,7 @@ impl Alloc {
         };
         backoff.or_else(|| status.next_start_at.map(by_wall))
     }
-    /// When the kill signal of its end, asked for or for a restart, was first sent.
+    /// When the first kill signal was sent, for an end or a restart.
     pub fn signalled_at(&self, at: usize) -> Option<Steady> {
         let inner = self.lock();
         let cell = &inner.cells[at];
@@ -315,42 +316,42 @@ impl Alloc {
         self.lock().cells.iter().map(|c| (c.record.status.name.clone(), of(c))).collect()
     }
 
-    /// Notes the wish; the caller makes it durable, then calls [`Alloc::tell_stop`].
-    pub fn want_stop(&self) {
+    /// Sets the desired state; the caller makes it durable, then calls [`Alloc::apply_stop`].
+    pub fn request_stop(&self) {
         let now = self.ctx.line.now();
         let mut inner = self.lock();
         inner.record.desired = Desired::Stop;
         inner.record.stop_asked_at.get_or_insert(now);
     }
-    /// The wish was refused after all.
-    pub fn want_run_again(&self) {
+    /// The stop was refused: reverts the desired state.
+    pub fn withdraw_stop(&self) {
         let mut inner = self.lock();
         inner.record.desired = Desired::Run;
         inner.record.stop_asked_at = None;
     }
-    /// What is wanted of it now, and when that is to be asked again.
-    pub fn wanted(&self, now: Steady) -> (Wish, Option<Steady>) {
+    /// The current desired state, and when to evaluate it again.
+    pub fn desired_state(&self, now: Steady) -> (DesiredState, Option<Steady>) {
         let inner = self.lock();
-        let wishes = Wishes {
-            // What was told, not what is being recorded.
-            desired: inner.told,
+        let requests = AllocRequests {
+            // The durable one, not the one that is being recorded.
+            desired: inner.applied,
             stop_asked_at: inner.record.stop_asked_at,
             expired: inner.record.expired,
-            again: inner.record.again,
+            restart: inner.record.again,
             failed_setup: inner.record.failed_setup.is_some(),
             began: self.began,
             shutdown_delay: Nanos::from_duration(self.group().shutdown_delay),
             max_run: self.group().max_run_duration.map(Nanos::from_duration),
             anything_ran: inner.anything_ran(),
         };
-        wanted(&wishes, now)
+        desired_state(&requests, now)
     }
-    /// Why a task that ends now is not started again, whatever its policy says.
+    /// Why a task that ends now is not restarted, whatever its policy says.
     pub fn no_more(&self, at: usize) -> Option<Cause> {
-        let (wish, _) = self.wanted(self.ctx.line.now());
-        coordinator::no_more(&self.views(), at, wish)
+        let (desired_state, _) = self.desired_state(self.ctx.line.now());
+        coordinator::no_more(&self.views(), at, desired_state)
     }
-    /// Since when its tasks are to end for that cause.
+    /// Since when its tasks have to end for that cause.
     pub fn ends_since(&self, cause: Cause) -> Option<Steady> {
         let inner = self.lock();
         let end = |at: usize| inner.cells[at].record.status.finished_at.map(|end| self.ctx.line.of_wall(end));
@@ -365,11 +366,11 @@ impl Alloc {
             Cause::NothingRan | Cause::SetupFailed => None,
         }
     }
-    /// That its `max_run_duration` is over was noted.
+    /// Whether the end of its `max_run_duration` was recorded.
     pub fn is_expired(&self) -> bool {
         self.lock().record.expired
     }
-    /// Its `max_run_duration` is over: what has to be written of that before anything is ended.
+    /// Its `max_run_duration` is over: returns the batch to write before any task is ended.
     pub fn expire(&self) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
@@ -377,7 +378,7 @@ impl Alloc {
         self.put_alloc(&inner, &mut batch);
         batch
     }
-    /// It cannot be set up: what has to be written of that before its tasks are told.
+    /// Its setup failed: returns the batch to write before its tasks are ended.
     pub fn fail_setup(&self, why: String) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
@@ -388,56 +389,56 @@ impl Alloc {
     pub fn failed_setup(&self) -> Option<String> {
         self.lock().record.failed_setup.clone()
     }
-    /// Whether any of its tasks was ever on its way to run.
+    /// Whether any of its tasks was ever about to run.
     pub fn anything_ran(&self) -> bool {
         self.lock().anything_ran()
     }
-    /// Until a task has changed since this was asked last, or it is told to stop.
+    /// Waits until a task changes or a stop is requested; changes since the last call count.
     pub async fn changes(&self) {
         // Ends: one branch of the owner's select.
         self.changed.notified().await;
     }
-    /// What a task is told to do. Whom to end is never taken back, but when its alloc begins anew.
-    pub fn order(&self, at: usize) -> watch::Receiver<Order> {
-        self.orders[at].subscribe()
+    /// The action of a task. An `End` is only withdrawn by a restart of the whole alloc.
+    pub fn action(&self, at: usize) -> watch::Receiver<TaskAction> {
+        self.actions[at].subscribe()
     }
     fn views(&self) -> Vec<View> {
         let inner = self.lock();
         let view = |(task, cell): (&Task, &TaskCell)| {
             let view = View::of(task, &cell.record.status, cell.record.kill.map(|kill| kill.cause));
-            if cell.sought { view.unknown() } else { view }
+            if cell.recovering { view.unknown() } else { view }
         };
         self.group().tasks.iter().zip(&inner.cells).map(view).collect()
     }
-    /// Its tasks are to end, or have ended: its prekill hooks come first.
-    pub fn ends(&self, wish: Wish) -> bool {
-        coordinator::ends(&self.views(), wish)
+    /// Whether its tasks have to end or have ended: its prekill hooks run first.
+    pub fn ends(&self, desired_state: DesiredState) -> bool {
+        coordinator::ends(&self.views(), desired_state)
     }
-    /// Tells each task what follows from how all of them are.
-    pub fn direct(&self, wish: Wish) {
-        for (order, sender) in coordinator::decide(&self.views(), wish).into_iter().zip(&self.orders) {
-            sender.send_if_modified(|told| {
-                let new = *told != order && order != Order::Keep && !matches!(told, Order::End(_));
+    /// Sends each task the action that follows from the states of all.
+    pub fn direct(&self, desired_state: DesiredState) {
+        for (action, sender) in coordinator::decide(&self.views(), desired_state).into_iter().zip(&self.actions) {
+            sender.send_if_modified(|sent| {
+                let new = *sent != action && action != TaskAction::Keep && !matches!(sent, TaskAction::End(_));
                 if new {
-                    *told = order;
+                    *sent = action;
                 }
                 new
             });
         }
     }
-    pub fn tell_stop(&self) {
+    pub fn apply_stop(&self) {
         {
             let mut inner = self.lock();
             self.publish(&mut inner, None);
-            inner.told = Desired::Stop;
+            inner.applied = Desired::Stop;
         }
         self.changed.notify_one();
     }
-    pub fn tell_ended(&self) {
+    pub fn mark_ended(&self) {
         self.ended.send_replace(true);
     }
 
-    /// Tells of each task that it was received, once in its life: one whose record says nothing was never told of.
+    /// Reports each task as received, once in its life: only if its record has no events.
     pub fn receive(&self) {
         let message = self.received_as();
         for at in 0..self.group().tasks.len() {
@@ -449,34 +450,34 @@ impl Alloc {
         }
     }
 
-    /// A task that is looked for from now on. Nobody has seen the alloc yet.
-    pub fn seek(&self, at: usize) {
+    /// Marks a task as in recovery. The alloc is not shown yet.
+    pub fn begin_recovery(&self, at: usize) {
         let cell = &mut self.lock().cells[at];
-        (cell.sought, cell.shown.sought) = (true, true);
+        (cell.recovering, cell.shown.recovering) = (true, true);
     }
-    /// What the agent before this one kept of an attempt that may still run stays its own.
+    /// Takes over the sample that the previous agent persisted of an attempt that may still run.
     pub fn keep_sample(&self, at: usize, attempt: u32) {
-        let page = self.ctx.samples.found(self.whose(at, attempt));
+        let page = self.ctx.samples.found(self.attempt_key(at, attempt));
         self.lock().cells[at].page = page.map(Arc::new);
     }
-    fn whose(&self, at: usize, attempt: u32) -> Whose {
-        Whose { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
+    fn attempt_key(&self, at: usize, attempt: u32) -> AttemptKey {
+        AttemptKey { alloc: self.id.clone(), task: self.task(at).name.clone(), attempt }
     }
-    /// It is not shown yet what became of a task that was looked for.
-    pub fn is_sought(&self, at: usize) -> bool {
-        self.lock().cells[at].shown.sought
+    /// Whether a task is still shown as in recovery.
+    pub fn is_recovering(&self, at: usize) -> bool {
+        self.lock().cells[at].shown.recovering
     }
-    /// Nobody knows yet what became of it: its driver has not answered.
+    /// Whether the state of a task is unknown: its driver has not responded yet.
     pub fn is_unknown(&self, at: usize) -> bool {
-        self.lock().cells[at].sought
+        self.lock().cells[at].recovering
     }
 
-    /// Something of a task is neither recorded nor on its way to be.
+    /// Whether a change of a task is neither recorded nor queued to be.
     pub fn is_changed(&self, at: usize) -> bool {
         self.lock().cells[at].is_changed()
     }
 
-    /// What is on record of it from now on.
+    /// Adds its record to a batch.
     pub fn put(&self, batch: &mut Batch) {
         self.put_alloc(&self.lock(), batch);
     }
@@ -488,7 +489,7 @@ impl Alloc {
         record::put(batch, record::alloc_key(&self.id), &inner.record);
     }
 
-    /// Its own cgroup, if it is to have one and cgroups can be made.
+    /// Its own cgroup, if it has one and cgroups can be created.
     pub fn own_cgroup(&self) -> Option<CgroupPath> {
         self.cgroup().filter(|_| self.ctx.cgroups.is_some())
     }
@@ -496,21 +497,21 @@ impl Alloc {
     fn device_holder(&self, at: usize) -> DeviceHolder {
         DeviceHolder { alloc: self.id.clone(), task: self.task(at).name.clone() }
     }
-    /// After a restart of the agent: what may run holds its devices again, before anybody else can get them.
+    /// After a restart of the agent: a task that may run reserves its devices before any other task can get them.
     pub fn hold_devices(&self, at: usize) {
         let status = self.status(at);
         if let Some(keeper) = &self.ctx.devices
             && !status.devices.is_empty()
             && let Err(error) = keeper.hold(&self.device_holder(at), &status.devices)
         {
-            tracing::error!(alloc_id = %self.id, task = %status.name, error, "a task that may run does not hold its devices");
+            tracing::error!(alloc_id = %self.id, task = %status.name, error, "failed to reserve the devices of a task that may run");
         }
     }
     pub(super) fn used_devices(&self, at: usize) -> Vec<DeviceUsed> {
         let keeper = self.ctx.devices.as_ref();
         keeper.map_or_else(Vec::new, |keeper| keeper.used(&self.device_holder(at)))
     }
-    /// What its devices were needed for is over, and all of it is gone: with its handle, which is kept as long as anything may run.
+    /// Releases its devices if all of its processes are gone: the handle is kept as long as any may run.
     pub fn free_devices(&self, at: usize) {
         if let Some(keeper) = &self.ctx.devices
             && !self.task(at).resources.devices.is_empty()
@@ -520,7 +521,7 @@ impl Alloc {
         }
     }
 
-    /// After a restart of the agent: the cgroup is there already, or has gone with the host's restart.
+    /// After a restart of the agent: finds the cgroup, which may have gone with a reboot.
     pub fn find_cgroup(&self) {
         let (Some(path), Some(cgroups)) = (self.cgroup(), &self.ctx.cgroups) else { return };
         let found = cgroups.exists(&path).then(|| Arc::new(cgroups.reader(&path).found()));
@@ -528,7 +529,7 @@ impl Alloc {
         if found.is_some() {
             inner.reader = found;
         } else {
-            // A new cgroup is made where this agent has its own, and will count from 0: what the tasks' ended attempts used is
+            // A new cgroup is created below this agent's and counts from 0: the usage of the tasks' ended attempts is
             // all that is known of the old one.
             inner.record.cgroup = Some(self.ctx.config.cgroup_parent.child(self.id.as_str()));
             let mut base = Usage::default();

@@ -1,11 +1,11 @@
-//! What is known of an alloc's place on this node.
+//! Whether an alloc is placed on this node.
 
 use crate::model::placement::NotPlaced;
 
-/// What is known of its place.
+/// Result of placement.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub enum PlaceState {
-    /// It was not asked yet, in this life of the agent.
+    /// Not evaluated yet by this agent.
     #[default]
     Unknown,
     Placed,

@@ -1,4 +1,4 @@
-//! Whether an alloc has its place: its constraints hold, and what it reserves for itself is its own. Until then nothing of it starts.
+//! Places an alloc: its constraints hold and its resources are reserved. No task starts before that.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use crate::model::placement::{NotPlaced, PlacementReason, joined};
 use crate::runner::decide::placement::{cores_of, unplaced};
 
 impl Inner {
-    /// One that has begun keeps its place.
+    /// An alloc that has started stays placed.
     fn keeps_its_place(&self) -> bool {
         self.anything_ran() || self.cells.iter().any(|cell| cell.record.handle.is_some())
     }
@@ -20,7 +20,7 @@ impl Alloc {
         self.lock().place == PlaceState::Placed
     }
 
-    /// Asks for its place; whether it has it. What keeps it from that is shown, once of each reason.
+    /// Tries to place it; returns whether it is placed. Each reason against it is reported once.
     pub async fn place(self: &Arc<Self>) -> bool {
         let keeps = self.lock().keeps_its_place();
         let mut reasons = match keeps {
@@ -33,7 +33,7 @@ impl Alloc {
         self.is_at(reasons)
     }
 
-    /// Durable before it is placed: no other alloc gets them, whenever the agent dies.
+    /// Durable before it is placed: no other alloc gets these cores, whenever the agent dies.
     async fn reserve_cores(&self) -> Result<(), NotPlaced> {
         let cores = self.ctx.cores.reserve(&self.id, self.group())?;
         let record = {
@@ -46,11 +46,11 @@ impl Alloc {
             self.put_alloc(&inner, &mut batch);
             batch
         };
-        // Ends: with the disk's answer.
+        // Ends: with the response of the disk.
         self.ctx.journal.commit(record).await.map_err(|error| {
             self.lock().record.cores = Vec::new();
             self.ctx.cores.free(&self.id);
-            let message = format!("its cores cannot be recorded: {error}; tried again with the next change");
+            let message = format!("its cores cannot be recorded: {error}; retried with the next change");
             NotPlaced::new(PlacementReason::StateDb, message)
         })
     }
@@ -63,7 +63,7 @@ impl Alloc {
             let mut inner = self.lock();
             let before = std::mem::replace(&mut inner.place, after);
             let changed = before != inner.place;
-            // Placed at once, there is nothing to show.
+            // Placed at the first try: there is nothing to show.
             if changed && (!placed || matches!(before, PlaceState::Not(_))) {
                 self.publish(&mut inner, None);
             }
@@ -78,12 +78,12 @@ impl Alloc {
         placed
     }
 
-    /// Cores that a task has for itself.
+    /// Cores that a task has reserved.
     pub(super) fn cores_of_task(&self, inner: &Inner, at: usize) -> Vec<u32> {
         inner.record.cores.get(at).cloned().unwrap_or_default()
     }
 
-    /// After a restart of the agent: what it reserved is its own again, before any other alloc asks.
+    /// After a restart of the agent: reserves its cores again before any other alloc is placed.
     pub fn hold_cores(&self) {
         let cores = self.lock().record.cores.clone();
         if !cores.is_empty() && !self.is_terminal() {
@@ -91,7 +91,7 @@ impl Alloc {
         }
     }
 
-    /// Its tasks are dead, and nothing of them is left. One that begins again asks again.
+    /// Its tasks are dead and no process is left. A restart reserves again.
     pub fn free_cores(&self) {
         if self.one_that_may_run().is_some() {
             return;

@@ -17,7 +17,7 @@ impl Alloc {
         let is_over = inner.cells.iter().all(|c| c.record.status.state == TaskState::Dead);
         !is_over || inner.cells.iter().any(TaskCell::may_run)
     }
-    /// Shown with what else keeps it from its place.
+    /// Shown with the other reasons why it is not placed.
     pub(super) fn waits_for_ports(&self, why: Option<NotPlaced>) {
         let mut inner = self.lock();
         if inner.waits_for_ports != why {
@@ -25,17 +25,17 @@ impl Alloc {
             self.publish(&mut inner, None);
         }
     }
-    /// After a restart of the agent: what may run holds its ports again, before another alloc can get them.
+    /// After a restart of the agent: an alloc that may run reserves its ports before any other alloc can get them.
     pub fn hold_ports(self: &Arc<Self>) {
         let ports = self.lock().record.ports.clone();
         if ports.is_empty() || !self.needs_ports() {
             return;
         }
         if let Err(error) = self.ctx.ports.hold(&self.port_holder(), &ports) {
-            tracing::error!(alloc_id = %self.id, %error, "two records hold one port: the later alloc keeps it as well");
+            tracing::error!(alloc_id = %self.id, %error, "two allocs have the same port in their records; both keep it");
         }
     }
-    /// What they were needed for is over, and all of it is gone.
+    /// Releases its ports: no process is left that needs them.
     pub fn free_ports(&self) {
         if !self.needs_ports() {
             self.ctx.ports.release(&self.id);

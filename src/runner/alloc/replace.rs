@@ -1,5 +1,4 @@
-//! What an alloc has to do with those before and after it in its place: whether it is replaced when it has failed, and whose data
-//! it takes over.
+//! An alloc's predecessor and replacement: whether it is replaced after a failure, and whose data it takes over.
 
 use std::sync::Arc;
 
@@ -15,7 +14,7 @@ use crate::runner::decide::reschedule::{Replacement, RescheduleTracker, Reschedu
 use crate::runner::kept::record::AllocRecord;
 use crate::store::Batch;
 
-/// Allocs that were to take data over and were ended before they could: so many of them in a row lead to the data.
+/// Maximum number of allocs in a row whose data may be taken over: those in between ended before they could move it.
 const MOST_SOURCES: usize = 16;
 
 /// A failed alloc that is to be replaced.
@@ -52,14 +51,14 @@ impl Alloc {
         }
     }
 
-    /// When it is replaced; `None`: it is not.
+    /// When it is replaced. `None`: it is not.
     pub fn awaited_replacement(&self) -> Option<AwaitedReplacement> {
         self.awaited(&self.lock())
     }
     pub fn awaits_replacement(&self) -> bool {
         self.awaited_replacement().is_some()
     }
-    /// It used up what its policy allows.
+    /// The number of replacements that its policy allows, if they are exhausted.
     pub fn exhausted(&self) -> Option<u64> {
         match self.rescheduling(&self.lock())? {
             (Rescheduling::Exhausted { attempts }, _) => Some(attempts),
@@ -71,7 +70,7 @@ impl Alloc {
     pub fn next(&self) -> Option<AllocId> {
         self.lock().record.next.clone()
     }
-    /// The allocs whose data it is to take over, newest first.
+    /// The allocs whose data it takes over, newest first.
     pub fn data_from(&self) -> Vec<AllocId> {
         self.lock().record.data_from.clone()
     }
@@ -84,7 +83,8 @@ impl Alloc {
         Some(tracker.after(replacement, &policy))
     }
 
-    /// What a new alloc in its place gets from it. One that never began has nothing of its own yet.
+    /// Sets the predecessor of its replacement, and the allocs whose data it takes over. An alloc that never started
+    /// has no data of its own yet.
     pub fn hand_over(&self, new: &mut AllocRecord, group: &TaskGroup) {
         new.previous = Some(self.id.clone());
         if group.ephemeral_disk.moves() {
@@ -104,7 +104,7 @@ impl Alloc {
         }
     }
 
-    /// As which its tasks are received.
+    /// The message of the `Received` event.
     pub(super) fn received_as(&self) -> String {
         let inner = self.lock();
         let attempt = inner.record.reschedule.as_ref().map_or(0, |tracker| tracker.count());
@@ -116,7 +116,7 @@ impl Alloc {
         }
     }
 
-    /// One event of each task that failed, once in the life of the alloc: it is replaced, or is not.
+    /// Reports on each failed task, once in the life of the alloc, whether the alloc is rescheduled.
     pub fn report_rescheduling(&self, kind: EventKind, message: &str, details: &[(&str, String)]) -> Vec<Save> {
         {
             let mut inner = self.lock();
@@ -130,24 +130,24 @@ impl Alloc {
         failed.iter().for_each(|at| self.edit(*at, |edit| edit.event(kind, message, details)));
         failed.into_iter().map(|at| self.save(at)).collect()
     }
-    /// One event of each task, also of those that are dead: what became of the update of its job.
+    /// Reports the result of a job update on each task, dead ones included.
     pub fn report_update(self: &Arc<Self>, kind: EventKind, message: &str, status: &str) {
         for at in 0..self.group().tasks.len() {
             self.edit(at, |edit| edit.event(kind, message, &[("status", status.to_owned())]));
             self.save_aside(at);
         }
     }
-    /// It starts again: what was reported of its end was of the life before.
+    /// It starts again: the reports of its end belong to the life before.
     pub(super) fn forget_report(inner: &mut Inner) {
         inner.record.reschedule_reported = false;
     }
 
-    /// It is replaced: what is recorded of that.
+    /// Records that it is replaced.
     pub fn replaced_by(&self, next: AllocId, batch: &mut Batch) {
         self.lock().record.next = Some(next);
         self.put(batch);
     }
-    /// That was refused.
+    /// The replacement was refused.
     pub fn not_replaced(&self) {
         self.lock().record.next = None;
     }

@@ -1,4 +1,4 @@
-//! What the services of an alloc need of it, and what follows from their checks.
+//! What the services of an alloc need, and what follows from their checks.
 
 use std::sync::Arc;
 
@@ -8,17 +8,17 @@ use crate::model::event::EventKind;
 use crate::model::id::TaskName;
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::units::{Nanos, Steady};
-use crate::runner::decide::step::{Action, Cue, step};
+use crate::runner::decide::step::{Action, StepEvent, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
 impl Alloc {
-    /// What was made for it so far.
+    /// The ports and the network that were set up so far.
     pub fn ports_and_network(&self) -> (Vec<AllocPort>, Option<AllocNetwork>) {
         let inner = self.lock();
         (inner.record.ports.clone(), inner.record.network.as_ref().map(|record| record.network.clone()))
     }
-    /// Of the tasks that run, by what their drivers said at the start.
+    /// Addresses of the running tasks, as their drivers reported them at the start.
     pub fn driver_networks(&self) -> Vec<(TaskName, DriverNetwork)> {
         self.lock().cells.iter().filter_map(TaskCell::driver_network).collect()
     }
@@ -29,12 +29,12 @@ impl Alloc {
     pub fn began(&self) -> Steady {
         self.began
     }
-    /// Wakes its owner, which then reads it.
+    /// Wakes its owner to evaluate it.
     pub fn wake(&self) {
         self.changed.notify_one();
     }
 
-    /// Whether it came up; `None`: not decided.
+    /// Whether its deployment is healthy. `None`: not decided yet.
     pub fn health(&self) -> Option<bool> {
         self.lock().record.healthy
     }
@@ -48,23 +48,23 @@ impl Alloc {
             inner.record.healthy = Some(is_healthy);
             let mut batch = Batch::default();
             self.put_alloc(&inner, &mut batch);
-            // An agent that dies before it is written decides again.
+            // If the agent dies before this is written, the next one decides again.
             drop(self.ctx.journal.queue(batch));
         }
         self.ctx.judged.notify_one();
         if is_healthy {
             tracing::info!(alloc_id = %self.id, "alloc is healthy");
         } else {
-            self.say_of_all(EventKind::AllocUnhealthy, &format!("the alloc is unhealthy: {reason}"));
+            self.report_for_all(EventKind::AllocUnhealthy, &format!("the alloc is unhealthy: {reason}"));
         }
     }
 
-    /// Ends the attempt that runs, and starts another one by the restart policy, as if it had failed. Its owner hears of it by
-    /// [`Alloc::nudge`], once that is on record. `false`: none runs.
+    /// Ends the running attempt and starts another one by the restart policy, as after a failure. [`Alloc::wake_task`]
+    /// wakes the owner once that is recorded. Returns `false` if no attempt runs.
     pub fn restart_unhealthy(&self, at: usize, message: &str) -> bool {
         let delay = Nanos::from_duration(self.task(at).shutdown_delay);
         self.edit(at, |edit| {
-            let (state, action) = step(edit.state(), Cue::Restart);
+            let (state, action) = step(edit.state(), StepEvent::Restart);
             if action != Some(Action::SendKillSignal) {
                 return false;
             }

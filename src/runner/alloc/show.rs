@@ -1,4 +1,4 @@
-//! How a change gets on the disk and then on the board: recorded and queued under one lock, shown when that is durable.
+//! How a change is recorded and shown: queued under one lock, shown when it is durable.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,22 +13,22 @@ use crate::runner::kept::journal::{self, Answer};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 
-/// A disk that takes longer hangs: what waits for it is shown all the same.
+/// A disk that takes longer hangs: changes are shown without waiting for it.
 const LATE: Duration = Duration::from_secs(1);
 
-/// Waits between tries to write what must be written.
+/// First delay between retries of a required write.
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
-/// Records of tasks on their way to the disk, by their numbers, and what is shown when they are there.
-#[must_use = "nobody sees a change before its record is awaited"]
+/// Queued records of tasks, by number, and what is shown when they are written.
+#[must_use = "a change is shown only when its record is awaited"]
 pub struct Save {
     pub tasks: Vec<(usize, u64)>,
     pub answer: Answer,
 }
 
 impl Alloc {
-    /// Builds a task's record, with the alloc's end if it is its last task's, and queues it.
+    /// Builds the record of a task (with the alloc's end, if it was the last task) and queues it.
     pub fn save(&self, at: usize) -> Save {
         let mut inner = self.lock();
         let mut batch = Batch::default();
@@ -39,7 +39,7 @@ impl Alloc {
         Save { tasks: vec![(at, number)], answer: self.ctx.journal.queue(batch) }
     }
 
-    /// Waits until they are written, and shows them. A disk that fails or hangs keeps nobody from seeing them.
+    /// Waits until the records are written, and shows them. They are shown even if the disk fails or hangs.
     pub async fn shown(&self, save: Save) -> Result<(), StoreError> {
         let Save { tasks, answer } = save;
         let mut written = std::pin::pin!(journal::answer(answer));
@@ -47,7 +47,7 @@ impl Alloc {
             Ok(result) => result,
             Err(_) => {
                 self.show(&tasks);
-                // Ends: with the disk's answer, or the journal; meanwhile it is shown.
+                // Ends: with the response of the disk or the journal; after `LATE` the change is shown anyway.
                 written.await
             }
         };
@@ -55,7 +55,8 @@ impl Alloc {
         result
     }
 
-    /// Writes a task until it is written, and shows it. `on_failure` is told each error, and whether it is the first one.
+    /// Retries until a task is written, and shows it. Calls `on_failure` with each error, and whether it is the first
+    /// one.
     pub async fn persist(&self, at: usize, mut on_failure: impl FnMut(&StoreError, bool)) {
         let mut pause = RETRY_FIRST;
         let mut first = true;
@@ -67,7 +68,8 @@ impl Alloc {
         }
     }
 
-    /// Writes what its hooks have made for it, until it is written, and shows it: nothing is started that holds what no record names.
+    /// Retries until the results of its hooks are written, and shows them: no task starts with resources that no record
+    /// names.
     pub async fn persist_made(&self) {
         let mut pause = RETRY_FIRST;
         loop {
@@ -84,19 +86,19 @@ impl Alloc {
         self.publish(&mut inner, None);
     }
 
-    /// [`Alloc::save`], shown when it is written; its caller goes on.
+    /// [`Alloc::save`] in the background; shown when it is written.
     pub fn save_aside(self: &Arc<Self>, at: usize) {
         let (alloc, save) = (Arc::clone(self), self.save(at));
         let ctx = Arc::clone(&self.ctx);
         ctx.see_to(async move {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a change of a task is not saved; its next one will be");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a change of a task; the next change includes it");
             }
         });
     }
 
-    /// Nothing is left of a task that was given up. Queued to be written, and shown, in the same moment: from then on its alloc may
-    /// be forgotten, and neither may follow that. Not waited for: who finds it unwritten looks again.
+    /// No process is left of an abandoned task. Queued and shown in one step: from then on its alloc may be removed,
+    /// and no write may follow that. Not awaited: if it was not written, the next agent checks again.
     pub fn has_gone(&self, at: usize) {
         let mut inner = self.lock();
         if !inner.cells[at].may_run() {
@@ -117,12 +119,12 @@ impl Alloc {
         self.changed.notify_one();
     }
 
-    /// The records of a new alloc's tasks, all of them.
+    /// The records of all tasks of a new alloc.
     pub fn put_new(&self, batch: &mut Batch) -> Vec<(usize, u64)> {
         let mut inner = self.lock();
         (0..inner.cells.len()).map(|at| (at, self.put_task(&mut inner, at, batch))).collect()
     }
-    /// They were refused: it never was.
+    /// The records were refused: the alloc never existed.
     pub fn discard(&self) {
         for cell in &mut self.lock().cells {
             let never = cell.thaw(u64::MAX).unwrap_or_default();
@@ -130,7 +132,7 @@ impl Alloc {
         }
     }
 
-    /// Puts a restored alloc on the board, as its records say.
+    /// Shows a restored alloc as its records have it.
     pub fn appear(&self) {
         self.publish(&mut self.lock(), None);
     }
@@ -142,7 +144,7 @@ impl Alloc {
         number
     }
 
-    /// They are written.
+    /// The records are written.
     pub fn show(&self, tasks: &[(usize, u64)]) {
         for &(at, number) in tasks {
             let mut inner = self.lock();
@@ -171,7 +173,7 @@ impl Alloc {
         if inner.identity.cgroup != inner.record.cgroup {
             Arc::make_mut(&mut inner.identity).cgroup.clone_from(&inner.record.cgroup);
         }
-        // What is to stop waits for nothing.
+        // An alloc that is to stop waits for nothing.
         let waits = inner.waits_for_ports.as_ref().filter(|_| inner.record.desired == Desired::Run);
         let not_placed = inner.place.reasons().iter().chain(waits);
         let status = AllocStatus {
@@ -183,7 +185,7 @@ impl Alloc {
             state: AllocState::derive(forced, &tasks).0,
             forced,
             tasks,
-            sought: inner.cells.iter().filter(|c| c.shown.sought).map(|c| c.record.status.name.clone()).collect(),
+            sought: inner.cells.iter().filter(|c| c.shown.recovering).map(|c| c.record.status.name.clone()).collect(),
             may_run,
             ports: inner.ports.clone(),
             network: inner.network.clone(),

@@ -416,7 +416,7 @@ impl Run {
                 if let Err(error) = alloc.shown(alloc.save(at)).await {
                     tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart by a health check");
                 }
-                alloc.nudge(at);
+                alloc.wake_task(at);
             });
         }
     }

@@ -1,11 +1,12 @@
-//! Pure: which task of an alloc may start and which is asked to end, from nothing but what its tasks are now. So a restored
-//! alloc goes on where its tasks are, and nothing has to be remembered.
+//! Decides which task of an alloc starts and which one ends, from the current states of all its tasks alone. Nothing
+//! else is remembered, so a restored alloc continues from the states of its tasks.
 //!
 //! ```text
 //! prestart ──all succeeded, sidecars run──► main ──all have started──► poststart
-//!    └──────────────── everything but poststop is dead, however it came ────────────────► poststop
+//!    └───────────── all tasks but poststop are dead, for whatever reason ────────────► poststop
 //! ```
-//! Ending goes leader → the other tasks → sidecars: a rank waits until the one before it is dead; poststop tasks run then.
+//! Tasks are stopped by rank: leader, then the other tasks, then sidecars. Each rank waits until the previous one is
+//! dead; then the poststop tasks run.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,7 +19,7 @@ pub enum Role {
     Prestart,
     PrestartSidecar,
     Main,
-    /// A main task with whose end the others are ended.
+    /// A main task whose end also ends the other tasks.
     Leader,
     Poststart,
     PoststartSidecar,
@@ -38,7 +39,7 @@ impl Role {
         }
     }
 
-    /// The order in which live tasks are ended; poststop tasks are left to run.
+    /// Stop order of live tasks. Poststop tasks are not stopped.
     fn rank(self) -> u8 {
         match self {
             Role::Leader => 0,
@@ -55,14 +56,14 @@ impl Role {
     }
 }
 
-/// How far a task has come.
+/// Progress of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Stage {
-    /// Its turn has not come.
+    /// Not started yet.
     Waiting,
-    /// On its way to its first run.
+    /// Before its first run.
     Starting,
-    /// It runs, or has run and may run again.
+    /// Running, or has run and may run again.
     Ran,
     Dead,
 }
@@ -72,11 +73,11 @@ pub struct View {
     pub role: Role,
     pub stage: Stage,
     pub failed: bool,
-    /// When it died: the first of several failures is the culprit.
+    /// Time of death. The earliest of several failures is the cause.
     pub ended_at: Option<Timestamp>,
     /// Whether it was ever started.
     pub started: bool,
-    /// Why it was asked to end, if it was.
+    /// Why its end was requested, if it was.
     pub asked: Option<Cause>,
 }
 
@@ -86,35 +87,35 @@ impl View {
             TaskState::Pending => Stage::Waiting,
             TaskState::Dead => Stage::Dead,
             TaskState::Starting | TaskState::Running | TaskState::Backoff | TaskState::Killing => {
-                // One whose start failed and is tried again has not run yet.
+                // A task whose start failed and is retried has not run yet.
                 if status.started_at.is_some() { Stage::Ran } else { Stage::Starting }
             }
         };
-        // Of a task that begins anew the attempts before tell.
+        // After a restart of the whole alloc, earlier attempts count as started.
         let started = status.started_at.is_some() || stage == Stage::Starting || status.attempt > 0;
         View { role: Role::of(task), stage, failed: status.failed, ended_at: status.finished_at, started, asked }
     }
-    /// While it is looked for it neither runs nor is dead, whatever its record says: nothing that waits for either may begin, and
-    /// it is not begun itself.
+    /// The view of a task in recovery: neither running nor dead, whatever its record says. No task that waits for
+    /// either may start, and the task itself is not started.
     pub fn unknown(self) -> View {
         View { stage: Stage::Starting, started: true, ..self }
     }
 }
 
-/// What is wanted of the alloc as a whole.
+/// The desired state of the alloc as a whole, derived from requests and its deadline.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Wish {
+pub enum DesiredState {
     Run,
-    /// All of them begin anew: first everything ends, in the order of ending.
-    Again,
+    /// Restart of the whole alloc: all tasks end in stop order, then start from the beginning.
+    Restart,
     Stop,
-    /// `max_run_duration` is over: poststop tasks do not run either.
+    /// `max_run_duration` has passed: poststop tasks do not run either.
     Expire,
-    /// It could not be set up: nothing of it ever starts.
-    Fail,
+    /// Setup failed: no task ever starts.
+    SetupFailed,
 }
 
-/// Why a task is asked to end. The numbers say which task of the group is the culprit.
+/// Why a task has to end. The number is the index of the task in the group that is the cause.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Cause {
@@ -124,14 +125,14 @@ pub enum Cause {
     SiblingFailed(usize),
     /// Only sidecars are left.
     MainsDead,
-    /// A poststop task of an alloc in which nothing was ever started.
+    /// A poststop task of an alloc in which no task ever started.
     NothingRan,
-    /// Its alloc could not be set up.
+    /// Setup of the alloc failed.
     SetupFailed,
 }
 
 impl Cause {
-    /// For people. `name`: of the task at a place.
+    /// Text for users. `name` returns the name of the task at an index.
     pub fn text(self, name: impl Fn(usize) -> String) -> String {
         match self {
             Cause::Stopped => "its alloc is stopped".to_owned(),
@@ -158,80 +159,87 @@ impl Cause {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Order {
-    /// As it is: it waits, runs on, or is dead.
+pub enum TaskAction {
+    /// No change: the task waits, keeps running, or is dead.
     Keep,
     Start,
-    /// To end, and then to wait for its turn again.
+    /// End the attempt, then wait to be started again in lifecycle order.
     Recall,
     End(Cause),
 }
 
-/// One order for each task, in their order.
-pub fn decide(tasks: &[View], wish: Wish) -> Vec<Order> {
-    let cause = cause(tasks, wish);
+/// Returns one action per task, in the order of the tasks.
+pub fn decide(tasks: &[View], desired_state: DesiredState) -> Vec<TaskAction> {
+    let cause = cause(tasks, desired_state);
     let others_dead = tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead);
     let anything_ran = tasks.iter().any(|t| t.role != Role::Poststop && t.started);
     let live = tasks.iter().filter(|t| t.role != Role::Poststop && matches!(t.stage, Stage::Starting | Stage::Ran));
     let turn = live.map(|t| t.role.rank()).min();
-    let order = |task: &View| match (task.stage, task.role) {
-        (Stage::Dead, _) => Order::Keep,
-        // A poststop task that runs already may finish.
-        (Stage::Waiting, _) | (Stage::Starting | Stage::Ran, Role::Poststop) if wish == Wish::Again => Order::Keep,
-        (Stage::Starting | Stage::Ran, role) if wish == Wish::Again => {
-            if Some(role.rank()) == turn {
-                Order::Recall
-            } else {
-                Order::Keep
+    let action =
+        |task: &View| match (task.stage, task.role) {
+            (Stage::Dead, _) => TaskAction::Keep,
+            // A poststop task that already runs may finish.
+            (Stage::Waiting, _) | (Stage::Starting | Stage::Ran, Role::Poststop)
+                if desired_state == DesiredState::Restart =>
+            {
+                TaskAction::Keep
             }
-        }
-        (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop) if wish >= Wish::Expire => {
-            Order::End(if wish == Wish::Fail { Cause::SetupFailed } else { Cause::Expired })
-        }
-        (Stage::Waiting, Role::Poststop) if !others_dead => Order::Keep,
-        (Stage::Waiting, Role::Poststop) if anything_ran => Order::Start,
-        (Stage::Waiting, Role::Poststop) => Order::End(Cause::NothingRan),
-        (Stage::Starting | Stage::Ran, Role::Poststop) => Order::Keep,
-        (Stage::Waiting, role) => match cause {
-            Some(cause) => Order::End(cause),
-            None if gate_is_open(tasks, role) => Order::Start,
-            None => Order::Keep,
-        },
-        (Stage::Starting | Stage::Ran, role) => match cause {
-            Some(cause) if Some(role.rank()) == turn => Order::End(cause),
-            Some(_) | None => Order::Keep,
-        },
-    };
-    tasks.iter().map(order).collect()
+            (Stage::Starting | Stage::Ran, role) if desired_state == DesiredState::Restart => {
+                if Some(role.rank()) == turn { TaskAction::Recall } else { TaskAction::Keep }
+            }
+            (Stage::Waiting | Stage::Starting | Stage::Ran, Role::Poststop)
+                if desired_state >= DesiredState::Expire =>
+            {
+                TaskAction::End(if desired_state == DesiredState::SetupFailed {
+                    Cause::SetupFailed
+                } else {
+                    Cause::Expired
+                })
+            }
+            (Stage::Waiting, Role::Poststop) if !others_dead => TaskAction::Keep,
+            (Stage::Waiting, Role::Poststop) if anything_ran => TaskAction::Start,
+            (Stage::Waiting, Role::Poststop) => TaskAction::End(Cause::NothingRan),
+            (Stage::Starting | Stage::Ran, Role::Poststop) => TaskAction::Keep,
+            (Stage::Waiting, role) => match cause {
+                Some(cause) => TaskAction::End(cause),
+                None if gate_is_open(tasks, role) => TaskAction::Start,
+                None => TaskAction::Keep,
+            },
+            (Stage::Starting | Stage::Ran, role) => match cause {
+                Some(cause) if Some(role.rank()) == turn => TaskAction::End(cause),
+                Some(_) | None => TaskAction::Keep,
+            },
+        };
+    tasks.iter().map(action).collect()
 }
 
-/// Why a task that ends now is not started again: its alloc ends, or its time is over, whether or not the task was told yet.
-pub fn no_more(tasks: &[View], at: usize, wish: Wish) -> Option<Cause> {
-    match (tasks[at].role, wish) {
-        (Role::Poststop, Wish::Expire) => Some(Cause::Expired),
-        (Role::Poststop, Wish::Fail) => Some(Cause::SetupFailed),
-        (Role::Poststop, Wish::Run | Wish::Again | Wish::Stop) => None,
-        (_, _) => cause(tasks, wish),
+/// Why an ended task is not restarted: its alloc ends or has expired, even if the task has not received the action yet.
+pub fn no_more(tasks: &[View], at: usize, desired_state: DesiredState) -> Option<Cause> {
+    match (tasks[at].role, desired_state) {
+        (Role::Poststop, DesiredState::Expire) => Some(Cause::Expired),
+        (Role::Poststop, DesiredState::SetupFailed) => Some(Cause::SetupFailed),
+        (Role::Poststop, DesiredState::Run | DesiredState::Restart | DesiredState::Stop) => None,
+        (_, _) => cause(tasks, desired_state),
     }
 }
 
-/// Whether everything but the poststop tasks is being ended, or has ended.
-pub fn ends(tasks: &[View], wish: Wish) -> bool {
-    cause(tasks, wish).is_some() || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead)
+/// Whether all tasks but poststop tasks are ending or have ended.
+pub fn ends(tasks: &[View], desired_state: DesiredState) -> bool {
+    cause(tasks, desired_state).is_some() || tasks.iter().all(|t| t.role == Role::Poststop || t.stage == Stage::Dead)
 }
 
-/// Why everything but the poststop tasks has to end, if it has to.
-fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
-    match wish {
-        Wish::Fail => return Some(Cause::SetupFailed),
-        Wish::Expire => return Some(Cause::Expired),
-        Wish::Stop => return Some(Cause::Stopped),
-        Wish::Again => return None,
-        Wish::Run => {}
+/// Why all tasks but poststop tasks have to end, if they do.
+fn cause(tasks: &[View], desired_state: DesiredState) -> Option<Cause> {
+    match desired_state {
+        DesiredState::SetupFailed => return Some(Cause::SetupFailed),
+        DesiredState::Expire => return Some(Cause::Expired),
+        DesiredState::Stop => return Some(Cause::Stopped),
+        DesiredState::Restart => return None,
+        DesiredState::Run => {}
     }
     let dead = |t: &View| t.stage == Stage::Dead;
-    // A leader that failed is a sibling that failed; one that ended well outranks a failure beside it. One that was ended for a
-    // failure is not what began it.
+    // A failed leader counts as a failed sibling. A leader that succeeded takes precedence over a failed sibling. A
+    // leader that was ended because of a failure is not the cause.
     if let Some(leader) = tasks.iter().position(|t| t.role == Role::Leader && dead(t) && !t.failed) {
         let failure = tasks[leader].asked.filter(|asked| matches!(asked, Cause::SiblingFailed(_)));
         return Some(failure.unwrap_or(Cause::LeaderDead(leader)));
@@ -241,7 +249,7 @@ fn cause(tasks: &[View], wish: Wish) -> Option<Cause> {
         return Some(Cause::SiblingFailed(culprit));
     }
     let mut work = tasks.iter().filter(|t| t.role != Role::Poststop && !t.role.is_sidecar()).peekable();
-    // A group of sidecars alone has nobody to run beside: they are its work.
+    // A group of sidecars alone has no main tasks to wait for: the sidecars are its work.
     (work.peek().is_some() && work.all(dead)).then_some(Cause::MainsDead)
 }
 
@@ -294,30 +302,30 @@ mod tests {
 
     #[test]
     fn mains_wait_for_the_success_of_prestart_and_for_its_sidecars_to_run() {
-        use Order::{Keep, Start};
         use Role::{Main, Prestart, PrestartSidecar};
+        use TaskAction::{Keep, Start};
         let all = [fresh(Prestart), fresh(PrestartSidecar), fresh(Main)];
-        assert_eq!(decide(&all, Wish::Run), [Start, Start, Keep]);
+        assert_eq!(decide(&all, DesiredState::Run), [Start, Start, Keep]);
         let sidecar_missing = [dead(Prestart, false), fresh(PrestartSidecar), fresh(Main)];
-        assert_eq!(decide(&sidecar_missing, Wish::Run), [Keep, Start, Keep]);
+        assert_eq!(decide(&sidecar_missing, DesiredState::Run), [Keep, Start, Keep]);
         let ready = [dead(Prestart, false), ran(PrestartSidecar), fresh(Main)];
-        assert_eq!(decide(&ready, Wish::Run), [Keep, Keep, Start]);
+        assert_eq!(decide(&ready, DesiredState::Run), [Keep, Keep, Start]);
         let failed = [dead(Prestart, true), ran(PrestartSidecar), fresh(Main)];
-        let cause = Order::End(Cause::SiblingFailed(0));
-        assert_eq!(decide(&failed, Wish::Run), [Keep, cause, cause]);
+        let cause = TaskAction::End(Cause::SiblingFailed(0));
+        assert_eq!(decide(&failed, DesiredState::Run), [Keep, cause, cause]);
     }
 
     #[test]
-    fn what_is_looked_for_is_neither_dead_nor_running_and_is_ended_in_its_turn() {
+    fn task_in_recovery_is_neither_dead_nor_running_and_ends_by_rank() {
         use Role::{Leader, Main, Poststart, Poststop, PrestartSidecar};
         for recorded in [fresh(Main), ran(Main), View { stage: Stage::Starting, ..ran(Main) }] {
             let of = |role| View { role, ..recorded }.unknown();
-            assert_eq!(decide(&[of(Main), fresh(Poststart)], Wish::Run), [Order::Keep; 2]);
-            assert_eq!(decide(&[of(PrestartSidecar), fresh(Main)], Wish::Run), [Order::Keep; 2]);
-            assert_eq!(decide(&[of(Main), fresh(Poststop)], Wish::Run), [Order::Keep; 2]);
-            let stopped = Order::End(Cause::Stopped);
-            assert_eq!(decide(&[of(Leader), ran(Main)], Wish::Stop), [stopped, Order::Keep]);
-            assert_eq!(decide(&[of(Main), ran(Main)], Wish::Stop), [stopped; 2]);
+            assert_eq!(decide(&[of(Main), fresh(Poststart)], DesiredState::Run), [TaskAction::Keep; 2]);
+            assert_eq!(decide(&[of(PrestartSidecar), fresh(Main)], DesiredState::Run), [TaskAction::Keep; 2]);
+            assert_eq!(decide(&[of(Main), fresh(Poststop)], DesiredState::Run), [TaskAction::Keep; 2]);
+            let stopped = TaskAction::End(Cause::Stopped);
+            assert_eq!(decide(&[of(Leader), ran(Main)], DesiredState::Stop), [stopped, TaskAction::Keep]);
+            assert_eq!(decide(&[of(Main), ran(Main)], DesiredState::Stop), [stopped; 2]);
         }
     }
 
@@ -325,9 +333,9 @@ mod tests {
     fn a_leader_that_ended_well_outranks_a_failed_sibling_and_one_that_failed_is_one() {
         use Role::{Leader, Main};
         let both = [dead(Main, true), dead(Leader, false), ran(Main)];
-        assert_eq!(decide(&both, Wish::Run)[2], Order::End(Cause::LeaderDead(1)));
+        assert_eq!(decide(&both, DesiredState::Run)[2], TaskAction::End(Cause::LeaderDead(1)));
         let failed = [ran(Main), dead(Leader, true)];
-        assert_eq!(decide(&failed, Wish::Run)[0], Order::End(Cause::SiblingFailed(1)));
+        assert_eq!(decide(&failed, DesiredState::Run)[0], TaskAction::End(Cause::SiblingFailed(1)));
     }
 
     #[test]
@@ -335,52 +343,52 @@ mod tests {
         use Role::{Leader, Main, PrestartSidecar};
         let ended = View { asked: Some(Cause::SiblingFailed(0)), ..dead(Leader, false) };
         let tasks = [dead(PrestartSidecar, true), ended, ran(Main)];
-        assert_eq!(decide(&tasks, Wish::Run)[2], Order::End(Cause::SiblingFailed(0)));
-        assert_eq!(no_more(&tasks, 2, Wish::Run), Some(Cause::SiblingFailed(0)));
+        assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(0)));
+        assert_eq!(no_more(&tasks, 2, DesiredState::Run), Some(Cause::SiblingFailed(0)));
     }
 
     #[test]
     fn of_several_failures_the_first_is_the_culprit() {
         let late = View { ended_at: Some(Timestamp(9)), ..dead(Role::Main, true) };
         let tasks = [late, dead(Role::Main, true), ran(Role::Main)];
-        assert_eq!(decide(&tasks, Wish::Run)[2], Order::End(Cause::SiblingFailed(1)));
+        assert_eq!(decide(&tasks, DesiredState::Run)[2], TaskAction::End(Cause::SiblingFailed(1)));
     }
 
     #[test]
     fn the_end_goes_from_the_leader_to_the_mains_to_the_sidecars_and_poststop_runs_then() {
-        use Order::{End, Keep, Start};
         use Role::{Leader, Main, PoststartSidecar, Poststop};
+        use TaskAction::{End, Keep, Start};
         let stopped = End(Cause::Stopped);
         let mut tasks = [ran(PoststartSidecar), ran(Main), ran(Leader), fresh(Poststop)];
-        assert_eq!(decide(&tasks, Wish::Stop), [Keep, Keep, stopped, Keep]);
+        assert_eq!(decide(&tasks, DesiredState::Stop), [Keep, Keep, stopped, Keep]);
         tasks[2] = dead(Leader, false);
-        assert_eq!(decide(&tasks, Wish::Stop), [Keep, stopped, Keep, Keep]);
+        assert_eq!(decide(&tasks, DesiredState::Stop), [Keep, stopped, Keep, Keep]);
         tasks[1] = dead(Main, false);
-        assert_eq!(decide(&tasks, Wish::Stop), [stopped, Keep, Keep, Keep]);
+        assert_eq!(decide(&tasks, DesiredState::Stop), [stopped, Keep, Keep, Keep]);
         tasks[0] = dead(PoststartSidecar, false);
-        assert_eq!(decide(&tasks, Wish::Stop), [Keep, Keep, Keep, Start]);
+        assert_eq!(decide(&tasks, DesiredState::Stop), [Keep, Keep, Keep, Start]);
         tasks[3] = ran(Poststop);
-        assert_eq!(decide(&tasks, Wish::Stop), [Keep; 4], "it is left to run");
-        assert_eq!(decide(&tasks, Wish::Expire)[3], End(Cause::Expired));
+        assert_eq!(decide(&tasks, DesiredState::Stop), [Keep; 4], "poststop tasks are not stopped");
+        assert_eq!(decide(&tasks, DesiredState::Expire)[3], End(Cause::Expired));
     }
 
     #[test]
     fn sidecars_alone_are_ended_when_the_work_is_done_and_only_then() {
         use Role::{Main, PoststartSidecar, PrestartSidecar};
         let done = [ran(PrestartSidecar), dead(Main, false), fresh(PoststartSidecar)];
-        let end = Order::End(Cause::MainsDead);
-        assert_eq!(decide(&done, Wish::Run), [end, Order::Keep, end]);
-        assert_eq!(decide(&[ran(PrestartSidecar), ran(Main)], Wish::Run), [Order::Keep; 2]);
-        assert_eq!(decide(&[ran(PrestartSidecar)], Wish::Run), [Order::Keep], "nobody to run beside");
+        let end = TaskAction::End(Cause::MainsDead);
+        assert_eq!(decide(&done, DesiredState::Run), [end, TaskAction::Keep, end]);
+        assert_eq!(decide(&[ran(PrestartSidecar), ran(Main)], DesiredState::Run), [TaskAction::Keep; 2]);
+        assert_eq!(decide(&[ran(PrestartSidecar)], DesiredState::Run), [TaskAction::Keep], "no main tasks");
     }
 
     #[test]
     fn poststop_does_not_run_after_nothing() {
         let tasks = [View { stage: Stage::Dead, ..fresh(Role::Main) }, fresh(Role::Poststop)];
-        assert_eq!(decide(&tasks, Wish::Stop)[1], Order::End(Cause::NothingRan));
+        assert_eq!(decide(&tasks, DesiredState::Stop)[1], TaskAction::End(Cause::NothingRan));
     }
 
-    /// All groups of up to four tasks, in every order of roles that matters, with at most one leader.
+    /// All groups of up to four tasks, in every relevant order of roles, with at most one leader.
     fn groups() -> Vec<Vec<Role>> {
         let mut all = vec![Vec::new()];
         let mut groups = Vec::new();
@@ -408,14 +416,14 @@ mod tests {
         stage: Stage,
         failed: bool,
         started: bool,
-        /// Since its alloc last began.
+        /// Since the last restart of the whole alloc.
         ran: bool,
     }
 
     #[derive(Debug, Clone, PartialEq, Eq, Hash)]
     struct State {
-        wish: Wish,
-        /// It began anew once: that is walked through, a second time would be the same.
+        desired_state: DesiredState,
+        /// It was restarted once; a second restart would repeat the same states.
         again: bool,
         tasks: Vec<One>,
     }
@@ -423,27 +431,37 @@ mod tests {
     impl State {
         fn new(tasks: usize) -> State {
             let fresh = One { stage: Stage::Waiting, failed: false, started: false, ran: false };
-            State { wish: Wish::Run, again: false, tasks: vec![fresh; tasks] }
+            State { desired_state: DesiredState::Run, again: false, tasks: vec![fresh; tasks] }
         }
         fn with(&self, at: usize, one: One) -> State {
             let mut next = self.clone();
             next.tasks[at] = one;
-            // All wait: it goes on as if it were new.
-            if next.wish == Wish::Again && next.tasks.iter().all(|t| t.stage == Stage::Waiting) {
-                next.wish = Wish::Run;
+            // All tasks wait: continues as a new alloc.
+            if next.desired_state == DesiredState::Restart && next.tasks.iter().all(|t| t.stage == Stage::Waiting) {
+                next.desired_state = DesiredState::Run;
                 next.tasks.iter_mut().for_each(|t| t.ran = false);
             }
             next
         }
-        /// What somebody may ask for now.
+        /// The states after each request that is possible now.
         fn asked(&self) -> Vec<State> {
-            let may = |wish: Wish| match wish {
-                Wish::Again => self.wish == Wish::Run && !self.again && self.tasks.iter().any(|t| t.started),
-                Wish::Stop | Wish::Expire => self.wish < wish,
-                Wish::Run | Wish::Fail => false,
+            let may = |desired_state: DesiredState| match desired_state {
+                DesiredState::Restart => {
+                    self.desired_state == DesiredState::Run && !self.again && self.tasks.iter().any(|t| t.started)
+                }
+                DesiredState::Stop | DesiredState::Expire => self.desired_state < desired_state,
+                DesiredState::Run | DesiredState::SetupFailed => false,
             };
-            let wishes = [Wish::Again, Wish::Stop, Wish::Expire].into_iter().filter(|wish| may(*wish));
-            wishes.map(|wish| State { wish, again: self.again || wish == Wish::Again, ..self.clone() }).collect()
+            let requests = [DesiredState::Restart, DesiredState::Stop, DesiredState::Expire]
+                .into_iter()
+                .filter(|desired_state| may(*desired_state));
+            requests
+                .map(|desired_state| State {
+                    desired_state,
+                    again: self.again || desired_state == DesiredState::Restart,
+                    ..self.clone()
+                })
+                .collect()
         }
     }
 
@@ -455,117 +473,136 @@ mod tests {
         group.iter().zip(&state.tasks).map(view).collect()
     }
 
-    /// What can happen to a task: obeying its order, or ending by itself.
-    fn follow(wish: Wish, order: Order, one: One) -> Vec<One> {
+    /// What can happen to a task: its action is applied, or it exits by itself.
+    fn follow(desired_state: DesiredState, action: TaskAction, one: One) -> Vec<One> {
         let dead = |failed| One { stage: Stage::Dead, failed, ..one };
         let waiting = One { stage: Stage::Waiting, failed: false, ..one };
-        let mut next = match (one.stage, order) {
-            (Stage::Waiting, Order::Start) => vec![One { stage: Stage::Starting, started: true, ran: true, ..one }],
-            (Stage::Waiting, Order::End(_)) => vec![dead(false)],
-            (Stage::Waiting, Order::Keep | Order::Recall) => vec![],
-            // Who is dead while all begin anew waits with them.
-            (Stage::Dead, _) if wish == Wish::Again => vec![waiting],
+        let mut next = match (one.stage, action) {
+            (Stage::Waiting, TaskAction::Start) => {
+                vec![One { stage: Stage::Starting, started: true, ran: true, ..one }]
+            }
+            (Stage::Waiting, TaskAction::End(_)) => vec![dead(false)],
+            (Stage::Waiting, TaskAction::Keep | TaskAction::Recall) => vec![],
+            // During a restart of the alloc, a dead task waits again.
+            (Stage::Dead, _) if desired_state == DesiredState::Restart => vec![waiting],
             (Stage::Dead, _) => vec![],
             (Stage::Starting, _) => vec![One { stage: Stage::Ran, ..one }, dead(true), dead(false)],
             (Stage::Ran, _) => vec![dead(true), dead(false)],
         };
-        if order == Order::Recall {
+        if action == TaskAction::Recall {
             next.push(waiting);
         }
         next
     }
 
-    /// Every state that can be reached, in every order of exits, with a stop, an expiry or (of up to three tasks) a restart of the whole
-    /// at any moment.
+    /// Explores every reachable state, for every order of exits. A stop, an expiry or (up to three tasks) a restart of
+    /// the alloc may come at any moment.
     #[test]
     fn no_order_of_exits_hangs_starts_too_early_or_forgets_poststop() {
         let (mut states, mut recalls) = (0, 0);
         for group in groups() {
-            // A restart of four tasks multiplies what there is to see: those are met at random, below.
+            // A restart multiplies the states of four tasks: the property test below samples those.
             let first = State { again: group.len() > 3, ..State::new(group.len()) };
             let mut seen = HashSet::from([first.clone()]);
             let mut open = vec![first];
             while let Some(state) = open.pop() {
                 let tasks = views(&group, &state);
-                let orders = decide(&tasks, state.wish);
-                check(&tasks, &state, &orders);
-                recalls += orders.iter().filter(|order| **order == Order::Recall).count();
-                let each = orders.iter().zip(&state.tasks).enumerate();
-                let followed = each.flat_map(|(at, (order, now))| {
-                    follow(state.wish, *order, *now).into_iter().map(|next| state.with(at, next)).collect::<Vec<_>>()
+                let actions = decide(&tasks, state.desired_state);
+                check(&tasks, &state, &actions);
+                recalls += actions.iter().filter(|action| **action == TaskAction::Recall).count();
+                let each = actions.iter().zip(&state.tasks).enumerate();
+                let followed = each.flat_map(|(at, (action, now))| {
+                    follow(state.desired_state, *action, *now)
+                        .into_iter()
+                        .map(|next| state.with(at, next))
+                        .collect::<Vec<_>>()
                 });
                 open.extend(followed.chain(state.asked()).filter(|next| seen.insert(next.clone())));
             }
             states += seen.len();
         }
-        assert!(states > 200_000 && recalls > 5_000, "{states} states, {recalls} recalls are not all of them");
+        assert!(states > 200_000 && recalls > 5_000, "too few: {states} states, {recalls} recalls");
     }
 
-    fn check(tasks: &[View], state: &State, orders: &[Order]) {
-        let wish = state.wish;
-        let told = || format!("{state:?} {tasks:?} -> {orders:?}");
+    fn check(tasks: &[View], state: &State, actions: &[TaskAction]) {
+        let desired_state = state.desired_state;
+        let context = || format!("{state:?} {tasks:?} -> {actions:?}");
         let live = |t: &View| matches!(t.stage, Stage::Starting | Stage::Ran);
         let has_run = |t: &View| matches!(t.stage, Stage::Ran | Stage::Dead);
         let all = |role: Role, holds: &dyn Fn(&View) -> bool| tasks.iter().filter(|t| t.role == role).all(holds);
         let all_dead = tasks.iter().all(|t| t.stage == Stage::Dead);
-        let moves = orders.iter().any(|o| *o != Order::Keep) || tasks.iter().any(live);
-        // While all begin anew, who is dead waits again without an order.
-        assert!(all_dead || moves || wish == Wish::Again, "nothing can happen any more: {}", told());
-        for (task, order) in tasks.iter().zip(orders) {
+        let moves = actions.iter().any(|o| *o != TaskAction::Keep) || tasks.iter().any(live);
+        // During a restart of the alloc, a dead task waits again without an action.
+        assert!(all_dead || moves || desired_state == DesiredState::Restart, "no state can follow: {}", context());
+        for (task, action) in tasks.iter().zip(actions) {
             let others = || tasks.iter().filter(|t| t.role != Role::Poststop);
             let is_turn = || !others().any(|t| live(t) && t.role.rank() < task.role.rank());
-            match (order, task.role) {
-                (Order::Start, Role::Poststop) => {
-                    assert!(others().all(|t| t.stage == Stage::Dead), "{}", told());
-                    assert!(matches!(wish, Wish::Run | Wish::Stop), "{}", told());
+            match (action, task.role) {
+                (TaskAction::Start, Role::Poststop) => {
+                    assert!(others().all(|t| t.stage == Stage::Dead), "{}", context());
+                    assert!(matches!(desired_state, DesiredState::Run | DesiredState::Stop), "{}", context());
                 }
-                (Order::Start, role) => {
-                    assert!(task.stage == Stage::Waiting && wish == Wish::Run, "{}", told());
-                    assert!(!others().any(|t| t.stage == Stage::Dead && t.failed), "{}", told());
+                (TaskAction::Start, role) => {
+                    assert!(task.stage == Stage::Waiting && desired_state == DesiredState::Run, "{}", context());
+                    assert!(!others().any(|t| t.stage == Stage::Dead && t.failed), "{}", context());
                     if !matches!(role, Role::Prestart | Role::PrestartSidecar) {
                         let succeeded = |t: &View| t.stage == Stage::Dead && !t.failed;
-                        assert!(all(Role::Prestart, &succeeded) && all(Role::PrestartSidecar, &has_run), "{}", told());
+                        assert!(
+                            all(Role::Prestart, &succeeded) && all(Role::PrestartSidecar, &has_run),
+                            "{}",
+                            context()
+                        );
                     }
                     if matches!(role, Role::Poststart | Role::PoststartSidecar) {
-                        assert!(all(Role::Main, &has_run) && all(Role::Leader, &has_run), "{}", told());
+                        assert!(all(Role::Main, &has_run) && all(Role::Leader, &has_run), "{}", context());
                     }
                 }
-                (Order::End(cause), Role::Poststop) => {
-                    assert!(matches!(cause, Cause::Expired | Cause::NothingRan), "{}", told());
-                    assert!(*cause == Cause::Expired || !live(task), "{}", told());
+                (TaskAction::End(cause), Role::Poststop) => {
+                    assert!(matches!(cause, Cause::Expired | Cause::NothingRan), "{}", context());
+                    assert!(*cause == Cause::Expired || !live(task), "{}", context());
                 }
-                (Order::End(cause), role) => {
-                    assert!(wish != Wish::Again, "a restart is no end: {}", told());
-                    assert!(!live(task) || is_turn(), "{}", told());
+                (TaskAction::End(cause), role) => {
+                    assert!(desired_state != DesiredState::Restart, "a restart ends no task: {}", context());
+                    assert!(!live(task) || is_turn(), "{}", context());
                     let asked = matches!(cause, Cause::Stopped | Cause::Expired);
-                    assert_eq!(asked, wish != Wish::Run, "{}", told());
-                    // Their work is not over while a task that is no sidecar may still do something.
+                    assert_eq!(asked, desired_state != DesiredState::Run, "{}", context());
+                    // The work is not over while a task other than a sidecar may still run.
                     let work = || others().filter(|t| !t.role.is_sidecar());
                     let over = *cause != Cause::MainsDead || work().all(|t| t.stage == Stage::Dead);
-                    assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", told());
+                    assert!(over && (*cause != Cause::MainsDead || role.is_sidecar()), "{}", context());
                 }
-                (Order::Recall, role) => {
-                    assert!(wish == Wish::Again && role != Role::Poststop, "nobody asked for a restart: {}", told());
-                    assert!(live(task) && is_turn(), "{}", told());
+                (TaskAction::Recall, role) => {
+                    assert!(
+                        desired_state == DesiredState::Restart && role != Role::Poststop,
+                        "no restart was requested: {}",
+                        context()
+                    );
+                    assert!(live(task) && is_turn(), "{}", context());
                 }
-                (Order::Keep, Role::Poststop) => {}
-                // Whoever is in the way of a restart is told, in the order of ending.
-                (Order::Keep, _) => assert!(wish != Wish::Again || !live(task) || !is_turn(), "{}", told()),
+                (TaskAction::Keep, Role::Poststop) => {}
+                // Live tasks that block a restart are recalled by rank.
+                (TaskAction::Keep, _) => {
+                    assert!(desired_state != DesiredState::Restart || !live(task) || !is_turn(), "{}", context())
+                }
             }
-            assert!(task.stage != Stage::Dead || *order == Order::Keep, "the dead get no orders: {}", told());
+            assert!(
+                task.stage != Stage::Dead || *action == TaskAction::Keep,
+                "a dead task gets no action: {}",
+                context()
+            );
         }
         let mut each = tasks.iter().zip(&state.tasks);
         if all_dead
-            && matches!(wish, Wish::Run | Wish::Stop)
+            && matches!(desired_state, DesiredState::Run | DesiredState::Stop)
             && each.clone().any(|(t, one)| t.role != Role::Poststop && one.ran)
         {
             let skipped = each.any(|(t, one)| t.role == Role::Poststop && !one.ran);
-            assert!(!skipped, "a poststop task never ran: {}", told());
+            assert!(!skipped, "a poststop task never ran: {}", context());
         }
     }
 
     proptest! {
-        /// Larger groups than can be walked through whole.
+        /// Groups too large to explore exhaustively.
         #[test]
         fn a_stopped_alloc_ends_however_many_tasks_it_has(
             roles in proptest::collection::vec(0..ROLES.len(), 1..12),
@@ -581,16 +618,16 @@ mod tests {
             let mut state = State::new(group.len());
             for (step, (which, how)) in choices.into_iter().enumerate() {
                 if step == again_after && state.tasks.iter().any(|t| t.stage != Stage::Dead) {
-                    state = state.asked().into_iter().find(|s| s.wish == Wish::Again).unwrap_or(state);
+                    state = state.asked().into_iter().find(|s| s.desired_state == DesiredState::Restart).unwrap_or(state);
                 }
                 if step == stop_after {
-                    state.wish = Wish::Stop;
+                    state.desired_state = DesiredState::Stop;
                 }
                 let tasks = views(&group, &state);
-                let orders = decide(&tasks, state.wish);
-                check(&tasks, &state, &orders);
+                let actions = decide(&tasks, state.desired_state);
+                check(&tasks, &state, &actions);
                 let possible: Vec<(usize, Vec<One>)> = (0..group.len())
-                    .map(|at| (at, follow(state.wish, orders[at], state.tasks[at])))
+                    .map(|at| (at, follow(state.desired_state, actions[at], state.tasks[at])))
                     .filter(|(_, next)| !next.is_empty())
                     .collect();
                 let Some((at, next)) = possible.get(which % possible.len().max(1)) else { break };

@@ -1,4 +1,4 @@
-//! Pure: which ended allocs go without being asked for.
+//! Selects the ended allocs that garbage collection removes without a request. Pure.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,20 +6,20 @@ use std::time::Duration;
 use crate::model::units::{Nanos, Steady};
 use crate::telemetry::metrics::GcReason;
 
-/// Directories that are removed at once: more only make the disk slower for who works.
+/// Number of directories that are removed at the same time. More would slow down the disk for running tasks.
 pub const AT_ONCE: usize = 2;
 
-/// Ended children of one job that are kept: a job that is launched each second would push out everything else.
+/// Number of ended children kept per job. Children of a job that is launched each second would push out all others.
 pub const CHILDREN_KEPT: usize = 100;
 
-/// Which ended allocs go without being asked for.
+/// Limits for ended allocs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct GcConfig {
-    /// Ended allocs that are kept; the oldest above it go.
+    /// Maximum number of ended allocs; the oldest beyond it are removed.
     pub max_terminal: usize,
-    /// Ended for longer than this, they go. `None`: however long.
+    /// Maximum time since the end. `None`: no limit.
     pub max_age: Option<Duration>,
-    /// Of the data directory's file system: fuller than this, the oldest go.
+    /// Maximum usage of the data directory's file system; above it, the oldest are removed.
     pub disk_used_percent: u64,
     pub inodes_used_percent: u64,
 }
@@ -30,7 +30,7 @@ impl Default for GcConfig {
     }
 }
 
-/// How full the data directory's file system is, in hundredths.
+/// Usage of the data directory's file system, in percent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Fill {
     pub used_percent: u64,
@@ -43,17 +43,17 @@ impl GcConfig {
     }
 }
 
-/// An ended alloc, as far as collecting goes.
+/// An ended alloc, as seen by garbage collection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Candidate {
     pub ended_at: Option<Steady>,
-    /// Its final series were delivered, and their time is over.
+    /// Its final series were delivered, and their retention is over.
     pub free: bool,
-    /// A task of it was given up: nobody else would know of what is there.
+    /// A task of it was abandoned: its record is all that names the processes that may be left.
     pub may_run: bool,
-    /// Of a child: which job launched it, as a number of this look.
+    /// For a child: the parent job, as a number within this run.
     pub parent: Option<usize>,
-    /// Its replacement is due, or takes its data.
+    /// Its replacement is pending, or takes over its data.
     pub needed: bool,
 }
 
@@ -63,7 +63,7 @@ impl Candidate {
     }
 }
 
-/// Pure: which of these, oldest first, the limits want gone, and why.
+/// Selects from these allocs (oldest first) those that exceed the limits, with the reason.
 pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(usize, GcReason)> {
     let excess = ended.len().saturating_sub(config.max_terminal);
     let too_old = |c: &Candidate| {
@@ -87,7 +87,7 @@ pub fn by_limits(ended: &[Candidate], config: &GcConfig, now: Steady) -> Vec<(us
     chosen.into_iter().collect()
 }
 
-/// Pure: which go for want of room, a few at a time: those that nobody waits for first.
+/// Selects a few allocs to free disk space: first those whose series no scraper waits for.
 pub fn by_pressure(ended: &[Candidate]) -> Vec<(usize, GcReason)> {
     let of = |free: bool, reason| {
         let goes = move |c: &Candidate| c.free == free && !c.stays();
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(by_limits(&all[..1], &GcConfig { max_age: None, ..config }, at(9_999)), []);
     }
 
-    /// Those of another job, and those that are no children, stay.
+    /// Children of other jobs, and allocs that are no children, stay.
     #[test]
     fn of_the_children_of_a_job_the_newest_are_kept() {
         let child = |secs, parent| Candidate { parent, ..ended(secs, true) };
@@ -139,8 +139,8 @@ mod tests {
         assert_eq!(by_pressure(&[]), []);
     }
 
-    /// Nor when its workload is long over; `gc` says so. It is ended by later agents too, and goes when nothing of it is left;
-    /// a `stop` that waited for it fails and names it.
+    /// Not even when the retention of its workload is over; `gc` reports it. Later agents end it too, and it is removed
+    /// when no process is left. A `stop` that waited for it fails and names it.
     #[test]
     fn what_may_still_run_is_never_taken_however_old_it_is_and_full_the_disk() {
         let config = GcConfig { max_terminal: 0, max_age: Some(Duration::ZERO), ..GcConfig::default() };

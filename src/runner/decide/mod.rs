@@ -1,11 +1,13 @@
-//! What follows from what: pure, without a clock, a lock or the host.
+//! Decisions about allocs and tasks: pure functions without a clock, a lock or the host.
 
 pub mod coordinator;
+pub mod desired;
 #[cfg(debug_assertions)]
 #[doc(hidden)]
-pub mod foresee;
+pub mod explore;
 pub mod limits;
 pub mod outcome;
+pub mod ownership;
 pub mod periodic;
 pub mod placement;
 pub mod plan;
@@ -14,5 +16,3 @@ pub mod restart;
 pub mod step;
 pub mod update;
 pub mod volumes;
-pub mod whose;
-pub mod wish;

@@ -1,18 +1,18 @@
-//! Pure: how an attempt ended, from facts.
+//! Derives the outcome of an attempt from its exit. Pure.
 
 use crate::model::task::{ExitStatus, Outcome};
 
 pub const SIGKILL: u8 = 9;
 
-/// `oom_kills`: in the task's cgroup, in this attempt; `None` where the kernel does not count them.
-/// `killed`: we had asked it to end before it did.
+/// `oom_kills`: in the task's cgroup during this attempt; `None` if the kernel does not count them. `killed`: the agent
+/// requested the end before the exit.
 pub fn outcome(status: &ExitStatus, oom_kills: Option<u64>, killed: bool) -> Outcome {
     if killed {
         return Outcome::Killed;
     }
     match status {
         ExitStatus::Code(0) => Outcome::Success,
-        // A shell whose child was OOM-killed ends with 137: it did not die of it itself.
+        // A shell whose child was OOM-killed exits with 137: the shell itself was not killed.
         ExitStatus::Code(_) | ExitStatus::NotStarted(_) => Outcome::Error,
         ExitStatus::Signal(SIGKILL) if oom_kills.is_some_and(|n| n > 0) => Outcome::Oom,
         ExitStatus::Signal(_) => Outcome::Signal,
@@ -20,7 +20,7 @@ pub fn outcome(status: &ExitStatus, oom_kills: Option<u64>, killed: bool) -> Out
     }
 }
 
-/// The same of an attempt whose runtime reports a code alone, and beside it whether the OOM killer ended the main process.
+/// The outcome if the runtime reports an exit code alone, and whether the main process was OOM-killed.
 pub fn with_oom(outcome: Outcome, oom_killed: bool) -> Outcome {
     if oom_killed && outcome == Outcome::Error { Outcome::Oom } else { outcome }
 }
@@ -35,7 +35,7 @@ mod tests {
         let unknown = ExitStatus::Unknown("the host restarted".to_owned());
         for (status, oom_kills, killed, expected) in [
             (ExitStatus::Code(0), Some(0), false, Outcome::Success),
-            // A child was OOM-killed, the main process went on and ended well.
+            // A child was OOM-killed; the main process continued and succeeded.
             (ExitStatus::Code(0), Some(1), false, Outcome::Success),
             (ExitStatus::Code(137), Some(1), false, Outcome::Error),
             (ExitStatus::Code(1), None, false, Outcome::Error),
@@ -54,7 +54,7 @@ mod tests {
         }
         assert_eq!(with_oom(Outcome::Error, true), Outcome::Oom);
         assert_eq!(with_oom(Outcome::Error, false), Outcome::Error);
-        // Stopped on request, or a child was the victim and the main process ended well.
+        // Stopped on request, or a child was OOM-killed and the main process succeeded.
         assert_eq!(
             [Outcome::Killed, Outcome::Success].map(|of| with_oom(of, true)),
             [Outcome::Killed, Outcome::Success]

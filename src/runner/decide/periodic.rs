@@ -1,33 +1,33 @@
-//! Pure: what the clock asks of a periodic job. Moments are seconds of the Unix epoch.
+//! Decides which launches of a periodic job are due. Pure. Times are seconds of the Unix epoch.
 
-/// What is to be done of a periodic job now.
+/// What is due for a periodic job now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PeriodicStep {
-    /// Nothing is due before then; `None`: ever.
+    /// Nothing is due before then; `None`: never again.
     Wait(Option<u64>),
     /// One child, however many due times have passed.
     Launch(DueLaunch),
-    /// None, because one runs that it must not overlap.
+    /// No child, because one runs that must not be overlapped.
     Skip(DueLaunch),
 }
 
 /// A launch that is due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct DueLaunch {
-    /// The time that its child is named after; up to it everything is decided then.
+    /// The launch time in the name of its child; everything up to it is decided then.
     pub at: u64,
     /// More than one due time has passed since the last decision: the earlier ones are missed.
     pub missed: bool,
 }
 
-/// `decided`: up to then each due time was launched, skipped or missed. It never falls, so a wall clock that is set back launches
-/// nothing twice. `next`: the first due time after a moment.
+/// `decided`: each due time up to then was launched, skipped or missed. It never decreases, so a wall clock that is set
+/// back launches nothing twice. `next` returns the first due time after a moment.
 pub fn periodic(decided: u64, now: u64, overlaps: bool, next: impl Fn(u64) -> Option<u64>) -> PeriodicStep {
     let Some(due) = next(decided) else { return PeriodicStep::Wait(None) };
     if due > now {
         return PeriodicStep::Wait(Some(due));
     }
-    // As Nomad after a new leader: one launch, named after the moment at which it is made.
+    // As Nomad after a leader election: one launch, named after the current time.
     let missed = next(due).is_some_and(|later| later <= now);
     let launch = DueLaunch { at: if missed { now } else { due }, missed };
     if overlaps { PeriodicStep::Skip(launch) } else { PeriodicStep::Launch(launch) }
@@ -73,7 +73,7 @@ mod tests {
     }
 
     proptest! {
-        /// The clock goes on, stands, is set forward and back; agents die after a decision and before it is recorded.
+        /// The clock advances, stands still, and is set forward and back; agents die between a decision and its record.
         #[test]
         fn no_due_time_is_launched_twice_whatever_the_clock_does(
             step in 1..90_u64,
@@ -86,12 +86,12 @@ mod tests {
                 let before = decided;
                 match periodic(decided, now, overlaps, every(step)) {
                     PeriodicStep::Wait(next) => prop_assert!(next.is_some_and(|next| next > now)),
-                    // Decision and child are one record: who dies before it is written has launched nothing.
+                    // Decision and child are one record: an agent that dies before it is written has launched nothing.
                     PeriodicStep::Launch(_) | PeriodicStep::Skip(_) if dies => {}
                     PeriodicStep::Launch(due) => {
                         prop_assert!(due.at <= now && due.at > decided);
                         prop_assert!(launched.insert(due.at), "{} twice", due.at);
-                        // No two launches stand for one due time.
+                        // No two launches cover the same due time.
                         let covered = every(step)(before).is_some_and(|first| first <= due.at);
                         prop_assert!(covered);
                         decided = due.at;
@@ -105,7 +105,7 @@ mod tests {
             }
         }
 
-        /// With a clock that only goes on, every due time is decided by the first look after it.
+        /// If the clock only advances, every due time is decided by the first evaluation after it.
         #[test]
         fn nothing_that_is_due_stays_undecided(step in 1..90_u64, gaps in proptest::collection::vec(0..300_u64, 1..60)) {
             let (mut decided, mut now) = (0, 0);

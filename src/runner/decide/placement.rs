@@ -1,10 +1,10 @@
-//! Pure: whether an alloc can be placed on this node, and if not, why.
+//! Decides whether an alloc can be placed on this node, and if not, why. Pure.
 //!
 //! ```text
-//! submitted ──► unplaced() ── none ──► what it reserves (cores) ── had ──► placed: its tasks start
-//!                   └─ some: NotPlaced ──► it waits; a changed attribute, or what another alloc gives back, asks again
+//! submitted ──► unplaced() ── no reason ──► reserve cores ── reserved ──► placed: its tasks start
+//!                   └─ some: NotPlaced ──► it waits; a changed attribute or a released resource triggers a retry
 //! ```
-//! One that has begun keeps its place, whatever changes.
+//! An alloc that has started keeps its place, whatever changes.
 
 use super::volumes::missing_volumes;
 use crate::model::constraint::{NodeAffinity, NodeConstraint, NodeValues};
@@ -12,16 +12,16 @@ use crate::model::host::NodeIdentity;
 use crate::model::job::{Job, Placing, Task, TaskGroup};
 use crate::model::placement::{NotPlaced, PlacementReason};
 
-/// The node, as placement sees it.
+/// The node as placement sees it.
 #[derive(Debug, Clone)]
 pub struct PlacementNode {
     pub identity: NodeIdentity,
     pub values: NodeValues,
-    /// Cores that tasks can have for themselves. Empty: none can be reserved here.
+    /// Cores that tasks can reserve. Empty: this node has none to reserve.
     pub cores: Vec<u32>,
 }
 
-/// Every reason for which the alloc of this index cannot be here, whatever else runs. Empty: there is none.
+/// Every reason why the alloc with this index cannot run on this node, other allocs aside. Empty: it can.
 pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) -> Vec<NotPlaced> {
     let (mut reasons, volumes) = (elsewhere(job, node), missing_volumes(group, index, &node.identity));
     let before_in_job: u64 = job.groups.iter().take_while(|g| g.name != group.name).map(|g| u64::from(g.count)).sum();
@@ -36,7 +36,7 @@ pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) 
     reasons
 }
 
-/// The datacenters and the pool that the job names, where the agent's settings name its own.
+/// Checks the job's datacenters and node pool, if the agent's settings name its own.
 fn elsewhere(job: &Job, node: &PlacementNode) -> Vec<NotPlaced> {
     let mut reasons = Vec::new();
     if let Some(own) = &node.identity.datacenter
@@ -78,7 +78,7 @@ fn unmet(placing: &Placing, of: &str, before: u64, node: &PlacementNode) -> Vec<
     unmet.map(reason).collect()
 }
 
-/// How many cores the tasks of an alloc of this group have for themselves.
+/// Number of cores that the tasks of an alloc of this group reserve.
 pub fn cores_of(group: &TaskGroup) -> usize {
     group.tasks.iter().map(cores_of_task).sum()
 }
@@ -104,7 +104,7 @@ fn count(cores: usize) -> String {
     if cores == 1 { "1 core".to_owned() } else { format!("{cores} cores") }
 }
 
-/// The lowest free cores for each task of a group, in the order of its tasks; `taken`: those of other allocs.
+/// Selects the lowest free cores for each task of a group, in task order. `taken`: the cores of other allocs.
 ///
 /// Errors: too few are free.
 pub fn choose_cores(group: &TaskGroup, all: &[u32], taken: &[u32]) -> Result<Vec<Vec<u32>>, NotPlaced> {
@@ -118,7 +118,8 @@ pub fn choose_cores(group: &TaskGroup, all: &[u32], taken: &[u32]) -> Result<Vec
     Ok(group.tasks.iter().map(|task| free.by_ref().take(cores_of_task(task)).collect()).collect())
 }
 
-/// How well this node suits the affinities, between -1 and 1: the weights of those that hold over all weights. `None`: there are none.
+/// Affinity score of this node from -1 to 1: the sum of the weights that hold over the sum of all weights. `None`:
+/// there are no affinities.
 pub fn affinity_score<'a>(affinities: impl IntoIterator<Item = &'a NodeAffinity>, node: &PlacementNode) -> Option<f64> {
     let (mut held, mut all) = (0_i32, 0_i32);
     for affinity in affinities {
@@ -129,7 +130,7 @@ pub fn affinity_score<'a>(affinities: impl IntoIterator<Item = &'a NodeAffinity>
     (all > 0).then(|| f64::from(held) / f64::from(all))
 }
 
-/// Nomad's patterns of datacenters: `*` stands for any text. In time proportional to the product of both lengths.
+/// Matches Nomad's datacenter patterns: `*` matches any text. Time is proportional to the product of both lengths.
 fn matches_glob(pattern: &str, text: &str) -> bool {
     let (pattern, text) = (pattern.as_bytes(), text.as_bytes());
     let (mut p, mut t, mut star): (usize, usize, Option<(usize, usize)>) = (0, 0, None);

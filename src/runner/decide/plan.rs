@@ -1,33 +1,33 @@
-//! Pure: what a start is to do about a task, from what is recorded of it.
+//! Decides what the start of the agent does about a task, from its record. Pure.
 
 use crate::model::task::{TaskHandle, TaskState};
 
-/// What to do about a task.
+/// What the start of the agent does about a task.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Plan {
-    /// Dead: it is shown, nothing more.
+    /// Dead: only shown.
     Ended,
-    /// Nothing of it runs: its owner goes on as recorded, from the start or in backoff.
+    /// Nothing of it runs: its owner continues from the record, from the start or in backoff.
     GoOn,
-    /// It was prepared: the driver knows whether it runs, has ended or never started.
+    /// An attempt was prepared: the driver finds out whether it runs, has ended or never started.
     Recover(Box<TaskHandle>),
-    /// Whether it runs cannot be known any more, for this reason: it must not be started a second time.
+    /// Whether it runs is unknown, for this reason: it must not be started a second time.
     Lost(String),
 }
 
-/// Of a task that has no record.
+/// What is left of a task without a record.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Trace {
-    /// It had one, which could not be read, now or at an earlier start.
+    /// It had a record that could not be read, now or at an earlier start.
     pub unreadable: bool,
-    /// What its newest attempt left in its run directory. Errors: that cannot be told, or is not this task's.
+    /// The handle in the run directory of its newest attempt. Errors: it cannot be read, or belongs to another task.
     pub left: Option<Result<TaskHandle, String>>,
 }
 
-/// `record`: the state that is on record and the handle with it, if anything is.
+/// `record`: the recorded state and the handle, if any.
 pub fn plan(record: Option<(TaskState, Option<&TaskHandle>)>, trace: &Trace) -> Plan {
     match record {
-        // Its counters are lost with its record, and it is not.
+        // The counters are lost with the record, but the task is not.
         None => match (&trace.left, trace.unreadable) {
             (Some(Ok(handle)), true | false) => Plan::Recover(Box::new(handle.clone())),
             (Some(Err(why)), true | false) => Plan::Lost(why.clone()),
@@ -76,8 +76,8 @@ mod tests {
     }
     use Kind::{Ended as End, GoOn, Recover};
 
-    /// By the state on record: without and with a handle. Whatever was prepared and is not known to have ended is asked for at its
-    /// driver, and what has ended is left alone, even if something of it may still be there.
+    /// By recorded state: without and with a handle. A prepared task that is not known to have ended is recovered by
+    /// its driver. An ended one is left alone, even if processes may be left.
     const TABLE: [(TaskState, Kind, Kind); TaskState::ALL.len()] = [
         (TaskState::Pending, GoOn, Recover),
         (TaskState::Starting, GoOn, Recover),
@@ -91,15 +91,15 @@ mod tests {
         match (kind, handle) {
             (End, _) => Plan::Ended,
             (GoOn, _) => Plan::GoOn,
-            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table asks for one").clone())),
+            (Recover, handle) => Plan::Recover(Box::new(handle.expect("the table requires one").clone())),
         }
     }
 
     #[test]
-    fn what_is_done_about_a_task_is_a_table_of_what_is_recorded_of_it() {
+    fn plan_follows_from_the_record_of_a_task() {
         assert_eq!(TABLE.map(|(state, ..)| state), TaskState::ALL, "each state has its line");
         let trace = |unreadable, left| Trace { unreadable, left };
-        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "it was submitted, and nothing was ever written of it");
+        assert_eq!(plan(None, &trace(false, None)), Plan::GoOn, "submitted, and no record was written");
         let lost = |why: &str| Plan::Lost(why.to_owned());
         let unreadable = lost("its record cannot be read");
         assert_eq!(plan(None, &trace(true, None)), unreadable, "it has run: it is not started a second time");
@@ -109,7 +109,7 @@ mod tests {
             assert_eq!(left(Err("torn".to_owned())), lost("torn"), "it may run");
         }
         for (state, without, with) in TABLE {
-            // A record that is there was read, whatever is said of others.
+            // The record of this task was read, whatever happened to others.
             for whatever in [trace(false, None), trace(true, Some(Ok(handle(7))))] {
                 assert_eq!(plan(Some((state, None)), &whatever), of(without, None), "{state:?}");
                 for attempt in 0..2 {

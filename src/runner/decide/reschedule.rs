@@ -1,8 +1,8 @@
-//! Pure: whether and when a failed alloc is replaced by a new one.
+//! Decides whether and when a failed alloc is replaced by a new one. Pure.
 //!
-//! The tracker goes from an alloc to its replacement and is persisted with it, so that a restart of the agent forgives no crash
-//! loop. It is bounded: of a policy without a limit the newest few replacements decide the next delay; of one with a limit those
-//! within the interval are counted.
+//! The tracker passes from an alloc to its replacement and is persisted with it. So a restart of the agent does not
+//! reset a crash loop. It is bounded. Without a limit, the newest few replacements determine the next delay; with a
+//! limit, those within the interval are counted.
 
 use std::collections::VecDeque;
 
@@ -12,15 +12,15 @@ use crate::model::id::AllocId;
 use crate::model::reschedule::{DelayFunction, ReschedulePolicy};
 use crate::model::units::{Nanos, Steady, Timestamp};
 
-/// Replacements that a tracker remembers one by one. More within one interval are remembered as a number.
+/// Maximum number of replacements in the history of a tracker. More within one interval are only counted.
 const KEPT: usize = 100;
-/// Of a policy without a limit: Nomad's.
+/// The same for a policy without a limit: Nomad's value.
 const KEPT_UNLIMITED: usize = 6;
 
-/// The replacements that came before an alloc, in its place. Shape: at most [`KEPT`] of them.
+/// The replacements before an alloc, for the same group and index. At most [`KEPT`] of them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RescheduleTracker {
-    /// All replacements since the job was submitted.
+    /// Number of replacements since the job was submitted.
     #[serde(default)]
     count: u64,
     /// Oldest first.
@@ -36,43 +36,43 @@ pub struct Replacement {
     /// The alloc that failed.
     pub replaced: AllocId,
     pub at: Steady,
-    /// The same, for people.
+    /// The same as wall-clock time.
     pub time: Timestamp,
-    /// How long it had waited.
+    /// The delay before it.
     pub delay: Nanos,
 }
 
-/// Replacements that the history has no room for.
+/// Replacements beyond the limit of the history.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 struct Dropped {
     count: u64,
     newest: Steady,
 }
 
-/// What becomes of a failed alloc.
+/// Whether a failed alloc is replaced.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Rescheduling {
-    /// It is replaced so long after it failed. `attempt` counts from 1.
+    /// Replaced after this delay. `attempt` counts from 1.
     After { delay: Nanos, attempt: u64 },
-    /// So many replacements within the interval are all that its policy allows.
+    /// The policy's number of replacements within the interval is reached.
     Exhausted { attempts: u64 },
-    /// Its policy allows none.
+    /// The policy allows none.
     Never,
 }
 
 impl RescheduleTracker {
-    /// All replacements so far.
+    /// Number of replacements so far.
     pub fn count(&self) -> u64 {
         self.count
     }
 
-    /// Of an alloc that failed at that moment.
+    /// What follows for an alloc that failed at that moment.
     pub fn next(&self, policy: Option<&ReschedulePolicy>, failed_at: Steady) -> Rescheduling {
         let Some(policy) = policy.filter(|policy| policy.is_enabled()) else { return Rescheduling::Never };
         let delay = self.next_delay(policy, failed_at);
         if !policy.unlimited {
             let interval = Nanos::from_duration(policy.interval);
-            // The first is granted whatever the interval is.
+            // The first replacement is granted whatever the interval is.
             let fits = self.count == 0 || self.within(interval, failed_at) < policy.attempts && delay < interval;
             if !fits {
                 return Rescheduling::Exhausted { attempts: policy.attempts };
@@ -81,7 +81,7 @@ impl RescheduleTracker {
         Rescheduling::After { delay, attempt: self.count.saturating_add(1) }
     }
 
-    /// That of the replacement.
+    /// The tracker of the replacement.
     pub fn after(&self, replacement: Replacement, policy: &ReschedulePolicy) -> RescheduleTracker {
         let mut next = RescheduleTracker { count: self.count.saturating_add(1), ..self.clone() };
         let (now, interval) = (replacement.at, Nanos::from_duration(policy.interval));
@@ -102,14 +102,14 @@ impl RescheduleTracker {
         next
     }
 
-    /// Replacements within the interval before a moment; never too few.
+    /// Number of replacements within the interval before a moment; never an underestimate.
     fn within(&self, interval: Nanos, at: Steady) -> u64 {
         let recent = self.history.iter().filter(|one| at.since(one.at) < interval).count();
         let dropped = self.dropped.filter(|dropped| at.since(dropped.newest) < interval);
         u64::try_from(recent).unwrap_or(u64::MAX).saturating_add(dropped.map_or(0, |dropped| dropped.count))
     }
 
-    /// Nomad's: one that would be longer than the longest begins again at the shortest, if the alloc lasted that long.
+    /// As in Nomad: a delay above the maximum starts again at the minimum if the alloc ran longer than the maximum.
     fn next_delay(&self, policy: &ReschedulePolicy, failed_at: Steady) -> Nanos {
         let (first, longest) = (Nanos::from_duration(policy.delay), Nanos::from_duration(policy.max_delay));
         let mut latest = self.history.iter().rev();
@@ -117,7 +117,7 @@ impl RescheduleTracker {
         let delay = match (policy.function, latest.next()) {
             (DelayFunction::Constant, _) | (DelayFunction::Fibonacci, None) => return first,
             (DelayFunction::Exponential, _) => last.delay.saturating_add(last.delay),
-            // It has begun again.
+            // The delay was reset.
             (DelayFunction::Fibonacci, Some(before)) if before.delay == longest && last.delay == first => first,
             (DelayFunction::Fibonacci, Some(before)) => last.delay.saturating_add(before.delay),
         };
@@ -155,7 +155,7 @@ mod tests {
         Replacement { replaced: AllocId::from("a"), at, time: Timestamp(at.0), delay }
     }
 
-    /// The delays, in seconds, of a place whose allocs fail after so many seconds each; ends where the policy does.
+    /// The delays, in seconds, for allocs that fail after the given seconds each; stops when the policy is exhausted.
     fn delays(policy: &ReschedulePolicy, lasted: &[u64]) -> Vec<u64> {
         let (mut tracker, mut now, mut all) = (RescheduleTracker::default(), at(1_000), Vec::new());
         for secs in lasted {
@@ -193,7 +193,7 @@ mod tests {
             delays(&policy(0, 0, 10, Fibonacci, 30), &[1, 1, 1, 1, 61, 1, 1, 1]),
             [10, 10, 20, 30, 10, 10, 20, 30]
         );
-        // One that lasted before the longest was reached changes nothing.
+        // A long run before the maximum is reached changes nothing.
         assert_eq!(delays(&policy(0, 0, 5, Exponential, 60), &[1, 500, 1]), [5, 10, 20]);
     }
 
@@ -201,7 +201,7 @@ mod tests {
     fn attempts_are_counted_within_the_interval() {
         let policy = policy(2, 100, 5, DelayFunction::Constant, 0);
         assert_eq!(delays(&policy, &[1, 1, 1]), [5, 5]);
-        // The first two lie far enough back.
+        // The first two are outside the interval.
         assert_eq!(delays(&policy, &[1, 1, 100, 1, 1]), [5, 5, 5, 5]);
         let tracker = RescheduleTracker::default().after(replacement(at(10), Nanos::from_secs(5)), &policy);
         let tracker = tracker.after(replacement(at(20), Nanos::from_secs(5)), &policy);

@@ -1,8 +1,8 @@
-//! Pure: whether and when an ended task starts again.
+//! Decides whether and when an ended task restarts. Pure.
 //!
-//! A window of `interval` begins with the first ending in it; each ending counts. More than `attempts` in one window:
-//! the task fails, or (mode `delay`) waits until the window is over. Time and randomness come in from outside, and the
-//! tracker is persisted, so that a restart of the agent forgives no crash loop.
+//! A window of `interval` begins with the first end in it; each end counts. With more than `attempts` in one window the
+//! task fails, or (mode `delay`) waits until the window is over. Time and randomness are inputs. The tracker is
+//! persisted, so a restart of the agent does not reset a crash loop.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,12 +10,12 @@ use crate::model::job::{RestartMode, RestartPolicy};
 use crate::model::task::{Failure, Outcome, RestartReason};
 use crate::model::units::{Nanos, Steady};
 
-/// What ended.
+/// How an attempt ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ending {
     /// An attempt that ran.
     Exit(Outcome),
-    /// The driver could not start it. `recoverable`: trying again may help.
+    /// The driver could not start it. `recoverable`: a retry may help.
     StartFailure { recoverable: bool },
 }
 
@@ -25,19 +25,19 @@ pub enum Decision {
     Finish { failed: bool, why: Why },
 }
 
-/// Why a task is not started again.
+/// Why a task is not restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Why {
-    /// Somebody asked for its end.
+    /// Its end was requested.
     Killed,
-    /// A batch task has done its work.
+    /// A batch task completed.
     Done,
     /// `attempts = 0`.
     NeverRestarts,
     Unrecoverable,
-    /// The attempts of this interval are used up.
+    /// The restarts of this interval are exhausted.
     Exhausted,
-    /// Whatever the policy says: its alloc ends.
+    /// Its alloc ends, whatever the policy says.
     AllocEnds,
 }
 
@@ -55,7 +55,7 @@ impl Why {
 }
 
 impl Decision {
-    /// Why it failed, if this is its failure.
+    /// The failure reason, if the task fails.
     pub fn failure(self) -> Option<Failure> {
         match self {
             Decision::Finish { failed: true, why: Why::Exhausted } => Some(Failure::RestartsUsedUp),
@@ -68,30 +68,31 @@ impl Decision {
     }
 }
 
-/// How often a task ended in the present window. Persisted with the task.
+/// Number of ends in the current window. Persisted with the task.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tracker {
     window_start: Option<Steady>,
     count: u32,
-    /// State of the generator that spreads delays.
+    /// State of the random generator for jitter.
     random: u64,
 }
 
 impl Tracker {
-    /// Seeded by who it is for: no two allocs of a crashing job start again in step, and a test can repeat it.
+    /// Seeded by the task's identity: allocs of a crashing job do not restart in step, and tests are repeatable.
     pub fn seeded(seed: &str) -> Tracker {
-        // FNV-1a: stable over versions, unlike the standard library's hasher.
+        // FNV-1a: stable across versions, unlike the hasher of the standard library.
         let random =
             seed.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3));
         Tracker { window_start: None, count: 0, random }
     }
 
-    /// Its alloc was restarted as a whole: what crashed before is history.
-    pub fn begin_anew(&mut self) {
+    /// Its whole alloc was restarted: earlier crashes do not count.
+    pub fn reset(&mut self) {
         (self.window_start, self.count) = (None, 0);
     }
 
-    /// `on_success`: an exit with success is followed by a restart too. A window goes on while the agent is down. Where `now` lies before it (a wall clock that went back over a boot) it begins anew.
+    /// `on_success`: a success is followed by a restart as well. A window continues while the agent is down. If `now`
+    /// is before its start (the wall clock went back over a reboot), a new window begins.
     pub fn decide(&mut self, policy: &RestartPolicy, on_success: bool, ending: Ending, now: Steady) -> Decision {
         let clean = ending == Ending::Exit(Outcome::Success);
         if ending == Ending::Exit(Outcome::Killed) {
@@ -133,7 +134,7 @@ impl Tracker {
         Decision::Restart { delay: self.spread(Nanos::from_duration(policy.delay)), reason }
     }
 
-    /// From `delay` to 1.25 times as much.
+    /// Adds jitter: from `delay` to 1.25 times as much.
     fn spread(&mut self, delay: Nanos) -> Nanos {
         let more = delay.0 / 4;
         let extra = if more == 0 { 0 } else { self.next_random() % more.saturating_add(1) };
@@ -191,7 +192,7 @@ mod tests {
         tracker.decide(&policy, true, ERROR, at(0));
         let decision = tracker.decide(&policy, true, ERROR, at(10));
         assert_eq!(delay_of(decision), Nanos::from_secs(50));
-        // After the window a new one begins, with all its attempts.
+        // A new window begins after the old one, with all its attempts.
         let decision = tracker.decide(&policy, true, ERROR, at(61));
         assert!(delay_of(decision) <= Nanos::from_secs(5));
     }
@@ -207,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn oom_counts_like_any_error_and_says_so() {
+    fn oom_counts_as_an_error_with_reason_oom() {
         let mut tracker = Tracker::seeded("a");
         let oom = Ending::Exit(Outcome::Oom);
         let decision = tracker.decide(&policy(1, RestartMode::Fail), true, oom, at(0));
@@ -242,8 +243,8 @@ mod tests {
         assert_eq!(decision, Decision::Finish { failed: true, why: Why::Unrecoverable });
     }
 
-    /// The tracker goes on where it was, allocs do not start again in step, and each delay is between once and one and a
-    /// quarter times the policy's.
+    /// The tracker continues from its persisted state. Allocs do not restart in step. Each delay is from 1 to 1.25
+    /// times the policy's.
     #[test]
     fn a_persisted_tracker_goes_on_where_it_was() {
         let policy = policy(2, RestartMode::Fail);
@@ -264,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// In fractions: integer division would let any delay pass.
+        /// Compared in fractions: integer division would accept any delay.
         #[test]
         fn every_delay_is_from_once_to_one_and_a_quarter_times_the_policys(
             seed in ".*", delay_ns in 0..u64::MAX / 2, failures in 1..20_u64,

@@ -1,4 +1,4 @@
-//! Pure: what a task does next. The only place where a task's state changes.
+//! State machine of a task. The only place where a task's state changes. Pure.
 //!
 //! ```text
 //!            Start              Started               Exited: restart
@@ -9,10 +9,10 @@
 //!    │ Kill            └──────► Killing ◄────┤────────────► Dead ◄──────────┘
 //!    └────────────────────────────────────────────────────► Dead
 //!                               Killing ── Exited, StartFailed ──► Dead
-//! All ── GivenUp ──► Dead: nobody knows what of it lives on
+//! All ── Abandoned ──► Dead: processes may be left
 //!
-//! Somebody asks for a restart: both are shown as killing, and a Kill makes them Killing.
-//! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone, in its place)
+//! A requested restart: Restarting and Recalled are shown as killing, and a Kill makes them Killing.
+//! Running ── Restart ──► Restarting ── Exited ──► Backoff, without a delay       (this task alone)
 //! Starting, Running, Restarting ── Recall ──► Recalled ── Exited, StartFailed ──► Pending   (its whole alloc)
 //! Backoff, Dead ── Recall ──► Pending
 //! ```
@@ -21,7 +21,7 @@ use super::restart::Decision;
 use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
 
-/// A task's state as its owner knows it.
+/// A task's state as its owner sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum State {
     Pending,
@@ -29,15 +29,15 @@ pub enum State {
     Running,
     Backoff,
     Killing,
-    /// Its attempt is being ended; the next one follows at once.
+    /// Its attempt is ending; the next one follows without delay.
     Restarting,
-    /// Its attempt is being ended; then it waits for its turn, like all tasks of its alloc.
+    /// Its attempt is ending; then it waits to be started in lifecycle order, like all tasks of its alloc.
     Recalled,
     Dead,
 }
 
 impl State {
-    /// `restart`: that was asked for, and whether of the whole alloc.
+    /// `restart`: whether a restart was requested, and whether it is of the whole alloc.
     pub fn of(shown: TaskState, restart: Option<bool>) -> State {
         match (shown, restart) {
             (TaskState::Pending, _) => State::Pending,
@@ -60,66 +60,66 @@ impl State {
             State::Dead => TaskState::Dead,
         }
     }
-    /// A restart was asked for, and its attempt has not ended yet.
+    /// Whether a restart was requested and the attempt has not ended yet.
     pub fn restarts(self) -> bool {
         matches!(self, State::Restarting | State::Recalled)
     }
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Cue {
-    /// Its turn has come.
+pub enum StepEvent {
+    /// The coordinator starts it.
     Start,
-    /// Found running after a restart of the agent.
+    /// Recovered: running after a restart of the agent.
     Restored,
-    /// A restart of the agent found that it had run, but not how to find it again.
+    /// After a restart of the agent: it had run, but cannot be recovered.
     Lost,
     Started,
     StartFailed(Decision),
-    /// The whole process tree is gone.
+    /// All its processes are gone.
     Exited(Decision),
     BackoffOver,
-    /// Somebody asks for its end.
+    /// Its end was requested.
     Kill,
-    /// Somebody asks for its end and a new attempt.
+    /// A restart of this task was requested.
     Restart,
-    /// Its whole alloc begins anew.
+    /// Its whole alloc is restarted.
     Recall,
-    /// The delay before its kill signal is over.
+    /// The delay before the kill signal is over.
     DelayOver,
-    /// It has not followed the kill signal in its time.
+    /// The kill timeout is over.
     GraceOver,
-    /// It has not ended by force either, or its driver does not start it or find it any more.
-    GivenUp,
+    /// It outlived SIGKILL, or its driver cannot start or find it any more.
+    Abandoned,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {
-    /// Directories, environment, durable handle, driver.
+    /// Prepare directories and environment, persist the handle, call the driver.
     Launch,
-    /// Wake up after the delay, for a restart.
+    /// Set a timer for the restart.
     WaitToRestart { delay: Nanos, reason: RestartReason },
-    /// The kill signal to the main process (after its delay), and a timer for its grace.
+    /// Send the kill signal to the main process (after its delay) and set the kill timeout.
     SendKillSignal,
-    /// A timer for the grace alone: there is no process yet.
+    /// Set the kill timeout only: there is no process yet.
     AwaitLaunch,
-    /// It was told to end already: what is left of its grace goes on.
+    /// The kill signal was sent before: the rest of the kill timeout applies.
     AwaitEnd,
-    /// Nothing of it is left; its turn comes again.
+    /// All its processes are gone: it waits to be started again.
     AwaitTurn,
-    /// Every process, and a timer after which we give up.
+    /// Kill every process, and set a timer after which the task is abandoned.
     ForceKill,
-    /// Nothing follows.
+    /// No further action.
     Finish { failed: bool },
 }
 
-pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
+pub fn step(state: State, event: StepEvent) -> (State, Option<Action>) {
     use Action::{AwaitEnd, AwaitLaunch, AwaitTurn, Finish, ForceKill, Launch, SendKillSignal, WaitToRestart};
-    use Cue::{
-        BackoffOver, DelayOver, Exited, GivenUp, GraceOver, Kill, Lost, Recall, Restart, Restored, Start, StartFailed,
-        Started,
-    };
     use State::{Backoff, Dead, Killing, Pending, Recalled, Restarting, Running, Starting};
+    use StepEvent::{
+        Abandoned, BackoffOver, DelayOver, Exited, GraceOver, Kill, Lost, Recall, Restart, Restored, Start,
+        StartFailed, Started,
+    };
     match (state, event) {
         (Pending, Start) | (Backoff, BackoffOver) => (Starting, Some(Launch)),
         (Pending, Restored) | (Starting, Started) => (Running, None),
@@ -133,8 +133,8 @@ pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
         (Running, Kill) | (Killing, Started | DelayOver) => (Killing, Some(SendKillSignal)),
         (Restarting | Recalled, Kill) => (Killing, Some(AwaitEnd)),
         (Killing, Exited(_) | StartFailed(_)) => (Dead, Some(Finish { failed: false })),
-        // What lives on in spite of everything, or may come to life yet, must not get a second process beside it.
-        (Pending | Starting | Running | Backoff | Killing | Restarting | Recalled, GivenUp) => {
+        // Processes may be left, or may start late: a second attempt must not run beside them.
+        (Pending | Starting | Running | Backoff | Killing | Restarting | Recalled, Abandoned) => {
             (Dead, Some(Finish { failed: true }))
         }
         (Killing | Restarting | Recalled, GraceOver) => (state, Some(ForceKill)),
@@ -160,7 +160,7 @@ pub fn step(state: State, event: Cue) -> (State, Option<Action>) {
         | (
             Dead,
             Start | Restored | Lost | Started | StartFailed(_) | Exited(_) | BackoffOver | Kill | DelayOver | GraceOver
-            | GivenUp | Restart,
+            | Abandoned | Restart,
         ) => (state, None),
     }
 }
@@ -175,7 +175,7 @@ mod tests {
     const RESTART: Decision = Decision::Restart { delay: Nanos(7), reason: RestartReason::Policy };
     const FAIL: Decision = Decision::Finish { failed: true, why: Why::Exhausted };
 
-    fn run(events: &[Cue]) -> (State, Vec<Action>) {
+    fn run(events: &[StepEvent]) -> (State, Vec<Action>) {
         let mut state = State::Pending;
         let mut actions = Vec::new();
         for event in events {
@@ -188,7 +188,8 @@ mod tests {
 
     #[test]
     fn a_crash_is_followed_by_backoff_and_a_new_launch() {
-        let (state, actions) = run(&[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::BackoffOver]);
+        let (state, actions) =
+            run(&[StepEvent::Start, StepEvent::Started, StepEvent::Exited(RESTART), StepEvent::BackoffOver]);
         assert_eq!(state, State::Starting);
         let waits = Action::WaitToRestart { delay: Nanos(7), reason: RestartReason::Policy };
         assert_eq!(actions, [Action::Launch, waits, Action::Launch]);
@@ -196,8 +197,14 @@ mod tests {
 
     #[test]
     fn kill_during_backoff_does_not_start_again() {
-        let (state, actions) =
-            run(&[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::Kill, Cue::BackoffOver, Cue::Start]);
+        let (state, actions) = run(&[
+            StepEvent::Start,
+            StepEvent::Started,
+            StepEvent::Exited(RESTART),
+            StepEvent::Kill,
+            StepEvent::BackoffOver,
+            StepEvent::Start,
+        ]);
         assert_eq!(state, State::Dead);
         assert_eq!(actions.last(), Some(&Action::Finish { failed: false }));
         assert_eq!(actions.iter().filter(|a| **a == Action::Launch).count(), 1);
@@ -205,63 +212,71 @@ mod tests {
 
     #[test]
     fn kill_during_start_waits_for_the_process_and_then_kills_it() {
-        let (state, actions) = run(&[Cue::Start, Cue::Kill, Cue::Started, Cue::Exited(RESTART)]);
+        let (state, actions) =
+            run(&[StepEvent::Start, StepEvent::Kill, StepEvent::Started, StepEvent::Exited(RESTART)]);
         assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::AwaitLaunch, Action::SendKillSignal, Action::Finish { failed: false }];
         assert_eq!(actions, expected);
     }
 
     #[test]
-    fn a_task_that_ignores_its_signal_is_killed_by_force_and_given_up_at_last() {
-        let (state, actions) = run(&[Cue::Start, Cue::Started, Cue::Kill, Cue::Kill, Cue::GraceOver, Cue::GivenUp]);
+    fn a_task_that_outlives_sigkill_is_abandoned() {
+        let (state, actions) = run(&[
+            StepEvent::Start,
+            StepEvent::Started,
+            StepEvent::Kill,
+            StepEvent::Kill,
+            StepEvent::GraceOver,
+            StepEvent::Abandoned,
+        ]);
         assert_eq!(state, State::Dead);
         let expected = [Action::Launch, Action::SendKillSignal, Action::ForceKill, Action::Finish { failed: true }];
         assert_eq!(actions, expected, "a second kill repeats nothing");
     }
 
-    fn any_event() -> impl Strategy<Value = Cue> {
+    fn any_event() -> impl Strategy<Value = StepEvent> {
         let decision = prop_oneof![Just(RESTART), Just(FAIL)];
         prop_oneof![
-            Just(Cue::Start),
-            Just(Cue::Restored),
-            Just(Cue::Lost),
-            Just(Cue::Started),
-            decision.clone().prop_map(Cue::StartFailed),
-            decision.prop_map(Cue::Exited),
-            Just(Cue::BackoffOver),
-            Just(Cue::Kill),
-            Just(Cue::Restart),
-            Just(Cue::Recall),
-            Just(Cue::DelayOver),
-            Just(Cue::GraceOver),
-            Just(Cue::GivenUp),
+            Just(StepEvent::Start),
+            Just(StepEvent::Restored),
+            Just(StepEvent::Lost),
+            Just(StepEvent::Started),
+            decision.clone().prop_map(StepEvent::StartFailed),
+            decision.prop_map(StepEvent::Exited),
+            Just(StepEvent::BackoffOver),
+            Just(StepEvent::Kill),
+            Just(StepEvent::Restart),
+            Just(StepEvent::Recall),
+            Just(StepEvent::DelayOver),
+            Just(StepEvent::GraceOver),
+            Just(StepEvent::Abandoned),
         ]
     }
 
     #[test]
-    fn a_restart_ends_the_attempt_and_starts_one_anew_at_once() {
+    fn restart_ends_the_attempt_and_starts_another_without_delay() {
         let (state, actions) = run(&[
-            Cue::Start,
-            Cue::Started,
-            Cue::Restart,
-            Cue::Restart,
-            Cue::Exited(FAIL),
-            Cue::BackoffOver,
-            Cue::Started,
+            StepEvent::Start,
+            StepEvent::Started,
+            StepEvent::Restart,
+            StepEvent::Restart,
+            StepEvent::Exited(FAIL),
+            StepEvent::BackoffOver,
+            StepEvent::Started,
         ]);
-        assert_eq!(state, State::Running, "whatever the policy thinks of the exit");
+        assert_eq!(state, State::Running, "independent of the restart policy");
         let at_once = Action::WaitToRestart { delay: Nanos::ZERO, reason: RestartReason::Requested };
         assert_eq!(actions, [Action::Launch, Action::SendKillSignal, at_once, Action::Launch]);
     }
 
     #[test]
     fn a_recalled_task_waits_for_its_turn_wherever_it_was() {
-        let there: [&[Cue]; 5] = [
-            &[Cue::Start, Cue::Recall, Cue::Started, Cue::Exited(FAIL)],
-            &[Cue::Start, Cue::Recall, Cue::StartFailed(RESTART)],
-            &[Cue::Start, Cue::Started, Cue::Restart, Cue::Recall, Cue::Exited(RESTART)],
-            &[Cue::Start, Cue::Started, Cue::Exited(RESTART), Cue::Recall],
-            &[Cue::Start, Cue::Started, Cue::Exited(FAIL), Cue::Recall],
+        let there: [&[StepEvent]; 5] = [
+            &[StepEvent::Start, StepEvent::Recall, StepEvent::Started, StepEvent::Exited(FAIL)],
+            &[StepEvent::Start, StepEvent::Recall, StepEvent::StartFailed(RESTART)],
+            &[StepEvent::Start, StepEvent::Started, StepEvent::Restart, StepEvent::Recall, StepEvent::Exited(RESTART)],
+            &[StepEvent::Start, StepEvent::Started, StepEvent::Exited(RESTART), StepEvent::Recall],
+            &[StepEvent::Start, StepEvent::Started, StepEvent::Exited(FAIL), StepEvent::Recall],
         ];
         for events in there {
             let (state, actions) = run(events);
@@ -271,9 +286,15 @@ mod tests {
 
     #[test]
     fn a_task_that_outlives_its_restart_is_not_started_beside_itself() {
-        for ask in [Cue::Restart, Cue::Recall] {
-            let (state, actions) =
-                run(&[Cue::Start, Cue::Started, ask, Cue::GraceOver, Cue::GivenUp, Cue::Exited(RESTART)]);
+        for ask in [StepEvent::Restart, StepEvent::Recall] {
+            let (state, actions) = run(&[
+                StepEvent::Start,
+                StepEvent::Started,
+                ask,
+                StepEvent::GraceOver,
+                StepEvent::Abandoned,
+                StepEvent::Exited(RESTART),
+            ]);
             assert_eq!(state, State::Dead);
             assert_eq!(actions[2..], [Action::ForceKill, Action::Finish { failed: true }]);
         }
@@ -284,7 +305,7 @@ mod tests {
         fn no_event_after_dead_causes_an_action_but_a_recall(events in proptest::collection::vec(any_event(), 0..40)) {
             let (mut state, mut finished) = (State::Pending, 0);
             for event in events {
-                if state == State::Dead && event == Cue::Recall {
+                if state == State::Dead && event == StepEvent::Recall {
                     prop_assert_eq!(step(state, event), (State::Pending, Some(Action::AwaitTurn)));
                     continue;
                 }
@@ -306,28 +327,28 @@ mod tests {
             for event in before {
                 state = step(state, event).0;
             }
-            state = step(state, Cue::Kill).0;
-            // A whole alloc that begins anew is another life.
-            for event in after.into_iter().filter(|e| *e != Cue::Recall) {
+            state = step(state, StepEvent::Kill).0;
+            // After a restart of the whole alloc, launches are allowed again.
+            for event in after.into_iter().filter(|e| *e != StepEvent::Recall) {
                 let (next, action) = step(state, event);
                 prop_assert!(!matches!(action, Some(Action::Launch | Action::WaitToRestart { .. })), "{event:?}");
                 state = next;
             }
         }
 
-        /// Whatever happens between the request and the new attempt, short of a kill and of giving up.
+        /// For all events between the request and the new attempt, except a kill and an abandonment.
         #[test]
         fn after_a_restart_exactly_one_attempt_is_launched(
             between in proptest::collection::vec(any_event(), 0..20),
             after in proptest::collection::vec(any_event(), 0..20),
         ) {
-            let ends = |e: &Cue| matches!(e, Cue::Kill | Cue::GivenUp | Cue::Recall | Cue::Exited(_));
-            let mut state = run(&[Cue::Start, Cue::Started, Cue::Restart]).0;
+            let ends = |e: &StepEvent| matches!(e, StepEvent::Kill | StepEvent::Abandoned | StepEvent::Recall | StepEvent::Exited(_));
+            let mut state = run(&[StepEvent::Start, StepEvent::Started, StepEvent::Restart]).0;
             let mut launched = 0;
             let noise = between.into_iter().filter(|e| !ends(e));
-            // Once it is there its end is another matter.
-            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, Cue::Restart | Cue::StartFailed(_)));
-            for event in noise.chain([Cue::Exited(FAIL), Cue::BackoffOver]).chain(late) {
+            // The end of the new attempt is not part of this test.
+            let late = after.into_iter().filter(|e| !ends(e) && !matches!(e, StepEvent::Restart | StepEvent::StartFailed(_)));
+            for event in noise.chain([StepEvent::Exited(FAIL), StepEvent::BackoffOver]).chain(late) {
                 let (next, action) = step(state, event);
                 launched += u32::from(action == Some(Action::Launch));
                 prop_assert!(!matches!(action, Some(Action::Finish { .. })), "{event:?}");

@@ -1,8 +1,8 @@
-//! Pure: what an update does next, from how its allocs are.
+//! Decides the next step of a rolling update from the health of its allocs. Pure.
 //!
 //! ```text
 //! running ── a new alloc is healthy: the next ones, max_parallel at a time ──► all are: successful
-//!    ├─ one is unhealthy, or progress_deadline is over ──► failed ─ auto_revert ─► running, back to the last version that came up
+//!    ├─ one is unhealthy, or progress_deadline passed ──► failed ─ auto_revert ─► running, back to the stable version
 //!    └─ every alloc of it was stopped ──► cancelled
 //! ```
 
@@ -10,34 +10,34 @@ use std::time::Duration;
 
 use crate::model::units::{Nanos, Steady};
 
-/// How a new alloc is.
+/// Health of a new alloc.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum NewAlloc {
-    /// Not decided.
+    /// Not determined yet.
     Pending,
     Healthy,
-    /// With a sentence.
+    /// With the reason.
     Unhealthy(String),
-    /// It was stopped on request: nothing is expected of it.
+    /// Stopped on request: its health does not matter.
     Stopped,
 }
 
-/// One group that is replaced some allocs at a time.
+/// A group whose allocs are replaced `max_parallel` at a time.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RollingGroup {
     pub max_parallel: u32,
-    /// Places whose alloc is of another version, in the order of their turns.
+    /// Indexes whose alloc has another version, in the order of their replacement.
     pub outdated: Vec<u32>,
-    /// The newest alloc of each other place.
+    /// The newest alloc of each other index.
     pub new: Vec<NewAlloc>,
     pub progress_deadline: Duration,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum UpdateStep {
-    /// Of each group the places whose turn has come.
+    /// The indexes to replace now, for each group.
     Replace(Vec<Vec<u32>>),
-    /// Nothing before then, unless an alloc changes. `None`: it waits as long as it takes.
+    /// Nothing before then unless an alloc changes. `None`: no deadline.
     Wait(Option<Steady>),
     Succeed,
     Fail(String),
@@ -48,7 +48,7 @@ impl RollingGroup {
     fn pending(&self) -> usize {
         self.new.iter().filter(|new| matches!(new, NewAlloc::Pending)).count()
     }
-    /// The places whose turn it is now.
+    /// The indexes to replace now.
     pub fn turns(&self) -> Vec<u32> {
         let most = usize::try_from(self.max_parallel.max(1)).unwrap_or(usize::MAX);
         let free = most.saturating_sub(self.pending());
@@ -125,7 +125,8 @@ mod tests {
     }
 
     proptest! {
-        /// However allocs become healthy, each place is replaced once, and never more than `max_parallel` are undecided.
+        /// In whatever order allocs become healthy, each is replaced once, and never more than `max_parallel` are
+        /// undetermined.
         #[test]
         fn each_place_has_one_turn_and_no_more_are_undecided_at_once(
             count in 1_u32..12, max_parallel in 1_u32..6, order in prop::collection::vec(any::<prop::sample::Index>(), 64),

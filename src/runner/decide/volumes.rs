@@ -1,12 +1,12 @@
-//! Pure: whether this node has the host volumes that an alloc asks for, and what a task gets of them.
+//! Finds the host volumes of this node that an alloc requests, and what a task gets of them. Pure.
 
 use crate::model::host::NodeIdentity;
 use crate::model::job::TaskGroup;
 use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::model::volume::{HostVolume, VolumeRequest};
 
-/// One reason for each volume that the alloc of this index cannot have here. As in Nomad, one that is read-only here is for those that ask
-/// for no more.
+/// One reason for each volume that the alloc with this index cannot have here. As in Nomad, a read-only volume serves
+/// read-only requests alone.
 pub fn missing_volumes(group: &TaskGroup, index: u32, node: &NodeIdentity) -> Vec<NotPlaced> {
     let missing = group.storage.volumes.iter().filter_map(|request| {
         let why = host_volume(request, index, node).err()?;
@@ -16,7 +16,7 @@ pub fn missing_volumes(group: &TaskGroup, index: u32, node: &NodeIdentity) -> Ve
     missing.collect()
 }
 
-/// Errors: why this node has none for it, in words.
+/// Errors: why this node has no volume for the request.
 pub fn host_volume<'n>(request: &VolumeRequest, index: u32, node: &'n NodeIdentity) -> Result<&'n HostVolume, String> {
     let source = request.source_of(index);
     let Some(found) = node.host_volume(&source) else {
@@ -32,7 +32,7 @@ pub fn host_volume<'n>(request: &VolumeRequest, index: u32, node: &'n NodeIdenti
     Ok(found)
 }
 
-/// Whether the answer depends on the index of the alloc.
+/// Whether the result depends on the index of the alloc.
 pub fn differ_by_alloc(group: &TaskGroup) -> bool {
     group.storage.volumes.iter().any(|volume| volume.per_alloc)
 }

@@ -1,21 +1,21 @@
-//! The one way from the runner to a driver. Whatever it is asked has an answer, ends when nobody wants it any more (its future
-//! is dropped) and has a deadline; a panic costs that call alone; what cannot be true is not believed.
+//! Calls of the runner to drivers. Each call returns a result, is cancelled when its future is dropped, and has a
+//! deadline. A panic ends only that call. Implausible values are refused.
 //!
-//! | call | may take | and then |
+//! | call | deadline | when it is exceeded |
 //! |---|---|---|
-//! | start | `Config::start_budget`, kept by the task's owner | given up; what comes of it later is ended |
-//! | recover | [`RECOVER`], asked again where it dies | lost: failed, and not started a second time |
-//! | recover, for want of descriptors, memory or processes | as long as that is so | asked again: it is no verdict |
-//! | wait | as long as it runs; while it is being ended, the budget of that | given up |
-//! | signal | [`SIGNAL`] | its grace runs on; refused: by force at once |
-//! | kill | [`KILL`], again and again within `Config::kill_budget` | given up |
-//! | exec | the timeout of its program and [`EXEC_MORE`] | the run of the check has failed |
-//! | attach | [`ATTACH`], until its command runs | nothing of it runs |
-//! | destroy, leave_network | [`DESTROY`] | said; what is left is removed at the next start |
-//! | fingerprint: the first report | [`REPORT`] | unhealthy; asked again |
-//! | fingerprint: each later one | as long as nothing changes | nothing is new |
+//! | start | `Config::start_budget`, kept by the task's owner | abandoned; a late start is killed |
+//! | recover | [`RECOVER`]; retried if the driver panics | lost: failed, and not started a second time |
+//! | recover, without descriptors, memory or processes | as long as that lasts | retried: the state stays unknown |
+//! | wait | as long as it runs; during a kill, the kill budget | abandoned |
+//! | signal | [`SIGNAL`] | the kill timeout continues; on an error: SIGKILL at once |
+//! | kill | [`KILL`], repeated within `Config::kill_budget` | abandoned |
+//! | exec | the timeout of its program and [`EXEC_MORE`] | the health check fails |
+//! | attach | [`ATTACH`], until its command runs | the command does not run |
+//! | destroy, leave_network | [`DESTROY`] | logged; the rest is removed at the next start |
+//! | fingerprint: the first one | [`REPORT`] | unhealthy; retried |
+//! | fingerprint: each later one | as long as nothing changes | none: the last one holds |
 //!
-//! Readings are no call: the driver tells them to a [`TaskReader`], and nobody waits for them.
+//! Samples are no call: the driver reports them to a [`TaskReader`], and no caller waits for them.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -33,71 +33,71 @@ use crate::model::task::{ExitStatus, TaskHandle};
 use crate::model::units::{Nanos, Timestamp};
 use crate::telemetry::panics::{self, Panic};
 
-/// Longer than drivers themselves look for something that they are not sure of.
+/// Longer than drivers retry by themselves.
 pub const RECOVER: Duration = Duration::from_secs(60);
 pub const SIGNAL: Duration = Duration::from_secs(5);
 pub const KILL: Duration = Duration::from_secs(5);
-/// Beyond the time of the program itself.
+/// In addition to the timeout of the program.
 pub const EXEC_MORE: Duration = Duration::from_secs(5);
 pub const ATTACH: Duration = Duration::from_secs(30);
 pub const DESTROY: Duration = Duration::from_secs(10);
 pub const REPORT: Duration = Duration::from_secs(10);
-/// So often a driver may die while it looks for one attempt.
+/// How many times a driver may panic while it recovers one attempt.
 const DEATHS: u8 = 5;
-/// Before it is asked again; doubled each time.
+/// Pause before a retry; doubled each time.
 const DEATH_PAUSE: Duration = Duration::from_millis(100);
 
-/// Before a driver that lacks what it takes to look is asked again; doubled each time, up to the second.
+/// Pause before a retry by a driver without resources for it; doubled each time, up to the second value.
 const WANT_PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
 
-/// What a driver says is cut after so many characters.
+/// Texts of a driver are cut after this number of characters.
 const LONGEST_TEXT: usize = 4096;
-/// What it keeps in a handle is written with each change of its task.
+/// A driver's state in a handle is written with each change of its task.
 const LONGEST_STATE: usize = 16 << 10;
-/// So many attributes of a driver are kept, with names of so many bytes at most.
+/// Maximum number of attributes of a driver, and maximum length of their names in bytes.
 const ATTRIBUTES: (usize, usize) = (64, 128);
-/// Clocks are set back, and an end may seem to be in the future; not so far.
+/// Clocks are set back, so an end may seem to be in the future, but not beyond this.
 const CLOCK_SLACK: Nanos = Nanos(24 * 3600 * 1_000_000_000);
 
-/// Why a call has no answer.
+/// Why a call failed.
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum CallError {
     #[error(transparent)]
     Refused(#[from] DriverError),
-    #[error("its driver does not answer: {0:?} were not enough")]
+    #[error("no response from its driver within {0:?}")]
     Late(Duration),
-    #[error("its driver died of it: {0}")]
+    #[error("its driver panicked: {0}")]
     Died(String),
-    #[error("its driver answers with what cannot be: {0}")]
+    #[error("invalid response of its driver: {0}")]
     Nonsense(&'static str),
 }
 
-/// An attempt, as the runner may use it.
+/// An attempt, as the runner uses it.
 #[derive(Clone)]
 pub struct Running(Arc<dyn Attempt>);
 
-/// Begins an attempt. No deadline of its own: dropping it calls it off.
+/// Starts an attempt. It has no deadline of its own: dropping it cancels it.
 ///
-/// Errors: refused, then nothing runs. In all other cases something may, and [`recover`] can tell.
+/// Errors: refused, then nothing runs. After any other error the task may run, and [`recover`] can find out.
 pub async fn start(driver: &dyn Driver, request: StartRequest, handle: TaskHandle) -> Result<Running, CallError> {
     let asked = handle.clone();
-    // Ends: with the call, which its caller drops when the time of a start is over.
-    let started = caught(told_of("start", || asked.clone()), || driver.start(request, handle)).await?;
+    // Ends: with the call, which its caller drops at the start budget.
+    let started = caught(panic_report("start", || asked.clone()), || driver.start(request, handle)).await?;
     Running::of(started.map_err(tame_error)?, &asked)
 }
 
-/// Finds an attempt again; `None`: it was never started. A driver that dies of it is asked again, a few times: it has not said that
-/// it cannot find it. One that lacks what it takes to look is asked until it has it.
+/// Recovers an attempt. `None`: it was never started. A driver that panics is called again a few times: the panic does
+/// not mean that the task is lost. A driver without resources for it is called until it has them.
 pub async fn recover(driver: &dyn Driver, handle: TaskHandle, events: EventSink) -> Result<Option<Running>, CallError> {
     let (mut pause, most) = WANT_PAUSES;
     loop {
         match recover_in_time(driver, handle.clone(), &events).await {
             Err(CallError::Refused(DriverError::Wanting { message })) => {
-                tracing::debug!(run_dir = %handle.run_dir.display(), message, "a task is looked for again");
+                tracing::debug!(run_dir = %handle.run_dir.display(), message, "retrying the recovery of a task");
             }
             answer => return answer,
         }
-        // Ends: with the want, or with the agent. What is looked for is shown as that.
+        // Ends: when resources are available, or with the agent. The task is shown as in recovery.
         tokio::time::sleep(pause).await;
         pause = (pause * 2).min(most);
     }
@@ -128,35 +128,35 @@ async fn recover_once(
     events: &EventSink,
 ) -> Result<Option<Running>, CallError> {
     let asked = handle.clone();
-    // Ends: with the time that all tries together have.
-    match caught(told_of("recover", || asked.clone()), || driver.recover(handle, events.clone()))
+    // Ends: with the deadline of all tries together.
+    match caught(panic_report("recover", || asked.clone()), || driver.recover(handle, events.clone()))
         .await?
         .map_err(tame_error)?
     {
         Recovered::Attempt(attempt) => Running::of(attempt, &asked).map(Some),
         Recovered::NeverStarted if asked.started_at.is_some() => {
-            Err(CallError::Nonsense("that it was never started, and it was"))
+            Err(CallError::Nonsense("it reports a started task as never started"))
         }
         Recovered::NeverStarted => Ok(None),
     }
 }
 
 impl Running {
-    /// Errors: this is another attempt than was asked for.
+    /// Errors: it is another attempt than the requested one.
     fn of(attempt: Arc<dyn Attempt>, asked: &TaskHandle) -> Result<Running, CallError> {
-        let told = attempt.handle();
-        // A cgroup may be known only now; one that was recorded is the attempt's for good.
-        let cgroup = told.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
-        if (&told.driver, told.attempt, &told.run_dir, cgroup)
+        let known = attempt.handle();
+        // A cgroup may be known only now; a recorded one never changes.
+        let cgroup = known.cgroup.as_ref().filter(|_| asked.cgroup.is_some());
+        if (&known.driver, known.attempt, &known.run_dir, cgroup)
             != (&asked.driver, asked.attempt, &asked.run_dir, asked.cgroup.as_ref())
         {
-            return Err(CallError::Nonsense("an attempt that is not this one"));
+            return Err(CallError::Nonsense("it returned another attempt"));
         }
-        if told.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
-            return Err(CallError::Nonsense("that all processes of this host are its own"));
+        if known.cgroup.as_ref().is_some_and(|path| path.as_str() == "/") {
+            return Err(CallError::Nonsense("it claims the root cgroup of this host"));
         }
-        if told.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
-            return Err(CallError::Nonsense("more to keep than belongs in a handle"));
+        if known.driver_state.as_ref().is_some_and(|state| state.to_string().len() > LONGEST_STATE) {
+            return Err(CallError::Nonsense("its state is too large for a handle"));
         }
         Ok(Running(attempt))
     }
@@ -168,11 +168,11 @@ impl Running {
         self.0.reader()
     }
 
-    /// Errors: `Died` only; the attempt may run on.
+    /// Errors: `Died` only; the attempt may still run.
     pub fn wait(&self, clock: &dyn Clock) -> impl Future<Output = Result<Box<AttemptEnd>, CallError>> {
-        let mut end = caught(told_of("wait", || self.handle()), || self.0.wait());
+        let mut end = caught(panic_report("wait", || self.handle()), || self.0.wait());
         std::future::poll_fn(move |cx| {
-            // Where it is polled it does not move: it owns a box.
+            // Polling does not move it: it is boxed.
             std::pin::Pin::new(&mut end).poll(cx).map_ok(|end| Box::new(tame_end(end, clock.now())))
         })
     }
@@ -182,7 +182,7 @@ impl Running {
     pub async fn kill(&self) -> Result<(), CallError> {
         within(KILL, "kill", || self.handle(), || self.0.kill()).await?.map_err(tame_error)
     }
-    /// Runs a program beside it, for `timeout` at most; its driver has a moment more to end it.
+    /// Runs a program in the task, at most for `timeout`; its driver gets a moment more to end it.
     pub async fn exec(&self, command: &[String], timeout: Duration) -> Result<ExecEnd, CallError> {
         let limit = timeout.saturating_add(EXEC_MORE);
         let end = within(limit, "exec", || self.handle(), || self.0.exec(command, timeout)).await?;
@@ -203,10 +203,10 @@ async fn within<'a, T: 'a>(
     handle: impl Fn() -> TaskHandle,
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> Result<T, CallError> {
-    tokio::time::timeout(limit, caught(told_of(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
+    tokio::time::timeout(limit, caught(panic_report(name, handle), call)).await.unwrap_or(Err(CallError::Late(limit)))
 }
 
-/// Removes what a driver holds for the network of an alloc that has ended.
+/// Releases what a driver holds for the network of an ended alloc.
 pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), CallError> {
     let report = |panic: &Panic| {
         tracing::error!(alloc_id = %alloc, driver = driver.name(), call = "leave_network", at = panic.at, error = ?panic.message, "a driver panicked");
@@ -215,15 +215,15 @@ pub async fn leave_network(driver: &dyn Driver, alloc: &AllocId) -> Result<(), C
     left.unwrap_or(Err(CallError::Late(DESTROY)))?.map_err(tame_error)
 }
 
-/// What a driver goes on with beside its calls. A panic ends that alone, and is told as of a call.
+/// Background work of a driver. A panic ends only that work, and is logged as for a call.
 pub async fn beside(name: &'static str, handle: TaskHandle, work: impl Future<Output = ()> + Send) {
-    // Ends: with the work, or its attempt, who aborts it. A panic was told already.
-    let _ = caught(told_of(name, || handle.clone()), || Box::pin(work)).await;
+    // Ends: with the work, or with its attempt, which aborts it. A panic was logged.
+    let _ = caught(panic_report(name, || handle.clone()), || Box::pin(work)).await;
 }
 
-/// Errors: it panicked, which `tell` tells of. No `async fn`: what waits for as long as a task runs is kept small.
+/// Errors: it panicked, which `report` logs. No `async fn`: futures that live as long as a task stay small.
 fn caught<'a, T: 'a>(
-    tell: impl Fn(&Panic),
+    report: impl Fn(&Panic),
     call: impl FnOnce() -> BoxFuture<'a, T>,
 ) -> impl Future<Output = Result<T, CallError>> {
     let mut call = panics::catch(call);
@@ -235,15 +235,16 @@ fn caught<'a, T: 'a>(
             },
             Err(panic) => panic.clone(),
         };
-        tell(&panic);
+        report(&panic);
         Poll::Ready(Err(CallError::Died(tame(panic.message))))
     })
 }
 
-/// A panic in a call about a task. Alloc and task are in the name of its run directory: `<run>/<alloc id>/<task>/<attempt>`.
-fn told_of(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
+/// Logs a panic in a call for a task. Alloc and task are in the path of its run directory:
+/// `<run>/<alloc id>/<task>/<attempt>`.
+fn panic_report(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Panic) {
     move |panic| {
-        // One that dies of everything is not told of by name.
+        // A driver may panic in its name as well.
         let (driver, run_dir) =
             panics::catch(&handle).map(|handle| (handle.driver, handle.run_dir)).unwrap_or_default();
         let mut names = run_dir.iter().rev().skip(1).map(|name| name.to_string_lossy());
@@ -252,18 +253,18 @@ fn told_of(call: &'static str, handle: impl Fn() -> TaskHandle) -> impl Fn(&Pani
     }
 }
 
-/// What a driver says of itself, as the runner may believe it.
+/// The fingerprints of a driver, checked for plausibility.
 pub struct Reports {
     driver: String,
     reports: Box<dyn Fingerprints>,
 }
 
 impl Reports {
-    /// Begins, with the first one.
+    /// Starts them, and returns the first one.
     pub async fn of(driver: &dyn Driver) -> Result<(Reports, Fingerprint), CallError> {
         let begun = panics::catch(|| (driver.name().to_owned(), driver.fingerprint()));
         let (driver, reports) = begun.map_err(|panic| {
-            tell_of_report(driver.name(), &panic);
+            report_fingerprint_panic(driver.name(), &panic);
             CallError::Died(tame(panic.message))
         })?;
         let mut reports = Reports { driver, reports };
@@ -274,17 +275,17 @@ impl Reports {
     /// Errors: there are no more.
     pub async fn next(&mut self) -> Result<Fingerprint, CallError> {
         let Reports { driver, reports } = self;
-        // Ends: with its next report, or with who waits for it.
-        let report = caught(|panic| tell_of_report(driver, panic), || reports.next()).await?;
-        report.map(tame_report).ok_or(CallError::Nonsense("that it says no more of itself"))
+        // Ends: with the next fingerprint, or when the caller drops it.
+        let report = caught(|panic| report_fingerprint_panic(driver, panic), || reports.next()).await?;
+        report.map(tame_report).ok_or(CallError::Nonsense("the end of its fingerprints"))
     }
 }
 
-fn tell_of_report(driver: &str, panic: &Panic) {
+fn report_fingerprint_panic(driver: &str, panic: &Panic) {
     tracing::error!(driver, call = "fingerprint", at = panic.at, error = ?panic.message, "a driver panicked");
 }
 
-/// Texts go into records, events and logs: no control characters, and an end.
+/// Texts go into records, events and logs: removes control characters and limits the length.
 pub fn tame(text: String) -> String {
     let odd = |c: char| c.is_control() && c != '\n' && c != '\t';
     if text.len() <= LONGEST_TEXT && !text.contains(odd) {
@@ -309,7 +310,7 @@ fn tame_error(error: DriverError) -> CallError {
     })
 }
 
-/// A name that no attribute can have is left out, and so is what is more than anybody reads.
+/// Drops invalid attribute names, and attributes beyond the limits.
 fn tame_report(report: Fingerprint) -> Fingerprint {
     let (most, longest) = ATTRIBUTES;
     let named = |name: &str| {
@@ -321,7 +322,7 @@ fn tame_report(report: Fingerprint) -> Fingerprint {
     Fingerprint { description: tame(report.description), attributes, ..report }
 }
 
-/// Times and amounts that cannot be would stay in the counters for ever.
+/// Limits times and amounts: implausible values would stay in the counters forever.
 fn tame_end(mut end: AttemptEnd, now: Timestamp) -> AttemptEnd {
     end.usage.drop_impossible();
     let latest = now.plus(CLOCK_SLACK);

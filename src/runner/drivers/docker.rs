@@ -1,18 +1,18 @@
-//! Runs containers in a Docker engine, over its API. The agent's own part is small: it asks for the image and the
-//! container, follows its log and its end, and reads what it used in a cgroup of ours above the container's.
+//! Runs containers in a Docker engine, over its API. The agent requests the image and the container, follows the log
+//! and the end, and reads usage from its own cgroup above the container's.
 //!
 //! ```text
 //! agent                                        engine
-//! image: found, pulled or loaded ------------> keeps it
-//! our cgroup made; container created --------> container below our cgroup, labels name the attempt
+//! image: found, pulled or loaded ------------> stores it
+//! own cgroup created; container created -----> container below that cgroup, labels name the attempt
 //! started ------------------------------------> runs
-//! log followed, written to rotated files <---- keeps the log: what the agent misses while it is gone it reads later
-//! end seen <----------------------------------- exit code, OOMKilled
-//! last reading of our cgroup; end durable
+//! log followed, written to rotated files <---- stores the log: a later agent reads what an earlier one missed
+//! end observed <------------------------------ exit code, OOMKilled
+//! last sample of the own cgroup; end durable
 //! destroy: container, cgroup, run directory --> removed
 //! ```
-//! No process per task: the engine survives the agent, and so do container, log and exit code, until they are
-//! recorded here. An engine that is gone loses no task either: it is asked again until it answers.
+//! There is no process per task: the engine outlives the agent, with container, log and exit code, until they are
+//! recorded. If the engine is down, no task is lost: requests are retried until it responds.
 
 mod attach;
 mod attempt;
@@ -68,7 +68,7 @@ pub static ENTRY: DriverEntry = DriverEntry {
     build: |context| Arc::new(Docker::new(context)),
 };
 
-/// An engine's names are not longer. Source: moby, `RestrictedNamePattern`; a file system's limit.
+/// Maximum length of an engine's names. Source: moby, `RestrictedNamePattern`; limit of file systems.
 const LONGEST_NAME: usize = 200;
 
 pub struct Docker {
@@ -81,12 +81,12 @@ impl Docker {
     }
 }
 
-/// Nomad's name: `<task>-<alloc>`, in the letters that an engine takes.
+/// Nomad's name, `<task>-<alloc>`, with characters that an engine accepts.
 fn container_name(request: &StartRequest) -> String {
     let allowed = |c: char| if c.is_ascii_alphanumeric() || "_.-".contains(c) { c } else { '_' };
     let task: String = request.task.name.as_str().chars().map(allowed).take(LONGEST_NAME).collect();
     let name = format!("{task}-{}", request.alloc_id);
-    // The first one is a letter or a digit.
+    // The first character is a letter or a digit.
     if name.starts_with(|c: char| c.is_ascii_alphanumeric()) { name } else { format!("0{name}") }
 }
 
@@ -97,7 +97,7 @@ impl Driver for Docker {
     fn check(&self, task: &Task) -> Result<(), DriverError> {
         Config::of(task).map(drop)
     }
-    /// What this agent will refuse at the start, by its settings.
+    /// What this agent's settings will refuse at the start.
     fn unenforced(&self, task: &Task) -> Vec<Unenforced> {
         let Ok(config) = Config::of(task) else { return Vec::new() };
         let settings = &self.shared.settings;

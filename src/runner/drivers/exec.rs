@@ -1,13 +1,13 @@
-//! Runs programs as `raw_exec` does, each in a root directory, namespaces, capabilities and a seccomp filter of its own.
+//! Runs programs like `raw_exec`, each with its own root directory, namespaces, capabilities and seccomp filter.
 //!
 //! | field of `config` | |
 //! |---|---|
-//! | `command`, `args` | what runs, inside: a path, or a name that is searched in `/local`, `/` and the task's `PATH` |
-//! | `work_dir` | where, inside; `/` is the default |
+//! | `command`, `args` | the program: a path inside, or a name to search in `/local`, `/` and the task's `PATH` |
+//! | `work_dir` | working directory inside; default `/` |
 //! | `pid_mode`, `ipc_mode` | `private` or `host` |
-//! | `cap_add`, `cap_drop` | capabilities beside or less than the usual ones |
+//! | `cap_add`, `cap_drop` | capabilities added to or dropped from the default ones |
 //!
-//! and those that limit it (`supervised/limits.rs`).
+//! and the fields for limits (`supervised/limits.rs`).
 
 mod config;
 mod settings;
@@ -35,7 +35,7 @@ pub static ENTRY: DriverEntry = DriverEntry {
 /// Nomad's default for this driver.
 const USER: &str = "nobody";
 
-/// What is in the directories of the host that their owners alone may read, and a task that overrides permissions could.
+/// Paths on the host that only their owners may read, but a task that overrides permissions could.
 const HIDDEN: [&str; 12] = [
     "/etc/allostat",
     "/etc/gshadow",
@@ -70,7 +70,7 @@ impl Exec {
         Ok((config, Work::of(fields, task)?))
     }
 
-    /// What the task sees of the host, those above first.
+    /// The mounts of the task's root, parents first.
     fn mounts(&self, request: &StartRequest) -> Result<Vec<Mount>, DriverError> {
         let dirs = &request.dirs;
         let mut mounts = Vec::new();
@@ -90,14 +90,14 @@ impl Exec {
         let own = [(&dirs.shared, own.shared), (&dirs.local, own.local), (&dirs.secrets, own.secrets)];
         mounts.extend(own.map(|(host, inside)| Mount { host: host.clone(), inside, read_only: false, needed: true }));
         mounts.push(Mount { host: dirs.tmp.clone(), inside: "/tmp".into(), read_only: false, needed: true });
-        // Over those of the host.
+        // Mounted over the files of the host.
         let network = [(&request.network.hosts, "/etc/hosts"), (&request.network.resolv_conf, "/etc/resolv.conf")];
         let files = network.into_iter().filter_map(|(host, inside)| Some((host.clone()?, inside)));
         mounts.extend(files.map(|(host, inside)| Mount { host, inside: inside.into(), read_only: true, needed: true }));
         Ok(mounts)
     }
 
-    /// Where they are to be seen inside.
+    /// The paths inside at which they are visible.
     fn hidden(&self) -> Vec<(PathBuf, PathBuf)> {
         let seen = |path: &Path| {
             let (host, inside) = self.settings.chroot_env.iter().rev().find(|(host, _)| path.starts_with(host))?;

@@ -1,5 +1,5 @@
-//! Reads a driver's `config` strictly: every field is taken once, with its type; what is left over is refused. What is wrong is kept, and
-//! reading goes on: all of it is told at once.
+//! Strict reader for a driver's `config`: each field is taken once, with its type, and unknown fields are refused.
+//! Errors are collected, so that all of them are reported at once.
 
 use std::time::Duration;
 
@@ -9,13 +9,13 @@ use super::driver::{ConfigProblem, DriverError};
 use crate::jobspec::nearest::nearest;
 use crate::jobspec::quantity::parse_duration;
 
-/// The `config` of one task. Where a field is wrong, its getter yields what stands for its absence, and [`ConfigFields::done`] refuses
-/// the whole: with every problem, and what nobody took.
+/// The `config` of one task. The getter of an invalid field returns the value of an absent one, and
+/// [`ConfigFields::done`] refuses the whole, with every error and every unknown field.
 pub struct ConfigFields<'a> {
     config: &'a Map<String, Value>,
     taken: Vec<&'static str>,
     problems: Vec<ConfigProblem>,
-    /// What is needed and not there: told where no misspelt field is near it.
+    /// Missing required fields: reported unless a misspelt field is similar.
     missing: Vec<(&'static str, ConfigProblem)>,
 }
 
@@ -34,7 +34,7 @@ impl<'a> ConfigFields<'a> {
         self.kept(value.as_str().map(str::to_owned).ok_or_else(|| wrong(name, "a string", value)))
     }
 
-    /// `such_as`: what one could write, for who wrote nothing.
+    /// `such_as`: an example value for the error.
     pub fn needed_text(&mut self, name: &'static str, such_as: &str) -> String {
         let is_there = self.config.get(name).is_some_and(|value| !value.is_null() && value.as_str() != Some(""));
         if !is_there {
@@ -74,7 +74,7 @@ impl<'a> ConfigFields<'a> {
         items.iter().enumerate().map(one).filter_map(|read| self.kept(read)).collect()
     }
 
-    /// Texts by names of the file's choice.
+    /// Strings by names that the job file chooses.
     pub fn texts_by_name(&mut self, name: &'static str) -> Vec<(String, String)> {
         let Some(value) = self.value(name) else { return Vec::new() };
         let Some(items) = value.as_object() else {
@@ -109,21 +109,21 @@ impl<'a> ConfigFields<'a> {
         self.kept(read.ok_or_else(|| wrong(name, "a duration such as \"250ms\" or \"3s\"", value)))
     }
 
-    /// What a driver finds itself.
+    /// An error that the driver found.
     pub fn refuse(&mut self, problem: ConfigProblem) {
         self.problems.push(problem);
     }
 
-    /// What was read; its problem is kept.
+    /// The value; its error is collected.
     pub fn kept<T>(&mut self, read: Result<T, ConfigProblem>) -> Option<T> {
         read.map_err(|problem| self.refuse(problem)).ok()
     }
 
-    /// Errors: what was wrong, and each field that is none of those taken, with the nearest of them.
+    /// Errors: everything invalid, and each unknown field with the most similar known one.
     pub fn done(mut self) -> Result<(), DriverError> {
         for unknown in self.config.keys().filter(|key| !self.taken.contains(&key.as_str())) {
             let near = nearest(unknown, self.taken.iter().copied());
-            // It is there, under another name.
+            // It is there under a misspelt name.
             self.missing.retain(|(name, _)| near != Some(*name));
             let advice = match near {
                 Some(near) => format!("did you mean `{near}`?"),

@@ -1,4 +1,4 @@
-//! How a driver is, as it reports it, and what is known of it from that.
+//! The health of drivers: their fingerprints, and what follows from them.
 
 use std::collections::BTreeMap;
 
@@ -10,18 +10,18 @@ use crate::model::words;
 words! {
     /// Whether a driver can start tasks.
     pub enum Health {
-        /// What it needs is not on this host.
+        /// What it needs does not exist on this host.
         Undetected = "undetected",
         Unhealthy = "unhealthy",
         Healthy = "healthy",
     }
 }
 
-/// One report of a driver. It replaces the one before whole: what it does not name is not so any more.
+/// One fingerprint of a driver. It replaces the one before completely.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fingerprint {
     pub health: Health,
-    /// For people: how it is, and why.
+    /// For users: its health, and why.
     pub description: String,
     pub attributes: BTreeMap<String, String>,
 }
@@ -31,7 +31,7 @@ impl Fingerprint {
         Fingerprint { health, description: description.into(), attributes: BTreeMap::new() }
     }
 
-    /// What it says of the host: `driver.<name>` while the driver is healthy, and its own attributes below that.
+    /// Its attributes of the host: `driver.<name>` while the driver is healthy, and others below that.
     pub fn facts(&self, name: &str) -> Attributes {
         let own =
             self.attributes.iter().map(|(key, value)| (format!("{OF_DRIVERS}{name}.{key}"), value.clone().into()));
@@ -40,22 +40,22 @@ impl Fingerprint {
     }
 }
 
-/// What is known of a driver.
+/// The state of a driver.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverInfo {
-    /// `None`: it has not reported yet.
+    /// `None`: no fingerprint yet.
     pub fingerprint: Option<Fingerprint>,
-    /// Its health is the same since then.
+    /// Time of the last change of its health.
     pub since: Timestamp,
 }
 
-/// What a report means beside the one before.
+/// How a fingerprint differs from the one before.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum FingerprintChange {
     None,
-    /// In words or attributes.
+    /// In the description or in attributes.
     Details,
-    /// Before, if it had reported.
+    /// The health before, if there was a fingerprint.
     Health(Option<Health>),
 }
 
@@ -70,7 +70,7 @@ impl DriverInfo {
         self.health() == Some(Health::Healthy)
     }
 
-    /// Its report of now is all that is known of it.
+    /// Replaces the fingerprint.
     pub fn replace(&mut self, report: Fingerprint, now: Timestamp) -> FingerprintChange {
         if self.fingerprint.as_ref() == Some(&report) {
             return FingerprintChange::None;
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_driver_is_an_attribute_of_the_host_while_it_is_healthy_and_what_it_says_stands_below_that() {
+    fn driver_is_an_attribute_of_the_host_while_healthy_with_its_own_below() {
         let attributes = BTreeMap::from([("cgroups".to_owned(), "v2".to_owned())]);
         let mut report = Fingerprint { attributes, ..Fingerprint::of(Health::Healthy, "well") };
         let below = ("driver.raw_exec.cgroups".to_owned(), "v2".into());

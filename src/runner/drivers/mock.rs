@@ -1,8 +1,8 @@
-//! Runs nothing: does what its `config` says, in Nomad's words, on tokio's clock. For tests of everything above drivers, and for
-//! trying out what allostat does when a driver misbehaves.
+//! Runs nothing: follows its `config`, with Nomad's names, on tokio's clock. For tests of everything above drivers, and
+//! to try out how allostat handles a driver that misbehaves.
 //!
-//! What it pretends to run outlives the agent as a note in the run directory: the next agent's finds it with what is left of
-//! its time. That it was signalled is not in it.
+//! A pretended task outlives the agent as a note in the run directory: the next agent recovers it with the rest of its
+//! run time. Signals are not in the note.
 
 mod config;
 #[macro_use]
@@ -56,9 +56,9 @@ pub static ENTRY: DriverEntry = DriverEntry {
 
 const FINGERPRINT: &str = "fingerprint";
 const NOTE: &str = "mock.json";
-/// Between two readings.
-const TELL_EVERY: Duration = Duration::from_secs(1);
-/// A driver that dies while it waits does so after that.
+/// Interval between samples.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
+/// A driver that panics in `wait` does so after this time.
 const DIES_AFTER: Duration = Duration::from_secs(1);
 
 pub struct Mock {
@@ -69,10 +69,10 @@ pub struct Mock {
     died: Died,
 }
 
-/// The calls that have died once, by run directory.
+/// The calls that have panicked once, by run directory.
 type Died = Arc<Mutex<BTreeSet<(PathBuf, Call)>>>;
 
-/// What is in the run directory of a task that runs.
+/// Contents of the run directory of a running task.
 #[derive(Serialize, Deserialize)]
 struct Note {
     started_at: Timestamp,
@@ -107,7 +107,7 @@ impl Mock {
         }
     }
 
-    /// The section of the documentation about it.
+    /// Its section of the documentation.
     pub fn page() -> String {
         let table = |head: &str, rows: &mut dyn Iterator<Item = (&str, &str)>| {
             let marked = |names: &str| names.split(", ").map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ");
@@ -137,10 +137,10 @@ impl Mock {
         let ending = Arc::new(watch::Sender::new(ending));
         let measured = config.cpu_percent.is_some() || !config.memory_samples.is_empty();
         let reader = measured.then(|| Arc::new(TaskReader::reported(&self.sampling)));
-        let teller = reader.as_ref().map(|reader| {
+        let reporter = reader.as_ref().map(|reader| {
             let script = (config.clone(), Arc::clone(&self.clock), started_at);
-            let telling = tell(Arc::clone(reader), script, ending.subscribe());
-            Teller(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), telling)).abort_handle())
+            let reporting = report_usage(Arc::clone(reader), script, ending.subscribe());
+            Reporter(tokio::spawn(call::beside(Call::Stats.word(), handle.clone(), reporting)).abort_handle())
         });
         MockAttempt {
             clock: Arc::clone(&self.clock),
@@ -149,9 +149,9 @@ impl Mock {
             started_at,
             config,
             ending,
-            told: AtomicBool::new(false),
+            end_reported: AtomicBool::new(false),
             reader,
-            _teller: teller,
+            _reporter: reporter,
         }
     }
 
@@ -167,7 +167,7 @@ impl Mock {
         let Some(Note { started_at, config }) = note else {
             let Some(started_at) = handle.started_at else { return Ok(Recovered::NeverStarted) };
             let now = self.clock.now();
-            let status = ExitStatus::Unknown("it went with its agent".to_owned());
+            let status = ExitStatus::Unknown("it ended with its agent".to_owned());
             let ending = Ending { at: Instant::now(), finished_at: now, status };
             let config = Config::of(&pretended(Map::new()))?;
             return Ok(Recovered::Attempt(Arc::new(self.attempt(config, handle, started_at, Some(ending)))));
@@ -175,7 +175,7 @@ impl Mock {
         let config = Config::of(&pretended(config))?;
         let handle = match config.faults.of(Call::Recover) {
             Some(Fault::Lie) => return Ok(Recovered::NeverStarted),
-            Some(Fault::Garbage) => of_another(handle),
+            Some(Fault::Garbage) => foreign_handle(handle),
             Some(_) | None => handle,
         };
         let ending = self.ends_at(&config, started_at);
@@ -185,15 +185,15 @@ impl Mock {
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let config = Config::of(&request.task)?;
         let fault = config.faults.of(Call::Start);
-        config.events.iter().for_each(|text| request.events.say(text));
+        config.events.iter().for_each(|text| request.events.report(text));
         tokio::time::sleep(config.start_block_for).await;
         if let Some(message) = config.start_error {
             return Err(DriverError::Start { message, recoverable: config.start_error_recoverable });
         }
         match fault {
-            // Ends: with its caller's patience; that is the fault.
+            // Ends: with its caller's deadline; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+            Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
             Some(_) | None => {}
         }
         let started_at = self.clock.now();
@@ -203,10 +203,10 @@ impl Mock {
         die(fault, Call::Start, &handle.run_dir, &self.died);
         let (handle, ending) = match fault {
             Some(Fault::Lie) => {
-                let status = ExitStatus::NotStarted("its driver only said that it started it".to_owned());
+                let status = ExitStatus::NotStarted("its driver reported a start without starting it".to_owned());
                 (handle, Some(Ending { at: Instant::now(), finished_at: started_at, status }))
             }
-            Some(Fault::Garbage) => (of_another(handle), None),
+            Some(Fault::Garbage) => (foreign_handle(handle), None),
             Some(_) | None => (handle, self.ends_at(&config, started_at)),
         };
         Ok(Arc::new(self.attempt(config, handle, started_at, ending)))
@@ -221,20 +221,21 @@ fn pretended(config: Map<String, Value>) -> Task {
     Task::new("pretended", Mock::NAME, config, JobKind::Batch)
 }
 
-/// Nobody's: a place that is not there, at a number that no attempt has. Never one that is: whoever believes it may remove it.
-fn of_another(handle: TaskHandle) -> TaskHandle {
-    let nowhere = handle.run_dir.join("of/nobody");
-    TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/nobody")), run_dir: nowhere, ..handle }
+/// The handle of no task: a missing directory, and an attempt number that no attempt has. Never an existing one: a
+/// caller that accepts it may remove it.
+fn foreign_handle(handle: TaskHandle) -> TaskHandle {
+    let nowhere = handle.run_dir.join("of/no-task");
+    TaskHandle { attempt: u32::MAX, cgroup: Some(CgroupPath::from("/of/no-task")), run_dir: nowhere, ..handle }
 }
 
-#[allow(clippy::panic)] // That is what it was told.
+#[allow(clippy::panic)] // The configured fault.
 fn die(fault: Option<Fault>, call: Call, run_dir: &Path, died: &Died) {
     let dies = match fault {
         Some(Fault::Die) => true,
         Some(Fault::DieOnce) => lock(died).insert((run_dir.to_owned(), call)),
         Some(Fault::Hang | Fault::Refuse | Fault::Lie | Fault::Garbage | Fault::Repeat) | None => false,
     };
-    assert!(!dies, "the mock driver was told to die in `{}`", call.word());
+    assert!(!dies, "the mock driver is configured to panic in `{}`", call.word());
 }
 
 impl Driver for Mock {
@@ -268,14 +269,14 @@ impl Driver for Mock {
                 None => None,
             };
             match fault {
-                // Ends: with its caller's patience; that is the fault.
+                // Ends: with its caller's deadline; that is the fault.
                 Some(Fault::Hang) => std::future::pending().await,
-                Some(Fault::Refuse) => return Err(failed("told to refuse".to_owned())),
+                Some(Fault::Refuse) => return Err(failed("configured to refuse".to_owned())),
                 Some(_) | None => die(fault, Call::Recover, &handle.run_dir, &self.died),
             }
             let found = self.found(handle);
             if found.is_ok() {
-                events.say("found its note again");
+                events.report("note found after a restart");
             }
             found
         })
@@ -314,25 +315,25 @@ struct MockAttempt {
     handle: TaskHandle,
     started_at: Timestamp,
     config: Config,
-    /// When and how it will have ended; `None`: not decided.
+    /// When and how it ends. `None`: not decided.
     ending: Arc<watch::Sender<Option<Ending>>>,
-    /// Its end was told.
-    told: AtomicBool,
+    /// Its end was reported.
+    end_reported: AtomicBool,
     reader: Option<Arc<TaskReader>>,
-    _teller: Option<Teller>,
+    _reporter: Option<Reporter>,
 }
 
-/// Goes with its attempt.
-struct Teller(AbortHandle);
+/// Aborted with its attempt.
+struct Reporter(AbortHandle);
 
-impl Drop for Teller {
+impl Drop for Reporter {
     fn drop(&mut self) {
         self.0.abort();
     }
 }
 
-/// Tells what it pretends to use, until it ends.
-async fn tell(
+/// Reports the pretended usage, until the end.
+async fn report_usage(
     reader: Arc<TaskReader>,
     (config, clock, started_at): (Config, Arc<dyn Clock>, Timestamp),
     mut ending: watch::Receiver<Option<Ending>>,
@@ -354,8 +355,9 @@ async fn tell(
             }
             Some(Fault::Lie) => usage.set(Field::cpu_usage_ns, usage.cpu_usage_ns().map(|_| 1_000_000_000 / (n + 1))),
             Some(Fault::Garbage) => {
-                let told = [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
-                told.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
+                let fields =
+                    [Field::cpu_usage_ns, Field::memory_usage_bytes, Field::memory_peak_bytes, Field::oom_kills];
+                fields.into_iter().for_each(|field| usage.set(field, Some(u64::MAX)));
             }
             Some(Fault::Repeat) => reader.report(usage.clone(), now),
             Some(Fault::Hang | Fault::Die | Fault::DieOnce) | None => {}
@@ -368,19 +370,19 @@ async fn tell(
                     Some(at) => {
                         tokio::select! { () = tokio::time::sleep_until(at) => return, _ = ending.changed() => {} }
                     }
-                    // Ends: with the attempt (an error), or when it is to end.
+                    // Ends: with the attempt (an error), or when an end is decided.
                     None => drop(ending.changed().await),
                 }
             }
         };
-        if tokio::time::timeout(TELL_EVERY, over).await.is_ok() {
+        if tokio::time::timeout(REPORT_INTERVAL, over).await.is_ok() {
             return;
         }
     }
 }
 
 impl MockAttempt {
-    /// The earliest end holds.
+    /// The earliest end applies.
     fn end_by(&self, at: Instant, status: ExitStatus) {
         let in_future = Nanos::from_duration(at.saturating_duration_since(Instant::now()));
         let finished_at = self.clock.now().plus(in_future);
@@ -399,12 +401,12 @@ impl MockAttempt {
         self.config.faults.of(call)
     }
 
-    /// What is answered instead of doing it; `None`: do it.
+    /// The configured result, without the action. `None`: do the action.
     async fn instead(&self, call: Call) -> Option<Result<(), DriverError>> {
         match self.fault(call) {
-            // Ends: with its caller's patience; that is the fault.
+            // Ends: with its caller's deadline; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => Some(Err(failed("told to refuse".to_owned()))),
+            Some(Fault::Refuse) => Some(Err(failed("configured to refuse".to_owned()))),
             Some(Fault::Lie) => Some(Ok(())),
             Some(Fault::Garbage) => Some(Err(failed(endless_text()))),
             fault @ (Some(Fault::Die | Fault::DieOnce | Fault::Repeat) | None) => {
@@ -424,7 +426,8 @@ impl MockAttempt {
                     () = tokio::time::sleep_until(end.at) => return end,
                     _ = ending.changed() => {}
                 },
-                // Ends: when somebody ends the attempt; its owner may leave. The sender is ours: it outlives this wait.
+                // Ends: when an end is decided; its owner may drop it. The sender is in the attempt and outlives this
+                // wait.
                 None => drop(ending.changed().await),
             }
         }
@@ -434,11 +437,11 @@ impl MockAttempt {
         let at_once = |status| Ending { at: Instant::now(), finished_at: self.clock.now(), status };
         let fault = self.fault(Call::Wait);
         let end = match fault {
-            // Ends: with its owner, who is told to end it otherwise; that is the fault.
+            // Ends: with its owner, which kills or abandons it; that is the fault.
             Some(Fault::Hang) => std::future::pending().await,
-            Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was told to refuse".to_owned())),
+            Some(Fault::Refuse) => at_once(ExitStatus::Unknown("its driver was configured to refuse".to_owned())),
             Some(Fault::Lie) => at_once(ExitStatus::Code(0)),
-            Some(Fault::Repeat) if self.told.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
+            Some(Fault::Repeat) if self.end_reported.load(Ordering::SeqCst) => at_once(ExitStatus::Code(7)),
             Some(Fault::Die | Fault::DieOnce) => {
                 tokio::select! {
                     biased;
@@ -461,7 +464,7 @@ impl MockAttempt {
             lost_output: LostOutput::default(),
             oom_killed: false,
         };
-        self.told.store(true, Ordering::SeqCst);
+        self.end_reported.store(true, Ordering::SeqCst);
         if fault == Some(Fault::Garbage) {
             end.status = ExitStatus::Unknown(endless_text());
             (end.started_at, end.finished_at) = (Some(Timestamp(u64::MAX)), Timestamp(u64::MAX));
@@ -521,7 +524,7 @@ impl Attempt for MockAttempt {
             if !self.is_over() {
                 return Err(DriverError::StillRunning);
             }
-            // Its note, and nothing else: a directory that is not its own must not go with it.
+            // The note alone: the directory may belong to another task.
             match std::fs::remove_file(self.handle.run_dir.join(NOTE)) {
                 Err(e) if e.kind() != io::ErrorKind::NotFound => {
                     Err(failed(format!("its note cannot be removed: {e}")))
@@ -561,19 +564,19 @@ mod tests {
         let handle = driver.prepare(&request)?;
         driver.start(request, handle).await
     }
-    /// Its directory goes at once: it is needed again to be found after a restart only.
+    /// Its directory is removed at once: only recovery needs it.
     async fn start(config: &str) -> Result<Arc<dyn Attempt>, DriverError> {
         let dir = tempfile::tempdir().unwrap();
         start_in(dir.path(), config).await
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_runs_as_long_as_it_is_told_and_ends_as_it_is_told() {
+    async fn task_runs_and_ends_as_configured() {
         let (before, really) = (Instant::now(), std::time::Instant::now());
         let attempt = start(r#"{"run_for": "90s", "exit_code": 3, "start_block_for": "10s"}"#).await.unwrap();
         assert_eq!(before.elapsed(), Duration::from_secs(10));
         let end = attempt.wait().await;
-        // A timer knows milliseconds, and real ones pass meanwhile.
+        // Timers have millisecond resolution, and real time passes meanwhile.
         assert!(
             before.elapsed().abs_diff(Duration::from_secs(100)) <= Duration::from_millis(2) + really.elapsed(),
             "{:?}",
@@ -676,7 +679,7 @@ mod tests {
     async fn its_readings_follow_the_script() {
         let attempt = start(r#"{"memory_samples": [5, 7], "cpu_percent": 50}"#).await.unwrap();
         let reader = attempt.reader().unwrap();
-        let told = |bytes| {
+        let reported = |bytes| {
             let reader = Arc::clone(&reader);
             async move {
                 while reader.latest().is_none_or(|r| r.usage.memory_usage_bytes() != Some(bytes)) {
@@ -685,8 +688,8 @@ mod tests {
                 reader.latest().unwrap().usage.cpu_usage_ns().unwrap()
             }
         };
-        let first = told(5).await;
-        let second = tokio::time::timeout(Duration::from_secs(30), told(7)).await.unwrap();
+        let first = reported(5).await;
+        let second = tokio::time::timeout(Duration::from_secs(30), reported(7)).await.unwrap();
         assert!(second - first >= 500_000_000, "half a core for a second or more: {first} {second}");
         assert!(start("{}").await.unwrap().reader().is_none(), "absent is not 0");
     }

@@ -1,5 +1,5 @@
-//! How a task is started, recovered and stopped. A new driver: its file, and its line in [`ALL`]. Those whose tasks are
-//! processes of this host under supervisors share `supervised/`.
+//! Drivers: how tasks are started, recovered and stopped. A new driver is its file and its line in [`ALL`]. Drivers
+//! whose tasks are processes of this host under supervisors share `supervised/`.
 
 pub mod call;
 mod docker;
@@ -27,7 +27,7 @@ pub use self::mock::Mock;
 pub use self::pool::SupervisorPool;
 pub use self::sink::EventSink;
 
-/// Every driver that there is.
+/// Every driver.
 pub static ALL: &[&DriverEntry] = &[&raw_exec::ENTRY, &exec::ENTRY, &docker::ENTRY, &mock::ENTRY];
 
 pub fn names() -> Vec<&'static str> {

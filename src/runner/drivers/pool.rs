@@ -1,51 +1,51 @@
-//! What the drivers of an agent share whose tasks run under supervisors: who forks these, and how many are watched at once.
+//! Resources shared by all drivers with supervisors: the spawner, and limits for concurrent work.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::Spawner;
 
-/// Kills and removals at once, of each.
+/// Maximum number of concurrent kills, and of removals.
 const AT_ONCE: usize = 4;
-/// Programs beside tasks, at once.
+/// Maximum number of concurrent programs in tasks.
 const BESIDE_AT_ONCE: usize = 16;
-/// Looking takes three descriptors for a moment, and a thread: so many look at once.
+/// A recovery needs three descriptors for a moment, and a thread: maximum number at the same time.
 const LOOKS: usize = 8;
 
 pub struct SupervisorPool {
     pub(super) spawner: Spawner,
-    /// Kills by force and removals block, for microseconds or for a while: few at once, so that they make no crowd of threads, and
-    /// neither keeps the other waiting.
-    pub(super) kills: Places,
-    pub(super) removals: Places,
-    /// Programs beside tasks: each blocks for as long as it runs.
-    pub(super) beside: Places,
-    /// This binary.
+    /// Kills and removals block for microseconds or longer. Each has its own limit, so that they need few threads and
+    /// do not delay each other.
+    pub(super) kills: BlockingPool,
+    pub(super) removals: BlockingPool,
+    /// Programs in tasks: each blocks as long as it runs.
+    pub(super) beside: BlockingPool,
+    /// Path of this binary.
     pub(super) program: PathBuf,
-    /// Starting blocks for some milliseconds: more at once than this would only make threads.
+    /// A start blocks for some milliseconds: more at the same time would only create threads.
     pub(super) starts: Arc<Semaphore>,
     pub(super) looks: Arc<Semaphore>,
-    /// A descriptor for each supervisor that is watched: what is left of the limit when everything else has its own.
+    /// A descriptor for each watched supervisor: the rest of the limit after all other uses.
     watches: Arc<Semaphore>,
     /// Changes when the last of them is taken.
     full: watch::Sender<()>,
 }
 
 impl SupervisorPool {
-    /// `program`: the binary that is executed as spawner; `/proc/self/exe` is this very one, even if its file was replaced.
-    /// `cgroup`: the directory of the cgroup in which supervisors are born; `None`: the agent's own. `watches`: so many can be
-    /// watched, a descriptor each.
+    /// `program`: the binary that is executed as spawner; `/proc/self/exe` is this one, even if its file was replaced.
+    /// `cgroup`: the directory of the cgroup in which supervisors start; `None`: the agent's own. `watches`: maximum
+    /// number of watched supervisors, with one descriptor each.
     pub fn new(program: PathBuf, cgroup: Option<PathBuf>, watches: usize) -> Arc<SupervisorPool> {
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         Arc::new(SupervisorPool {
             spawner: Spawner::new(program.clone(), cgroup),
             program,
-            beside: Places::new(BESIDE_AT_ONCE),
-            kills: Places::new(AT_ONCE),
-            removals: Places::new(AT_ONCE),
+            beside: BlockingPool::new(BESIDE_AT_ONCE),
+            kills: BlockingPool::new(AT_ONCE),
+            removals: BlockingPool::new(AT_ONCE),
             starts: Arc::new(Semaphore::new(cores * 2 + 2)),
             looks: Arc::new(Semaphore::new(LOOKS)),
             watches: Arc::new(Semaphore::new(watches)),
@@ -53,7 +53,7 @@ impl SupervisorPool {
         })
     }
 
-    /// A place for one supervisor more. `None`: no descriptor is left for it.
+    /// A permit for one more supervisor. `None`: no descriptor is left.
     pub(super) fn watch(&self) -> Option<OwnedSemaphorePermit> {
         let place = Arc::clone(&self.watches).try_acquire_owned().ok();
         if self.watches.available_permits() == 0 {
@@ -66,12 +66,12 @@ impl SupervisorPool {
         self.watches.available_permits() == 0
     }
 
-    /// Changes when the last place is taken, which may be free again by then.
+    /// Changes when the last permit is taken; it may be free again by then.
     pub(super) fn when_full(&self) -> watch::Receiver<()> {
         self.full.subscribe()
     }
 
-    /// Returns when a place is free. It is left to tasks.
+    /// Returns when a permit is free, without taking it.
     pub(super) async fn free(&self) {
         // Ends: when a task has ended, or with the agent.
         drop(self.watches.acquire().await);

@@ -1,14 +1,14 @@
-//! Runs programs as processes of this host, each under a supervisor of its own and, where there are cgroups, in one of its own.
+//! Runs programs as processes of this host, each under its own supervisor and, where possible, in its own cgroup.
 //!
 //! | field of `config` | |
 //! |---|---|
-//! | `command`, `args` | what runs; a name without a slash is searched in the task's `PATH` |
-//! | `work_dir` | where; relative to the task's directory, which is the default |
-//! | `oom_score_adj` | 0 to 1000: how soon the kernel's OOM killer takes it |
-//! | `denied_envvars` | variables that it does not get; `*` stands for any text |
+//! | `command`, `args` | the program; a name without a slash is searched in the task's `PATH` |
+//! | `work_dir` | working directory, relative to the task's directory, which is the default |
+//! | `oom_score_adj` | 0 to 1000: higher values make the kernel's OOM killer choose it earlier |
+//! | `denied_envvars` | variables that it does not get; `*` matches any text |
 //! | `cgroup_v1_override`, `cgroup_v2_override` | accepted with a warning |
 //!
-//! and those that limit it (`supervised/limits.rs`).
+//! and the fields for limits (`supervised/limits.rs`).
 
 mod config;
 

@@ -1,30 +1,30 @@
-//! The agent's own directory: one agent at a time, and where everything in it is.
+//! The agent's data directory: its lock, and the paths in it.
 //!
 //! ```text
-//! <data>/                                       tasks of other users pass through it           0711
+//! <data>/                                       traversable for tasks of other users           0711
 //! <data>/lock                                   held (flock) as long as the agent runs         0600
 //! <data>/allostat.sock                          the API                                        0600
-//! <data>/cgroup-parent                          the cgroup that the agent made for all tasks, to be removed by it
+//! <data>/cgroup-parent                          the cgroup that the agent created for all tasks, and removes
 //! <data>/state/                                 the state database                             0700
-//! <data>/shown                                  how far the agent has shown itself (`marks`)   0600
-//! <data>/known-as                               which directory it is, and where it has been (`whereabouts`) 0600
-//! <data>/samples                                what was last read of tasks without cgroups (`samples`) 0600
-//! <data>/device-uses                            what tasks have used of devices (`devices::kept`) 0600
-//! <data>/observed                               what others have used (`observe::kept`)       0600
-//! <data>/alloc/                                 tasks of other users pass through it           0711
-//! <data>/alloc/<alloc id>/                      the users of its tasks pass through it, nobody else 0700 and an ACL
+//! <data>/shown                                  marks of what the agent has shown (`marks`)    0600
+//! <data>/known-as                               identity and earlier paths (`whereabouts`)     0600
+//! <data>/samples                                last samples of tasks without cgroups (`samples`) 0600
+//! <data>/device-uses                            device usage of tasks (`devices::kept`)        0600
+//! <data>/observed                               totals of observed workloads (`observe::kept`) 0600
+//! <data>/alloc/                                 traversable for tasks of other users           0711
+//! <data>/alloc/<alloc id>/                      traversable for the users of its tasks alone   0700 and an ACL
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
 //! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
-//! <data>/network/<alloc id>/                    files for the `/etc` of its tasks, of an alloc with a network of its own
-//! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record: never the task's      0700
-//!                                               made before the handle that names it is recorded; empty: nothing was started
+//! <data>/network/<alloc id>/                    files for `/etc` of its tasks, for an alloc with its own network
+//! <data>/run/<alloc id>/<task>/<attempt>/       the supervisor's record, not the task's        0700
+//!                                               created before its handle is recorded; empty: nothing was started
 //! ```
-//! Modes are explicit, whatever the umask. What exists is never opened wider; what an agent before this one left open is closed.
-//! Where the file system keeps no ACLs, an alloc's directory is 0711 and what its tasks share 01700: closed to all but the agent's
-//! user.
+//! Modes are explicit, whatever the umask. Modes of existing entries are never widened; too open ones of earlier agents
+//! are tightened. On a file system without ACLs, an alloc's directory is 0711 and the shared one 01700: only the
+//! agent's user has access.
 
 mod error;
 mod lock;
@@ -50,19 +50,19 @@ use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::runner::decide::limits::Fill;
 use crate::telemetry::lock;
 
-/// A locked data directory; the lock goes with it, and with the process.
+/// A locked data directory; the lock is released when it is dropped, and when the process ends.
 #[derive(Debug)]
 pub struct DataDir {
     root: PathBuf,
     gates: Gates,
-    /// Held while the directories that tasks of an alloc share are made: none of them works in one that has not its mode yet, or gets
-    /// through a door that is still being hung.
+    /// Held while the shared directories of an alloc are created: no task runs in a directory whose mode is not set
+    /// yet, or traverses one that is not closed yet.
     making: [Mutex<()>; 16],
     whereabouts: Whereabouts,
     _lock: File,
 }
 
-/// Where one attempt lives. All exist before `start`, owned by the task's user where the task writes.
+/// The directories of one attempt. All exist before `start`, owned by the task's user where the task writes.
 #[derive(Debug, Clone)]
 pub struct TaskDirs {
     /// `<alloc_dir>/<alloc id>/alloc`, shared by the tasks of an alloc.
@@ -74,27 +74,27 @@ pub struct TaskDirs {
     pub tmp: PathBuf,
     /// `<shared>/logs`: `<task>.stdout.0`, `<task>.stderr.0` ...
     pub logs: PathBuf,
-    /// This attempt's own directory for the supervisor's record; not the task's to see.
+    /// The run directory of this attempt, with the supervisor's record; not visible to the task.
     pub run: PathBuf,
 }
 
-/// Where an attempt has its directories, by their names alone.
+/// The directories of an attempt, derived from their names alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     pub alloc_id: AllocId,
     pub task: TaskName,
     pub attempt: u32,
     pub run_dir: PathBuf,
-    /// By each name that the data directory has had.
+    /// One for each path that the data directory has had.
     pub task_dirs: Vec<PathBuf>,
-    /// The cgroup that its task has if it has one.
+    /// The cgroup of the task, if it has one.
     pub cgroup: Option<CgroupPath>,
 }
 
 impl DataDir {
-    /// Makes and locks it.
+    /// Creates and locks it.
     ///
-    /// Errors: it cannot be made or written; another agent has it.
+    /// Errors: it cannot be created or written; another agent holds it.
     pub fn open(root: &Path) -> Result<DataDir, DataDirError> {
         trusted(root)?;
         if root.metadata().is_ok_and(|meta| !meta.is_dir()) {
@@ -107,7 +107,7 @@ impl DataDir {
         }
         let failed = |source| DataDirError::Make { path: root.to_owned(), source };
         modes::make_root(root).map_err(failed)?;
-        // An absolute path: it is persisted in handles, and the working directory is somebody else's.
+        // An absolute path: it is persisted in handles, and the next agent may have another working directory.
         let own = root.canonicalize().map_err(failed)?;
         trusted(&own)?;
         modes::close_root(&own).map_err(failed)?;
@@ -123,11 +123,11 @@ impl DataDir {
     pub fn root(&self) -> &Path {
         &self.root
     }
-    /// Whether it is the one that it was.
+    /// Whether it is the same directory as before.
     pub fn before(&self) -> Before {
         self.whereabouts.before
     }
-    /// Where something in it lies now, of which a record says where it lay. `None`: that is not in it.
+    /// The current path of a recorded path. `None`: that is not in this directory.
     pub fn now(&self, recorded: &Path) -> Option<PathBuf> {
         self.whereabouts.now(&self.root, recorded)
     }
@@ -155,11 +155,11 @@ impl DataDir {
     pub fn alloc(&self, id: &AllocId) -> PathBuf {
         self.root.join("alloc").join(id.as_str())
     }
-    /// `<task>.stdout.0`, `<task>.stderr.0` and their successors are in it.
+    /// Contains `<task>.stdout.0`, `<task>.stderr.0` and their successors.
     pub fn logs(&self, id: &AllocId) -> PathBuf {
         self.alloc(id).join("alloc/logs")
     }
-    /// Of all attempts of all tasks of an alloc.
+    /// The run directory of all attempts of all tasks of an alloc.
     pub fn run(&self, id: &AllocId) -> PathBuf {
         self.run_top().join(id.as_str())
     }
@@ -167,15 +167,15 @@ impl DataDir {
         self.run(id).join(task.as_str())
     }
 
-    /// That of all supervisors' records.
+    /// The run directory of all allocs.
     pub fn run_top(&self) -> PathBuf {
         self.root.join("run")
     }
-    /// The allocs that have something in there.
+    /// The allocs with a run directory.
     pub fn in_run(&self) -> io::Result<Vec<AllocId>> {
         Ok(directories(&self.run_top())?.into_iter().filter_map(|name| AllocId::parse(&name)).collect())
     }
-    /// The attempts that have a directory in there, of one alloc.
+    /// The attempts of an alloc that have a run directory.
     pub fn attempts(&self, id: &AllocId) -> io::Result<Vec<Place>> {
         let mut found = Vec::new();
         for task in directories(&self.run(id))? {
@@ -185,7 +185,7 @@ impl DataDir {
         }
         Ok(found)
     }
-    /// The attempt of a run directory, be it there or not. `None`: it cannot be one of ours.
+    /// The attempt of a run directory, whether or not it exists. `None`: it cannot be a run directory of this agent.
     pub fn place_of(&self, run_dir: &Path) -> Option<Place> {
         let names = run_dir.strip_prefix(self.run_top()).ok()?;
         let names: Vec<&str> = names.iter().map(|name| name.to_str()).collect::<Option<_>>()?;
@@ -205,14 +205,14 @@ impl DataDir {
             cgroup: None,
         }
     }
-    /// Removes the directory of one attempt. Repeating it does no harm.
+    /// Removes the directory of one attempt. Idempotent.
     pub fn remove_attempt(&self, place: &Place) -> Result<(), RemoveError> {
         tree::remove(&self.run_task(&place.alloc_id, &place.task).join(place.attempt.to_string()))
     }
-    /// Removes the directories of an alloc's records where nothing is in them any more.
+    /// Removes the run directories of an alloc that are empty.
     pub fn remove_empty_run(&self, id: &AllocId) {
         for place in self.attempts(id).unwrap_or_default() {
-            // Refused where something is in it.
+            // Fails if it is not empty.
             let _ = std::fs::remove_dir(&place.run_dir);
         }
         for task in directories(&self.run(id)).unwrap_or_default() {
@@ -221,14 +221,14 @@ impl DataDir {
         let _ = std::fs::remove_dir(self.run(id));
     }
 
-    /// Those of all allocs.
+    /// The top directories of all allocs.
     fn tops(&self) -> [PathBuf; 2] {
         [self.run_top(), self.root.join("alloc")]
     }
-    /// Whoever removes them under a running agent takes what was in them, and no later start.
+    /// Restores top directories that were removed under a running agent: only their contents are lost.
     fn build_tops(&self) -> io::Result<()> {
         let [run, alloc] = self.tops();
-        // Tasks of any user pass through the second to their own.
+        // Tasks of any user traverse the second to reach their own directories.
         make_dirs([Wanted::ours(&run, 0o700), Wanted::ours(&alloc, DATA)])
     }
 
@@ -239,7 +239,7 @@ impl DataDir {
         let place = id.as_str().bytes().last().map_or(0, usize::from) % self.making.len();
         let _alone = self.making.get(place).map(lock);
         let alloc = match alloc.symlink_metadata() {
-            // Closed by its gate, which knows who passes.
+            // Closed by `gates`, which knows the users that may traverse it.
             Ok(found) if found.is_dir() => None,
             _ => Some(Wanted::ours(&alloc, ALLOC)),
         };
@@ -252,9 +252,10 @@ impl DataDir {
         ])
     }
 
-    /// Makes what one attempt needs, what its alloc shares with it. `owner`: whose the task's own is; `None`: ours.
+    /// Creates the directories of one attempt, and those that its alloc shares. `owner`: of the task's own; `None`: the
+    /// agent's user.
     ///
-    /// Errors: the first directory that cannot be made, with its path.
+    /// Errors: the first directory that cannot be created, with its path.
     pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
         let alloc = self.alloc(id);
         let shared = alloc.join(SHARED_NAME);
@@ -275,29 +276,30 @@ impl DataDir {
         make_dirs(own.map(|path| Wanted { path, mode: TASK, owner }))?;
         self.gates.close(&alloc, owner.map(|owner| owner.uid)).map_err(|e| explain(&alloc, &e))?;
         make_run_dir(&dirs.run).map_err(|e| explain(&dirs.run, &e))?;
-        // That of a start that came to nothing is empty, and nobody asks for it any more. Another one is refused.
+        // The directory of a failed start is empty and not needed any more. A directory with files is not removed.
         if let Some(before) = attempt.checked_sub(1) {
             let _ = std::fs::remove_dir(self.run_task(id, task).join(before.to_string()));
         }
         Ok(dirs)
     }
 
-    /// What an alloc needs to take over the data of another one: the directories above it. That of a task is given to the task's
-    /// user with its first start.
+    /// Creates the directories above data that an alloc takes over from another one. The directory of a task gets its
+    /// owner at the task's first start.
     ///
-    /// Errors: the first directory that cannot be made, with its path.
+    /// Errors: the first directory that cannot be created, with its path.
     pub fn build_to_take_over(&self, id: &AllocId, tasks: &[TaskName]) -> io::Result<()> {
         self.build_alloc(id)?;
         let own: Vec<PathBuf> = tasks.iter().map(|task| self.alloc(id).join(task.as_str())).collect();
         own.iter().try_for_each(|path| make_dirs([Wanted::ours(path, TASK)]))
     }
 
-    /// Gives one directory of a task to its user, before anything of the task runs.
+    /// Gives one directory of a task to its user, before the task starts.
     pub fn give_local(&self, id: &AllocId, names: &[&str], uid: u32, gid: u32) -> io::Result<()> {
         modes::give_below(&self.alloc(id), names, Owner { uid, gid })
     }
 
-    /// Closes what an agent before this one left open to others, below all allocs. Blocks; what runs there is not disturbed.
+    /// Tightens the directories of all allocs that an earlier agent left too open. Blocks; running tasks are
+    /// unaffected.
     pub fn close_allocs(&self) -> Closed {
         let mut closed = Closed::default();
         let top = self.root.join("alloc");
@@ -312,8 +314,8 @@ impl DataDir {
         closed
     }
 
-    /// Why a task of another user could not work here: the directory on the way that is closed to it.
-    /// `None`: it can, or it cannot be known.
+    /// Why a task of another user could not work here: the directory on its path that is closed for that user. `None`:
+    /// it can, or it is unknown.
     pub fn closed_to(&self, account: &Account) -> Option<String> {
         let (path, mode) = access::first_not_traversable(account, &self.root).ok()??;
         Some(format!(
@@ -324,7 +326,7 @@ impl DataDir {
         ))
     }
 
-    /// The same for any other user, by the directory alone.
+    /// The same for any other user: the directory alone.
     pub fn closed_to_strangers(&self) -> Option<PathBuf> {
         let nobody_special = u32::MAX - 1;
         let (name, home, shell) = (String::new(), String::new(), String::new());
@@ -332,41 +334,41 @@ impl DataDir {
         Some(access::first_not_traversable(&stranger, &self.root).ok()??.0)
     }
 
-    /// Whether tasks of other users can have what their alloc shares.
+    /// Whether tasks of other users can use the shared directory of their alloc.
     pub fn keeps_acls(&self) -> bool {
         access::keeps_acls(&self.root).unwrap_or(true)
     }
 
-    /// How full its file system is, as `df` says it.
+    /// Usage of its file system, as `df` reports it.
     pub fn fill(&self) -> io::Result<Fill> {
         let found = rustix::fs::statvfs(&self.root)?;
         let used = found.f_blocks.saturating_sub(found.f_bfree);
         let percent = |part: u64, whole: u64| (part.saturating_mul(100)).checked_div(whole).unwrap_or(0);
         Ok(Fill {
             used_percent: percent(used, used.saturating_add(found.f_bavail)),
-            // Some file systems count none.
+            // Some file systems have no inode counts.
             inodes_percent: percent(found.f_files.saturating_sub(found.f_ffree), found.f_files),
         })
     }
 
-    /// Removes the records of all attempts of a task: they are on record elsewhere, or were read. What cannot be removed goes with
-    /// the alloc.
+    /// Removes the records of all attempts of a task, which are recorded elsewhere or were read. Anything that cannot
+    /// be removed is removed with the alloc.
     pub fn remove_records(&self, id: &AllocId, task: &TaskName) {
         if let Err(error) = tree::remove(&self.run_task(id, task)) {
-            tracing::warn!(alloc_id = %id, %task, %error, "what a task's supervisors left cannot be removed");
+            tracing::warn!(alloc_id = %id, %task, %error, "failed to remove the run directory of a task");
         }
     }
 
-    /// Removes everything of an alloc. Repeating it does no harm.
+    /// Removes everything of an alloc. Idempotent.
     ///
-    /// Errors: something is mounted in it, which is left alone; or the disk refuses.
+    /// Errors: something is mounted in it, which is left alone; or the disk fails.
     pub fn remove(&self, id: &AllocId) -> Result<(), RemoveError> {
         tree::remove(&self.run(id))?;
         tree::remove(&self.alloc(id))
     }
 }
 
-/// Jobs and records are run as they stand in it: nobody else may have put them there.
+/// Checks that no other user may have placed jobs or records in it: they are executed as they are.
 fn trusted(root: &Path) -> Result<(), DataDirError> {
     let inside = ["state", "run", "alloc"].map(|name| root.join(name));
     let there = inside.iter().filter(|path| path.symlink_metadata().is_ok()).map(PathBuf::as_path);
@@ -379,7 +381,7 @@ fn trusted(root: &Path) -> Result<(), DataDirError> {
     Ok(())
 }
 
-/// The names of the directories in one; none if it is not there. What has another name than a text is nobody's.
+/// The names of the subdirectories; none if the directory does not exist. Names that are no UTF-8 are skipped.
 fn directories(path: &Path) -> io::Result<Vec<String>> {
     let entries = match std::fs::read_dir(path) {
         Ok(entries) => entries,
@@ -389,7 +391,7 @@ fn directories(path: &Path) -> io::Result<Vec<String>> {
     let mut names = Vec::new();
     for entry in entries {
         let entry = entry.map_err(|e| explain(path, &e))?;
-        // A link is none.
+        // Links are skipped.
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             names.extend(entry.file_name().into_string());
         }
@@ -397,12 +399,13 @@ fn directories(path: &Path) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
-/// `None`: no attempt's directory has this name.
+/// `None`: no attempt has a directory of this name.
 fn attempt(name: &str) -> Option<u32> {
     name.parse().ok().filter(|attempt: &u32| attempt.to_string() == name)
 }
 
-/// Of an attempt, with those above it that somebody may just have removed: none of them is for a task.
+/// Creates the directory of an attempt, with parents that may just have been removed: none of them is accessible for a
+/// task.
 pub fn make_run_dir(path: &Path) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(path)
 }
@@ -547,7 +550,7 @@ mod tests {
             std::fs::remove_dir(top).unwrap();
             std::os::unix::fs::symlink(&elsewhere, top).unwrap();
             let message = data.build(&id, &"web".into(), 0, None).unwrap_err().to_string();
-            assert!(message.contains("something that is not a directory stands there"), "{message}");
+            assert!(message.contains("something that is not a directory is there"), "{message}");
             assert_eq!(std::fs::read_dir(&elsewhere).unwrap().count(), 0);
             std::fs::remove_file(top).unwrap();
             std::fs::create_dir(top).unwrap();
@@ -568,7 +571,7 @@ mod tests {
         let message = data.build(&id, &"web".into(), 1, None).unwrap_err().to_string();
         assert!(message.contains("web/local: something that is not a directory"), "{message}");
 
-        // The same for the one above: nothing is made on the other side of a link.
+        // The same for its parent: nothing is created beyond a link.
         std::fs::rename(&dirs.task, dir.path().join("moved")).unwrap();
         std::os::unix::fs::symlink(&elsewhere, &dirs.task).unwrap();
         modes::make_dir(&Wanted::ours(&dirs.local, TASK)).unwrap_err();

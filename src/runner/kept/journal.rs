@@ -1,14 +1,15 @@
-//! Who must not block writes here: one thread commits what many are waiting for, all that has gathered at once.
+//! Group commit: callers must not block, so one thread writes all batches that are queued, in one commit.
 //!
 //! ```text
-//! task, alloc, manager ── commit(batch).await ──► all there already: answered at once, no system call
-//!                                             └─► queue ──► one thread: take all, one commit ──► each one's answer
+//! task, alloc, manager ── commit(batch).await ──► all of it durable already: returns at once, no system call
+//!                                             └─► queue ──► one thread: take all, one commit ──► the result for each
 //! ```
-//! What somebody waits for ([`Journal::commit`]: a handle before its start, an exit) is committed at once, with all that has
-//! gathered behind it. What nobody waits for ([`Journal::note`]) goes with the next of those, or alone after a moment.
+//! A batch that a caller waits for ([`Journal::commit`]: a handle before its start, an exit) is committed at once, with
+//! all queued batches. A batch without a waiter ([`Journal::note`]) is committed with the next one, or alone after a
+//! moment.
 //!
-//! A commit that failed may have reached the disk all the same. What must not come of it is taken back by [`Journal::amend`],
-//! in front of whatever is written next.
+//! A failed commit may have reached the disk anyway. [`Journal::amend`] takes back what must not remain of it, before
+//! the next commit.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,19 +23,19 @@ use crate::store::{Batch, Dedup, Entered, Entrance, Store, StoreError};
 use crate::telemetry::Metrics;
 use crate::telemetry::lock;
 
-/// Batches that may wait at once; who comes later waits for a place.
+/// Maximum number of queued batches; further callers wait for a permit.
 const QUEUE: usize = 1024;
-/// Commits from one look at the database's size to the next.
+/// Number of commits between measurements of the database's size.
 const SIZE_EVERY: u64 = 64;
-/// Between tries to write what takes a refused batch back.
+/// Delay between retries of a batch that takes a failed one back.
 const AMEND_AGAIN: Duration = Duration::from_secs(1);
-/// How long nobody must have written before the store may tidy up, and how often it looks after itself from then on.
+/// Idle time before the store cleans up, and the interval of its checks after that.
 const TIDY_AFTER: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How long what nobody waits for may stay behind.
+/// Maximum delay of a batch without a waiter.
 const NOTE_WAITS: Duration = Duration::from_millis(100);
 
-/// Concurrency: cheap to clone; `commit` from any async task.
+/// Concurrency: cheap to clone; `commit` may be called from any async task.
 #[derive(Clone)]
 pub struct Journal(Arc<Inner>);
 
@@ -42,23 +43,23 @@ struct Inner {
     shared: Arc<Shared>,
     places: Semaphore,
     thread: Mutex<Option<std::thread::JoinHandle<()>>>,
-    /// No thread: commits happen in the caller.
+    /// Without a thread: the caller commits.
     inline: bool,
 }
 
 struct Shared {
     store: Dedup,
     queue: Mutex<Queue>,
-    /// To be written in front of the next commit.
+    /// Written before the next commit.
     amends: Mutex<Batch>,
     filled: Condvar,
     metrics: Arc<Metrics>,
     commits: AtomicU64,
 }
 
-/// What became of a queued batch.
+/// The result of a queued batch.
 pub type Answer = oneshot::Receiver<Result<(), StoreError>>;
-/// `None`: nobody waits for it.
+/// `None`: no caller waits for it.
 type Waiting = (Entered, Option<oneshot::Sender<Result<(), StoreError>>>);
 
 #[derive(Default)]
@@ -73,12 +74,13 @@ fn closed() -> StoreError {
 
 /// Errors: as [`Journal::commit`].
 pub async fn answer(answer: Answer) -> Result<(), StoreError> {
-    // Ends: with the disk's answer; a journal that is closed answers too.
+    // Ends: with the response of the disk; a closed journal responds too.
     answer.await.unwrap_or_else(|_| Err(closed()))
 }
 
 impl Journal {
-    /// Starts the thread. It ends, all written, when [`Journal::close`] is called or the last clone is dropped.
+    /// Starts the thread. It ends when [`Journal::close`] is called or the last clone is dropped, after it has written
+    /// all batches.
     pub fn start(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> std::io::Result<Journal> {
         let shared = Shared::new(store, metrics);
         let run = Arc::clone(&shared);
@@ -87,7 +89,7 @@ impl Journal {
         Ok(Journal::with(shared, Some(thread)))
     }
 
-    /// For stores that never block (in memory): each batch is committed at once, by its caller.
+    /// For stores that never block (in memory): the caller commits each batch at once.
     pub fn inline(store: Arc<dyn Store>, metrics: Arc<Metrics>) -> Journal {
         Journal::with(Shared::new(store, metrics), None)
     }
@@ -97,18 +99,18 @@ impl Journal {
         Journal(Arc::new(Inner { shared, places: Semaphore::new(QUEUE), thread: Mutex::new(thread), inline }))
     }
 
-    /// Durable when it returns `Ok`. Batches are committed in the order of the calls. A dropped future changes nothing
-    /// for a batch that is queued already.
+    /// Durable when it returns `Ok`. Batches are committed in the order of the calls. Dropping the future does not
+    /// cancel a queued batch.
     ///
-    /// Errors: the commit that carried this batch failed (then none of it is written), or the journal is closed.
+    /// Errors: the commit with this batch failed (then nothing of it is written), or the journal is closed.
     pub async fn commit(&self, batch: Batch) -> Result<(), StoreError> {
-        // Ends: each commit frees places, and the journal's end closes them.
+        // Ends: each commit releases permits, and the end of the journal closes the semaphore.
         let _place = self.0.places.acquire().await.map_err(|_| closed())?;
         answer(self.queue(batch)).await
     }
 
-    /// Queues a batch without waiting for a place: for who holds a lock under which it was built, so that the order of
-    /// what is written is the order of what was true. The answer comes by [`answer`].
+    /// Queues a batch without waiting for a permit: for callers that hold the lock under which it was built. So the
+    /// order of writes is the order of changes. [`answer`] waits for the result.
     pub fn queue(&self, batch: Batch) -> Answer {
         let (answer, answered) = oneshot::channel();
         let shared = &self.0.shared;
@@ -134,19 +136,19 @@ impl Journal {
         answered
     }
 
-    /// Takes back what a refused batch may have left: written in front of the next commit, and soon in any case, again and
-    /// again until it succeeds.
+    /// Takes back what a failed batch may have left: written before the next commit, and soon in any case, with retries
+    /// until it succeeds.
     pub fn amend(&self, batch: Batch) {
         lock(&self.0.shared.amends).writes.extend(batch.writes);
         if !self.0.inline {
-            // Taken once, so that the thread cannot miss it between its look and its sleep.
+            // Locked once, so that the thread cannot miss it between its check and its sleep.
             drop(lock(&self.0.shared.queue));
             self.0.shared.filled.notify_one();
         }
     }
 
-    /// Queues a batch in the order of the calls and waits for nothing: for what is no harm if it is lost. A failure is
-    /// counted only.
+    /// Queues a batch in the order of the calls without waiting: for records whose loss does no harm. A failure is only
+    /// counted.
     pub fn note(&self, batch: Batch) {
         if self.0.inline {
             if let Some(entered) = self.0.shared.enter(batch) {
@@ -165,16 +167,16 @@ impl Journal {
         self.0.shared.filled.notify_one();
     }
 
-    /// To read from: at start, before anything is written.
+    /// For reads at the start, before anything is written.
     pub fn store(&self) -> &Arc<dyn Store> {
         self.0.shared.store.store()
     }
 
-    /// Writes what is queued and ends the thread. Blocks until then; later commits are refused.
+    /// Writes all queued batches and ends the thread. Blocks until then; later commits are refused.
     pub fn close(&self) {
         self.0.shared.close();
         if let Some(thread) = lock(&self.0.thread).take() {
-            // A panic of the thread has been reported by the panic hook; there is nothing to add.
+            // The panic hook has reported a panic of the thread.
             let _ = thread.join();
         }
     }
@@ -186,7 +188,7 @@ impl Drop for Inner {
     }
 }
 
-/// The thread is no more, whatever ended it: who waits is told, and who comes later is refused.
+/// The thread has ended, for whatever reason: waiting callers get an error, and later ones are refused.
 struct Ended<'a>(&'a Shared);
 
 impl Drop for Ended<'_> {
@@ -223,18 +225,18 @@ impl Shared {
             }
             let result = self.commit(all);
             for answer in answers {
-                // Nobody waits any more: the batch is written all the same.
+                // An error: the caller waits no more. The batch is written anyway.
                 let _ = answer.send(result.clone());
             }
         }
         if !lock(&self.amends).is_empty() {
-            // The last chance; a failure is counted.
+            // The last try; a failure is counted.
             let _ = self.commit(Vec::new());
         }
     }
 
-    /// Everything in the queue, as soon as somebody waits for any of it; nothing where only amends do. `None`: closed, and
-    /// all is written.
+    /// Returns all queued batches as soon as a caller waits for one of them; an empty list if only amends are due.
+    /// `None`: the journal is closed, and all is written.
     fn gather(&self) -> Option<VecDeque<Waiting>> {
         let mut queue = lock(&self.queue);
         let (mut since, mut tidied) = (None, false);
@@ -273,10 +275,10 @@ impl Shared {
     }
 
     fn tidy(&self) {
-        // A panic is over with it: the next commit shows what is left.
+        // A panic is ignored here: the next commit reports a broken store.
         if let Ok(Err(error)) = catch_unwind(AssertUnwindSafe(|| self.store.store().tidy())) {
             self.metrics.state_db_failed();
-            tracing::error!(%error, "the state database is not where the next agent looks for it");
+            tracing::error!(%error, "the state database was moved or removed; the next agent will not find it");
         }
         self.measure();
     }
@@ -315,7 +317,7 @@ impl Shared {
 
     fn write(&self, entered: Vec<Entered>) -> Result<(), StoreError> {
         let started = Instant::now();
-        // A panic of the store is one failed commit, not the end of all writing.
+        // A panic of the store counts as one failed commit; the thread continues.
         let result = catch_unwind(AssertUnwindSafe(|| self.store.commit(entered)))
             .unwrap_or_else(|_| Err(StoreError::Write { message: "the database panicked".to_owned() }));
         let committed = match result {
@@ -330,7 +332,7 @@ impl Shared {
             return Ok(());
         }
         self.metrics.state_db_written(started.elapsed());
-        // The file system is asked once in a while only; when nobody writes, with each look at the files.
+        // The file system is queried rarely; when idle, with each check of the files.
         if self.commits.fetch_add(1, Ordering::Relaxed).is_multiple_of(SIZE_EVERY) {
             self.measure();
         }
@@ -397,12 +399,12 @@ mod tests {
             result.unwrap().unwrap();
         }
         assert_eq!(store.scan("k/").unwrap().len(), 16);
-        // One that found the thread idle, and one for all others.
+        // One commit by the idle thread, and one for all others.
         assert!(faults.commits() <= 2, "{} commits for 16 batches", faults.commits());
     }
 
     #[tokio::test]
-    async fn what_nobody_waits_for_goes_with_what_somebody_waits_for() {
+    async fn batch_without_waiter_is_committed_with_the_next_one() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let store = Arc::new(store);
         let journal = start(store.clone());
@@ -415,12 +417,12 @@ mod tests {
         journal.note(put("alone"));
         let asked = Instant::now();
         while store.get("alone").unwrap().is_none() {
-            assert!(asked.elapsed() < Duration::from_secs(20), "it stays behind for ever");
+            assert!(asked.elapsed() < Duration::from_secs(20), "it is never written");
             tokio::task::yield_now().await;
         }
     }
 
-    /// What the registry shows under a name.
+    /// The value of a metric.
     fn shown(metrics: &Metrics, name: &str) -> f64 {
         let families = metrics.gather();
         let family = families.iter().find(|family| family.name() == name).unwrap();
@@ -430,13 +432,13 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_duplicate_is_counted_and_reaches_neither_thread_nor_store() {
+    async fn duplicate_batch_is_counted_and_reaches_neither_thread_nor_store() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let metrics = Arc::new(Metrics::new());
         let journal = Journal::start(Arc::new(store), Arc::clone(&metrics)).unwrap();
         journal.commit(put("a")).await.unwrap();
         for _ in 0..5 {
-            // Answered at the first poll: the thread had no part in it.
+            // Ready at the first poll: the thread was not involved.
             let commit = std::pin::pin!(journal.commit(put("a")));
             let mut context = std::task::Context::from_waker(std::task::Waker::noop());
             assert!(commit.poll(&mut context).is_ready());
@@ -447,7 +449,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failed_commit_is_told_to_who_waited_and_the_next_one_works() {
+    async fn failed_commit_is_returned_to_the_waiter_and_the_next_one_works() {
         let (store, faults) = FailingStore::new(MemoryStore::default());
         let journal = start(Arc::new(store));
         faults.fail_writes(true);
@@ -459,7 +461,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_database_that_vanishes_while_nobody_writes_is_noticed_and_counted() {
+    async fn removed_database_is_noticed_and_counted_without_writes() {
         let root = tempfile::tempdir().unwrap();
         let (dir, metrics) = (root.path().join("state"), Arc::new(Metrics::new()));
         let journal = Journal::start(Arc::new(SledStore::open(&dir).unwrap()), Arc::clone(&metrics)).unwrap();
@@ -467,18 +469,18 @@ mod tests {
         let until = |what: &str, done: &dyn Fn() -> bool| {
             let asked = Instant::now();
             while !done() {
-                assert!(asked.elapsed() < Duration::from_secs(60), "in vain: {what}");
+                assert!(asked.elapsed() < Duration::from_secs(60), "timed out: {what}");
                 std::thread::sleep(Duration::from_millis(5));
             }
         };
-        // The store may be making a file in it at this moment.
+        // The store may be creating a file in it at this moment.
         until("it is gone", &|| std::fs::remove_dir_all(&dir).is_ok());
         until("each look is a failure", &|| shown(&metrics, "allostat_state_db_write_failures_total") > 1.5);
         journal.commit(put("b")).await.unwrap_err();
     }
 
     #[tokio::test]
-    async fn the_size_that_is_shown_is_that_of_the_files_also_when_nobody_writes_any_more() {
+    async fn shown_size_follows_the_files_without_writes() {
         let (dir, metrics) = (tempfile::tempdir().unwrap(), Arc::new(Metrics::new()));
         let journal = Journal::start(Arc::new(SledStore::open(dir.path()).unwrap()), Arc::clone(&metrics)).unwrap();
         for key in ["a", "b", "c"] {
@@ -507,7 +509,7 @@ mod tests {
             self.0.scan(prefix)
         }
         fn commit(&self, batch: &Batch) -> Result<(), StoreError> {
-            assert!(self.1.swap(true, Ordering::SeqCst), "asked for by a test");
+            assert!(self.1.swap(true, Ordering::SeqCst), "requested by a test");
             self.0.commit(batch)
         }
         fn size_bytes(&self) -> Option<u64> {

@@ -1,4 +1,4 @@
-//! What outlives the agent: records and their journal, the line of time, samples, the data directory.
+//! What outlives the agent: records and their journal, the timeline, samples, the data directory.
 
 pub mod datadir;
 pub mod journal;

@@ -1,5 +1,5 @@
-//! The last lines of stderr that are kept with the end of an attempt, out of its rotated log files, and how many bytes all of them
-//! together may have.
+//! The last lines of stderr, stored with the end of an attempt. They are read from its rotated log files, within a
+//! budget for all of them together.
 //!
 //! ```text
 //! start of an attempt ──► where its stderr begins (durable, in the task's record)
@@ -17,31 +17,31 @@ use crate::model::id::TaskName;
 use crate::model::last_output::LastOutput;
 use crate::model::task::TaskStatus;
 
-/// What all records of the state together may hold, in bytes: 2,000 ends with 4 KiB each, and far more with a line or two.
+/// Budget of all records together, in bytes: 2,000 ends with 4 KiB each, and far more with a few lines.
 const MOST_HELD: usize = 8 << 20;
-/// Rotation keeps fewer files than this; what is beyond it in the directory is none of the logs.
+/// Rotation keeps fewer files than this; further entries of the directory are no logs.
 const MOST_ENTRIES: usize = 10_000;
 
-/// A place in the log files of a task: the number of a file, and how far in it.
+/// A position in the log files of a task: the number of a file, and an offset in it.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LogEnd {
     pub file: u64,
     pub bytes: u64,
 }
 
-/// Where the log of a task ends now. `None`: it has none. Blocks.
+/// The current end of a task's log. `None`: it has no log. Blocks.
 pub fn log_end(logs: &Path, task: &TaskName) -> Option<LogEnd> {
     let file = *files(logs, task).last()?;
     let bytes = std::fs::symlink_metadata(logs.join(name(task, file))).ok()?.len();
     Some(LogEnd { file, bytes })
 }
 
-/// The last lines that a task wrote from `from` on. Blocks on the disk.
+/// The last lines that a task wrote after `from`. Blocks on the disk.
 pub fn last_output(logs: &Path, task: &TaskName, from: LogEnd) -> Option<LastOutput> {
     let (mut parts, mut left, mut cut) = (Vec::new(), LastOutput::READ, false);
     for file in files(logs, task).into_iter().rev().take_while(|file| *file >= from.file) {
         let skip = if file == from.file { from.bytes } else { 0 };
-        // A file that goes meanwhile, or is none, says nothing.
+        // A file that disappeared or is not regular is skipped.
         let Ok((bytes, is_whole)) = untrusted::read_end(&logs.join(name(task, file)), skip, left) else { break };
         left -= bytes.len();
         parts.push(bytes);
@@ -58,7 +58,7 @@ fn name(task: &TaskName, file: u64) -> String {
     format!("{task}.stderr.{file}")
 }
 
-/// The numbers of its files, the oldest first.
+/// The numbers of its log files, oldest first.
 fn files(logs: &Path, task: &TaskName) -> Vec<u64> {
     let prefix = format!("{task}.stderr.");
     let entries = std::fs::read_dir(logs).into_iter().flatten().take(MOST_ENTRIES).flatten();
@@ -68,14 +68,14 @@ fn files(logs: &Path, task: &TaskName) -> Vec<u64> {
     numbers
 }
 
-/// How many bytes of output all records together hold.
+/// Budget of the output in all records together.
 #[derive(Debug)]
 pub struct OutputBudget {
     held: AtomicUsize,
     most: usize,
 }
 
-/// A part of the budget, until it is dropped.
+/// A share of the budget, until it is dropped.
 #[derive(Debug)]
 pub struct HeldOutput {
     budget: Arc<OutputBudget>,
@@ -89,18 +89,18 @@ impl Default for OutputBudget {
 }
 
 impl OutputBudget {
-    /// Takes room for a new output, which is dropped where there is none.
+    /// Reserves room for a new output; drops the output if there is none.
     pub fn hold(self: &Arc<Self>, output: &mut Option<LastOutput>) -> Option<HeldOutput> {
         let bytes = output.as_ref()?.text.len();
         let fits = |held: usize| held.checked_add(bytes).filter(|sum| *sum <= self.most);
         if self.held.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits).is_err() {
-            tracing::debug!(most = self.most, "no room for another last output; collect ended allocs to have some");
+            tracing::debug!(most = self.most, "no budget for another last output; garbage collection frees some");
             *output = None;
             return None;
         }
         Some(HeldOutput { budget: Arc::clone(self), bytes })
     }
-    /// For what a record of an agent before this one holds already.
+    /// Reserves room for the output in a record of an earlier agent.
     pub fn restored(self: &Arc<Self>, status: &TaskStatus) -> Option<HeldOutput> {
         let outputs = status.exits.iter().filter_map(|exit| exit.last_output.as_ref());
         let bytes = outputs.map(|output| output.text.len()).sum();

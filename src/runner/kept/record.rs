@@ -1,4 +1,4 @@
-//! What is persisted of jobs, allocs, tasks and totals: JSON under the keys of `store`.
+//! The records of jobs, allocs, tasks and totals: JSON under the keys of `store`.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -19,7 +19,7 @@ use crate::runner::decide::restart::Tracker;
 use crate::runner::kept::outputs::LogEnd;
 use crate::store::Batch;
 
-/// The schema that this agent writes, and the only one that it reads: older ones were upgraded when the store was opened.
+/// The schema that this agent reads and writes: older ones were upgraded when the store was opened.
 pub use crate::store::{SCHEMA, VERSION_KEY};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -28,11 +28,11 @@ pub struct JobRecord {
     pub version: u64,
 }
 
-/// A job that launches others, until it is stopped.
+/// A periodic or parameterized job, until it is stopped.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ParentRecord {
     pub job: Job,
-    /// Up to this second of the Unix epoch each due time was launched, skipped or missed.
+    /// Each due time up to this second of the Unix epoch was launched, skipped or missed.
     pub decided: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last_launch: Option<u64>,
@@ -45,51 +45,52 @@ pub struct AllocRecord {
     pub version: u64,
     pub group: GroupName,
     pub index: u32,
-    /// Grows with each alloc: the order of creation, whatever the clock does.
+    /// Increases with each alloc: the order of creation, whatever the clock does.
     pub serial: u64,
     pub created_at: Timestamp,
-    /// The same; absent in a record of an agent that had the wall clock alone.
+    /// The same on the timeline; absent in records of agents that had wall-clock time alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub began: Option<Steady>,
     pub desired: Desired,
     /// It starts when these have ended.
     pub waits_for: Vec<AllocId>,
-    /// Its own parent cgroup, made with its first task; `None`: it has none.
+    /// Its own parent cgroup, created with its first task. `None`: it has none.
     pub cgroup: Option<CgroupPath>,
     pub finished: Option<Box<Finished>>,
-    /// What was reserved for it, before its first task: it holds these to its end.
+    /// Reserved before its first task, and held to its end.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<AllocPort>,
-    /// The network namespace that was made for it.
+    /// The network namespace that was created for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Box<NetworkRecord>>,
-    /// When its end was asked for.
+    /// When its stop was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_asked_at: Option<Steady>,
     /// Its `max_run_duration` is over.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub expired: bool,
-    /// All its tasks are to begin anew, and some are not ready for it yet.
+    /// All its tasks are being restarted, and some have not ended yet.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub again: bool,
-    /// When that was requested.
+    /// When the restart was requested.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again_asked_at: Option<Steady>,
-    /// It cannot be set up: why. Its tasks fail without ever having started.
+    /// Why its setup failed. Its tasks fail without a start.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failed_setup: Option<String>,
-    /// Whether it came up in time, by the `update` of its group; `None`: not decided.
+    /// Whether it became healthy in time, by the `update` of its group. `None`: not decided.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub healthy: Option<bool>,
-    /// Cores that its tasks have for themselves, in the order of its group; empty: none.
+    /// Reserved cores of its tasks, in the order of its group. Empty: none.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub cores: Vec<Vec<u32>>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub earlier: Option<Box<Earlier>>,
-    /// The replacements before it in its place. `None`: it is of an agent that replaced none; if it has ended, it stays as it is.
+    /// The replacements before it. `None`: created by an agent without rescheduling; if it has ended, it is not
+    /// replaced.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reschedule: Option<Box<RescheduleTracker>>,
-    /// That it is replaced, or is not, was reported as an event.
+    /// Whether an event reported that it is or is not rescheduled.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub reschedule_reported: bool,
     /// The alloc that it replaces.
@@ -98,21 +99,21 @@ pub struct AllocRecord {
     /// The alloc that replaced it, after it failed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<AllocId>,
-    /// The allocs whose data it takes over before its first task, newest first; empty: none, or that is done.
+    /// The allocs whose data it takes over before its first task, newest first. Empty: none, or it is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_from: Vec<AllocId>,
 }
 
-/// A network namespace, and what it takes to remove it.
+/// A network namespace, and what is needed to remove it.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct NetworkRecord {
     pub network: AllocNetwork,
-    /// `None`: no plugin has to do with it.
+    /// `None`: without plugins.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cni: Option<CniRecord>,
 }
 
-/// How plugins connected it: they are asked the same to disconnect it, whatever was configured since.
+/// How plugins connected it: they disconnect it with the same input, whatever the configuration is by then.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CniRecord {
     pub list: serde_json::Value,
@@ -121,12 +122,12 @@ pub struct CniRecord {
     pub runtime: serde_json::Value,
 }
 
-/// An alloc that had ended and was restarted: what its ends before said, so that nothing falls.
+/// Values from before the last restart of an alloc that had ended, so that no counter falls.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Earlier {
-    /// What its cgroups said last.
+    /// The last sample of its cgroups.
     pub base: Usage,
-    /// How long it ran, by the outcome of each end, in the order of `Outcome::ALL`.
+    /// Run time by the outcome of each end, in the order of `Outcome::ALL`.
     pub ran: [Nanos; 6],
     /// It runs since then.
     pub restarted_at: Steady,
@@ -136,14 +137,14 @@ pub struct Earlier {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Finished {
     pub at: Timestamp,
-    /// The same; absent in a record of an agent that had the wall clock alone.
+    /// The same on the timeline; absent in records of agents that had wall-clock time alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ended: Option<Steady>,
-    /// Of its worst task.
+    /// The worst outcome of its tasks.
     pub outcome: Outcome,
-    /// From its creation to its end.
+    /// Time from its creation or restart to its end.
     pub ran: Nanos,
-    /// What its cgroup said last.
+    /// The last sample of its cgroup.
     pub base: Usage,
 }
 
@@ -155,39 +156,40 @@ pub struct TaskRecord {
     pub tracker: Tracker,
     #[serde(default)]
     pub more: MoreTotals,
-    /// Somebody asked for its end: a restart of the agent goes on with that, and tells it no second time.
+    /// Its end was requested: a restarted agent continues with that, without a second event.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub kill: Option<Kill>,
-    /// Somebody asked for a restart, and the attempt has not ended yet.
+    /// A restart was requested, and the attempt has not ended yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart: Option<Restart>,
-    /// The wait for its next attempt; its status says when that is over, by the wall clock.
+    /// The wait for its next attempt; the status has the end of the wait as wall-clock time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub backoff: Option<Backoff>,
-    /// Its next start is a restart, and counts as one then; why. Agents before this one counted it when it was decided.
+    /// The reason of the restart that its next start is; counted then. Earlier agents counted it with the decision.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restarts_for: Option<RestartReason>,
-    /// Where the stderr of its attempt begins in its log; absent: at its beginning.
+    /// Where the stderr of its attempt begins in its log. Absent: at the beginning.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stderr_from: Option<LogEnd>,
-    /// Hooks that are done for good, and what they left.
+    /// Results of one-time hooks.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub hooks: BTreeMap<String, serde_json::Value>,
 }
 
-/// The end of an attempt that somebody asked for, to have another one.
+/// A requested end of an attempt that is followed by another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Restart {
-    /// Its whole alloc begins anew: the next attempt waits for its turn.
+    /// Its whole alloc is restarted: the next attempt starts in lifecycle order.
     pub whole: bool,
     pub asked_at: Steady,
-    /// From then to its kill signal: the task's `shutdown_delay`, and what is left of its group's where all that runs is restarted.
+    /// Time from the request to the kill signal: the task's `shutdown_delay`, and the rest of the group's if the whole
+    /// alloc is restarted.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub delay: Nanos,
     /// When its kill signal was first sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
-    /// A health check asked for it: the restart policy counts it as a failure of the task.
+    /// Requested by a health check: the restart policy counts it as a failure of the task.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_failure: bool,
 }
@@ -198,7 +200,7 @@ fn is_zero(delay: &Nanos) -> bool {
 }
 
 impl Restart {
-    /// Its kill signal is due, so that what ends from then on has obeyed it.
+    /// Whether its kill signal is due: an end after that counts as requested.
     pub fn is_due(self, at: Steady) -> bool {
         self.signalled_at.is_some() || self.asked_at.plus(self.delay) <= at
     }
@@ -212,27 +214,27 @@ pub struct Backoff {
 }
 
 impl Backoff {
-    /// Never more than all of it: over a boot the wall clock may have gone back.
+    /// At most the whole delay: the wall clock may have gone back over a reboot.
     pub fn left(self, now: Steady) -> Nanos {
         self.delay.saturating_sub(now.since(self.since))
     }
 }
 
-/// The end of a task that somebody asked for.
+/// A requested end of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Kill {
     pub cause: Cause,
     pub asked_at: Steady,
-    /// It was told as `Killing`.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub told: bool,
+    /// Reported as a `Killing` event.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not", rename = "told")]
+    pub reported: bool,
     /// When its kill signal was sent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub signalled_at: Option<Steady>,
 }
 
-/// What a task's part of the workload's totals says beyond its status. The totals are the sum over the records, so no
-/// exit can count twice.
+/// The part of the workload's totals that is not in the task's status. The totals are the sum over the records, so no
+/// exit counts twice.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct MoreTotals {
@@ -254,7 +256,7 @@ impl MoreTotals {
         (self.exit_codes, self.exit_signals, self.run_ns) = (all.exit_codes, all.exit_signals, all.run_ns);
         self.lost_output = all.lost_output;
     }
-    /// The whole part.
+    /// All totals of the task.
     pub fn with(&self, status: &TaskStatus) -> TaskTotals {
         TaskTotals {
             usage: status.base.counters(),
@@ -277,7 +279,7 @@ impl MoreTotals {
     }
 }
 
-/// What the collected allocs of a job handed over.
+/// Totals of the collected allocs of a job.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct WorkloadRecord {
     pub tasks: BTreeMap<TaskName, TaskTotals>,
@@ -285,7 +287,7 @@ pub struct WorkloadRecord {
     pub alloc_run: [Nanos; 6],
     pub allocs: u64,
     pub last_end: Steady,
-    /// Those that failed and were replaced.
+    /// Number of allocs that failed and were replaced.
     #[serde(default, skip_serializing_if = "is_none_of_them")]
     pub reschedules: u64,
 }
@@ -295,7 +297,7 @@ fn is_none_of_them(count: &u64) -> bool {
     *count == 0
 }
 
-/// What retired workloads handed over.
+/// Totals of retired workloads.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeRecord {
     pub node: NodeTotals,

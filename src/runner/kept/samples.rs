@@ -1,8 +1,10 @@
-//! What was last read of attempts whose use the kernel keeps for nobody: measured by their processes, or told by their driver. In a file
-//! that survives the agent's death: what was shown of such an attempt stays in the counters, whoever sees its end, or nobody.
+//! The last samples of attempts whose usage the kernel does not keep: measured by process or reported by their driver.
+//! The file survives the agent's death, so counters that were shown do not fall, whether or not an agent observes the
+//! end.
 //!
-//! One page per attempt, written into the page cache before it is shown: SIGKILL takes back none of it, and a write within a page
-//! is whole or not at all. Never synced: what the power takes it takes from the kernel's own counters too. A cgroup counts on by itself.
+//! One page per attempt, written to the page cache before the sample is shown: SIGKILL does not take it back, and a
+//! write within a page is atomic. It is never synced: a power loss resets the kernel's own counters too. A cgroup needs
+//! none of this.
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,19 +24,19 @@ use crate::telemetry::lock;
 
 const PAGE: usize = 4096;
 
-/// Whose sample it is. Attempts of a task are never counted anew, so there is one attempt of a name, ever.
+/// Identifies the attempt of a sample. Attempt numbers of a task are never reused.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Whose {
+pub struct AttemptKey {
     pub alloc: AllocId,
     pub task: TaskName,
     pub attempt: u32,
 }
 
-/// One page: a line of JSON, and whatever was there before it.
+/// One page: a line of JSON, followed by older bytes.
 #[derive(Serialize, Deserialize)]
 struct Sample {
     #[serde(flatten)]
-    whose: Whose,
+    key: AttemptKey,
     at: Timestamp,
     usage: Usage,
 }
@@ -42,41 +44,41 @@ struct Sample {
 /// Concurrency: any thread.
 #[derive(Debug, Default)]
 pub struct SampleFile {
-    /// `None`: kept by nobody.
+    /// `None`: samples are not persisted.
     file: Option<File>,
     pages: Mutex<Pages>,
 }
 
 #[derive(Debug, Default)]
 struct Pages {
-    /// So many are in use or free.
+    /// Number of pages, used or free.
     count: u64,
     free: Vec<u64>,
-    /// Of the agent before this one, until it is known whose attempts still run.
-    found: BTreeMap<Whose, (u64, Reading)>,
+    /// Samples of the previous agent, until it is known which attempts still run.
+    found: BTreeMap<AttemptKey, (u64, Reading)>,
 }
 
-/// The page of one attempt, which is given to another when this is dropped: as soon as the attempt's end is on record.
+/// The page of one attempt. It is reused after this is dropped: when the end of the attempt is recorded.
 #[derive(Debug)]
 pub struct Page {
     samples: Arc<SampleFile>,
     at: u64,
-    whose: Whose,
-    /// What the agent before this one had read last.
+    key: AttemptKey,
+    /// The last sample of the previous agent.
     pub earlier: Option<Reading>,
-    /// That it is not kept was told.
-    told: AtomicBool,
+    /// A failed write was logged.
+    reported: AtomicBool,
 }
 
 impl SampleFile {
-    /// With what is in the file; where that cannot be used, nothing is kept.
+    /// Reads the samples in the file. If it cannot be used, samples are not persisted.
     pub fn open(path: &Path) -> SampleFile {
         let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).mode(0o600).open(path);
         let read = file.and_then(|file| Ok((std::fs::read(path)?, file)));
         let (bytes, file) = match read {
             Ok(read) => read,
             Err(error) => {
-                tracing::warn!(path = %path.display(), %error, "what tasks without cgroups use is not kept: a counter may fall after a crash");
+                tracing::warn!(path = %path.display(), %error, "cannot open the sample file: counters of tasks without cgroups may fall after a crash");
                 return SampleFile::default();
             }
         };
@@ -84,8 +86,8 @@ impl SampleFile {
         for page in bytes.chunks(PAGE) {
             let line = page.split(|byte| *byte == b'\n').next().unwrap_or_default();
             match serde_json::from_slice(line) {
-                Ok(Sample { whose, at, usage }) => {
-                    pages.found.insert(whose, (pages.count, Reading::of(Arc::new(usage), at)));
+                Ok(Sample { key, at, usage }) => {
+                    pages.found.insert(key, (pages.count, Reading::of(Arc::new(usage), at)));
                 }
                 Err(_) => pages.free.push(pages.count),
             }
@@ -98,31 +100,31 @@ impl SampleFile {
         lock(&self.pages)
     }
 
-    /// What the agent before this one kept of an attempt that may still run.
-    pub fn found(self: &Arc<Self>, whose: Whose) -> Option<Page> {
-        let (at, earlier) = self.pages().found.remove(&whose)?;
-        Some(Page { samples: Arc::clone(self), at, whose, earlier: Some(earlier), told: AtomicBool::new(false) })
+    /// The sample that the previous agent persisted of an attempt that may still run.
+    pub fn found(self: &Arc<Self>, key: AttemptKey) -> Option<Page> {
+        let (at, earlier) = self.pages().found.remove(&key)?;
+        Some(Page { samples: Arc::clone(self), at, key, earlier: Some(earlier), reported: AtomicBool::new(false) })
     }
-    /// All others have ended: their pages are free.
+    /// All other attempts have ended: their pages are free.
     pub fn forget_the_rest(&self) {
         let mut pages = self.pages();
         let rest = std::mem::take(&mut pages.found);
         pages.free.extend(rest.into_values().map(|(at, _)| at));
     }
-    /// For an attempt that begins.
-    pub fn page(self: &Arc<Self>, whose: Whose) -> Page {
+    /// A page for an attempt that starts.
+    pub fn page(self: &Arc<Self>, key: AttemptKey) -> Page {
         let mut pages = self.pages();
         let at = pages.free.pop().unwrap_or_else(|| {
             pages.count += 1;
             pages.count - 1
         });
-        Page { samples: Arc::clone(self), at, whose, earlier: None, told: AtomicBool::new(false) }
+        Page { samples: Arc::clone(self), at, key, earlier: None, reported: AtomicBool::new(false) }
     }
 }
 
 impl ReadingStore for Arc<Page> {
     fn keep(&self, reading: &Reading) {
-        let sample = Sample { whose: self.whose.clone(), at: reading.at, usage: reading.usage.without_live() };
+        let sample = Sample { key: self.key.clone(), at: reading.at, usage: reading.usage.without_live() };
         let line = serde_json::to_vec(&sample).map(|mut line| {
             line.push(b'\n');
             line
@@ -133,10 +135,10 @@ impl ReadingStore for Arc<Page> {
             _ => Err(io::Error::new(io::ErrorKind::FileTooLarge, "it is longer than a page")),
         });
         if let Err(error) = written
-            && !self.told.swap(true, Ordering::Relaxed)
+            && !self.reported.swap(true, Ordering::Relaxed)
         {
-            let Whose { alloc, task, .. } = &self.whose;
-            tracing::warn!(alloc_id = %alloc, %task, %error, "last sample not kept: a counter may fall after a crash");
+            let AttemptKey { alloc, task, .. } = &self.key;
+            tracing::warn!(alloc_id = %alloc, %task, %error, "failed to persist the last sample: a counter may fall after a crash");
         }
     }
 }
@@ -152,8 +154,8 @@ mod tests {
     use super::*;
     use crate::model::usage::Field;
 
-    fn whose(attempt: u32) -> Whose {
-        Whose { alloc: AllocId::from("a"), task: "t".into(), attempt }
+    fn key(attempt: u32) -> AttemptKey {
+        AttemptKey { alloc: AllocId::from("a"), task: "t".into(), attempt }
     }
     fn cpu(ns: u64) -> Reading {
         let usage = Usage::from([(Field::cpu_usage_ns, ns), (Field::memory_usage_bytes, 1)]);
@@ -161,44 +163,44 @@ mod tests {
     }
 
     #[test]
-    fn the_last_sample_of_each_attempt_is_there_again_whatever_pages_were_given_away() {
+    fn last_sample_of_each_attempt_survives_reuse_of_pages() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples");
         let samples = Arc::new(SampleFile::open(&path));
-        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
+        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(key(n))));
         first.keep(&cpu(1_000_000));
         second.keep(&cpu(7));
         first.keep(&cpu(8));
         drop(second);
-        let third = Arc::new(samples.page(whose(2)));
+        let third = Arc::new(samples.page(key(2)));
         third.keep(&cpu(9));
-        assert_eq!(std::fs::metadata(&path).unwrap().len().div_ceil(PAGE as u64), 2, "a page is used again");
-        // Killed: nothing of it is dropped.
+        assert_eq!(std::fs::metadata(&path).unwrap().len().div_ceil(PAGE as u64), 2, "a page is reused");
+        // As if killed: no destructor runs.
         std::mem::forget((first, third));
         let next = Arc::new(SampleFile::open(&path));
-        let found = next.found(whose(0)).unwrap();
+        let found = next.found(key(0)).unwrap();
         let kept = Reading::of(Arc::new(cpu(8).usage.without_live()), Timestamp(8));
         assert_eq!(found.earlier, Some(kept));
-        assert!(next.found(whose(1)).is_none() && next.found(whose(0)).is_none());
+        assert!(next.found(key(1)).is_none() && next.found(key(0)).is_none());
         next.forget_the_rest();
-        let [fourth, fifth] = [3, 4].map(|n| next.page(whose(n)));
-        assert_eq!((found.at, fourth.at, fifth.at), (0, 1, 2), "what is still needed is given to nobody");
+        let [fourth, fifth] = [3, 4].map(|n| next.page(key(n)));
+        assert_eq!((found.at, fourth.at, fifth.at), (0, 1, 2), "a page in use is not reused");
     }
 
     #[test]
-    fn damage_and_an_unusable_file_cost_what_they_cost_and_no_more() {
+    fn damaged_page_and_unusable_file_lose_only_their_samples() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("samples");
         let samples = Arc::new(SampleFile::open(&path));
-        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(whose(n))));
+        let [first, second] = [0, 1].map(|n| Arc::new(samples.page(key(n))));
         first.keep(&cpu(1));
         second.keep(&cpu(2));
         OpenOptions::new().write(true).open(&path).unwrap().write_all_at(b"garbage", 3).unwrap();
         let next = Arc::new(SampleFile::open(&path));
-        assert!(next.found(whose(0)).is_none());
-        let second = next.found(whose(1)).unwrap();
+        assert!(next.found(key(0)).is_none());
+        let second = next.found(key(1)).unwrap();
         assert_eq!(second.earlier.as_ref().unwrap().usage.cpu_usage_ns(), Some(2));
         let nowhere = Arc::new(SampleFile::open(&dir.path().join("none/samples")));
-        Arc::new(nowhere.page(whose(0))).keep(&cpu(1));
+        Arc::new(nowhere.page(key(0))).keep(&cpu(1));
     }
 }

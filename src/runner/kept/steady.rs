@@ -1,9 +1,9 @@
-//! The runner's line of time: for whatever asks how much time has gone by, and must not be told a lie by a clock that was set.
+//! The runner's timeline: measures elapsed time independently of changes of the wall clock.
 //!
-//! Within one boot it goes by the clock that begins with the boot, over any restart of the agent. From one boot to the next by the
-//! wall clock, for want of another one. A record says where on the line this boot began, and how far the wall clock was ahead of
-//! the line: the next boot's beginning is found by that. An agent without such a record begins with the wall clock's time, which
-//! is what agents before this one wrote.
+//! Within one boot it follows the boot clock, across restarts of the agent. From one boot to the next it follows the
+//! wall clock, for lack of another. A record has the position of this boot's begin, and the offset of the wall clock
+//! from the timeline; the next boot's begin is derived from that. Without such a record the timeline begins with the
+//! wall-clock time, which is what earlier agents wrote.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -14,16 +14,16 @@ use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::units::{Nanos, Steady, Timestamp};
 
-/// A wall clock that is set by less is slewed, or read a moment later.
+/// A smaller change of the wall clock is a slew, or a delay between two reads.
 const SET: Nanos = Nanos(1_000_000_000);
 
-/// What the next agent needs to go on with the line.
+/// What the next agent needs to continue the timeline.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineRecord {
     pub boot_id: BootId,
-    /// Where on the line that boot began.
+    /// Position of that boot's begin on the timeline.
     pub booted_at: Steady,
-    /// How far the wall clock was ahead of the line, in nanoseconds.
+    /// Offset of the wall clock from the timeline, in nanoseconds.
     pub ahead_ns: i64,
 }
 
@@ -31,12 +31,12 @@ pub struct Line {
     clock: Arc<dyn Clock>,
     boot_id: BootId,
     booted_at: Steady,
-    /// How far the wall clock was ahead when that was recorded.
+    /// The recorded offset of the wall clock.
     noted: AtomicI64,
 }
 
 impl Line {
-    /// Goes on where the record left it.
+    /// Continues from the record.
     pub fn new(clock: Arc<dyn Clock>, boot_id: BootId, record: Option<LineRecord>) -> Line {
         let wall_at_boot = clock.now().0.saturating_sub(clock.since_boot().0);
         let booted_at = match record {
@@ -53,7 +53,7 @@ impl Line {
         self.booted_at.plus(self.clock.since_boot())
     }
 
-    /// Where a moment of the wall clock lies, if that was not set since then.
+    /// The position of a wall-clock time, if the wall clock was not set since then.
     pub fn of_wall(&self, at: Timestamp) -> Steady {
         Steady(at.0.saturating_add_signed(self.ahead_ns().saturating_neg()))
     }
@@ -61,12 +61,12 @@ impl Line {
     pub fn record(&self) -> LineRecord {
         LineRecord { boot_id: self.boot_id.clone(), booted_at: self.booted_at, ahead_ns: self.ahead_ns() }
     }
-    /// What is to be recorded, where the wall clock was set since it was.
+    /// The record to write if the wall clock was set since the last one.
     pub fn news(&self) -> Option<LineRecord> {
         let record = self.record();
         (record.ahead_ns.abs_diff(self.noted.load(Ordering::SeqCst)) > SET.0).then_some(record)
     }
-    /// It is recorded.
+    /// The record was written.
     pub fn note(&self, record: &LineRecord) {
         self.noted.store(record.ahead_ns, Ordering::SeqCst);
     }
@@ -87,7 +87,7 @@ mod tests {
     const HOUR: u64 = 3_600_000_000_000;
     const DAY: i64 = 24 * 3_600_000_000_000;
 
-    /// The wall clock, and that of the boot.
+    /// A wall clock and a boot clock for tests.
     #[derive(Default)]
     struct Clocks(Mutex<(u64, u64)>);
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn it_begins_with_the_wall_clock_and_nobody_sets_it_over_any_restart_of_the_agent() {
+    fn timeline_starts_with_the_wall_clock_and_ignores_its_changes_across_restarts() {
         for day in [DAY, -DAY] {
             let clocks = clocks();
             let first = line(&clocks, "a", None);

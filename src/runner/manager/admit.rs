@@ -1,4 +1,4 @@
-//! New allocs of a job, in place of those that they replace: of a submission, and of each step of an update.
+//! New allocs of a job and the allocs that they replace, for submissions and for the steps of an update.
 
 use std::sync::Arc;
 
@@ -16,17 +16,17 @@ use crate::store::{Batch, StoreError};
 /// Allocs that end, and the places of new ones.
 #[derive(Default)]
 pub(super) struct Placement {
-    /// Live ones, and failed ones that are not replaced by their like any more.
+    /// Live allocs, and failed ones that are not rescheduled any more.
     pub superseded: Vec<Arc<Alloc>>,
     pub places: Vec<NewPlace>,
 }
 
-/// A new alloc that is to be.
+/// A new alloc to be created.
 pub(super) struct NewPlace {
-    /// In its job.
+    /// Index in its job.
     pub group: usize,
     pub index: u32,
-    /// It begins when these have ended.
+    /// It starts when these have ended.
     pub waits_for: Vec<AllocId>,
     /// Which had its place.
     pub before: Option<Arc<Alloc>>,
@@ -52,7 +52,7 @@ impl Manager {
             let ids = running.iter().map(|a| a.id.clone()).collect();
             return Err(RunnerError::Unchanged { job: job.id, ids });
         }
-        // Of an update that is taken back some allocs run already.
+        // A reverted update may leave allocs of the earlier version running.
         let kept = running.iter().find(|a| a.job.runs_as(&job)).map(|a| a.version);
         let version = kept.unwrap_or_else(|| self.next_version(&job.id));
         let stable = self.stable(earlier.as_deref(), &running);
@@ -78,10 +78,10 @@ impl Manager {
         Ok(SubmitReply { allocs, replaced })
     }
 
-    /// Ends some allocs and makes others, in one batch with what `batch` has already; its first `of_caller` writes are the
-    /// caller's to take back.
+    /// Ends some allocs and creates others, in one batch with the contents of `batch`. The caller takes back its first
+    /// `of_caller` writes if that fails.
     ///
-    /// Errors: the disk refuses; nothing has happened.
+    /// Errors: the write fails; nothing has happened.
     pub(super) async fn place(
         self: &Arc<Self>,
         ledger: &mut Ledger,
@@ -91,7 +91,7 @@ impl Manager {
         of_caller: usize,
     ) -> Result<Vec<AllocId>, StoreError> {
         let Placement { superseded, places } = placement;
-        superseded.iter().for_each(|a| a.want_stop());
+        superseded.iter().for_each(|a| a.request_stop());
         record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(job), version });
         let mut new = Vec::new();
         for NewPlace { group, index, waits_for, before } in places {
@@ -112,13 +112,13 @@ impl Manager {
         }
         let keys: Vec<String> = batch.writes.iter().skip(of_caller).map(|(key, _)| key.clone()).collect();
         if let Err(error) = self.ctx.journal.commit(batch).await {
-            superseded.iter().for_each(|a| a.want_run_again());
+            superseded.iter().for_each(|a| a.withdraw_stop());
             self.take_back(keys, &superseded);
             new.into_iter().for_each(|(created, _)| created.discard());
             return Err(error);
         }
         self.write_ends_again(&superseded).await;
-        superseded.iter().for_each(|a| a.tell_stop());
+        superseded.iter().for_each(|a| a.apply_stop());
         let at =
             new.iter().map(|(created, _)| created.alloc().created_at()).min().unwrap_or_else(|| self.ctx.clock.now());
         ledger.taken_on(&self.ctx, job, new.len(), at);
@@ -186,7 +186,7 @@ impl Manager {
         of_update.max(of_allocs).unwrap_or(0)
     }
 
-    /// A refused submit may have reached the disk all the same, and would come alive at the next start.
+    /// A failed submission may have reached the disk anyway, and would start with the next agent.
     pub(super) fn take_back(&self, keys: Vec<String>, running: &[Arc<Alloc>]) {
         let mut batch = Batch::default();
         keys.into_iter().for_each(|key| batch.remove(key));

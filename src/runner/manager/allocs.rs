@@ -1,4 +1,4 @@
-//! The set of allocs that this agent knows, each with its owner.
+//! The set of allocs of this agent, each with its owner.
 
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -9,11 +9,11 @@ use crate::model::id::AllocId;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::telemetry::lock;
 
-/// Concurrency: any thread; no lock is held while anything else is asked.
+/// Concurrency: any thread; no other lock is taken while one is held.
 #[derive(Default)]
 pub struct Allocs {
     known: Mutex<BTreeMap<AllocId, Owned>>,
-    /// Ended ones whose series are not exposed any more.
+    /// Ended allocs whose series are not exposed any more.
     collectable: Mutex<HashSet<AllocId>>,
 }
 
@@ -33,14 +33,14 @@ impl Allocs {
         lock(&self.known).len()
     }
 
-    /// Those that have not ended, oldest first.
+    /// Allocs that have not ended, oldest first.
     pub fn live(&self, wanted: impl Fn(&Alloc) -> bool) -> Vec<Arc<Alloc>> {
         let mut live = self.all();
         live.retain(|alloc| wanted(alloc) && !alloc.is_terminal());
         live.sort_by_key(|alloc| alloc.serial);
         live
     }
-    /// Those that have ended, oldest first; and whether their series were delivered for the last time.
+    /// Allocs that have ended, oldest first; and whether their series were delivered for the last time.
     pub fn ended(&self) -> Vec<(EndedAlloc, bool)> {
         let mut ended: Vec<EndedAlloc> = self.all().iter().filter_map(EndedAlloc::of).collect();
         ended.sort_by_key(|ended| ended.alloc().serial);
@@ -52,9 +52,9 @@ impl Allocs {
         ended.into_iter().map(free).collect()
     }
 
-    /// Known, and owned by a task of the runtime.
+    /// Adds an alloc and spawns its owner.
     pub fn own(&self, alloc: &Arc<Alloc>, life: impl Future<Output = ()> + Send + 'static) {
-        // Known before its owner runs: whoever ends first finds it.
+        // Added before its owner runs: an owner that ends at once finds its alloc.
         lock(&self.known).insert(alloc.id.clone(), Owned { alloc: Arc::clone(alloc), owner: None });
         let owner = tokio::spawn(life).abort_handle();
         if let Some(owned) = lock(&self.known).get_mut(&alloc.id) {
@@ -73,7 +73,7 @@ impl Allocs {
         }
     }
 
-    /// Ended ones that others depend on: their replacement is due, or takes their data.
+    /// Ended allocs that are still needed: their replacement is pending, or takes over their data.
     pub fn needed(&self) -> HashSet<AllocId> {
         let mut needed = HashSet::new();
         for alloc in self.all() {
@@ -88,28 +88,28 @@ impl Allocs {
         needed
     }
 
-    /// The series of these were delivered for the last time. Whether that is news of any that is known.
+    /// The series of these allocs were delivered for the last time. Returns whether that is new for any known alloc.
     pub fn delivered(&self, ids: impl IntoIterator<Item = AllocId>) -> bool {
         let (known, mut collectable) = (lock(&self.known), lock(&self.collectable));
         let before = collectable.len();
         collectable.extend(ids.into_iter().filter(|id| known.contains_key(id)));
         collectable.len() > before
     }
-    /// It ends anew: what was told of an end before this one is not of this one.
+    /// It ends again: a delivery after an earlier end does not count for this one.
     pub fn undelivered(&self, id: &AllocId) {
         lock(&self.collectable).remove(id);
     }
 
-    /// Some have ended, and their owners still tidy up.
-    pub fn tidies(&self) -> bool {
-        let tidies = |owned: &Owned| {
+    /// Whether the owners of ended allocs are still cleaning up.
+    pub fn cleans_up(&self) -> bool {
+        let cleans_up = |owned: &Owned| {
             let is_through = *owned.alloc.ended().borrow();
             owned.alloc.is_terminal() && !is_through && owned.owner.iter().any(|o| !o.is_finished())
         };
-        lock(&self.known).values().any(tidies)
+        lock(&self.known).values().any(cleans_up)
     }
-    /// Their owners leave; their processes run on.
-    pub fn let_go(&self) {
+    /// Drops the owners; their processes keep running.
+    pub fn detach(&self) {
         lock(&self.known).values().filter_map(|owned| owned.owner.as_ref()).for_each(AbortHandle::abort);
     }
 }

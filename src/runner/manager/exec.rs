@@ -9,10 +9,10 @@ use crate::model::text::{cut, terminal};
 use crate::runner::alloc::Alloc;
 use crate::runner::drivers::{ExecRequest, ExecSession};
 
-/// So much of a command's name is recorded, in bytes. Its arguments may be secrets: nothing of them is.
+/// Number of bytes of a command's name that are recorded. Arguments may be secrets and are not recorded.
 const LONGEST_NAME: usize = 64;
 
-/// What is recorded when a command ends.
+/// Recorded when a command ends.
 pub struct ExecNote {
     manager: Arc<Manager>,
     alloc: Arc<Alloc>,
@@ -22,9 +22,9 @@ pub struct ExecNote {
 }
 
 impl Handle {
-    /// Runs a command in a task; returns when it runs. It changes nothing of the task's state.
+    /// Runs a command in a task; returns when it runs. The state of the task does not change.
     ///
-    /// Errors: the task does not run, or that is not known yet; the driver cannot run it.
+    /// Errors: the task does not run or its state is unknown; the driver cannot run the command.
     pub async fn exec(
         &self,
         id: &AllocId,
@@ -35,7 +35,7 @@ impl Handle {
         let at = Manager::task_of(&alloc, task)?;
         let task = || alloc.task(at).name.clone();
         if alloc.is_unknown(at) {
-            return Err(RunnerError::Sought { task: task() });
+            return Err(RunnerError::InRecovery { task: task() });
         }
         let Some(attempt) = alloc.attempt(at) else {
             return Err(RunnerError::NotRunning { task: task(), state: alloc.status(at).state });
@@ -59,7 +59,7 @@ impl ExecNote {
         self.alloc.task(self.at).name.clone()
     }
 
-    /// `how`: in the agent's words. An attempt that has ended meanwhile ended it: then that is what is recorded.
+    /// `how`: how the agent describes the end. If the attempt ended meanwhile, that is recorded as the reason.
     pub async fn ended(&self, how: &str, code: Option<u8>) {
         let code = code.map(|code| ("exit_code", code.to_string()));
         let message = format!("exec ended: {}, {how}", self.command);

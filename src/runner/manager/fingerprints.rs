@@ -1,13 +1,13 @@
-//! Follows what each driver reports of itself, for as long as the agent lives. Nobody is asked how he is: a driver says so, when
-//! it begins and with each change.
+//! Follows the fingerprints of each driver as long as the agent runs. Drivers report at their start and on each change;
+//! they are not polled.
 //!
-//! | its reports | what is known of it |
+//! | fingerprints | state of the driver |
 //! |---|---|
-//! | come | the last one, whole |
-//! | do not begin | unhealthy; it is asked anew |
-//! | end, or the driver dies of them | unhealthy; it is asked anew |
+//! | arrive | the last one, as a whole |
+//! | do not start | unhealthy; retried |
+//! | end, or the driver dies | unhealthy; retried |
 //!
-//! A start waits for a healthy driver ([`launch`](crate::runner::task::launch)); what runs is left alone.
+//! A start waits for a healthy driver ([`launch`](crate::runner::task::launch)); running tasks are left alone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,24 +20,24 @@ use crate::runner::drivers::call::{CallError, Reports};
 use crate::runner::drivers::{Driver, DriverInfo, Fingerprint, FingerprintChange, Health};
 use crate::runner::ground::Context;
 
-/// Before a driver is asked anew; doubled each time, up to the second. Reports that went on for longer than that begin afresh.
+/// Delay before a retry: doubled each time, up to the second value. Fingerprints that lasted longer reset it.
 const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(60));
-/// From one report to the next: a driver that changes all the time fills neither log nor events, and costs no more than that.
+/// Minimum interval between fingerprints: a driver that changes all the time fills neither the log nor the events.
 const SETTLE: Duration = Duration::from_millis(250);
 
 impl Handle {
-    /// What is known of each driver, by name.
+    /// The last fingerprint of each driver, by name.
     pub fn driver_infos(&self) -> Vec<(&'static str, DriverInfo)> {
         self.0.ctx.driver_infos.iter().map(|(name, info)| (*name, info.borrow().clone())).collect()
     }
 
-    /// What is known of this host, what drivers say included.
+    /// The attributes of this host, those of drivers included.
     pub fn facts(&self) -> &Arc<Facts> {
         &self.0.ctx.facts
     }
 }
 
-/// One task of the runtime for each driver.
+/// Spawns one task for each driver.
 pub(super) fn follow_all(ctx: &Arc<Context>) {
     for (name, driver) in &ctx.drivers {
         ctx.see_to(follow(Arc::clone(ctx), name, Arc::clone(driver)));
@@ -58,9 +58,9 @@ async fn follow(ctx: Arc<Context>, name: &'static str, driver: Arc<dyn Driver>) 
     }
 }
 
-/// Until its reports end; why they do.
+/// Follows the fingerprints until they end; returns why.
 async fn follow_once(ctx: &Context, name: &'static str, driver: &dyn Driver) -> String {
-    let ended = |error: CallError| format!("how it is cannot be told: {error}; it is asked again");
+    let ended = |error: CallError| format!("no fingerprint: {error}; retrying");
     let (mut reports, mut report) = match Reports::of(driver).await {
         Ok(begun) => begun,
         Err(error) => return ended(error),
@@ -76,13 +76,13 @@ async fn follow_once(ctx: &Context, name: &'static str, driver: &dyn Driver) -> 
     }
 }
 
-/// A report is what is known from now on; a change of health is told.
+/// Stores a fingerprint and reports a change of health.
 fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
     let Some(info) = ctx.driver_infos.get(name) else { return };
     let now = ctx.clock.now();
     let Fingerprint { health, description, .. } = report.clone();
     let known = info.borrow().fingerprint.as_ref().map(|before| before.facts(name)).unwrap_or_default();
-    // Who waits for the driver to be well finds there what it says.
+    // First: a start that waits for the driver's health finds its attributes there.
     ctx.facts.apply(AttributeDiff::between(&known, &report.facts(name)));
     let mut change = FingerprintChange::None;
     info.send_if_modified(|info| {
@@ -90,13 +90,13 @@ fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
         change != FingerprintChange::None
     });
     let FingerprintChange::Health(before) = change else { return };
-    // What a driver needs and was never there is no fault: most hosts have no engine for containers.
+    // A driver whose runtime was never there is no error: most hosts have no container engine.
     let was_never_there = health == Health::Undetected && before.is_none();
     let healthy = (!was_never_there).then_some(health == Health::Healthy);
     ctx.metrics.driver_is(name, healthy, before.is_some());
     let (health, description) = (health.as_str(), description.as_str());
     let before = before.map(Health::as_str);
-    // That a driver is well from its start on is no change.
+    // Healthy from the start is no change.
     if (before, health) == (None, Health::Healthy.as_str()) || was_never_there {
         tracing::debug!(driver = name, health, description, "driver reported");
         return;
@@ -104,5 +104,5 @@ fn take(ctx: &Context, name: &'static str, report: Fingerprint) {
     tracing::info!(driver = name, health, before, description, "driver health changed");
     let mut details = vec![("driver", name), ("health", health)];
     details.extend(before.map(|before| ("before", before)));
-    ctx.events.tell(now, EventKind::Driver, format!("driver {name} is {health}: {description}"), &details);
+    ctx.events.record_host_event(now, EventKind::Driver, format!("driver {name} is {health}: {description}"), &details);
 }

@@ -1,4 +1,4 @@
-//! What this agent has found on its host: how its start found each task, what is in no record, who watches the supervisors.
+//! What this agent found on its host: recovered tasks, orphans, and which agents watch the supervisors.
 
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -9,26 +9,26 @@ use crate::runner::ground::Context;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::{FoundAs, WatchedBy};
 
-/// So many orphans are listed; all are counted.
+/// Maximum number of listed orphans; all are counted.
 const LISTED: usize = 100;
 
-/// A task that ran, or may run, and is in no record.
+/// A task that ran, or may run, and has no record.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Orphan {
     pub alloc_id: AllocId,
     pub task: TaskName,
     pub attempt: u32,
-    /// Of its main process, where that is known.
+    /// PID of its main process, if known.
     pub pid: Option<u32>,
     pub fate: Fate,
 }
 
-/// What becomes of it.
+/// What happens to an orphan.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Fate {
     Ending,
     Killed,
-    /// It is left alone, or could not be ended so far; why.
+    /// It is left alone, or could not be ended so far; the reason.
     MayRun(String),
 }
 
@@ -40,30 +40,30 @@ pub struct Stray {
     pub watched_by: WatchedBy,
 }
 
-/// What a look at all processes has found.
+/// The result of a scan of all processes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Watchers {
     /// In the order of [`WatchedBy::ALL`].
     pub counts: [u64; WatchedBy::ALL.len()],
-    /// The first hundred.
+    /// At most 100 of them.
     pub strays: Vec<Stray>,
 }
 
 #[derive(Debug)]
 pub struct Found {
     tally: Mutex<Tally>,
-    /// What of the state could not be read, at this start or an earlier one.
+    /// Records that could not be read, at this start or an earlier one.
     pub quarantined: Vec<String>,
-    /// What ran of an agent before this one and is in none of its records.
+    /// What ran under an earlier agent and has no record.
     orphans: Mutex<Vec<Orphan>>,
-    /// `None`: nobody has looked yet.
+    /// `None`: no scan was made yet.
     pub watchers: Mutex<Option<Watchers>>,
 }
 
 #[derive(Debug)]
 struct Tally {
     began: Instant,
-    /// Until the last of what is on record was found.
+    /// Time until the last recorded task was recovered.
     took: Duration,
     /// Tasks, in the order of [`FoundAs::ALL`].
     found: [u64; FoundAs::ALL.len()],
@@ -77,23 +77,23 @@ impl Tally {
 }
 
 impl Found {
-    /// By a start that began at that moment.
+    /// For an agent that started at that moment.
     pub fn new(began: Instant, quarantined: Vec<String>) -> Found {
         let tally = Tally { began, took: Duration::ZERO, found: [0; FoundAs::ALL.len()] };
         Found { tally: Mutex::new(tally), quarantined, orphans: Mutex::default(), watchers: Mutex::default() }
     }
 
-    /// A task that is on record.
+    /// Counts a recorded task.
     pub fn count(&self, ctx: &Context, found_as: FoundAs) {
         *lock(&self.tally).of(found_as) += 1;
-        self.tell(ctx);
+        self.publish(ctx);
     }
-    pub fn tell(&self, ctx: &Context) {
+    pub fn publish(&self, ctx: &Context) {
         let mut tally = lock(&self.tally);
         tally.took = ctx.clock.instant().saturating_duration_since(tally.began);
         ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
     }
-    /// A task that is in no record; `before`: what was said of it so far.
+    /// Counts a task without a record. `before`: as what it was counted so far.
     pub fn count_orphan(&self, ctx: &Context, before: Option<FoundAs>, found_as: Option<FoundAs>) {
         let mut tally = lock(&self.tally);
         before.into_iter().for_each(|before| *tally.of(before) -= 1);
@@ -101,7 +101,7 @@ impl Found {
         ctx.metrics.restored(tally.found, tally.took, self.quarantined.len());
     }
 
-    /// The first hundred.
+    /// At most 100 of them.
     pub fn orphans(&self) -> Vec<Orphan> {
         lock(&self.orphans).clone()
     }
@@ -113,14 +113,14 @@ impl Found {
             orphans.push(orphan);
         }
     }
-    /// It only seemed to be one.
+    /// It was no orphan after all.
     pub fn forget_orphan(&self, orphan: &Orphan) {
         lock(&self.orphans).retain(|known| !known.is(orphan));
     }
 }
 
 impl Orphan {
-    /// The same attempt.
+    /// Whether it is the same attempt.
     fn is(&self, other: &Orphan) -> bool {
         (&self.alloc_id, &self.task, self.attempt) == (&other.alloc_id, &other.task, other.attempt)
     }

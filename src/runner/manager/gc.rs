@@ -1,13 +1,13 @@
-//! Ended allocs that nobody needs any more: too many, too old, or in the way on a full disk.
+//! Garbage collection of ended allocs: too many, too old, or in the way on a full disk.
 //!
 //! ```text
-//! each minute, or asked: chosen and forgotten (one batch, under the ledger) ─► their directories removed, two at once, under no lock
+//! each minute, or on request: chosen and forgotten (one batch, under the ledger) ─► directories removed, two at a time
 //! ```
-//! An alloc of which something may still run, because a task of it was given up, stays whatever the limits say; so does a failed one
-//! that is to be replaced, and one whose data its replacement takes.
-//! Another one goes when every scraper had its final series and their time is over (`collectable`), oldest first. Only a full
-//! disk does not wait for that; then it is said and counted. What was forgotten and not removed yet has a tombstone: the next
-//! agent goes on with it.
+//! An alloc with an abandoned task that may still run stays, whatever the limits say. So does a failed alloc that is to
+//! be rescheduled, and one whose data its replacement takes over. Other allocs are removed, oldest first, when every
+//! scraper has received their final series and the retention is over (`collectable`). Only a full disk does not wait
+//! for that; then it is logged and counted. An alloc that was forgotten but not removed has a tombstone: the next agent
+//! continues from it.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -25,33 +25,33 @@ use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::metrics::GcReason;
 
-/// How often the runner looks for allocs to collect, and for workloads to retire.
-const LOOK_EVERY: Duration = Duration::from_secs(60);
+/// Interval of garbage collection and of the retirement of workloads.
+const INTERVAL: Duration = Duration::from_secs(60);
 
-/// What is to be collected.
+/// What to collect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Collect {
-    /// What the limits say.
+    /// What exceeds the limits.
     Limits,
-    /// Whatever has ended.
+    /// All ended allocs.
     All,
     One(AllocId),
 }
 
-/// What became of it: removed, or kept and why. What the limits do not ask for is not spoken of.
+/// The result: what was removed, and what was kept and why. Allocs within the limits are not listed.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Collected {
     pub removed: Vec<(AllocId, GcReason)>,
     pub kept: Vec<(AllocId, String)>,
     /// Kept as well: their final series are still exposed.
     pub shown: Vec<AllocId>,
-    /// With [`Collect::All`]: what has not ended, so that nobody asked for it to go.
+    /// With [`Collect::All`]: allocs that have not ended, which are not collected.
     pub live: Vec<AllocId>,
-    /// Of those removed: what is still on the host, and why. The next start of an agent tries again.
+    /// Removed, but with remains on the host, and why. The next start of an agent retries.
     pub left: Vec<(AllocId, String)>,
 }
 
-/// Which of the ended allocs go, and what is said of those that do not.
+/// The ended allocs to remove, and what is reported of those that stay.
 #[derive(Default)]
 struct Choice {
     going: Vec<(usize, GcReason)>,
@@ -67,7 +67,7 @@ impl Choice {
 }
 
 impl Handle {
-    /// Removes ended allocs now, and says what went and what did not. Their counters stay, in their workload's totals.
+    /// Removes ended allocs now and reports what was removed and kept. Their counters stay in their workload's totals.
     ///
     /// Errors: there is no such alloc; the state database refuses writes.
     pub async fn collect(&self, what: Collect) -> Result<Collected, RunnerError> {
@@ -82,22 +82,21 @@ impl Handle {
 }
 
 impl Manager {
-    pub fn tidy_if_many(&self) {
+    pub fn collect_if_many(&self) {
         if self.allocs.count() > self.ctx.config.gc.max_terminal {
             self.tidy.notify_one();
         }
     }
 
-    /// Removes what an agent before this one had begun to; then collects and retires when there is something to do, for as long
-    /// as the agent runs.
-    pub async fn keep_tidy(self: Arc<Self>, tombstones: Vec<Destroyed>) {
+    /// Finishes removals that an earlier agent began; then collects and retires when needed, as long as the agent runs.
+    pub async fn collect_garbage(self: Arc<Self>, tombstones: Vec<Destroyed>) {
         if let Err(error) = self.bury(tombstones).await {
-            tracing::warn!(%error, "that allocs are removed is not saved: the next start tries it again");
+            tracing::warn!(%error, "failed to persist the removal of allocs; the next start retries");
         }
         loop {
             tokio::select! {
                 () = self.tidy.notified() => {}
-                () = tokio::time::sleep(LOOK_EVERY) => {}
+                () = tokio::time::sleep(INTERVAL) => {}
             }
             if self.closed.load(Ordering::SeqCst) {
                 return;
@@ -105,7 +104,7 @@ impl Manager {
             if let Some(news) = self.ctx.line.news() {
                 let mut batch = Batch::default();
                 record::put(&mut batch, record::LINE_KEY.to_owned(), &news);
-                // Refused: looked at again.
+                // Refused: retried.
                 if self.ctx.journal.commit(batch).await.is_ok() {
                     self.ctx.line.note(&news);
                 }
@@ -116,7 +115,7 @@ impl Manager {
         }
     }
 
-    /// Collects what is asked for, then for as long as the disk is too full, and retires workloads.
+    /// Collects what was requested, then continues while the disk is too full, and retires workloads.
     async fn collect(&self, what: &Collect) -> Result<Collected, StoreError> {
         let mut all = self.collect_once(|manager, ended, now| manager.choose(what, ended, now)).await?;
         if *what == Collect::Limits {
@@ -130,7 +129,7 @@ impl Manager {
                 }
                 for (id, reason) in &more.removed {
                     let unread = *reason == GcReason::DiskUnread;
-                    tracing::warn!(alloc_id = %id, unread, "the disk is too full: an ended alloc is removed");
+                    tracing::warn!(alloc_id = %id, unread, "disk too full; removing an ended alloc");
                 }
                 all.removed.extend(more.removed);
                 all.left.extend(more.left);
@@ -143,7 +142,7 @@ impl Manager {
         Ok(all)
     }
 
-    /// One choice: forgotten under the ledger, removed under no lock.
+    /// One pass: allocs are forgotten under the ledger and removed without a lock.
     async fn collect_once(
         &self,
         choose: impl FnOnce(&Manager, &[(EndedAlloc, bool)], Steady) -> Choice,
@@ -172,12 +171,12 @@ impl Manager {
         let known = ended.iter().map(|(ended, free)| (ended.alloc(), free)).enumerate();
         for (at, (alloc, free)) in known.filter(|(_, (alloc, _))| wanted(&alloc.id)) {
             if let Some(task) = alloc.one_that_may_run() {
-                // Tried again now.
-                alloc.nudge(task);
+                // Try again now to end it.
+                alloc.wake_task(task);
                 let name = &alloc.task(task).name;
                 choice.kept.push((
                     alloc.id.clone(),
-                    format!("its task {name:?} was given up and may still run: it is being ended"),
+                    format!("its task {name:?} was abandoned and may still run: it is being ended"),
                 ));
             } else if alloc.awaits_replacement() {
                 let why = "it failed and is to be rescheduled: `allostat stop` cancels that";
@@ -195,7 +194,7 @@ impl Manager {
         choice.live = known.filter(|id| wanted(id) && !over.contains(id)).collect();
         if *what != Collect::All {
             let why = |id: &AllocId| match self.alloc(id) {
-                Ok(alloc) if alloc.is_terminal() => "its end is not on record yet: the state database takes no writes",
+                Ok(alloc) if alloc.is_terminal() => "its end is not recorded yet: the state database refuses writes",
                 _ => "it has not ended",
             };
             choice.kept.extend(choice.live.drain(..).map(|id| (id.clone(), why(&id).to_owned())));
@@ -203,13 +202,14 @@ impl Manager {
         choice
     }
 
-    /// `None`: the file system does not say.
+    /// `None`: the file system does not report it.
     async fn fill(&self) -> Option<Fill> {
         let fill = Arc::clone(&self.ctx.fill);
         self.ctx.blocking.block(move || fill()).await.ok().flatten()
     }
 
-    /// Removes the directories of collected allocs, then their tombstones. What cannot be removed keeps its own, and is told.
+    /// Removes the directories of collected allocs, then their tombstones. An alloc that cannot be removed keeps its
+    /// tombstone and is returned.
     pub async fn bury(&self, destroyed: Vec<Destroyed>) -> Result<Vec<(AllocId, String)>, StoreError> {
         let mut waiting = destroyed.into_iter();
         let mut left = Vec::new();
@@ -222,20 +222,20 @@ impl Manager {
                 let (ctx, hooks) = (Arc::clone(&self.ctx), Arc::clone(&self.hooks));
                 removing.spawn(async move { (destroyed.remove(&ctx, &hooks).await, destroyed) });
             }
-            // Ends: the hooks that remove have deadlines.
+            // Ends: the hooks for removal have deadlines.
             match removing.join_next().await {
                 None => break,
                 Some(Ok((failed, destroyed))) => {
                     let id = destroyed.id();
                     for error in &failed {
-                        tracing::warn!(alloc_id = %id, %error, "something of it cannot be removed; tried again at the next start");
+                        tracing::warn!(alloc_id = %id, %error, "failed to remove part of an alloc; the next start retries");
                     }
                     if failed.is_empty() {
                         batch.remove(record::tombstone_key(id));
                     }
                     left.extend(failed.into_iter().map(|failed| (id.clone(), failed.failure.message)));
                 }
-                Some(Err(error)) => tracing::error!(%error, "removing an alloc's directories failed"),
+                Some(Err(error)) => tracing::error!(%error, "failed to remove the directories of an alloc"),
             }
         }
         if !batch.is_empty() {

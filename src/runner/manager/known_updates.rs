@@ -7,7 +7,7 @@ use crate::model::id::JobId;
 use crate::runner::kept::update::UpdateRecord;
 use crate::telemetry::lock;
 
-/// The last update of each job. Concurrency: any thread reads; who has the ledger changes.
+/// The last update of each job. Concurrency: any thread reads; writers hold the ledger.
 #[derive(Default)]
 pub(super) struct Updates(Mutex<BTreeMap<JobId, Arc<UpdateRecord>>>);
 

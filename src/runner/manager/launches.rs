@@ -3,8 +3,8 @@
 //! ```text
 //! parent, clock ── decide::periodic ──► launch: child, allocs and the parent's `decided` in one batch ──► they run
 //! ```
-//! An agent that dies before the batch is durable has launched nothing, and the next one decides again; one that dies after it finds
-//! the allocs like any others. So no due time is launched twice.
+//! An agent that dies before the batch is durable has launched nothing, and the next one decides again. After the
+//! batch, the allocs are recovered like any others. So no due time is launched twice.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -23,41 +23,41 @@ use crate::runner::kept::record::{self, ParentRecord};
 use crate::store::Batch;
 use crate::telemetry::launches::LaunchOutcome;
 
-/// However far away the next launch is: the wall clock may be set, and the host suspended.
-const LOOK_AGAIN: Duration = Duration::from_secs(10);
-/// Seconds that the clock may be set back while a launch that was decided stays decided.
+/// Maximum wait for the next launch: the wall clock may be set, and the host suspended.
+const RECHECK: Duration = Duration::from_secs(10);
+/// Seconds that the clock may be set back without launching again what was launched.
 const CLOCK_AHEAD: u64 = 24 * 60 * 60;
-/// After a launch that failed.
+/// Delay before a failed launch is retried.
 const TRY_AGAIN: Duration = Duration::from_secs(5);
 
-/// A child that was launched, or that was there already.
+/// A child that was launched now or earlier.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LaunchedChild {
     pub id: JobId,
     pub allocs: Vec<AllocId>,
-    /// An earlier request had launched it.
+    /// An earlier request launched it.
     pub existed: bool,
 }
 
 impl Handle {
-    /// Launches a periodic job now, whatever its schedule says and whatever of it runs.
+    /// Launches a periodic job now, whatever its schedule and whatever runs of it.
     ///
     /// Errors: there is no such job; it is not periodic, or not enabled; the state database refuses writes.
     pub async fn force(&self, id: &str) -> Result<LaunchedChild, RunnerError> {
         self.0.force(id).await
     }
 
-    /// Launches a parameterized job. With the idempotency token of a child on record, gives that child.
+    /// Launches a parameterized job. If a child with the same idempotency token is recorded, returns that child.
     ///
-    /// Errors: there is no such job; the parameters are not those that it asks for; the state database refuses writes.
+    /// Errors: there is no such job; the parameters do not match its declaration; the state database refuses writes.
     pub async fn dispatch(&self, id: &str, given: DispatchParameters) -> Result<LaunchedChild, RunnerError> {
         self.0.dispatch(id, given).await
     }
 }
 
 impl Manager {
-    /// Launches what is due, for as long as the agent runs.
-    pub async fn follow_the_clock(self: Arc<Self>) {
+    /// Launches what is due, as long as the agent runs.
+    pub async fn launch_on_schedule(self: Arc<Self>) {
         while !self.closed.load(Ordering::SeqCst) {
             let wait = self.launch_due().await;
             tokio::select! {
@@ -67,10 +67,10 @@ impl Manager {
         }
     }
 
-    /// How long until the next launch, at most [`LOOK_AGAIN`].
+    /// Time until the next launch, at most [`RECHECK`].
     async fn launch_due(self: &Arc<Self>) -> Duration {
         let mut ledger = self.ledger().await;
-        let mut wait = LOOK_AGAIN;
+        let mut wait = RECHECK;
         for parent in self.parents.all() {
             let Some(schedule) = &parent.schedule else { continue };
             let (job, metrics) = (&parent.record.job, &self.ctx.metrics.launches);
@@ -78,13 +78,13 @@ impl Manager {
                 match self.begin_again(&parent).await {
                     Ok(()) => wait = Duration::ZERO,
                     Err(error) => {
-                        tracing::error!(job = %job.id, %error, "a periodic job cannot follow a clock that was set back");
+                        tracing::error!(job = %job.id, %error, "failed to reset a periodic job to a clock that was set back");
                         wait = wait.min(TRY_AGAIN);
                     }
                 }
                 continue;
             }
-            // As Nomad counts an evaluation that is pending: a child that is to be replaced runs.
+            // As Nomad counts a pending evaluation: a child that is to be rescheduled counts as running.
             let runs = |alloc: &Alloc| !alloc.is_terminal() || alloc.awaits_replacement();
             let overlaps = || self.allocs.all().iter().any(|a| a.job.parent() == Some(&job.id) && runs(a));
             let prohibited = job.clock().is_some_and(|clock| clock.prohibit_overlap) && overlaps();
@@ -92,7 +92,7 @@ impl Manager {
             let decided = match periodic(parent.record.decided, self.seconds(), prohibited, next) {
                 PeriodicStep::Wait(next) => {
                     metrics.next(job.workload(), next);
-                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                    wait = wait.min(next.map_or(RECHECK, |next| self.until(next)));
                     continue;
                 }
                 PeriodicStep::Launch(due) => {
@@ -102,7 +102,7 @@ impl Manager {
                 }
                 PeriodicStep::Skip(due) => {
                     count_missed(self, job, due);
-                    tracing::info!(job = %job.id, "a periodic launch is skipped: a child runs, and prohibit_overlap is set");
+                    tracing::info!(job = %job.id, "periodic launch skipped: a child runs and prohibit_overlap is set");
                     self.skip(&parent, due).await.map(|()| (LaunchOutcome::Skipped, due.at))
                 }
             };
@@ -111,7 +111,7 @@ impl Manager {
                     metrics.decided(job.workload(), outcome, at);
                     let next = schedule.next_after(at);
                     metrics.next(job.workload(), next);
-                    wait = wait.min(next.map_or(LOOK_AGAIN, |next| self.until(next)));
+                    wait = wait.min(next.map_or(RECHECK, |next| self.until(next)));
                 }
                 Err(error) => {
                     tracing::error!(job = %job.id, %error, "a periodic launch failed; retrying");
@@ -125,10 +125,10 @@ impl Manager {
 
     fn until(&self, second: u64) -> Duration {
         let at = Duration::from_secs(second);
-        at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(LOOK_AGAIN)
+        at.saturating_sub(Duration::from_nanos(self.ctx.clock.now().0)).min(RECHECK)
     }
 
-    /// The clock was ahead when this job was last decided: from now on it goes by the clock as it is.
+    /// The clock was ahead at the last decision about this job: follows the current clock from now on.
     async fn begin_again(&self, parent: &ParentJob) -> Result<(), RunnerError> {
         let job = &parent.record.job.id;
         tracing::warn!(%job, "the clock was set back by more than a day: periodic launches follow it from now on");
@@ -153,7 +153,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The child of a second, once.
+    /// Launches the child of a due second, once.
     async fn launch(
         self: &Arc<Self>,
         ledger: &mut Ledger,
@@ -235,7 +235,7 @@ impl Manager {
         Ok(LaunchedChild { id, allocs: reply.allocs, existed: false })
     }
 
-    /// The child with that token that is on record.
+    /// The recorded child with that token.
     fn dispatched_before(&self, parent: &JobId, token: &str) -> Option<LaunchedChild> {
         let is_it = |job: &Job| {
             let of = job.launching.child.as_ref();
@@ -251,7 +251,7 @@ impl Manager {
 
 fn count_missed(manager: &Manager, job: &Job, due: DueLaunch) {
     if due.missed {
-        tracing::warn!(job = %job.id, "periodic launches were missed; one is made now");
+        tracing::warn!(job = %job.id, "periodic launches were missed; launching once now");
         manager.ctx.metrics.launches.decided(job.workload(), LaunchOutcome::Missed, 0);
     }
 }

@@ -1,4 +1,5 @@
-//! How the allocs of a job stand at a moment: in each place of its groups the one of a version, and the one before it.
+//! How the allocs of a job are laid out at a moment: for each group and index, the alloc of a version and the one
+//! before.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,10 +15,10 @@ use crate::model::update::UpdatePolicy;
 use crate::runner::alloc::Alloc;
 use crate::runner::decide::update::{NewAlloc, RollingGroup};
 
-/// How the allocs of a job are laid out: those of a version, and those before it.
+/// The allocs of a job: those of a version, and those before it.
 pub(super) struct Layout {
     groups: Vec<GroupLayout>,
-    /// Live ones of earlier versions without a place in the job.
+    /// Live allocs of earlier versions without an index in the job.
     homeless: Vec<Arc<Alloc>>,
 }
 
@@ -28,28 +29,28 @@ struct GroupLayout {
 
 #[derive(Default)]
 struct PlaceLayout {
-    /// Of an earlier version: it lives, or failed and is to be replaced.
+    /// Of an earlier version: it lives, or failed and is to be rescheduled.
     outdated: Option<Arc<Alloc>>,
-    /// The newest of the version.
+    /// The newest alloc of the version.
     current: Option<Arc<Alloc>>,
-    /// All that have not ended there, also those that were asked to.
+    /// All allocs of this index that have not ended, those with a stop request included.
     unended: Vec<AllocId>,
 }
 
 impl PlaceLayout {
-    /// An alloc of the version lives there, or is to be replaced by its like.
+    /// Whether an alloc of the version lives there or is to be rescheduled.
     fn is_taken(&self) -> bool {
         self.current.as_ref().is_some_and(|alloc| lives(alloc))
     }
 }
 
-/// It is to run.
+/// Whether its desired state is to run.
 pub(super) fn lives(alloc: &Alloc) -> bool {
     (!alloc.is_terminal() && alloc.desired() == Desired::Run) || alloc.awaits_replacement()
 }
 
 impl Layout {
-    /// Of a group that is replaced some allocs at a time: how it is. The order of turns: first those that are not well.
+    /// The state of each group with a rolling update. Unhealthy allocs are replaced first.
     pub(super) fn rolling(&self) -> Vec<(usize, RollingGroup)> {
         let of = |(at, group): (usize, &GroupLayout)| {
             let policy = group.policy?;
@@ -70,7 +71,7 @@ impl Layout {
         self.groups.iter().enumerate().filter_map(of).collect()
     }
 
-    /// What a submission does at once. `live`: all allocs of the job that have not ended.
+    /// The first step of a submission. `live`: all allocs of the job that have not ended.
     pub(super) fn beginning(&self, live: &[Arc<Alloc>]) -> Placement {
         let mut placement = Placement { superseded: self.homeless.clone(), places: Vec::new() };
         let mut empty = Vec::new();
@@ -92,14 +93,14 @@ impl Layout {
         }
         let mut turns = Vec::new();
         for (at, mut group) in self.rolling() {
-            // Those that begin now are not known yet.
+            // Allocs that start in this step are not in the map yet.
             let begin = empty.iter().filter(|(of, ..)| *of == at).count();
             group.new.extend(std::iter::repeat_n(NewAlloc::Pending, begin));
             turns.push((at, group.turns()));
         }
         let next = self.turns(turns);
         let is_now = |id: &AllocId| next.superseded.iter().any(|alloc| alloc.id == *id);
-        // What stays does not end: it is not waited for.
+        // An alloc that stays does not end, so it is not waited for.
         let keeps = |alloc: &Alloc| later.contains(&alloc.id) && !is_now(&alloc.id) || self.is_current(alloc);
         let waits_for: Vec<AllocId> = live.iter().filter(|alloc| !keeps(alloc)).map(|alloc| alloc.id.clone()).collect();
         placement.places.extend(empty.into_iter().map(|(group, index, before)| NewPlace {
@@ -120,7 +121,7 @@ impl Layout {
         self.groups.iter().flat_map(|group| &group.places).any(is_it) && lives(alloc)
     }
 
-    /// The places of groups whose turn it is, each with the end of its alloc.
+    /// The indexes to replace in each group, with the allocs that end for it.
     pub(super) fn turns(&self, turns: Vec<(usize, Vec<u32>)>) -> Placement {
         let mut placement = Placement::default();
         for (group, indices) in turns {
@@ -134,7 +135,7 @@ impl Layout {
         }
         placement
     }
-    /// The newest alloc of the version in each place that has one.
+    /// The newest alloc of the version for each index that has one.
     pub(super) fn current(&self) -> impl Iterator<Item = &Arc<Alloc>> {
         self.groups.iter().flat_map(|group| &group.places).filter_map(|place| place.current.as_ref())
     }
@@ -143,7 +144,7 @@ impl Layout {
     }
 }
 
-/// How an alloc of the new version is.
+/// The health of an alloc of the new version.
 pub(super) fn state(alloc: &Alloc) -> NewAlloc {
     let short = alloc.id.short();
     match (alloc.desired(), alloc.health()) {
@@ -170,7 +171,7 @@ pub(super) fn state(alloc: &Alloc) -> NewAlloc {
 }
 
 impl Manager {
-    /// As they stand at this moment.
+    /// The current layout.
     pub(super) fn layout(&self, job: &Arc<Job>, version: u64) -> Layout {
         let places = |count: u32| (0..count).map(|_| PlaceLayout::default()).collect();
         let mut groups: Vec<GroupLayout> =

@@ -1,10 +1,10 @@
-//! What stays of allocs that are forgotten: their workload's totals, and a day after its last alloc the node's.
+//! Totals of allocs that were removed: in their workload's totals, and a day after its last alloc in the node's.
 //!
 //! ```text
 //! task records ── collected ──► totals/workload/<job> ── 24 h after the last end ──► totals/node
 //! ```
-//! Each arrow is one batch that takes from one side what it gives to the other, so nothing counts twice or gets lost. On
-//! the board the totals of a workload are the sum of both sides and do not move when an alloc is collected.
+//! Each arrow is one batch that moves values from one side to the other, so nothing counts twice or gets lost. The
+//! shown totals of a workload are the sum of both sides and do not change when an alloc is collected.
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -21,7 +21,7 @@ use crate::runner::ground::Context;
 use crate::runner::kept::record::{self, NodeRecord, WorkloadRecord};
 use crate::store::{Batch, StoreError};
 
-/// What collected allocs and retired workloads have handed over, as it is on disk.
+/// The totals of collected allocs and retired workloads, as they are on disk.
 #[derive(Debug, Default)]
 pub struct Ledger {
     pub workloads: BTreeMap<JobId, WorkloadRecord>,
@@ -35,7 +35,7 @@ impl Ledger {
         self.last_serial
     }
 
-    /// New allocs: counted, and each series of their workload is there from now on, at 0.
+    /// Counts new allocs, and creates each series of their workload, at 0.
     pub fn taken_on(&self, ctx: &Context, job: &Job, allocs: usize, at: Timestamp) {
         ctx.metrics.durations.known(job.workload());
         let allocs = u64::try_from(allocs).unwrap_or(u64::MAX);
@@ -50,7 +50,7 @@ impl Ledger {
         });
     }
 
-    /// The board's totals at start, before the allocs that are still known are added.
+    /// The shown totals at the start, before those of known allocs are added.
     pub fn totals(&self) -> Totals {
         let mut totals = Totals { node: Arc::new(self.node.node.clone()), ..Totals::default() };
         for (job, workload) in &self.workloads {
@@ -65,8 +65,8 @@ impl Ledger {
         totals
     }
 
-    /// Durable first: what the allocs counted goes to their workloads. Then from the board; whose directories are left to
-    /// be removed comes back.
+    /// Durable first: moves the counters of allocs to their workloads, then removes the allocs from the board. Returns
+    /// those whose directories remain to be removed.
     pub async fn forget(
         &mut self,
         ctx: &Context,
@@ -121,8 +121,8 @@ impl Ledger {
         Ok(ended.into_iter().map(EndedAlloc::forgotten).collect())
     }
 
-    /// Workloads whose last alloc ended long ago go into the node's totals, with whatever allocs of them are still known. `registered`:
-    /// workloads of jobs that launch others stay.
+    /// Moves workloads whose last alloc ended long ago to the node's totals, with their remaining allocs. `registered`:
+    /// workloads of periodic and parameterized jobs stay.
     pub async fn retire(
         &mut self,
         ctx: &Context,
@@ -135,11 +135,11 @@ impl Ledger {
         let mut last: BTreeMap<JobId, Option<Steady>> =
             self.workloads.iter().map(|(job, w)| (job.clone(), Some(w.last_end))).collect();
         for alloc in known.all() {
-            // What may run has not ended: nobody would know of it any more.
+            // An abandoned task may still run: its alloc stays, or nothing would name the task.
             let over = || *alloc.ended().borrow() && alloc.one_that_may_run().is_none() && !alloc.awaits_replacement();
             let end = alloc.finished_at().filter(|_| over());
             let latest = last.entry(alloc.job.workload().clone()).or_insert(end);
-            // One that lives keeps its workload.
+            // A live alloc keeps its workload.
             *latest = latest.zip(end).map(|(a, b)| a.max(b));
         }
         last.retain(|job, _| !registered.contains(job));
@@ -171,7 +171,7 @@ impl Ledger {
     }
 }
 
-/// Adds a known alloc's part to the board's totals at start.
+/// Adds the totals of a known alloc to those shown at the start.
 pub fn add_known(totals: &mut Totals, alloc: &Alloc) {
     let node = Arc::make_mut(&mut totals.node);
     node.allocs = node.allocs.saturating_add(1);

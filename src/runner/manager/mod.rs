@@ -1,4 +1,4 @@
-//! The set of allocs: takes jobs on, stops, signals, forgets. Wishes come down through [`Handle`] only.
+//! The set of allocs: submits jobs, stops, signals and removes allocs. Requests come through [`Handle`] only.
 
 mod admit;
 mod allocs;
@@ -17,10 +17,10 @@ mod placing;
 mod ports;
 mod registry;
 mod replace;
+mod requests;
 mod restore;
 mod updates;
 mod watchers;
-mod wishes;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -41,10 +41,10 @@ pub use self::parents::{LaunchingJob, StoppedJob};
 pub use self::placing::Unplaced;
 pub use self::ports::AwaitedPort;
 use self::registry::Parents;
+pub use self::requests::Restarted;
 #[cfg(test)]
 pub use self::restore::PATIENCE;
 pub use self::restore::RestoreError;
-pub use self::wishes::Restarted;
 use super::alloc::Alloc;
 use super::drivers::DriverError;
 use super::events::Log;
@@ -60,10 +60,10 @@ use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 
-/// How long owners of ended allocs may tidy up when the agent leaves.
-const TIDYING: std::time::Duration = std::time::Duration::from_secs(2);
+/// How long owners of ended allocs may clean up when the agent stops.
+const CLEANUP: std::time::Duration = std::time::Duration::from_secs(2);
 
-/// Why a wish was refused. Nothing of it has happened then.
+/// Why a request was refused. It had no effect.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 pub enum RunnerError {
     #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
@@ -86,35 +86,35 @@ pub enum RunnerError {
     UnknownTask { alloc: AllocId, task: String, known: Vec<TaskName> },
     #[error("task {task:?} is not running ({})", state.as_str())]
     NotRunning { task: TaskName, state: TaskState },
-    /// Whether it runs is not known yet.
-    #[error("task {task:?} is still looked for, since the agent was started again: whether it runs is not known yet")]
-    Sought { task: TaskName },
+    /// It is unknown whether it runs.
+    #[error("task {task:?} is still being recovered after a restart of the agent: it is unknown whether it runs")]
+    InRecovery { task: TaskName },
     #[error("no task of alloc {0} is running")]
     NothingRunning(AllocId),
     #[error("there is no signal {name:?}{}", near.map(|n| format!("; did you mean {n}?")).unwrap_or_default())]
     UnknownSignal { name: String, near: Option<&'static str> },
-    /// It begins nothing any more.
+    /// It is not started any more.
     #[error("alloc {} {why}: it is not restarted; submit its job instead", alloc.short())]
     Final { alloc: AllocId, why: &'static str },
-    #[error("what is left of task {task:?} may still run: a second one beside it is not started")]
+    #[error("task {task:?} was abandoned and may still run: it is not started a second time")]
     MayStillRun { task: TaskName },
     #[error("task {task:?} cannot be signalled: {message}")]
     Signal { task: TaskName, message: String },
     #[error("cannot run the command in task {task:?}: {message}")]
     Exec { task: TaskName, message: String },
-    /// The disk is full, or gone: a job that is not recorded would be orphaned by the next restart.
-    #[error("the state database refuses writes, so no job is taken on; make room on the disk of the data directory")]
+    /// The disk is full or gone: a job without a record would be orphaned by the next restart.
+    #[error("the state database refuses writes, so no job is accepted; free space on the disk of the data directory")]
     StateDb(#[source] StoreError),
     #[error("the agent is shutting down")]
     ShuttingDown,
 }
 
-/// What became of a submitted job.
+/// The result of a submission.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SubmitReply {
     /// The new allocs, in the order of groups and indices.
     pub allocs: Vec<AllocId>,
-    /// Those of the job's earlier version: asked to stop; the new ones start when they have ended.
+    /// Allocs of the job's earlier version: their stop was requested; the new ones start when they have ended.
     pub replaced: Vec<AllocId>,
 }
 
@@ -125,7 +125,7 @@ pub enum Wait {
     UntilEnded,
 }
 
-/// Concurrency: cheap to clone; every call from any task.
+/// Concurrency: cheap to clone; every method may be called from any task.
 #[derive(Clone)]
 pub struct Handle(pub(super) Arc<Manager>);
 
@@ -133,11 +133,11 @@ pub(super) struct Manager {
     pub ctx: Arc<Context>,
     pub hooks: Arc<Hooks>,
     pub allocs: Allocs,
-    /// Submissions and collections follow one another: each looks at all allocs and then changes the set.
+    /// Serializes submissions and collections: each reads all allocs and then changes the set.
     pub ledger: tokio::sync::Mutex<Ledger>,
     pub tidy: Notify,
     pub closed: AtomicBool,
-    /// Jobs that launch others.
+    /// Periodic and parameterized jobs.
     pub parents: Parents,
     updates: Updates,
     pub tidier: Mutex<Option<AbortHandle>>,
@@ -155,43 +155,44 @@ impl Handle {
         &self.0.ctx.drivers
     }
 
-    /// What tasks inherit of the agent's own environment.
+    /// What tasks inherit of the agent's environment.
     pub fn inherited(&self) -> &Env {
         &self.0.ctx.inherited
     }
 
-    /// What of the state could not be read and was set aside, at this start or an earlier one: for people.
+    /// Records that could not be read and were quarantined, at this start or an earlier one: for users.
     pub fn quarantined(&self) -> &[String] {
         &self.0.found.quarantined
     }
 
-    /// The hooks of allocs and of tasks, in the order in which they set up.
+    /// The hooks of allocs and of tasks, in the order of their setup.
     pub fn hooks(&self) -> [(&'static str, Vec<&'static str>); 2] {
         let hooks = &self.0.hooks;
         [("alloc", hooks.alloc.order()), ("task", hooks.task.order())]
     }
 
-    /// What [`Handle::submit`] would refuse of the job itself; touches nothing.
+    /// What [`Handle::submit`] would refuse of the job itself; has no effect.
     pub fn check(&self, job: &Job) -> Result<(), RunnerError> {
         self.0.check(job)
     }
 
-    /// Takes a job on. No live alloc of it: new allocs. Live ones and an unchanged job: refused. A changed one: they are
-    /// stopped and replaced, with an `update` some at a time. The new allocs are durable and on the board when it returns.
+    /// Takes a job on. No live alloc of it: new allocs. Live ones and an unchanged job: refused. A changed one: they
+    /// are stopped and replaced, with an `update` some at a time. The new allocs are durable and on the board when it
+    /// returns.
     ///
     /// Errors: the job is refused as a whole; nothing was made.
     pub async fn submit(&self, job: Job) -> Result<SubmitReply, RunnerError> {
         self.0.submit(job).await
     }
 
-    /// Asks all tasks of an alloc to end; one that failed is not replaced any more. Repeating it, or stopping one that has ended, does no harm. It is done in any case; gives
-    /// why it is not on record, so that an agent that dies before the end would forget it.
+    /// Requests that all tasks of an alloc end; a failed alloc is not rescheduled any more. Idempotent. The stop always
+    /// takes effect. Returns why it is not recorded: an agent that dies before the end would forget it.
     pub async fn stop(&self, id: &AllocId, wait: Wait) -> Result<Option<StoreError>, RunnerError> {
         let alloc = self.0.alloc(id)?;
         Ok(self.0.stop(&[alloc], wait).await)
     }
 
-    /// Asks every live alloc to end; which ones these were.
+    /// Stops every live alloc; returns their IDs.
     pub async fn stop_all(&self, wait: Wait) -> Vec<AllocId> {
         let mut live = self.0.allocs.live(|_| true);
         live.extend(self.0.allocs.all().into_iter().filter(|alloc| alloc.awaits_replacement()));
@@ -199,40 +200,39 @@ impl Handle {
         live.iter().map(|a| a.id.clone()).collect()
     }
 
-    /// The exposition has delivered these ended allocs' series for the last time: they may be forgotten.
-    /// Told again and again, it does no harm.
+    /// The exporters have delivered the final series of these ended allocs: they may be removed. Idempotent.
     pub fn collectable(&self, ids: impl IntoIterator<Item = AllocId>) {
         if self.0.allocs.delivered(ids) {
-            self.0.tidy_if_many();
+            self.0.collect_if_many();
         }
     }
 
-    /// Lets go: every task runs on, to be found again by the next agent. Blocks until what is queued is written.
+    /// Detaches: every task keeps running and is recovered by the next agent. Blocks until queued records are written.
     pub fn shutdown(&self) {
         self.0.closed.store(true, Ordering::SeqCst);
         if let Some(tidier) = lock(&self.0.tidier).take() {
             tidier.abort();
         }
-        self.let_the_ended_leave();
-        self.0.allocs.let_go();
-        self.0.ctx.let_go();
+        self.wait_for_cleanup();
+        self.0.allocs.detach();
+        self.0.ctx.detach();
         self.0.ctx.journal.close();
     }
 
-    /// Owners whose tasks are dead have only to tidy up: cgroups and directories that nobody would remove before the next
-    /// start. They get a moment for it.
-    fn let_the_ended_leave(&self) {
-        let until = std::time::Instant::now() + TIDYING;
-        while self.0.allocs.tidies() && std::time::Instant::now() < until {
+    /// Owners whose tasks are dead only clean up cgroups and directories, which would otherwise stay until the next
+    /// start. Gives them a moment for it.
+    fn wait_for_cleanup(&self) {
+        let until = std::time::Instant::now() + CLEANUP;
+        while self.0.allocs.cleans_up() && std::time::Instant::now() < until {
             std::thread::sleep(std::time::Duration::from_millis(2));
         }
     }
 }
 
 impl Manager {
-    /// Who has it looks at all allocs and may change the set.
+    /// Held while all allocs are read and the set is changed.
     pub async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
-        // Ends: who has it waits for the disk and for nothing else.
+        // Ends: a holder waits for the disk and for nothing else.
         self.ledger.lock().await
     }
 
@@ -286,7 +286,7 @@ impl Manager {
         self.admit(&mut ledger, job, Batch::default()).await
     }
 
-    /// Known and owned, on the board already: one task of the runtime owns it, and those of its tasks.
+    /// Adds an alloc that is shown already, and spawns its owner.
     pub fn enter(self: &Arc<Self>, created: Created) {
         let alloc = Arc::clone(created.alloc());
         let predecessors = alloc.waits_for().iter().filter_map(|id| self.allocs.get(id)).map(|a| a.ended()).collect();
@@ -297,13 +297,13 @@ impl Manager {
             let alloc = Arc::clone(ended.alloc());
             ended.clear().await;
             manager.ctx.judged.notify_one();
-            manager.tidy_if_many();
+            manager.collect_if_many();
             manager.replace_when_due(&alloc).await;
         });
     }
 
-    /// A wish to stop is built before it is queued: an alloc that ended in between had its end overwritten with none.
-    /// The caller holds the ledger, so that none of them is collected meanwhile.
+    /// A stop is built before it is queued: if an alloc ended in between, the stop would overwrite the record of the
+    /// end. The caller holds the ledger, so that none of the allocs is collected meanwhile.
     async fn write_ends_again(&self, allocs: &[Arc<Alloc>]) {
         let mut batch = Batch::default();
         for alloc in allocs.iter().filter(|a| a.finished_at().is_some()) {
@@ -312,7 +312,7 @@ impl Manager {
         if !batch.is_empty()
             && let Err(error) = self.ctx.journal.commit(batch).await
         {
-            tracing::error!(%error, "an alloc's end is not saved: the next start puts it together from its tasks'");
+            tracing::error!(%error, "failed to persist the end of an alloc; the next start derives it from its tasks");
         }
     }
 
@@ -323,15 +323,15 @@ impl Manager {
         let mut batch = Batch::default();
         for alloc in &live {
             if alloc.desired() == Desired::Run {
-                alloc.want_stop();
+                alloc.request_stop();
             }
-            // Also of one that was asked before, which the disk may have refused; what is there already costs nothing.
+            // Includes allocs with an earlier request, whose write may have failed; a repeated write costs little.
             alloc.put(&mut batch);
         }
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
         if let Err(error) = &saved {
-            // A stop must work with a full disk too: it may be what makes room.
-            tracing::error!(%error, "a stop is not saved: a restart of the agent before the end would forget it");
+            // A stop must work with a full disk too: it may free space.
+            tracing::error!(%error, "failed to persist a stop; a restart of the agent before the end would forget it");
         }
         if live.iter().any(|a| a.finished_at().is_some()) {
             // Collections wait meanwhile: what they remove must not be written again.
@@ -339,10 +339,11 @@ impl Manager {
             let known: Vec<_> = live.iter().filter(|a| self.allocs.get(&a.id).is_some()).copied().cloned().collect();
             self.write_ends_again(&known).await;
         }
-        live.iter().for_each(|a| a.tell_stop());
+        live.iter().for_each(|a| a.apply_stop());
         if wait == Wait::UntilEnded {
             for alloc in allocs {
-                // Ends: with the alloc, which a kill's budget ends; the caller may leave. An error: it has been collected.
+                // Ends: with the alloc, which the kill budget ends; the caller may leave. An error: it has been
+                // collected.
                 let _ = alloc.ended().wait_for(|ended| *ended).await;
             }
         }
@@ -359,7 +360,7 @@ fn check_name(what: &'static str, name: &str) -> Result<(), RunnerError> {
         "alloc" => "is the name of the directory that the tasks share; choose another",
         _ if name.len() > 128 => "is longer than 128 bytes",
         _ if name.contains(['/', '\0', '\n']) => "contains a character that no directory may have",
-        // The kernel's own files stand beside child cgroups.
+        // Files of the kernel are next to child cgroups.
         _ if name.contains('.') && KERNEL_FILES.iter().any(|p| name.starts_with(p)) => "is the name of a kernel file",
         _ => return Ok(()),
     };

@@ -1,15 +1,15 @@
-//! What runs of an agent before this one and is in none of its records: the state database was removed, or an alloc's records in
-//! it. `run/` names it, and its supervisors, who say for which directory of it they are.
+//! Orphans: what runs of an earlier agent and has no record, because the state database or records of it were removed.
+//! They are found in `run/` and by their supervisors, whose run directory names the alloc.
 //!
-//! | an alloc that has something there | what is done |
+//! | an alloc with remains on the host | action |
 //! |---|---|
-//! | is on record | nothing: its owner looks for it |
-//! | has a tombstone | nothing: it is being removed |
-//! | had a record that could not be read, and was set aside | nothing: what runs is said, and left to people |
-//! | is nobody's | what runs is ended: kill signal, grace, force; then cgroups and records are removed |
+//! | has a record | none: its owner recovers it |
+//! | has a tombstone | none: it is being removed |
+//! | had a record that was unreadable and quarantined | none: what runs is reported and left to the operator |
+//! | has no record | its tasks are killed: signal, kill timeout, SIGKILL; then cgroups and records are removed |
 //!
-//! Nobody waits for this. An agent that dies in the middle leaves the rest where the next one looks for it: a run directory goes
-//! last. What the tasks wrote (`alloc/<id>`) stays, for people.
+//! Nothing waits for this. If the agent dies meanwhile, the next one finds the rest: the run directory is removed last.
+//! What the tasks wrote (`alloc/<id>`) stays for the operator.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -24,7 +24,7 @@ use super::found::{Fate, Orphan};
 use super::{Handle, Manager};
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::Task;
-use crate::runner::decide::whose::{Named, Whose};
+use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::drivers::{Driver, DriverError, EventSink, Left};
 use crate::runner::ground::{Context, Parts};
@@ -32,72 +32,76 @@ use crate::runner::kept::datadir::{Place, make_run_dir};
 use crate::telemetry::chain;
 use crate::telemetry::metrics::FoundAs;
 
-/// So many are looked for, signalled or killed at once.
+/// Maximum number of orphans that are examined or killed at the same time.
 const AT_ONCE: usize = 64;
-/// Between two tries to end one, at the most.
+/// Maximum pause between tries to kill one.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
 
 impl Handle {
-    /// Of this start: the first hundred.
+    /// The orphans of this start, at most 100 of them.
     pub fn orphans(&self) -> Vec<Orphan> {
         self.0.found.orphans()
     }
 }
 
-/// What is left, and by which driver.
+/// What is left, and its driver.
 type Remains = (Arc<dyn Driver>, Left);
 
-/// The one who sees to them, until they are gone or the agent leaves.
-struct Undertaker {
+/// Kills the orphans, until they are gone or the agent stops.
+struct OrphanReaper {
     manager: Arc<Manager>,
     places: Semaphore,
 }
 
 impl Manager {
-    /// `in_run`: the allocs that had something in `run/` before this agent began anything.
-    pub async fn see_to_orphans(self: Arc<Self>, named: Named, in_run: Vec<AllocId>) {
+    /// `in_run`: the allocs that were in `run/` before this agent started anything.
+    pub async fn reap_orphans(self: Arc<Self>, recorded: RecordedAllocs, in_run: Vec<AllocId>) {
         let manager = Arc::clone(&self);
-        let listed = self.ctx.blocking.block(move || manager.list_orphans(&named, in_run)).await;
+        let listed = self.ctx.blocking.block(move || manager.list_orphans(&recorded, in_run)).await;
         let allocs = listed.unwrap_or_else(|error| {
-            tracing::error!(error, "what ran before is not looked for");
+            tracing::error!(error, "failed to search for orphans");
             BTreeMap::new()
         });
-        let undertaker = Arc::new(Undertaker { manager: self, places: Semaphore::new(AT_ONCE) });
-        let mut seen_to = JoinSet::new();
-        for (id, (whose, places)) in allocs {
-            seen_to.spawn(Arc::clone(&undertaker).see_to_alloc(id, whose, places));
+        let reaper = Arc::new(OrphanReaper { manager: self, places: Semaphore::new(AT_ONCE) });
+        let mut reaping = JoinSet::new();
+        for (id, (ownership, places)) in allocs {
+            reaping.spawn(Arc::clone(&reaper).reap_alloc(id, ownership, places));
         }
         // Ends: when nothing is left of each, or with the agent, which drops all of it.
-        while seen_to.join_next().await.is_some() {}
+        while reaping.join_next().await.is_some() {}
     }
 
-    /// By alloc, the attempts that are no record's. Blocks.
-    fn list_orphans(&self, named: &Named, in_run: Vec<AllocId>) -> BTreeMap<AllocId, (Whose, Vec<Place>)> {
+    /// The attempts without a record, by alloc. Blocks.
+    fn list_orphans(
+        &self,
+        recorded: &RecordedAllocs,
+        in_run: Vec<AllocId>,
+    ) -> BTreeMap<AllocId, (Ownership, Vec<Place>)> {
         let ctx = &self.ctx;
         let parent = ctx.cgroups.as_ref().map(|_| &ctx.config.cgroup_parent);
-        let mut found: BTreeMap<AllocId, (Whose, Vec<Place>)> = BTreeMap::new();
+        let mut found: BTreeMap<AllocId, (Ownership, Vec<Place>)> = BTreeMap::new();
         let foreign = |id: &AllocId| {
-            // Of those that were submitted since, nothing should have been found.
+            // An alloc that was submitted since then is no orphan.
             let known = self.allocs.get(id).is_some();
-            Some(named.whose(id)).filter(|whose| *whose != Whose::OnRecord && !known)
+            Some(recorded.ownership(id)).filter(|ownership| *ownership != Ownership::Recorded && !known)
         };
         for id in in_run {
-            let Some(whose) = foreign(&id) else { continue };
+            let Some(ownership) = foreign(&id) else { continue };
             match ctx.data_dir.attempts(&id) {
-                Ok(places) => drop(found.insert(id, (whose, places))),
+                Ok(places) => drop(found.insert(id, (ownership, places))),
                 Err(error) => {
-                    tracing::warn!(alloc_id = %id, %error, "what ran of an alloc that is in no record is not known")
+                    tracing::warn!(alloc_id = %id, %error, "failed to list the attempts of an alloc without a record")
                 }
             }
         }
         for driver in ctx.drivers.values() {
             let supervised = driver.alive_below(&ctx.data_dir.run_top()).unwrap_or_else(|error| {
-                tracing::warn!(%error, driver = driver.name(), "supervisors that are in no record are not looked for");
+                tracing::warn!(%error, driver = driver.name(), "failed to search for supervisors without a record");
                 Vec::new()
             });
             for place in supervised.iter().filter_map(|run_dir| ctx.data_dir.place_of(run_dir)) {
-                let Some(whose) = foreign(&place.alloc_id) else { continue };
-                let (_, places) = found.entry(place.alloc_id.clone()).or_insert((whose, Vec::new()));
+                let Some(ownership) = foreign(&place.alloc_id) else { continue };
+                let (_, places) = found.entry(place.alloc_id.clone()).or_insert((ownership, Vec::new()));
                 if !places.contains(&place) {
                     places.push(place);
                 }
@@ -108,43 +112,43 @@ impl Manager {
     }
 }
 
-impl Undertaker {
+impl OrphanReaper {
     fn ctx(&self) -> &Arc<Context> {
         &self.manager.ctx
     }
 
-    async fn see_to_alloc(self: Arc<Self>, id: AllocId, whose: Whose, places: Vec<Place>) {
-        if whose == Whose::Nobodys {
-            // Where it was removed: an agent after this one has to find what is left.
+    async fn reap_alloc(self: Arc<Self>, id: AllocId, ownership: Ownership, places: Vec<Place>) {
+        if ownership == Ownership::Unrecorded {
+            // The directory may have been removed: it is created again, so that a later agent finds what is left.
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
             let made = self.ctx().blocking.block(move || make_run_dir(&ctx.data_dir.run(&alloc_id))).await;
             if let Err(error) = made.and_then(|made| made.map_err(|e| e.to_string())) {
-                tracing::warn!(alloc_id = %id, error, "an agent that dies now may leave a cgroup");
+                tracing::warn!(alloc_id = %id, error, "failed to create the run directory; a cgroup may stay if the agent dies now");
             }
         }
         let mut ending = JoinSet::new();
         for place in places {
             let this = Arc::clone(&self);
             ending.spawn(async move {
-                match whose {
-                    Whose::Nobodys => this.end(place).await,
-                    Whose::SetAside | Whose::OnRecord => this.tell(place).await,
+                match ownership {
+                    Ownership::Unrecorded => this.end(place).await,
+                    Ownership::Quarantined | Ownership::Recorded => this.report(place).await,
                 }
             });
         }
         // Ends: when each has ended, or with the agent.
         while ending.join_next().await.is_some() {}
-        if whose == Whose::Nobodys {
+        if ownership == Ownership::Unrecorded {
             let (ctx, alloc_id) = (Arc::clone(self.ctx()), id.clone());
             let cleared = self.ctx().blocking.block(move || clear(&ctx, &alloc_id)).await;
             if let Err(error) = cleared.and_then(|cleared| cleared) {
-                tracing::warn!(alloc_id = %id, error, "something of an alloc that is in no record is left");
+                tracing::warn!(alloc_id = %id, error, "failed to clean up after an alloc without a record");
             }
         }
     }
 
-    /// Of what is left to people: whether it runs.
-    async fn tell(&self, place: Place) {
+    /// Reports an attempt that is left to the operator, if it runs.
+    async fn report(&self, place: Place) {
         let (handle, why) = match self.left(&place).await {
             Ok(Some((_, Left { handle, lives: true }))) => (Some(handle), "its record could not be read".to_owned()),
             Ok(Some((_, Left { lives: false, .. })) | None) => return,
@@ -155,21 +159,21 @@ impl Undertaker {
         self.manager.found.count_orphan(self.ctx(), None, Some(FoundAs::Failed));
     }
 
-    /// Until nothing of it is left.
+    /// Kills an attempt until nothing of it is left.
     async fn end(&self, place: Place) {
-        let (mut pause, mut said, mut counted, mut ran) = (call::KILL, String::new(), None, false);
+        let (mut pause, mut reported, mut counted, mut ran) = (call::KILL, String::new(), None, false);
         loop {
             let again = tokio::time::Instant::now() + pause;
             match self.try_to_end(&place, &mut ran).await {
                 Ok(()) => break,
-                Err(why) if why == said => {}
+                Err(why) if why == reported => {}
                 Err(why) => {
                     self.left_alone(&place, None, &why);
                     if counted.is_none() {
                         counted = Some(FoundAs::Failed);
                         self.manager.found.count_orphan(self.ctx(), None, counted);
                     }
-                    said = why;
+                    reported = why;
                 }
             }
             tokio::time::sleep_until(again).await;
@@ -180,16 +184,16 @@ impl Undertaker {
             self.note(&place, None, Fate::Killed);
             let logs = self.ctx().data_dir.logs(&place.alloc_id);
             let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
-            tracing::warn!(%alloc_id, %task, attempt, logs = %logs.display(), "a task that was in no record has been ended; its logs are kept");
+            tracing::warn!(%alloc_id, %task, attempt, logs = %logs.display(), "orphan killed; its logs are kept");
         } else {
-            // It only seemed so.
+            // It was no orphan after all.
             self.manager.found.forget_orphan(&orphan(&place, None, Fate::Ending));
         }
     }
 
-    /// One try. `ran`: something of it lived, at this one or an earlier one. Errors: why it may still be there.
+    /// One try. `ran`: a process of it lived, at this try or an earlier one. Errors: why it may still run.
     async fn try_to_end(&self, place: &Place, ran: &mut bool) -> Result<(), String> {
-        // Ends: whoever has a place gives it back when its driver has answered, which has deadlines.
+        // Ends: a permit is released when the driver has responded, which has deadlines.
         let _place = self.places.acquire().await.map_err(|e| e.to_string())?;
         let Some((driver, Left { handle, lives })) = self.left(place).await? else { return Ok(()) };
         if lives {
@@ -198,7 +202,7 @@ impl Undertaker {
                 self.note(place, pid, Fate::Ending);
                 let logs = self.ctx().data_dir.logs(&place.alloc_id);
                 let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
-                tracing::warn!(%alloc_id, %task, attempt, pid, logs = %logs.display(), "a task runs that is in no record: it is ended");
+                tracing::warn!(%alloc_id, %task, attempt, pid, logs = %logs.display(), "orphan found: a task without a record runs; killing it");
             }
             *ran = true;
         }
@@ -221,18 +225,18 @@ impl Undertaker {
 
     fn stays(&self, place: &Place, error: &str) {
         let (alloc_id, task) = (&place.alloc_id, &place.task);
-        tracing::warn!(%alloc_id, %task, error, "what a task that is in no record left cannot be removed; tried again at the next start");
+        tracing::warn!(%alloc_id, %task, error, "failed to remove what a task without a record left; the next start retries");
     }
 
-    /// Its driver's kill signal, grace, force: its job's own are not known any more.
+    /// The driver's kill signal, the default kill timeout, SIGKILL: the job's own are unknown.
     async fn end_attempt(&self, running: &Running, kill_signal: &str) -> Result<(), String> {
         let clock = self.ctx().clock.as_ref();
-        // Polled once: an attempt that has ended says so at once.
+        // Polled once: an attempt that has ended returns at once.
         let ended =
             tokio::select! { biased; end = running.wait(clock) => Some(end), () = std::future::ready(()) => None };
         let ended = match ended {
             Some(end) => Some(end),
-            // Refused: by force at once.
+            // The signal failed: SIGKILL at once.
             None if running.signal(kill_signal).await.is_err() => None,
             None => tokio::time::timeout(Task::KILL_TIMEOUT, running.wait(clock)).await.ok(),
         };
@@ -243,12 +247,12 @@ impl Undertaker {
         match tokio::time::timeout(self.ctx().config.kill_budget, running.wait(clock)).await {
             Ok(end) => end.map(drop).map_err(|e| e.to_string()),
             Err(_) => {
-                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force, and is there".to_owned()))
+                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force and still runs".to_owned()))
             }
         }
     }
 
-    /// What is left of it, and the driver whose it is. `None`: nothing.
+    /// What is left of an attempt, and its driver. `None`: nothing.
     async fn left(&self, place: &Place) -> Result<Option<Remains>, String> {
         let (ctx, place) = (Arc::clone(self.ctx()), place.clone());
         self.ctx().blocking.block(move || left(&ctx, &place)).await?
@@ -261,11 +265,11 @@ impl Undertaker {
     fn left_alone(&self, place: &Place, pid: Option<u32>, why: &str) {
         self.note(place, pid, Fate::MayRun(why.to_owned()));
         let (alloc_id, task, attempt) = (&place.alloc_id, &place.task, place.attempt);
-        tracing::error!(%alloc_id, %task, attempt, pid, why, "a task that is in no record may run on");
+        tracing::error!(%alloc_id, %task, attempt, pid, why, "orphan may still run: a task without a record");
     }
 }
 
-/// What a task that has no record left, and that its driver knows, the newest first. Blocks. Errors: it cannot be told.
+/// What a task without a record left, as its driver knows it, newest first. Blocks. Errors: it is unknown.
 pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName) -> io::Result<Vec<Place>> {
     let mut places = parts.data_dir.attempts(id)?;
     let supervised = driver.alive_below(&parts.data_dir.run_task(id, task))?;
@@ -277,7 +281,7 @@ pub fn traces(parts: &Parts, driver: &dyn Driver, id: &AllocId, task: &TaskName)
     Ok(places)
 }
 
-/// The one that it has if tasks have any here: `parent` is that of all.
+/// Sets its cgroup, if tasks have cgroups here. `parent`: the parent of all of them.
 fn set_cgroup(place: &mut Place, parent: Option<&CgroupPath>) {
     place.cgroup = parent.map(|parent| parent.child(place.alloc_id.as_str()).child(place.task.as_str()));
 }
@@ -286,7 +290,7 @@ fn orphan(place: &Place, pid: Option<u32>, fate: Fate) -> Orphan {
     Orphan { alloc_id: place.alloc_id.clone(), task: place.task.clone(), attempt: place.attempt, pid, fate }
 }
 
-/// The driver that knows it. Blocks. Errors: what is left of it cannot be told.
+/// Finds the driver that knows it. Blocks. Errors: what is left is unknown.
 fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
     let mut error = None;
     for driver in ctx.drivers.values() {
@@ -299,8 +303,8 @@ fn left(ctx: &Context, place: &Place) -> Result<Option<Remains>, String> {
     error.map_or(Ok(None), Err)
 }
 
-/// Its tasks have ended: what they had in common goes, but for what they wrote. Its directory in `run/` goes last: as long as it
-/// is there, the next agent goes on with this. Blocks. Errors: why something stays.
+/// Its tasks have ended: removes what they shared, except what they wrote. Its directory in `run/` is removed last: as
+/// long as it exists, the next agent continues. Blocks. Errors: why something stays.
 fn clear(ctx: &Context, id: &AllocId) -> Result<(), String> {
     let path = ctx.config.cgroup_parent.child(id.as_str());
     if let Some(cgroups) = ctx.cgroups.as_ref().filter(|cgroups| cgroups.exists(&path)) {

@@ -1,15 +1,15 @@
-//! The owner of one alloc: starts and ends its tasks in their order, and clears it away when they are dead.
+//! The owner of one alloc: starts and ends its tasks in lifecycle order, and cleans up when they are dead.
 //!
 //! ```text
 //! Created ──run──► Running ──until_ended──► EndedAlloc ──forget──► Destroyed ──remove──► nothing is left
-//!    └─discard──► (it never was)               └─ recalled: Created anew
+//!    └─discard──► (it never existed)           └─ restarted: Created again
 //! ```
-//! Each is a type of its own, and each step takes the one before: what was never run has no wait to go through, and only
-//! what has ended can be forgotten and removed.
+//! Each state is a type, and each step consumes the one before: an alloc that never ran is not waited for, and only an
+//! ended alloc can be forgotten and removed.
 //!
-//! What each task does next is [`coordinator::decide`]d from how all of them are, with each change of one; so an alloc that is
-//! found again goes on from where it was. Nothing here ends with the agent: a dropped owner drops its tasks' owners, and their
-//! processes run on.
+//! After each change of a task, [`coordinator::decide`] derives the next action of each task from the states of all. So
+//! a recovered alloc continues from where it was. Nothing here ends a process with the agent: a dropped owner drops the
+//! owners of its tasks, and their processes keep running.
 //!
 //! [`coordinator::decide`]: crate::runner::decide::coordinator::decide
 
@@ -25,41 +25,41 @@ use crate::model::task::TaskState;
 use crate::model::units::Steady;
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::checks::ServiceOwner;
-use crate::runner::decide::coordinator::Wish;
+use crate::runner::decide::coordinator::DesiredState;
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, Phase};
 use crate::runner::task::{self, Beginning, Search};
 
-/// However far away a moment is: the host may be suspended meanwhile, and timers do not count that.
-const LOOK_AGAIN: Duration = Duration::from_secs(30);
+/// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
+const RECHECK: Duration = Duration::from_secs(30);
 
-/// An alloc that nobody owns yet.
+/// An alloc without an owner.
 pub struct Created {
     alloc: Arc<Alloc>,
     /// Where each of its tasks begins.
     entries: Vec<Search>,
 }
 
-/// An alloc whose tasks have their owners.
-pub struct Running {
+/// An alloc whose tasks have owners.
+pub struct RunningAlloc {
     alloc: Arc<Alloc>,
     owners: JoinSet<()>,
-    /// Of each task the owner that it has.
+    /// The ID of each task's owner.
     ids: Vec<Option<Id>>,
-    /// Until its predecessors have ended.
+    /// Until the allocs before it have ended.
     waits: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
-    hooks: Around,
-    /// `None`: its group has none.
+    hooks: AllocHooks,
+    /// `None`: its group has no services.
     services: Option<ServiceOwner>,
 }
 
 impl Created {
-    /// Its tasks begin where their records say.
+    /// Its tasks begin as recorded.
     pub fn new(alloc: Arc<Alloc>) -> Created {
         let entries = alloc.group().tasks.iter().map(|_| Beginning::Recorded.known()).collect();
         Created { alloc, entries }
     }
-    /// Each of its tasks is found somewhere, or will be.
+    /// Its tasks are recovered or being recovered.
     pub fn found(alloc: Arc<Alloc>, entries: Vec<Search>) -> Created {
         Created { alloc, entries }
     }
@@ -67,52 +67,52 @@ impl Created {
         &self.alloc
     }
 
-    /// It is not to be after all. Nothing of it is on the host, so there is nothing to wait for.
+    /// It does not run after all. Nothing of it is on the host, so there is nothing to wait for.
     pub fn discard(self) {
         self.alloc.discard();
     }
 
-    /// Gives each task its owner. `predecessors` end before its first task starts.
-    pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> Running {
+    /// Spawns the owner of each task. `predecessors` end before its first task starts.
+    pub fn run(self, predecessors: Vec<watch::Receiver<bool>>) -> RunningAlloc {
         let Created { alloc, entries } = self;
         let mut owners = JoinSet::new();
         let own = |(at, entry)| Some(owners.spawn(task::own(Arc::clone(&alloc), at, entry)).id());
         let ids = entries.into_iter().enumerate().map(own).collect();
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
-        let hooks = Around::new(&alloc);
+        let hooks = AllocHooks::new(&alloc);
         let services = ServiceOwner::new(&alloc);
-        Running { alloc, owners, ids, waits, hooks, services }
+        RunningAlloc { alloc, owners, ids, waits, hooks, services }
     }
 }
 
-impl Running {
-    /// Ends when every task is dead, and what their attempts left on the host is gone.
+impl RunningAlloc {
+    /// Returns when every task is dead and the remains of their attempts are removed.
     pub async fn until_ended(self) -> EndedAlloc {
-        let Running { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
+        let RunningAlloc { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
         let mut room = RoomChanges::of(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
-            alloc.settle_again();
-            // One that had ended begins anew.
+            alloc.settle_restart();
+            // A dead task is restarted with its whole alloc.
             for (at, id) in ids.iter_mut().enumerate() {
                 if id.is_none() && alloc.status(at).state != TaskState::Dead {
                     *id = Some(owners.spawn(task::own(Arc::clone(&alloc), at, Beginning::Recorded.known())).id());
                 }
             }
             let now = alloc.ctx.line.now();
-            let (wish, again_at) = alloc.wanted(now);
-            if wish == Wish::Expire && !alloc.is_expired() {
+            let (desired_state, again_at) = alloc.desired_state(now);
+            if desired_state == DesiredState::Expire && !alloc.is_expired() {
                 Box::pin(expire(&alloc)).await;
                 continue;
             }
-            // Before its tasks get their orders: a stop takes its services off first.
-            let runs = wish == Wish::Run;
+            // Before its tasks get their actions: a stop deregisters its services first.
+            let runs = desired_state == DesiredState::Run;
             let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
             let again_at = [again_at, judges_at].into_iter().flatten().min();
-            // Nobody starts before the predecessors have ended; who is asked to end does not wait for them.
+            // No task starts before the predecessors have ended; a task that has to end does not wait for them.
             let begins = runs && waits.is_none();
             let unplaced = begins && !alloc.is_placed() && !Box::pin(room.place(&alloc)).await;
-            if (!runs || begins && !unplaced) && hooks.allow(&alloc, wish) {
-                alloc.direct(wish);
+            if (!runs || begins && !unplaced) && hooks.allow(&alloc, desired_state) {
+                alloc.direct(desired_state);
             }
             tokio::select! {
                 biased;
@@ -124,7 +124,7 @@ impl Running {
                     };
                     let Some(at) = ids.iter().position(|known| *known == Some(id)) else { continue };
                     ids[at] = left.err().map(|error| {
-                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked: the task is given up");
+                        tracing::error!(alloc_id = %alloc.id, %error, "the owner of a task panicked; the task is abandoned");
                         let entry = Beginning::Lost(format!("an internal error: {error}"));
                         owners.spawn(task::own(Arc::clone(&alloc), at, entry.known())).id()
                     });
@@ -142,7 +142,7 @@ impl Running {
     }
 }
 
-/// What may give an alloc its place: the node has changed, or another alloc has given something back.
+/// Changes after which an unplaced alloc may be placed: node attributes, or resources released by another alloc.
 struct RoomChanges {
     facts: watch::Receiver<Arc<Attributes>>,
     freed: watch::Receiver<u64>,
@@ -152,14 +152,14 @@ impl RoomChanges {
     fn of(alloc: &Alloc) -> RoomChanges {
         RoomChanges { facts: alloc.ctx.facts.watch(), freed: alloc.ctx.cores.freed() }
     }
-    /// What changes while it is asked is not missed.
+    /// Changes during the evaluation are not missed.
     async fn place(&mut self, alloc: &Arc<Alloc>) -> bool {
         self.facts.mark_unchanged();
         self.freed.mark_unchanged();
         alloc.place().await
     }
     async fn changed(&mut self) {
-        // Ends: one branch of the owner's select. Both are the agent's, who outlives it: never an error.
+        // Ends: one branch of the owner's select. Both senders live as long as the agent: never an error.
         tokio::select! {
             _ = self.facts.changed() => {}
             _ = self.freed.changed() => {}
@@ -167,37 +167,38 @@ impl RoomChanges {
     }
 }
 
-/// The alloc's own hooks around its tasks' orders: which of their phases are through, and the one that runs.
-struct Around {
+/// The alloc's own hooks: which phases are done, and the one that runs.
+struct AllocHooks {
     through: Vec<Phase>,
     running: Option<(Phase, AbortOnDrop<Vec<FailedHook>>)>,
 }
 
-impl Around {
-    fn new(alloc: &Alloc) -> Around {
-        // Nothing is set up for what cannot be.
+impl AllocHooks {
+    fn new(alloc: &Alloc) -> AllocHooks {
+        // Nothing is set up for an alloc whose setup failed.
         let through = alloc.failed_setup().map(|_| Phase::Prerun).into_iter().collect();
-        Around { through, running: None }
+        AllocHooks { through, running: None }
     }
 
-    /// Whether its tasks can be told now what this wish makes of them; if not, the phase that comes before it runs.
-    fn allow(&mut self, alloc: &Arc<Alloc>, wish: Wish) -> bool {
-        let ends = wish == Wish::Run && alloc.ends(wish);
-        let before: &[Phase] = match wish {
-            Wish::Run if ends => &[Phase::Prerun, Phase::Prekill],
-            Wish::Run => &[Phase::Prerun],
-            Wish::Again => &[Phase::PreTaskRestart],
-            Wish::Stop | Wish::Expire => &[Phase::Prekill],
-            Wish::Fail => &[],
+    /// Whether the actions of this desired state may be sent to the tasks. If not, runs the phase that has to come
+    /// before.
+    fn allow(&mut self, alloc: &Arc<Alloc>, desired_state: DesiredState) -> bool {
+        let ends = desired_state == DesiredState::Run && alloc.ends(desired_state);
+        let before: &[Phase] = match desired_state {
+            DesiredState::Run if ends => &[Phase::Prerun, Phase::Prekill],
+            DesiredState::Run => &[Phase::Prerun],
+            DesiredState::Restart => &[Phase::PreTaskRestart],
+            DesiredState::Stop | DesiredState::Expire => &[Phase::Prekill],
+            DesiredState::SetupFailed => &[],
         };
-        if wish == Wish::Run && !ends {
-            // It lives, again perhaps: its end, and its next beginning, are other ones.
+        if desired_state == DesiredState::Run && !ends {
+            // It lives, perhaps again: its next end and restart run their phases again.
             self.through.retain(|phase| *phase == Phase::Prerun);
         }
         let missing = |phase: &&Phase| !self.through.contains(phase) && alloc.hooks.alloc.has(**phase);
         let Some(before) = before.iter().find(missing).copied() else { return true };
         if self.running.as_ref().is_none_or(|(phase, _)| *phase != before) {
-            // One that runs for another wish is called off.
+            // A phase that runs for another desired state is cancelled.
             let alloc = Arc::clone(alloc);
             let run = async move {
                 let mut subject = alloc.subject();
@@ -214,14 +215,14 @@ impl Around {
 
     /// Tasks that ended by themselves did not wait for it.
     async fn before_the_end(&mut self, alloc: &Arc<Alloc>) {
-        while !self.allow(alloc, Wish::Stop) {
+        while !self.allow(alloc, DesiredState::Stop) {
             let (phase, failed) = self.over().await;
             hooked(alloc, phase, failed).await;
         }
     }
 
     async fn over(&mut self) -> (Phase, Vec<FailedHook>) {
-        // Ends: a phase that runs has deadlines; without one this branch of the select is closed.
+        // Ends: a running phase has deadlines; without one this branch of the select is closed.
         let Some((phase, running)) = &mut self.running else { return std::future::pending().await };
         // Ends: the hooks of a phase have deadlines. Errors: the runtime is shutting down.
         let failed = (&mut running.0).await.unwrap_or_default();
@@ -232,7 +233,7 @@ impl Around {
     }
 }
 
-/// An alloc that cannot be set up fails as a whole. One that ran goes on: what it lacks will be missed by the next start.
+/// An alloc whose setup failed fails as a whole. One that ran continues: the next start will report what is missing.
 async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     for error in &failed {
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
@@ -240,27 +241,27 @@ async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
         && let Err(error) = alloc.ctx.journal.commit(alloc.fail_setup(first.failure.message)).await
     {
-        tracing::error!(alloc_id = %alloc.id, %error, "that an alloc cannot be set up is not saved");
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the setup failure of an alloc");
     }
 }
 
 async fn expire(alloc: &Alloc) {
     if let Err(error) = alloc.ctx.journal.commit(alloc.expire()).await {
-        // The time is over all the same, and the next agent would find that out too.
-        tracing::error!(alloc_id = %alloc.id, %error, "the end of an alloc's time is not saved");
+        // The time is over anyway; the next agent would find the same.
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the expiry of an alloc");
     }
 }
 
 async fn all_ended(predecessors: Vec<watch::Receiver<bool>>) {
     for mut predecessor in predecessors {
-        // Ends: with the alloc before; who is told to stop does not wait for it. An error: it is gone altogether.
+        // Ends: with the alloc before; a task that has to end does not wait for it. An error: that alloc is removed.
         let _ = predecessor.wait_for(|ended| *ended).await;
     }
 }
 
 async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
     match waits {
-        // Ends: what is waited for says so, where it is made.
+        // Ends: with the future, which has its own end.
         Some(waits) => waits.await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
@@ -269,8 +270,8 @@ async fn ended<F: Future<Output = ()> + Unpin>(waits: Option<F>) {
 
 async fn sleep_until(at: Option<Steady>, now: Steady) {
     match at {
-        // Boxed, as whatever happens seldom: who waits for an alloc's end has no room for it.
-        Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(LOOK_AGAIN))).await,
+        // Boxed, as all rare events: the future of an alloc stays small.
+        Some(at) => Box::pin(tokio::time::sleep(at.since(now).as_duration().min(RECHECK))).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
     }

@@ -1,4 +1,5 @@
-//! Jobs that launch others: registered, stopped, shown. They have no allocs; their records stay until they are stopped.
+//! Periodic and parameterized jobs: registered, stopped, shown. They have no allocs; their records stay until they are
+//! stopped.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -14,36 +15,36 @@ use crate::runner::alloc::Alloc;
 use crate::runner::kept::record::{self, ParentRecord};
 use crate::store::{Batch, StoreError};
 
-/// A job that launches others, for people.
+/// A periodic or parameterized job as shown to users.
 #[derive(Debug, Clone)]
 pub struct LaunchingJob {
     pub record: Arc<ParentRecord>,
     pub next_launch: Option<Timestamp>,
 }
 
-/// What the stop of a job reached.
+/// The result of stopping a job.
 #[derive(Debug, Clone, Default)]
 pub struct StoppedJob {
-    /// It launched others, and launches none any more.
+    /// It was periodic or parameterized, and launches nothing any more.
     pub was_parent: bool,
-    /// Allocs of the job itself, asked to stop.
+    /// Allocs of the job itself that were stopped.
     pub allocs: Vec<AllocId>,
-    /// Its children that have not ended: they run on.
+    /// Children that have not ended: they keep running.
     pub running: Vec<JobId>,
     pub unsaved: Option<StoreError>,
 }
 
 impl Handle {
-    /// Jobs that launch others, by their IDs.
+    /// Periodic and parameterized jobs, by ID.
     pub fn parents(&self) -> Vec<LaunchingJob> {
         let at = |second| Timestamp(0).plus(Nanos::from_secs(second));
         let view = |parent: ParentJob| LaunchingJob { next_launch: parent.next().map(at), record: parent.record };
         self.0.parents.all().into_iter().map(view).collect()
     }
 
-    /// Stops a job. One that launches others launches none any more, and its children run on, as Nomad's do.
+    /// Stops a job. A periodic or parameterized job launches nothing any more; its children keep running, as in Nomad.
     ///
-    /// Errors: there is no such job; a job that launches others stays, because the state database refuses writes.
+    /// Errors: there is no such job; a periodic or parameterized job stays if the state database refuses writes.
     pub async fn stop_job(&self, id: &str) -> Result<StoppedJob, RunnerError> {
         self.0.stop_job(id).await
     }
@@ -54,7 +55,7 @@ impl Manager {
         self.ctx.clock.now().0 / 1_000_000_000
     }
 
-    /// As an agent before this one had registered them.
+    /// Restores the jobs that an earlier agent registered.
     pub(super) async fn found_parents(&self, records: Vec<ParentRecord>) {
         let ledger = self.ledger().await;
         for record in records {
@@ -63,7 +64,7 @@ impl Manager {
         }
     }
 
-    /// Registers a job that launches others. The same job again changes nothing.
+    /// Registers a periodic or parameterized job. The same job again changes nothing.
     pub(super) async fn register(&self, ledger: &Ledger, job: Job) -> Result<SubmitReply, RunnerError> {
         let reply = SubmitReply { allocs: Vec::new(), replaced: Vec::new() };
         let earlier = self.parents.get(job.id.as_str());
@@ -84,7 +85,7 @@ impl Manager {
         Ok(reply)
     }
 
-    /// The series of its workload are there from now on.
+    /// Creates the series of its workload.
     pub(super) fn appear(&self, ledger: &Ledger, job: &Job) {
         ledger.taken_on(&self.ctx, job, 0, self.ctx.clock.now());
         if job.clock().is_some() {
@@ -92,7 +93,7 @@ impl Manager {
         }
     }
 
-    /// A refused change may have reached the disk all the same.
+    /// A refused change may have reached the disk anyway.
     pub(super) fn take_back_parent(&self, id: &JobId, earlier: Option<&ParentRecord>) {
         let mut batch = Batch::default();
         match earlier {
@@ -102,7 +103,7 @@ impl Manager {
         self.ctx.journal.amend(batch);
     }
 
-    /// Whether a job becomes one that launches others, or stops being one: Nomad refuses both, and so do we.
+    /// Refuses a change between a plain job and a periodic or parameterized one, as Nomad does.
     pub(super) fn check_kind(&self, job: &Job, live: &[Arc<Alloc>]) -> Result<(), RunnerError> {
         let refused = |problem| Err(RunnerError::JobKind { job: job.id.clone(), problem });
         match (self.parents.get(job.id.as_str()), job.is_parent()) {
@@ -136,7 +137,7 @@ impl Manager {
             return Ok(StoppedJob { was_parent: true, running: children(&job.id), ..StoppedJob::default() });
         }
         drop(ledger);
-        // One that failed and waits for its replacement has ended, and the replacement is cancelled with it.
+        // A failed alloc that waits for its replacement has ended; the replacement is cancelled as well.
         let mut live = self.allocs.live(|alloc| alloc.job.id.as_str() == id);
         live.extend(
             self.allocs.all().into_iter().filter(|alloc| alloc.job.id.as_str() == id && alloc.awaits_replacement()),
@@ -157,7 +158,7 @@ impl Manager {
         RunnerError::UnknownJob { job: id.to_owned(), near }
     }
 
-    /// What nothing was ever launched of has no totals to keep.
+    /// A job that never launched anything has no totals to keep.
     fn disappear(&self, ledger: &Ledger, job: &Job) {
         let workload = job.workload();
         if self.parents.workloads().contains(workload) {

@@ -1,4 +1,4 @@
-//! What would keep the allocs of a job from their place, before it is submitted.
+//! Why allocs of a job would not be placed, before it is submitted.
 
 use super::Handle;
 use crate::model::id::GroupName;
@@ -16,7 +16,7 @@ pub struct Unplaced {
 }
 
 impl Handle {
-    /// Which allocs of a job would not be placed now, once those of its earlier version have ended. Touches nothing.
+    /// Allocs of a job that would not be placed now, once those of its earlier version have ended. Has no effect.
     pub fn not_placed(&self, job: &Job) -> Vec<Unplaced> {
         let ctx = &self.0.ctx;
         let node = ctx.placement_node();
@@ -25,7 +25,7 @@ impl Handle {
         job.groups.iter().filter_map(|group| first_reasons(job, group, &node, &mut taken)).collect()
     }
 
-    /// How well this node suits the affinities of a group, its tasks and its job; absent: they have none.
+    /// The affinity score of this node for a group, its tasks and its job. `None`: they have no affinities.
     pub fn affinity(&self, job: &Job, group: &TaskGroup) -> Option<f64> {
         let of_tasks = group.tasks.iter().flat_map(|task| &task.placing.affinities);
         let all = job.placing.affinities.iter().chain(&group.placing.affinities).chain(of_tasks);
@@ -33,12 +33,12 @@ impl Handle {
     }
 }
 
-/// Of the first alloc that is not placed: those after it are not either.
+/// The first alloc that is not placed: those after it are not either.
 fn first_reasons(job: &Job, group: &TaskGroup, node: &PlacementNode, taken: &mut Vec<u32>) -> Option<Unplaced> {
     let unplaced_at = |index| unplaced(job, group, index, node);
     let last = group.count.checked_sub(1)?;
     let mut not_placed = |index: &u32| !unplaced_at(*index).is_empty();
-    // Else reasons grow with the index: where the last alloc has none, no other has.
+    // Otherwise reasons accumulate with the index: if the last alloc has none, no other has.
     let each_differs = differ_by_alloc(group);
     let at = match (not_placed(&0), not_placed(&last) || each_differs) {
         (true, _) => Some(0),

@@ -1,4 +1,4 @@
-//! What is known of a job's ports before it is submitted: for `plan` and `run`.
+//! Checks of a job's ports before it is submitted, for `plan` and `run`.
 
 use std::sync::Arc;
 
@@ -7,28 +7,28 @@ use crate::model::id::{GroupName, TaskName};
 use crate::model::job::Job;
 use crate::runner::ports::UnknownHostNetwork;
 
-/// A static port that allocs of a group will wait for.
+/// A static port that allocs of a group would wait for.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AwaitedPort {
     pub group: GroupName,
-    /// Of a task's own, deprecated `network`.
+    /// The task, if the port is from a task's own, deprecated `network`.
     pub task: Option<TaskName>,
     pub label: String,
-    /// So many of its allocs.
+    /// Number of allocs.
     pub count: u32,
     pub why: String,
 }
 
 impl Handle {
-    /// Ports that this agent can never reserve, as it is configured.
+    /// Ports that this agent can never reserve with its configuration.
     pub fn unknown_host_networks(&self, job: &Job) -> Vec<(GroupName, UnknownHostNetwork)> {
         let known = self.facts().now();
         let of = |group| self.0.ctx.ports.asks(group, &known).err();
         job.groups.iter().filter_map(|group| Some((group.name.clone(), of(group)?))).collect()
     }
 
-    /// Static ports that are held or in use now by others than the allocs that the job replaces, and those that only one alloc
-    /// of a group can have.
+    /// Static ports that are held or in use, except by the allocs that the job replaces. Includes ports that only one
+    /// alloc of a group can have.
     pub async fn awaited_ports(&self, job: &Job) -> Vec<AwaitedPort> {
         let known = self.facts().now();
         let mut all = Vec::new();

@@ -1,4 +1,4 @@
-//! The set of jobs that launch others, each with its schedule.
+//! The set of periodic and parameterized jobs, each with its schedule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -10,28 +10,28 @@ use crate::model::id::JobId;
 use crate::runner::kept::record::ParentRecord;
 use crate::telemetry::lock;
 
-/// Concurrency: any thread reads; who has the ledger changes.
+/// Concurrency: any thread reads; writers hold the ledger.
 #[derive(Default)]
 pub struct Parents {
     known: Mutex<BTreeMap<JobId, ParentJob>>,
-    /// One was registered or stopped.
+    /// A job was registered or stopped.
     pub changed: Notify,
 }
 
 #[derive(Clone)]
 pub struct ParentJob {
     pub record: Arc<ParentRecord>,
-    /// `None`: the clock does not launch it.
+    /// `None`: it is not launched by the clock.
     pub schedule: Option<Arc<CronSchedule>>,
 }
 
 impl ParentJob {
-    /// A schedule that is none was refused when the job was submitted.
+    /// An invalid schedule was refused when the job was submitted.
     pub fn new(record: ParentRecord) -> ParentJob {
         let of = record.job.clock().map(|clock| CronSchedule::parse(&clock.crons, &clock.time_zone));
         let schedule = of.and_then(|schedule| {
             let failed =
-                |error: &String| tracing::error!(job = %record.job.id, error, "a periodic job is not launched");
+                |error: &String| tracing::error!(job = %record.job.id, error, "invalid schedule; the periodic job is not launched");
             schedule.inspect_err(failed).ok().map(Arc::new)
         });
         ParentJob { record: Arc::new(record), schedule }
@@ -55,7 +55,7 @@ impl Parents {
         let parent = ParentJob::new(record);
         lock(&self.known).insert(parent.record.job.id.clone(), parent);
     }
-    /// Its job is as it was.
+    /// Updates the record; the job is unchanged.
     pub fn advance(&self, id: &JobId, record: ParentRecord) {
         if let Some(parent) = lock(&self.known).get_mut(id) {
             parent.record = Arc::new(record);

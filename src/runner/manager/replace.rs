@@ -1,11 +1,11 @@
-//! Failed allocs are replaced by new ones, as the `reschedule` of their group says.
+//! Reschedules failed allocs: they are replaced by new ones, as the `reschedule` of their group says.
 //!
 //! ```text
-//! failed, all of it cleared ─► its policy's delay ─► the new alloc and the old one's `next`: one batch ─► the new one runs
+//! failed, cleaned up ─► its policy's delay ─► the new alloc and the old one's `next`: one batch ─► the new one runs
 //!                                    └─ a stop, a submission of its job, a restart: it is not replaced
 //! ```
-//! The moment follows from what is recorded of the failed alloc, so an agent that was started again waits for what is left of it. The
-//! batch is the only step: before it the alloc is to be replaced, after it it was.
+//! The time follows from the record of the failed alloc, so after a restart of the agent only the rest of the delay
+//! applies. The batch is the only step: the alloc is replaced exactly when it is durable.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -19,14 +19,14 @@ use crate::runner::alloc::{Alloc, AwaitedReplacement, Restored};
 use crate::runner::kept::record;
 use crate::store::{Batch, StoreError};
 
-/// However far away the moment is: the host may be suspended meanwhile, and timers do not count that.
+/// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
 const RECHECK: Duration = Duration::from_secs(30);
-/// Between tries to record a replacement.
+/// Delay before writing a replacement is retried.
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MOST: Duration = Duration::from_secs(30);
 
 impl Manager {
-    /// Of an alloc that has ended: replaces it when that is due. Ends at once where it is not to be replaced.
+    /// For an ended alloc: replaces it when that is due. Returns at once if it is not to be replaced.
     pub async fn replace_when_due(self: &Arc<Self>, alloc: &Arc<Alloc>) {
         let Some(awaited) = alloc.awaited_replacement() else {
             if let Some(attempts) = alloc.exhausted() {
@@ -40,13 +40,13 @@ impl Manager {
         let details = [("delay_ns", delay.0.to_string()), ("attempt", attempt.to_string())];
         report(alloc, EventKind::Rescheduling, &message, &details).await;
         let now = self.ctx.line.now();
-        // Never more than all of it: over a boot the wall clock may have gone back.
+        // At most the whole delay: the wall clock may have gone back over a reboot.
         let due = now.plus(delay.saturating_sub(now.since(failed_at)));
         let mut pause = RETRY_FIRST;
-        // After a restart of the whole alloc its next failure is its next owner's.
+        // After a restart of the whole alloc, its next owner handles its next failure.
         while alloc.awaited_replacement() == Some(awaited) {
             let now = self.ctx.line.now();
-            // An abandoned task may still run: a second one beside it would be one too many.
+            // An abandoned task may still run: a replacement must not run beside it.
             let is_gone = alloc.one_that_may_run().is_none();
             if due > now || !is_gone {
                 wait(alloc, due, now).await;
@@ -59,29 +59,29 @@ impl Manager {
         }
     }
 
-    /// Failed allocs that are stopped before they were replaced are not replaced any more. Gives why that is not on record.
+    /// Cancels the replacement of failed allocs that are stopped. Returns why that is not recorded.
     pub async fn cancel_replacements(&self, allocs: &[Arc<Alloc>]) -> Option<StoreError> {
         if !allocs.iter().any(|alloc| alloc.awaits_replacement()) {
             return None;
         }
-        // None of them is replaced meanwhile.
+        // Held, so that none of them is replaced meanwhile.
         let _ledger = self.ledger().await;
         let awaiting: Vec<_> = allocs.iter().filter(|alloc| alloc.awaits_replacement()).collect();
         let mut batch = Batch::default();
         for alloc in &awaiting {
-            alloc.want_stop();
+            alloc.request_stop();
             alloc.put(&mut batch);
         }
         let saved = if batch.is_empty() { Ok(()) } else { self.ctx.journal.commit(batch).await };
-        awaiting.iter().for_each(|alloc| alloc.tell_stop());
+        awaiting.iter().for_each(|alloc| alloc.apply_stop());
         saved.err()
     }
 
-    /// Errors: the disk refuses; nothing has happened.
+    /// Errors: the write fails; nothing has happened.
     async fn replace(self: &Arc<Self>, old: &Arc<Alloc>) -> Result<(), StoreError> {
         let mut ledger = self.ledger().await;
         if self.closed.load(Ordering::SeqCst) {
-            // Ends: with the owner, which the agent that leaves drops.
+            // Ends: with the owner, which a leaving agent drops.
             return std::future::pending().await;
         }
         let Some(awaited) = old.awaited_replacement() else { return Ok(()) };
@@ -127,7 +127,7 @@ async fn report(alloc: &Arc<Alloc>, kind: EventKind, message: &str, details: &[(
 
 async fn wait(alloc: &Alloc, due: Steady, now: Steady) {
     let left = due.since(now).as_duration();
-    // What keeps it from being replaced beyond that moment reports its end, as a stop does.
+    // A change that prevents the replacement later reports its own event, as a stop does.
     let left = if left.is_zero() { RECHECK } else { left.min(RECHECK) };
     tokio::select! {
         () = alloc.changes() => {}

@@ -1,4 +1,4 @@
-//! After a start: what was running is found again, what ended meanwhile is processed, what never started starts.
+//! The start of the agent: recovers running tasks, processes those that ended meanwhile, and starts the others.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::AtomicBool;
@@ -25,8 +25,8 @@ use crate::model::id::{AllocId, JobId};
 use crate::model::job::Job;
 use crate::model::task::{ExitStatus, TaskHandle, TaskState};
 use crate::runner::alloc::{Alloc, Destroyed, EndedAlloc, Restored};
+use crate::runner::decide::ownership::RecordedAllocs;
 use crate::runner::decide::plan::{Plan, Trace, plan};
-use crate::runner::decide::whose::Named;
 use crate::runner::events::Log;
 use crate::runner::ground::{Context, Parts};
 use crate::runner::hooks::{Hooks, More, OrderError};
@@ -40,9 +40,9 @@ use crate::store::{Batch, Store, StoreError};
 use crate::telemetry::lock;
 use crate::telemetry::metrics::FoundAs;
 
-/// How long a start waits for what it looks for; from then on that is found while everything else goes on.
+/// How long a start waits for the recovery of tasks; after that it continues in the background.
 pub const PATIENCE: Duration = Duration::from_secs(3);
-/// So many tasks are named that are still looked for.
+/// Maximum number of tasks in recovery that are named in the log.
 const NAMED: usize = 10;
 
 #[derive(Debug, thiserror::Error)]
@@ -51,12 +51,12 @@ pub enum RestoreError {
     Store(#[from] StoreError),
     #[error("an internal error")]
     Hooks(#[from] OrderError),
-    /// Written by a newer agent: reading it by guess could start things twice.
+    /// Written by a newer agent: a guess could start tasks twice.
     #[error("the state database has schema {found}, this agent knows {known}: start the newer agent that wrote it")]
     Schema { found: String, known: u32 },
 }
 
-/// Everything that was on disk and could be read.
+/// All records on disk that could be read.
 #[derive(Default)]
 struct Loaded {
     jobs: BTreeMap<(JobId, u64), Arc<Job>>,
@@ -71,24 +71,24 @@ struct Loaded {
     updates: Vec<UpdateRecord>,
 }
 
-/// An alloc and its job, put together from their records.
+/// An alloc with its job and its tasks' records.
 struct Known {
     job: Arc<Job>,
     restored: Restored,
-    /// In the order of the tasks: what is known of those without a record.
+    /// In task order: what is left of tasks without a record.
     traces: Vec<Trace>,
 }
 
 impl Handle {
-    /// Reads the state, finds every task again and begins to run. When it returns all allocs are on the board, and of those whose
-    /// drivers answer soon what became of them; the rest stands there as it is recorded (`AllocStatus::sought`).
+    /// Reads the state, recovers every task and starts to run. When it returns, all allocs are shown. Tasks whose
+    /// drivers responded in time are recovered; the others are shown as recorded (`AllocStatus::sought`).
     ///
-    /// Errors: the database cannot be read. One bad record is set aside and blocks nothing.
+    /// Errors: the database cannot be read. An unreadable record is quarantined and blocks nothing.
     pub async fn start(parts: Parts) -> Result<Handle, RestoreError> {
         Handle::start_with(parts, More::default()).await
     }
 
-    /// The same, with hooks beside the runner's own.
+    /// The same, with additional hooks.
     pub(in crate::runner) async fn start_with(parts: Parts, more: More) -> Result<Handle, RestoreError> {
         let began = parts.clock.instant();
         let store = Arc::clone(parts.journal.store());
@@ -103,19 +103,19 @@ impl Handle {
                 handle.run_dir = now;
             }
         });
-        // Before anything of this agent is in there.
+        // Before this agent writes anything there.
         let in_run = parts.data_dir.in_run().unwrap_or_else(|error| {
-            tracing::error!(%error, "what ran before and is in no record is not looked for");
+            tracing::error!(%error, "failed to list run directories; orphans are not searched for");
             Vec::new()
         });
         let mut allocs = assemble(&mut loaded);
         set_aside(&parts, store.as_ref(), &loaded.bad).await?;
         let set_aside = store.scan(QUARANTINE)?;
-        let quarantined = set_aside.iter().map(|(key, value)| told(key, value)).collect();
+        let quarantined = set_aside.iter().map(|(key, value)| describe(key, value)).collect();
         let set_aside: BTreeSet<&str> = set_aside.iter().filter_map(|(key, _)| key.strip_prefix(QUARANTINE)).collect();
-        allocs.iter_mut().for_each(|known| known.look_for_traces(&parts, &set_aside));
+        allocs.iter_mut().for_each(|known| known.find_traces(&parts, &set_aside));
         let on_record = allocs.iter().map(|known| known.restored.record.id.clone());
-        let named = Named::new(on_record, &loaded.tombstones, set_aside.iter().copied());
+        let recorded = RecordedAllocs::new(on_record, &loaded.tombstones, set_aside.iter().copied());
 
         let events =
             allocs.iter().flat_map(|k| k.restored.tasks.iter().flatten()).flat_map(|t| t.status.events.iter().cloned());
@@ -138,24 +138,25 @@ impl Handle {
             found: Found::new(began, quarantined),
         });
         fingerprints::follow_all(&manager.ctx);
-        let sought = resume(&manager, allocs);
+        let recovering = resume(&manager, allocs);
         manager.found_parents(std::mem::take(&mut loaded.parents)).await;
         manager.found_updates(std::mem::take(&mut loaded.updates));
-        until_shown(sought).await;
-        manager.found.tell(&manager.ctx);
+        until_shown(recovering).await;
+        manager.found.publish(&manager.ctx);
         for (workload, _) in manager.ctx.board.view().totals.workloads.keys() {
             manager.ctx.metrics.durations.known(workload);
         }
-        manager.ctx.see_to(Arc::clone(&manager).see_to_orphans(named, in_run));
-        manager.ctx.see_to(Arc::clone(&manager).follow_the_clock());
+        manager.ctx.see_to(Arc::clone(&manager).reap_orphans(recorded, in_run));
+        manager.ctx.see_to(Arc::clone(&manager).launch_on_schedule());
         manager.ctx.see_to(Arc::clone(&manager).follow_updates());
-        let tidier = Arc::clone(&manager).keep_tidy(loaded.tombstones.into_iter().map(Destroyed::found).collect());
+        let tidier =
+            Arc::clone(&manager).collect_garbage(loaded.tombstones.into_iter().map(Destroyed::found).collect());
         *lock(&manager.tidier) = Some(tokio::spawn(tidier).abort_handle());
         Ok(Handle(manager))
     }
 }
 
-/// All records, read or found unreadable.
+/// Reads all records; lists the unreadable ones.
 fn load(store: &dyn Store) -> Result<Loaded, RestoreError> {
     if let Some(found) = store.get(record::VERSION_KEY)?
         && !serde_json::from_slice::<u32>(&found).is_ok_and(|version| version == record::SCHEMA)
@@ -201,7 +202,7 @@ fn read_all<T: DeserializeOwned>(
         match serde_json::from_slice(&value).or_else(|error| without_unknown_events(&value).ok_or(error)) {
             Ok(record) => good.push((key, record)),
             Err(error) => {
-                tracing::error!(key, %error, "a record of the state database cannot be read; it is set aside");
+                tracing::error!(key, %error, "cannot read a record of the state database; quarantined");
                 bad.insert(key);
             }
         }
@@ -209,7 +210,8 @@ fn read_all<T: DeserializeOwned>(
     Ok(good)
 }
 
-/// A task's record with events of kinds that only a newer agent knows: they are told by nobody, and cost nothing else.
+/// A task's record without events of kinds that only a newer agent knows: they are not shown; the rest of the record is
+/// used.
 fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
     let mut record: serde_json::Value = serde_json::from_slice(record).ok()?;
     let events = record.pointer_mut("/status/events")?.as_array_mut()?;
@@ -217,7 +219,7 @@ fn without_unknown_events<T: DeserializeOwned>(record: &[u8]) -> Option<T> {
     serde_json::from_value(record).ok()
 }
 
-/// Jobs, allocs and tasks put together, in the order of their creation. What belongs to nothing is set aside too.
+/// Joins jobs, allocs and tasks, in the order of their creation. Records that belong to nothing are quarantined too.
 fn assemble(loaded: &mut Loaded) -> Vec<Known> {
     let mut whole = Vec::new();
     let mut orphans: BTreeSet<String> = loaded.tasks.keys().cloned().collect();
@@ -227,7 +229,7 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
         let key = record::alloc_key(&alloc.id);
         let job = loaded.jobs.get(&(alloc.job.clone(), alloc.version)).cloned();
         let Some((job, group)) = job.and_then(|j| j.group(alloc.group.as_str()).cloned().map(|g| (j, g))) else {
-            tracing::error!(alloc_id = %alloc.id, job = %alloc.job, "an alloc without its job is set aside");
+            tracing::error!(alloc_id = %alloc.id, job = %alloc.job, "alloc without a job; its record is quarantined");
             loaded.bad.insert(key);
             loaded.allocs.remove(&alloc.id);
             continue;
@@ -242,15 +244,15 @@ fn assemble(loaded: &mut Loaded) -> Vec<Known> {
         whole.push(Known { job, restored: Restored { record: alloc, tasks }, traces });
     }
     for key in orphans {
-        tracing::error!(key, "a task without its alloc is set aside: if it runs, this agent does not know it");
+        tracing::error!(key, "task without an alloc; its record is quarantined, and if it runs it is not managed");
         loaded.bad.insert(key);
     }
     whole
 }
 
 impl Known {
-    /// A task without a record was submitted and never begun, or has lost it: its run directory tells.
-    fn look_for_traces(&mut self, parts: &Parts, set_aside: &BTreeSet<&str>) {
+    /// A task without a record never started, or its record is lost: its run directory decides.
+    fn find_traces(&mut self, parts: &Parts, set_aside: &BTreeSet<&str>) {
         let Restored { record: alloc, tasks } = &self.restored;
         let Some(group) = self.job.group(alloc.group.as_str()) else { return };
         let each = group.tasks.iter().zip(tasks).zip(&mut self.traces);
@@ -270,13 +272,13 @@ impl Known {
 
 const QUARANTINE: &str = "quarantine/";
 
-/// One line for people: the record's key, or what the store says of files that it set aside.
-fn told(key: &str, value: &[u8]) -> String {
+/// One line for users: the key of the record, or what the store reports of quarantined files.
+fn describe(key: &str, value: &[u8]) -> String {
     let key = key.strip_prefix(QUARANTINE).unwrap_or(key);
     if key.starts_with("damaged-") { format!("{key}: {}", String::from_utf8_lossy(value)) } else { key.to_owned() }
 }
 
-/// Moves records below `quarantine/`: for people to look at, out of everybody's way.
+/// Moves records below `quarantine/`, where users can inspect them.
 async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> Result<(), StoreError> {
     let mut batch = Batch::default();
     for key in bad {
@@ -288,14 +290,14 @@ async fn set_aside(parts: &Parts, store: &dyn Store, bad: &BTreeSet<String>) -> 
     if batch.is_empty() { Ok(()) } else { parts.journal.commit(batch).await }
 }
 
-/// What is looked for: a task of an alloc.
-type Sought = (Arc<Alloc>, usize);
+/// A task in recovery, by its alloc.
+type Recovering = (Arc<Alloc>, usize);
 
-/// Every alloc is known and owned when this returns, and on the board as it is recorded. The owner of each task first looks for it,
-/// and begins with what it finds, so nobody waits for another one's driver. What is looked for comes back.
-fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
+/// When this returns, every alloc has an owner and is shown as recorded. The owner of each task first recovers it from
+/// its driver, so no task waits for the driver of another. Returns the tasks in recovery.
+fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Recovering> {
     let mut all = Vec::new();
-    let mut sought = Vec::new();
+    let mut recovering = Vec::new();
     for Known { job, restored, traces } in known {
         let of = |(record, trace): (&Option<TaskRecord>, &Trace)| {
             plan(record.as_ref().map(|record| (record.status.state, record.handle.as_ref())), trace)
@@ -317,15 +319,15 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
                     if alloc.handle(at).is_none() {
                         alloc.edit(at, |edit| edit.begin_from(&handle));
                     }
-                    alloc.seek(at);
+                    alloc.begin_recovery(at);
                     alloc.keep_sample(at, handle.attempt);
-                    sought.push((Arc::clone(&alloc), at));
+                    recovering.push((Arc::clone(&alloc), at));
                     entries.push(Box::pin(find(Arc::clone(manager), Arc::clone(&alloc), at, *handle)) as Search);
                     continue;
                 }
             };
             lost.extend(matches!(entry, Beginning::Lost(_)).then_some(at));
-            // The dead are nothing to find.
+            // Dead tasks need no recovery.
             if alloc.status(at).state != TaskState::Dead {
                 count(manager, &entry);
             }
@@ -352,17 +354,17 @@ fn resume(manager: &Arc<Manager>, known: Vec<Known>) -> Vec<Sought> {
             }
             Err(alive) => {
                 alloc.receive();
-                // What is lost is next recorded as that: until then no record may say that it can be started.
+                // A lost task is recorded as such first: until then no record may say that it can be started.
                 let recorded = |at: &usize| alloc.is_changed(*at) && !lost.contains(at);
                 (0..entries.len()).filter(recorded).for_each(|at| alloc.save_aside(at));
                 manager.enter(Created::found(alive, entries));
             }
         }
     }
-    sought
+    recovering
 }
 
-/// Looks for a task, and puts what it finds into its cell, to be seen when it is recorded.
+/// Recovers a task and puts the result into its cell; it is shown when it is recorded.
 async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     let entry = recover(&alloc, at, handle).await;
     count(&manager, &entry);
@@ -377,14 +379,14 @@ async fn find(manager: Arc<Manager>, alloc: Arc<Alloc>, at: usize, handle: TaskH
         }
         Beginning::Lost(_) => false,
     };
-    // Of the others their owner is about to record the end.
+    // The owners of the other tasks are about to record their end.
     if recorded && alloc.is_changed(at) {
         alloc.save_aside(at);
     }
     entry
 }
 
-/// How a task that is on record was found.
+/// Counts how a recorded task was recovered.
 fn count(manager: &Manager, entry: &Beginning) {
     let found_as = match entry {
         Beginning::Recorded => FoundAs::Restarted,
@@ -396,29 +398,31 @@ fn count(manager: &Manager, entry: &Beginning) {
     manager.found.count(&manager.ctx, found_as);
 }
 
-/// What is found soon is on the board when the first snapshot is taken, ends that came while no agent was there too: until then
-/// what such an attempt used is in nobody's count. A driver or a disk that hangs is not waited for.
-async fn until_shown(mut sought: Vec<Sought>) {
+/// Waits until recovered tasks are shown, so that the first snapshot has them, ends while no agent ran included. Until
+/// then the usage of such an attempt is counted nowhere. A driver or disk that hangs is not waited for.
+async fn until_shown(mut recovering: Vec<Recovering>) {
     let all = async {
         loop {
-            sought.retain(|(alloc, at)| alloc.is_sought(*at));
-            if sought.is_empty() {
+            recovering.retain(|(alloc, at)| alloc.is_recovering(*at));
+            if recovering.is_empty() {
                 break;
             }
             tokio::time::sleep(Duration::from_millis(1)).await;
         }
     };
     if tokio::time::timeout(PATIENCE, all).await.is_err() {
-        let names: Vec<_> = sought.iter().map(|(alloc, at)| format!("{}/{}", alloc.id, alloc.task(*at).name)).collect();
+        let names: Vec<_> =
+            recovering.iter().map(|(alloc, at)| format!("{}/{}", alloc.id, alloc.task(*at).name)).collect();
         let (tasks, first) = (names.len(), names[..names.len().min(NAMED)].join(" "));
-        tracing::warn!(tasks, first, "some tasks are still looked for; everything else goes on");
+        tracing::warn!(tasks, first, "some tasks are still being recovered; everything else runs");
     }
 }
 
 async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning {
     match found(alloc, at, handle).await {
         Ok(Some(attempt)) => {
-            // Polled once: an attempt that has ended says so at once. If its driver died of that, its owner asks again.
+            // Polled once: an attempt that has ended returns at once. If its driver died of that, its owner recovers it
+            // again.
             let end = tokio::select! { biased; end = attempt.wait(alloc.ctx.clock.as_ref()) => end.ok(), () = std::future::ready(()) => None };
             Beginning::Found(attempt, end)
         }
@@ -427,17 +431,17 @@ async fn recover(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Beginning
     }
 }
 
-/// The agent may have died between making an exit durable and removing what the attempt left.
+/// The agent may have died between persisting an exit and removing what the attempt left.
 fn clear_leftovers(alloc: &Alloc, at: usize) {
     let status = alloc.status(at);
-    // A task that was given up is dead, and its handle names what may still be there.
+    // An abandoned task is dead, and its handle names processes that may be left.
     if alloc.handle(at).is_some() {
         return;
     }
     if let (Some(path), Some(cgroups)) = (&status.cgroup, &alloc.ctx.cgroups)
         && let Err(error) = cgroups.remove(path)
     {
-        tracing::warn!(alloc_id = %alloc.id, cgroup = %path, error, "the cgroup of an ended attempt cannot be removed");
+        tracing::warn!(alloc_id = %alloc.id, cgroup = %path, error, "failed to remove the cgroup of an ended attempt");
     }
     alloc.ctx.data_dir.remove_records(&alloc.id, &status.name);
 }

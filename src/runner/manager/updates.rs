@@ -1,11 +1,12 @@
-//! Updates of jobs: their allocs are replaced some at a time, as the `update` of their group says.
+//! Updates of jobs: their allocs are replaced `max_parallel` at a time, as the `update` of their group says.
 //!
 //! ```text
 //! submission ──► the update's record, the first new allocs, the end of those before: one batch
 //!     └─ an alloc is healthy, or has ended ──► decide::update ──► the next step, again one batch
 //! ```
-//! What is to be done next follows from what is recorded of the allocs, so an agent that dies before a batch has done nothing of it, and
-//! one that dies after it finds the allocs like any others. A stop on request cancels the update: nothing replaces what was stopped.
+//! The next step follows from the records of the allocs. If the agent dies before a batch, nothing of it has happened;
+//! after it, the allocs are recovered like any others. A stop on request cancels the update: stopped allocs are not
+//! replaced.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -24,11 +25,11 @@ use crate::runner::kept::record::{self, JobRecord};
 use crate::runner::kept::update::{UpdateRecord, update_key};
 use crate::store::{Batch, StoreError};
 
-/// However far away the next moment is: the host may be suspended meanwhile, and timers do not count that.
+/// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
 const RECHECK: Duration = Duration::from_secs(30);
-/// After a step that the disk refused.
+/// Delay before a step whose write failed is retried.
 const RETRY: Duration = Duration::from_secs(2);
-/// So many allocs of an update are named.
+/// Maximum number of allocs of an update that are listed.
 const NAMED: usize = 1_000;
 
 impl Handle {
@@ -39,7 +40,7 @@ impl Handle {
 }
 
 impl Manager {
-    /// The last version that came up, of a job that is submitted again.
+    /// The last stable version of a job that is submitted again.
     pub(super) fn stable(&self, earlier: Option<&UpdateRecord>, running: &[Arc<Alloc>]) -> Option<Box<JobRecord>> {
         match earlier {
             Some(update) if update.state == UpdateState::Successful => {
@@ -75,7 +76,7 @@ impl Manager {
         }
     }
 
-    /// A submission is durable: this is its update. `None`: it has none.
+    /// Called when a submission is durable, with its update. `None`: it has none.
     pub(super) fn updates_follow(&self, job: &JobId, update: Option<UpdateRecord>) {
         if let Some(earlier) = self.updates.get(job).filter(|earlier| earlier.is_active()) {
             self.ctx.metrics.updates.ended(earlier.job.workload(), UpdateState::Cancelled);
@@ -91,7 +92,7 @@ impl Manager {
         self.ctx.judged.notify_one();
     }
 
-    /// A refused change may have reached the disk all the same.
+    /// A refused change may have reached the disk anyway.
     pub(super) fn take_back_update(&self, job: &JobId, earlier: Option<&UpdateRecord>) {
         let mut batch = Batch::default();
         match earlier {
@@ -101,7 +102,7 @@ impl Manager {
         self.ctx.journal.amend(batch);
     }
 
-    /// As an agent before this one had them.
+    /// Restores the updates that an earlier agent recorded.
     pub(super) fn found_updates(&self, records: Vec<UpdateRecord>) {
         for record in records {
             self.ctx.metrics.updates.known(record.job.workload());
@@ -110,7 +111,7 @@ impl Manager {
         }
     }
 
-    /// Goes on with updates, for as long as the agent runs.
+    /// Continues updates, as long as the agent runs.
     pub(super) async fn follow_updates(self: Arc<Self>) {
         while !self.closed.load(Ordering::SeqCst) {
             let mut wait = RECHECK;
@@ -127,7 +128,7 @@ impl Manager {
         }
     }
 
-    /// What follows from how its allocs are; returns when to look again.
+    /// Takes the next step of an update; returns when to evaluate it again.
     async fn advance(self: &Arc<Self>, id: &JobId) -> Duration {
         let mut ledger = self.ledger().await;
         let Some(record) = self.updates.get(id) else { return RECHECK };
@@ -193,7 +194,7 @@ impl Manager {
         }
     }
 
-    /// Goes back to the last version that came up: its allocs that still run stay, the others are replaced.
+    /// Reverts to the last stable version: its allocs that still run stay, the others are replaced.
     async fn revert(
         self: &Arc<Self>,
         ledger: &mut super::Ledger,
@@ -218,14 +219,14 @@ impl Manager {
         self.ctx.journal.commit(batch).await
     }
 
-    /// Those whose jobs have no allocs any more.
+    /// Removes the updates of jobs that have no allocs any more.
     async fn forget_updates(&self, ended: &[Arc<UpdateRecord>]) {
         let known = || self.allocs.all().iter().map(|alloc| alloc.job.id.clone()).collect::<BTreeSet<JobId>>();
         let is_gone = |known: &BTreeSet<JobId>| ended.iter().any(|record| !known.contains(&record.job.id));
         if ended.is_empty() || !is_gone(&known()) {
             return;
         }
-        // Nothing of them is submitted meanwhile.
+        // Held, so that none of these jobs is submitted meanwhile.
         let _ledger = self.ledger().await;
         let known = known();
         for record in ended {
@@ -246,7 +247,7 @@ impl Manager {
         }
     }
 
-    /// Before allocs are stopped on request: nothing replaces what is stopped, whatever an update had in mind.
+    /// Called before allocs are stopped on request: an update does not replace stopped allocs.
     pub(super) async fn cancel_updates(&self, allocs: &[Arc<Alloc>]) {
         let is_active = |id: &JobId| self.updates.get(id).is_some_and(|update| update.is_active());
         let jobs: BTreeSet<&JobId> = allocs.iter().map(|alloc| &alloc.job.id).filter(|id| is_active(id)).collect();
@@ -257,7 +258,7 @@ impl Manager {
         for record in jobs.into_iter().filter_map(|id| self.updates.get(id)).filter(|record| record.is_active()) {
             let next = record.ended(UpdateState::Cancelled, "an alloc of it was stopped on request".to_owned());
             if let Err(error) = self.write_update(&next).await {
-                // It is cancelled all the same: a stop must work with a full disk too.
+                // It is cancelled anyway: a stop must work with a full disk too.
                 tracing::error!(job = %next.job.id, %error, "failed to persist the cancellation of an update");
             }
             let layout = self.layout(&Arc::new(next.job.clone()), next.version);
@@ -266,13 +267,14 @@ impl Manager {
         }
     }
 
-    /// Whether an alloc of that version may begin, though there are allocs of later versions: they failed, or the update goes on.
+    /// Whether an alloc of that version may start although there are allocs of later versions: those failed, or an
+    /// update is running.
     pub(super) fn is_wanted_version(&self, alloc: &Alloc) -> bool {
         let update = self.updates.get(&alloc.job.id);
         update.is_some_and(|update| update.version == alloc.version || (update.is_active() && !alloc.is_terminal()))
     }
 
-    /// Logs, counts and reports the end of an update, or that it goes back.
+    /// Logs, counts and reports the end of an update or its revert.
     fn report_end(&self, before: &UpdateRecord, after: &UpdateRecord, layout: &Layout) {
         let (job, workload) = (&after.job.id, after.job.workload());
         let ends = before.is_active() && !after.is_active();
@@ -298,7 +300,7 @@ impl Manager {
                 tracing::info!(job = %job, version, status, "update ended");
             }
         }
-        // One alloc says so: the one that decided it, if there is one.
+        // One alloc carries the event: the one that decided the update, if there is one.
         let decided = layout.current().find(|alloc| matches!(state(alloc), NewAlloc::Unhealthy(_)));
         let last = layout.current().max_by_key(|alloc| alloc.serial);
         if let Some(alloc) = decided.or(last) {
@@ -340,7 +342,7 @@ impl Manager {
     }
 }
 
-/// `healthy`: how many of how many, while that changes.
+/// The description of an update. `healthy`: number of healthy and of desired allocs, while that changes.
 fn sentence(record: &UpdateRecord, healthy: Option<(u32, u32)>) -> String {
     let UpdateRecord { version, reason, reverts, .. } = record;
     let count = |text: String| match healthy {

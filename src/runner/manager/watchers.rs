@@ -1,14 +1,14 @@
-//! Who watches the supervisors of our user on this host: this agent, another one, or nobody.
+//! Finds out which agent watches each supervisor of this user on this host: this agent, another one, or none.
 //!
-//! | a supervisor | is watched by |
+//! | a supervisor | watched by |
 //! |---|---|
-//! | that an attempt of ours names, by its process or its run directory | this agent |
-//! | whose record lies in a data directory that another agent holds locked | another agent |
-//! | any other, in our own data directory too | nobody |
+//! | that an attempt of this agent names, by its process or run directory | this agent |
+//! | whose record is in a data directory that another agent holds locked | another agent |
+//! | any other, in this agent's data directory too | no agent: a stray |
 //!
-//! What nobody watches runs on, and nobody restarts, measures or ends it: its agent is gone, or lost its records. Nothing is done
-//! about it here but to tell it. An agent that ends what its records have lost ([`super::orphans`]) is done with them in less time than an
-//! alert waits.
+//! A stray supervisor and its task keep running, and no agent restarts, measures or ends the task: its agent is gone or
+//! lost its records. Strays are only reported here. An agent ends orphans ([`super::orphans`]) well before an alert
+//! fires.
 
 use std::collections::HashSet;
 use std::fs::File;
@@ -28,15 +28,15 @@ use crate::supervisor;
 use crate::telemetry::lock;
 use crate::telemetry::metrics::WatchedBy;
 
-/// Between two looks at all processes, as long as nobody's is there and otherwise.
+/// Interval between scans of all processes, without and with strays.
 const SELDOM: Duration = Duration::from_secs(300);
 const OFTEN: Duration = Duration::from_secs(15);
-/// One that begins or ends may be named by no attempt for a moment: who is a stray is one for so long.
+/// A process that starts or ends may be named by no attempt for a moment: a stray must be one for this long.
 const SURE: Duration = Duration::from_secs(1);
-/// So many are listed; all are counted.
+/// Maximum number of listed strays; all are counted.
 const LISTED: usize = 100;
 
-/// What the attempts of this agent name.
+/// Processes and run directories named by the attempts of this agent.
 #[derive(Debug, Default)]
 struct Known {
     pids: HashSet<u32>,
@@ -44,27 +44,27 @@ struct Known {
 }
 
 impl Handle {
-    /// `None`: nobody has looked yet.
+    /// `None`: no scan was made yet.
     pub fn watchers(&self) -> Option<Watchers> {
         lock(&self.0.found.watchers).clone()
     }
 
-    /// Looks again and again. Ends: with the agent, which drops it.
-    pub async fn look_for_strays(self) {
-        let mut told = HashSet::new();
+    /// Scans repeatedly. Ends: with the agent, which drops it.
+    pub async fn watch_supervisors(self) {
+        let mut reported = HashSet::new();
         loop {
-            let mut seen = self.0.look_at_supervisors().await;
+            let mut seen = self.0.scan_supervisors().await;
             if seen.as_ref().is_some_and(|(_, strays)| !strays.is_empty()) {
                 let first: HashSet<ProcessId> =
                     seen.iter().flat_map(|(_, strays)| strays.iter().map(|s| s.process)).collect();
                 tokio::time::sleep(SURE).await;
-                seen = self.0.look_at_supervisors().await;
+                seen = self.0.scan_supervisors().await;
                 seen.iter_mut().for_each(|(_, strays)| strays.retain(|stray| first.contains(&stray.process)));
             }
             let mut pause = SELDOM;
             if let Some((watched, strays)) = seen {
-                let watchers = of(watched, strays, &mut told);
-                if watchers.counts[WatchedBy::Nobody.index()] > 0 {
+                let watchers = of(watched, strays, &mut reported);
+                if watchers.counts[WatchedBy::NoAgent.index()] > 0 {
                     pause = OFTEN;
                 }
                 self.0.ctx.metrics.watchers(watchers.counts);
@@ -75,41 +75,41 @@ impl Handle {
     }
 }
 
-/// Counts them, and tells each once.
-fn of(watched: u64, mut strays: Vec<Stray>, told: &mut HashSet<(ProcessId, WatchedBy)>) -> Watchers {
+/// Counts supervisors, and logs each stray once.
+fn of(watched: u64, mut strays: Vec<Stray>, reported: &mut HashSet<(ProcessId, WatchedBy)>) -> Watchers {
     let mut counts = [0; WatchedBy::ALL.len()];
     counts[WatchedBy::ThisAgent.index()] = watched;
     for Stray { process, run_dir, watched_by } in &strays {
         counts[watched_by.index()] += 1;
-        if told.insert((*process, *watched_by)) && *watched_by == WatchedBy::Nobody {
-            tracing::warn!(pid = process.pid, run_dir = %run_dir.display(), "supervisor is watched by nobody");
+        if reported.insert((*process, *watched_by)) && *watched_by == WatchedBy::NoAgent {
+            tracing::warn!(pid = process.pid, run_dir = %run_dir.display(), "supervisor is watched by no agent");
         }
     }
     let there: HashSet<ProcessId> = strays.iter().map(|stray| stray.process).collect();
-    told.retain(|(process, _)| there.contains(process));
+    reported.retain(|(process, _)| there.contains(process));
     strays.truncate(LISTED);
     Watchers { counts, strays }
 }
 
 impl Manager {
-    /// How many are this agent's, and the others. `None`: nobody can tell just now.
-    async fn look_at_supervisors(self: &Arc<Self>) -> Option<(u64, Vec<Stray>)> {
+    /// The number of this agent's supervisors, and the others. `None`: the scan failed.
+    async fn scan_supervisors(self: &Arc<Self>) -> Option<(u64, Vec<Stray>)> {
         let manager = Arc::clone(self);
-        let looked = self.ctx.blocking.block(move || manager.look()).await;
-        match looked.and_then(|looked| looked.map_err(|e| e.to_string())) {
+        let scanned = self.ctx.blocking.block(move || manager.scan()).await;
+        match scanned.and_then(|scanned| scanned.map_err(|e| e.to_string())) {
             Ok(found) => Some(found),
             Err(error) => {
-                tracing::warn!(error, "supervisors on this host cannot be looked for");
+                tracing::warn!(error, "failed to scan the host for supervisors");
                 None
             }
         }
     }
 
     /// Blocks.
-    fn look(&self) -> io::Result<(u64, Vec<Stray>)> {
+    fn scan(&self) -> io::Result<(u64, Vec<Stray>)> {
         let before = self.known();
         let mut watched = 0;
-        // Whom we watch by its process is there: nothing of it needs to be read.
+        // Supervisors known by PID need no further reads.
         let found = supervisor::all(|pid| {
             let known = before.pids.contains(&pid);
             watched += u64::from(known);
@@ -126,7 +126,7 @@ impl Manager {
             let root = data_dir_of(&run_dir);
             let id = root.and_then(|root| std::fs::metadata(root).ok()).map(|meta| (meta.dev(), meta.ino()));
             let another = (id.is_none() || id != own) && root.is_some_and(is_held);
-            let watched_by = if another { WatchedBy::AnotherAgent } else { WatchedBy::Nobody };
+            let watched_by = if another { WatchedBy::AnotherAgent } else { WatchedBy::NoAgent };
             strays.push(Stray { process, run_dir, watched_by });
         }
         Ok((watched, strays))
@@ -158,7 +158,7 @@ fn data_dir_of(run_dir: &Path) -> Option<&Path> {
     run.parent().filter(|_| run.ends_with("run"))
 }
 
-/// Whether an agent has it. An agent that begins at this very moment tries again for longer than this takes.
+/// Whether an agent holds it. An agent that starts at this moment retries for longer than this check takes.
 fn is_held(data_dir: &Path) -> bool {
     let Ok(file) = File::open(data_dir.join("lock")) else { return false };
     rustix::fs::flock(&file, FlockOperation::NonBlockingLockShared) == Err(Errno::WOULDBLOCK)
@@ -174,27 +174,28 @@ mod tests {
         let run_dir = dir.path().join("run/a/t/0");
         assert_eq!(data_dir_of(&run_dir), Some(dir.path()));
         assert_eq!(data_dir_of(Path::new("/elsewhere/a/t/0")), None);
-        assert!(!is_held(dir.path()), "nobody ever locked it");
+        assert!(!is_held(dir.path()), "it was never locked");
         let file = File::create(dir.path().join("lock")).unwrap();
         assert!(!is_held(dir.path()));
         rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive).unwrap();
         assert!(is_held(dir.path()));
         drop(file);
-        assert!(!is_held(dir.path()) && !is_held(dir.path()), "and looking holds it for nobody");
+        assert!(!is_held(dir.path()) && !is_held(dir.path()), "the check itself does not hold it");
     }
 
     #[test]
-    fn each_is_counted_by_who_watches_it_and_told_once() {
+    fn supervisors_are_counted_by_watcher_and_logged_once() {
         let stray = |pid, watched_by| Stray {
             process: ProcessId { pid, start_ticks: 1 },
             run_dir: "/d/run/a/t/0".into(),
             watched_by,
         };
-        let mut told = HashSet::new();
-        let strays = vec![stray(7, WatchedBy::Nobody), stray(8, WatchedBy::AnotherAgent), stray(9, WatchedBy::Nobody)];
-        assert_eq!(of(5, strays.clone(), &mut told), Watchers { counts: [5, 1, 2], strays });
-        assert_eq!(told.len(), 3);
-        assert_eq!(of(5, Vec::new(), &mut told), Watchers { counts: [5, 0, 0], strays: Vec::new() });
-        assert!(told.is_empty(), "nothing grows");
+        let mut reported = HashSet::new();
+        let strays =
+            vec![stray(7, WatchedBy::NoAgent), stray(8, WatchedBy::AnotherAgent), stray(9, WatchedBy::NoAgent)];
+        assert_eq!(of(5, strays.clone(), &mut reported), Watchers { counts: [5, 1, 2], strays });
+        assert_eq!(reported.len(), 3);
+        assert_eq!(of(5, Vec::new(), &mut reported), Watchers { counts: [5, 0, 0], strays: Vec::new() });
+        assert!(reported.is_empty(), "nothing grows");
     }
 }

@@ -70,7 +70,7 @@ fn resolv_conf_says_what_the_job_says() {
 
 /// On the real host, with plugins that note what they are asked.
 #[test]
-fn a_bridge_is_set_up_torn_down_and_made_anew_where_an_agent_died_between() {
+fn bridge_is_set_up_torn_down_and_repaired_after_an_agent_died_between() {
     if !rustix::process::geteuid().is_root() {
         return;
     }

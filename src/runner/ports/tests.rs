@@ -92,7 +92,7 @@ fn ports_lead_where_the_job_says() {
 }
 
 #[test]
-fn who_had_ports_gets_the_same_ones_where_they_are_free() {
+fn earlier_ports_are_reserved_again_if_free() {
     let keeper = keeper(20_000, 29_999, &[]);
     let asks = [ask("a", None), ask("b", None)];
     let first = keeper.reserve(&holder("x"), &asks, &[]).unwrap();

@@ -1,4 +1,4 @@
-//! Beginning an attempt: its launch, its driver's part, and the search for one whose driver died.
+//! The begin of an attempt: its launch, the start by its driver, and recovery after the driver died.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,26 +8,26 @@ use tokio::time::Instant;
 use super::Owner;
 use super::launch::{LaunchFailure, LaunchResult, Launched, Ready, StartTook, find, launch, start};
 use crate::model::event::EventKind;
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::call::{CallError, Running};
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::Phase;
 
-/// A start is recorded after so long: the record of a shorter task's end tells of both.
+/// A start is recorded after this time: for a shorter task, the record of its end covers both.
 const SETTLE: Duration = Duration::from_millis(10);
-/// So often a driver may die while it waits for one attempt.
+/// How many times a driver may die while it waits for one attempt.
 const DEATHS: u8 = 5;
 
 impl Owner {
     /// Pending or backoff → starting.
-    pub(super) fn begin(&mut self, event: Cue) {
+    pub(super) fn begin(&mut self, event: StepEvent) {
         let (state, action) = step(self.state(), event);
         if action != Some(Action::Launch) {
             return;
         }
-        let again = event == Cue::BackoffOver;
+        let again = event == StepEvent::BackoffOver;
         let prerun = self.alloc.prerun_details();
-        // Recorded, and shown, with the handle.
+        // Recorded and shown together with the handle.
         self.alloc.edit(self.at, |edit| {
             edit.enter_state(state);
             if again {
@@ -51,37 +51,37 @@ impl Owner {
                 self.alloc.save_aside(self.at);
                 self.attempt = Some(attempt);
             }
-            Ok(Launched::Lost(why)) => self.give_up(EventKind::FailedRestore, why).await,
+            Ok(Launched::Lost(why)) => self.abandon(EventKind::FailedRestore, why).await,
             Err(failure) => self.start_failed(failure).await,
         }
     }
 
-    /// On record: now its driver, for so long at most.
+    /// The handle is durable: calls the driver, with a deadline.
     async fn start(&mut self, ready: Ready) {
         if self.state() != State::Starting {
-            // Told in the same moment: nothing runs yet.
+            // Ended in the same moment: nothing runs yet.
             self.alloc.edit(self.at, |edit| edit.set_handle(None));
-            return self.start_failed(LaunchFailure::called_off(None)).await;
+            return self.start_failed(LaunchFailure::cancelled(None)).await;
         }
-        self.timer = Some((Instant::now() + self.start_budget(), Cue::GivenUp));
+        self.timer = Some((Instant::now() + self.start_budget(), StepEvent::Abandoned));
         self.launching = Some(AbortOnDrop(tokio::spawn(start(ready))));
     }
 
-    /// Its driver died, and the task may be well: it is looked for, and waited for again.
+    /// The driver died while it waited, and the task may still run: recovers the task and waits for it again.
     pub(super) async fn wait_died(&mut self, error: &CallError) {
         self.deaths += 1;
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "a driver died while it waited");
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, %error, "driver died while waiting for a task");
         match &self.attempt {
             Some(attempt) if self.deaths <= DEATHS => {
                 self.launching =
                     Some(AbortOnDrop(tokio::spawn(find(Arc::clone(&self.alloc), self.at, attempt.handle()))));
             }
-            Some(_) | None => self.give_up(EventKind::FailedRestore, error.to_string()).await,
+            Some(_) | None => self.abandon(EventKind::FailedRestore, error.to_string()).await,
         }
     }
 
     async fn started(&mut self, attempt: Running, took: &StartTook) {
-        let (state, action) = step(self.state(), Cue::Started);
+        let (state, action) = step(self.state(), StepEvent::Started);
         self.alloc.edit(self.at, |edit| {
             edit.attach(&attempt);
             edit.enter_state(state);

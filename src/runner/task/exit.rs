@@ -1,4 +1,4 @@
-//! An attempt's end: from what is said of it to an exit, the event that tells of it, and what follows.
+//! The end of an attempt: the exit from its last reading, the event that reports it, and what follows.
 
 use std::sync::Arc;
 
@@ -14,13 +14,13 @@ use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::outcome::{SIGKILL, outcome, with_oom};
 use crate::runner::decide::restart::{Decision, Ending, Why};
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::AttemptEnd;
 use crate::runner::kept::record::Kill;
 
 impl Owner {
-    /// It ended while no agent was there, and no record says that it was told to: the disk may not have taken that. What ended by
-    /// the very signal that it is told with, or by force, when it was to end already, has obeyed.
+    /// It ended while no agent ran, and no record says that it was signalled; the disk may not have taken the record.
+    /// An end by that very signal, or by force when its end was due, counts as requested.
     pub(super) fn note_obeyed(&self, end: &AttemptEnd) {
         let Some(cause) = self.alloc.no_more(self.at).filter(|_| self.alloc.kill(self.at).is_none()) else { return };
         let Some(asked_at) = self.alloc.ends_since(cause) else { return };
@@ -31,15 +31,15 @@ impl Owner {
         };
         if obeyed && asked_at <= self.alloc.ctx.line.of_wall(end.finished_at) {
             self.alloc.edit(self.at, |edit| {
-                *edit.kill() = Some(Kill { cause, asked_at, told: true, signalled_at: Some(asked_at) });
-                edit.tell_cause(cause);
+                *edit.kill() = Some(Kill { cause, asked_at, reported: true, signalled_at: Some(asked_at) });
+                edit.report_cause(cause);
             });
         }
     }
 
     pub(super) async fn exited(&mut self, end: AttemptEnd) {
         for problem in &end.problems {
-            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "last reading");
+            tracing::warn!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, problem, "failed to read part of the last sample");
         }
         self.alloc.read_last(self.at, matches!(end.status, ExitStatus::Unknown(_))).await;
         let last_output = match end.status {
@@ -50,7 +50,8 @@ impl Owner {
         };
         let killed = self.is_killed();
         let ending = self.alloc.edit(self.at, |edit| {
-            // An agent may die between the signal and the record of it: what ended after it was asked to has obeyed.
+            // An agent may die between the signal and its record: an attempt that ended after the request was killed by
+            // it.
             let finished_at = self.alloc.ctx.line.of_wall(end.finished_at);
             let killed = killed || edit.restart().is_some_and(|restart| restart.is_due(finished_at));
             let attempt = edit.status().attempt;
@@ -70,7 +71,7 @@ impl Owner {
             ending
         });
         self.ended = self.attempt.take();
-        self.finish_attempt(ending, Cue::Exited).await;
+        self.finish_attempt(ending, StepEvent::Exited).await;
     }
 
     pub(super) async fn lost(&mut self, reason: &str) {
@@ -81,17 +82,17 @@ impl Owner {
         self.alloc.read_last(self.at, true).await;
         let last_output = self.alloc.last_output(self.at).await;
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(State::Pending, Cue::Lost);
+            let (state, _) = step(State::Pending, StepEvent::Lost);
             edit.status().failed = true;
-            let message = "given up: it was started and cannot be found again; it is not started twice";
+            let message = "abandoned: it was started and cannot be found again; it is not started twice";
             edit.event(EventKind::FailedRestore, message, &[("error", reason.to_owned())]);
             let attempt = edit.status().attempt;
             let mut exit = exit_of(attempt, ExitStatus::Unknown(reason.to_owned()), None, edit.now, counted, false);
             exit.last_output = last_output;
             edit.status().finished_at = Some(edit.now);
             edit.ended(exit);
-            edit.forced(Force::GivenUp);
-            // The driver could not end it: the processes that it names may still be there.
+            edit.forced(Force::Abandoned);
+            // The driver could not end it: the processes that its handle names may still run.
             edit.set_handle(handle);
             edit.enter_state(state);
         });
@@ -100,17 +101,17 @@ impl Owner {
     }
 
     pub(super) async fn start_failed(&mut self, failure: LaunchFailure) {
-        if let Some(told) = failure.stopped
+        if let Some(request) = failure.cancelled_by
             && self.kill_asked.is_none()
         {
-            // The launch heard of it before us.
-            self.told(told).await;
+            // The launch received the request before its owner did.
+            self.requested(request).await;
         }
         let killed = self.is_killed() || self.state().restarts();
         let handle = self.alloc.handle(self.at).filter(|_| failure.may_run);
         self.alloc.edit(self.at, |edit| {
             let message = failure.message.clone();
-            // One that was called off has not failed: why it ends is told.
+            // A cancelled start is no failure: the event of its end gives the reason.
             if let Some(kind) = failure.kind {
                 edit.event(kind, format!("the task could not be started: {message}"), &[("error", message.clone())]);
             }
@@ -120,22 +121,22 @@ impl Owner {
             edit.set_handle(handle);
         });
         let recoverable = failure.recoverable;
-        // What may come to life yet gets no second attempt beside it, whatever was asked for.
+        // A start that may still succeed gets no second attempt beside it, whatever was requested.
         let outlives = failure.may_run && self.state().restarts();
-        let event: fn(Decision) -> Cue = if outlives { |_| Cue::GivenUp } else { Cue::StartFailed };
+        let event: fn(Decision) -> StepEvent = if outlives { |_| StepEvent::Abandoned } else { StepEvent::StartFailed };
         self.finish_attempt(Ending::StartFailure { recoverable }, event).await;
     }
 
-    /// An attempt's exit is in the cell: decides what follows, makes it durable, shows it.
-    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> Cue) {
+    /// The exit of an attempt is in the cell: decides what follows, makes it durable and shows it.
+    async fn finish_attempt(&mut self, ending: Ending, event: fn(Decision) -> StepEvent) {
         let policy = self.alloc.task(self.at).restart_policy();
         let on_success = self.alloc.task(self.at).restarts_on_success(self.alloc.job.kind);
         let (killed, no_more) = (self.is_killed(), self.alloc.no_more(self.at));
-        (self.timer, self.give_up_at, self.beside, self.restart_asked) = (None, None, None, None);
+        (self.timer, self.abandon_at, self.beside, self.restart_asked) = (None, None, None, None);
         let action = self.alloc.edit(self.at, |edit| {
             let (now, steady) = (edit.now, edit.steady());
             if !killed {
-                edit.recall_if_again();
+                edit.recall_if_restarting();
             }
             let is_failure = edit.restart().is_some_and(|restart| restart.is_failure && !restart.whole);
             let decision = if killed {
@@ -143,20 +144,20 @@ impl Owner {
             } else if is_failure {
                 edit.tracker().decide(&policy, true, Ending::Exit(Outcome::Error), steady)
             } else if edit.state().restarts() {
-                // Not for the policy to count.
+                // The restart policy does not count it.
                 Decision::Restart { delay: Nanos::ZERO, reason: RestartReason::Requested }
             } else {
                 edit.tracker().decide(&policy, on_success, ending, steady)
             };
             let decision = match (decision, no_more) {
                 (Decision::Restart { .. }, Some(_)) => {
-                    let (state, _) = step(edit.state(), Cue::Kill);
+                    let (state, _) = step(edit.state(), StepEvent::Kill);
                     edit.enter_state(state);
                     Decision::Finish { failed: false, why: Why::AllocEnds }
                 }
                 (decision, _) => decision,
             };
-            // What a health check has ended ends as if by itself.
+            // An end after a failed health check counts as the task's own failure.
             let is_by_itself = is_failure && edit.state() == State::Restarting;
             let from = if is_by_itself { State::Running } else { edit.state() };
             let (state, action) = step(from, event(decision));
@@ -196,7 +197,7 @@ impl Owner {
                     }
                     edit.enter_state(state);
                 }
-                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(Action::AwaitTurn) => edit.reset_to_pending(state),
                 Some(
                     Action::Launch
                     | Action::SendKillSignal
@@ -209,7 +210,7 @@ impl Owner {
             action
         });
         if let Some(Action::WaitToRestart { delay, .. }) = action {
-            self.timer = Some((Instant::now() + delay.as_duration(), Cue::BackoffOver));
+            self.timer = Some((Instant::now() + delay.as_duration(), StepEvent::BackoffOver));
         }
         self.note_kill_duration();
         self.persist_and_show().await;
@@ -241,6 +242,15 @@ pub(super) fn exit_of(
 
 pub(super) type Details = Vec<(&'static str, String)>;
 
+/// `OOM killed (signal 9)` or `signal 15 (SIGTERM)`.
+fn signal_text(number: u8, outcome: Outcome) -> String {
+    match (outcome, signal::name(number)) {
+        (Outcome::Oom, _) => format!("OOM killed (signal {number})"),
+        (_, Some(name)) => format!("signal {number} ({name})"),
+        (_, None) => format!("signal {number}"),
+    }
+}
+
 pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
     let mut details = vec![("outcome", exit.outcome.as_str().to_owned()), ("attempt", exit.attempt.to_string())];
     let mut message = match &exit.status {
@@ -250,7 +260,7 @@ pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
         }
         ExitStatus::Signal(signal) => {
             details.push(("signal", signal.to_string()));
-            format!("ended by signal {signal}")
+            signal_text(*signal, exit.outcome)
         }
         ExitStatus::NotStarted(error) => {
             details.push(("error", error.clone()));
@@ -258,12 +268,12 @@ pub(super) fn terminated(exit: &Exit) -> (EventKind, String, Details) {
         }
         ExitStatus::Unknown(why) => {
             details.push(("error", why.clone()));
-            format!("how it ended is not known: {why}")
+            format!("outcome unknown: {why}")
         }
     };
     if let Some(oom_kills) = exit.oom_kills.filter(|n| *n > 0) {
         details.push(("oom_kills", oom_kills.to_string()));
-        message.push_str(&format!("; {oom_kills} killed for want of memory"));
+        message.push_str(&format!("; OOM kills: {oom_kills}"));
     }
     let details_of_streams = ["stdout_lost_bytes", "stderr_lost_bytes"];
     let lost = LostOutput::STREAMS.into_iter().zip(details_of_streams).zip(exit.lost_output.by_stream());

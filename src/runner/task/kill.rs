@@ -1,4 +1,4 @@
-//! Ending a task: its signal, its grace, by force, and at last without it.
+//! Kills a task: `shutdown_delay`, kill signal, kill timeout, SIGKILL. A task that outlives SIGKILL is abandoned.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,30 +13,30 @@ use crate::model::units::Nanos;
 use crate::model::usage::Usage;
 use crate::runner::alloc::Force;
 use crate::runner::decide::coordinator::Cause;
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::drivers::DriverError;
 use crate::runner::drivers::call::{self, CallError, Running};
 use crate::runner::hooks::Phase;
 use crate::runner::kept::record::{Kill, Restart};
 
-/// How long the disk may keep a kill signal back.
+/// How long the disk may delay a kill signal.
 const SAVED_WITHIN: Duration = Duration::from_secs(1);
 
 impl Owner {
-    /// Begins to end it, or goes on with that after a restart of the agent: then nothing is told again, and what is left of
-    /// its delay and its grace counts. That it is to end is durable before the signal is sent, so that whoever finds it ended
-    /// knows why.
+    /// Kills the task, or continues the kill after a restart of the agent: no event is repeated, and the rest of the
+    /// delay and of the kill timeout applies. The request is durable before the signal is sent, so a later agent knows
+    /// why the task ended.
     pub(super) async fn kill(&mut self, cause: Cause) {
         let now = self.steady();
         let (state, action, asked_at, first) = self.alloc.edit(self.at, |edit| {
-            // Here, and not before: a restart may have been asked for this very moment, and this wins.
-            let (state, action) = step(edit.state(), Cue::Kill);
+            // Inside the edit: a restart may have been requested at this moment, and the kill takes precedence.
+            let (state, action) = step(edit.state(), StepEvent::Kill);
             let (asked_at, first) = match *edit.kill() {
                 Some(known) => (known.asked_at, false),
                 None => {
                     let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-                    *edit.kill() = Some(Kill { cause, asked_at: now, told: false, signalled_at });
-                    edit.tell_cause(cause);
+                    *edit.kill() = Some(Kill { cause, asked_at: now, reported: false, signalled_at });
+                    edit.report_cause(cause);
                     (now, true)
                 }
             };
@@ -75,25 +75,25 @@ impl Owner {
                     edit.enter_state(state);
                     let why = edit.why(cause);
                     if let Some(kill) = edit.kill() {
-                        kill.told = true;
+                        kill.reported = true;
                     }
                     let details = [("reason", cause.label().to_owned())];
                     edit.event(EventKind::Killing, format!("{why}: to end as soon as its start has"), &details);
                 });
                 self.alloc.save_aside(self.at);
-                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
+                self.timer = Some((Instant::now() + grace, StepEvent::GraceOver));
             }
             Some(Action::AwaitEnd) => {
-                let told = self.alloc.edit(self.at, |edit| {
+                let signalled = self.alloc.edit(self.at, |edit| {
                     edit.enter_state(state);
-                    let told = edit.ending().is_some_and(|(at, _)| at.is_some());
-                    if told {
-                        let message = "told to end already, for a restart that it does not get now";
+                    let signalled = edit.ending().is_some_and(|(at, _)| at.is_some());
+                    if signalled {
+                        let message = "kill signal already sent for a restart; it is not restarted now";
                         edit.event(EventKind::Killing, message, &[("reason", cause.label().to_owned())]);
                     }
-                    told
+                    signalled
                 });
-                if told || self.attempt.is_none() {
+                if signalled || self.attempt.is_none() {
                     self.alloc.save_aside(self.at);
                 } else {
                     self.await_delay(true).await;
@@ -103,7 +103,7 @@ impl Owner {
         }
     }
 
-    /// A restart was requested, and is on record: its delay begins, once.
+    /// A restart was requested and recorded: its delay begins, once.
     pub(super) fn restart(&mut self) {
         let asked = self.alloc.restart_asked(self.at).filter(|restart| restart.signalled_at.is_none());
         let Some(asked_at) = asked.map(|restart| restart.asked_at) else { return };
@@ -113,14 +113,14 @@ impl Owner {
         }
     }
 
-    /// Its whole alloc begins anew: it ends, and waits for its turn.
+    /// Its whole alloc is restarted: it ends, then waits to be started in lifecycle order.
     pub(super) async fn recall(&mut self) {
         let delay = self.alloc.recall_delay(self.at);
         let action = self.alloc.edit(self.at, |edit| {
             let signalled_at = edit.restart().and_then(|r| r.signalled_at);
-            let (state, action) = step(edit.state(), Cue::Recall);
+            let (state, action) = step(edit.state(), StepEvent::Recall);
             match action {
-                Some(Action::AwaitTurn) => edit.turn_back(state),
+                Some(Action::AwaitTurn) => edit.reset_to_pending(state),
                 Some(_) => {
                     *edit.restart() =
                         Some(Restart { whole: true, asked_at: edit.steady(), delay, signalled_at, is_failure: false });
@@ -140,24 +140,24 @@ impl Owner {
             Some(Action::AwaitLaunch) => {
                 self.alloc.save_aside(self.at);
                 let grace = self.alloc.task(self.at).kill_timeout;
-                self.timer = Some((Instant::now() + grace, Cue::GraceOver));
+                self.timer = Some((Instant::now() + grace, StepEvent::GraceOver));
             }
             Some(Action::AwaitEnd) => self.alloc.save_aside(self.at),
             Some(Action::Launch | Action::WaitToRestart { .. } | Action::ForceKill | Action::Finish { .. }) | None => {}
         }
     }
 
-    /// Its delay, then its signal. `first`: the delay begins, with an event.
+    /// Waits the delay, then sends the kill signal. `first`: the delay begins, with an event.
     pub(super) async fn await_delay(&mut self, first: bool) {
         if first {
             self.announce_delay();
         }
-        self.record_wish().await;
+        self.record_request().await;
         self.prepare();
     }
 
-    /// From the wish to its kill signal, and what is left of that. A restart of all has its group's delay in it; one that is
-    /// overtaken by a stop waits as for that.
+    /// The delay from the request to the kill signal, and the rest of it. A restart of all tasks includes the group's
+    /// delay. A restart that is replaced by a stop waits as the stop does.
     fn delay(&self) -> (Duration, Duration) {
         let task = Nanos::from_duration(self.alloc.task(self.at).shutdown_delay);
         let (asked_at, delay) = match (self.alloc.kill(self.at), self.alloc.restart_asked(self.at)) {
@@ -179,31 +179,31 @@ impl Owner {
         }
     }
 
-    /// The hooks before its kill signal, beside its delay.
+    /// Runs the prekill hooks during the delay.
     pub(super) fn prepare(&mut self) {
         if !self.run_beside(Phase::Prekill) {
             self.prepared();
         }
     }
 
-    /// Why it ends is durable before it is told: whoever finds it ended must not take it for crashed. A disk that fails or hangs
-    /// keeps nobody from being ended.
-    async fn record_wish(&mut self) {
+    /// The reason is durable before the task is signalled: a later agent must not take the end for a crash. A disk that
+    /// fails or hangs does not prevent the kill.
+    async fn record_request(&mut self) {
         self.settle = None;
         let saved = self.alloc.shown(self.alloc.save(self.at));
         if let Err(error) = tokio::time::timeout(SAVED_WITHIN, saved).await.unwrap_or(Ok(())) {
-            tracing::error!(alloc_id = %self.alloc.id, %error, "that a task is being ended is not saved");
+            tracing::error!(alloc_id = %self.alloc.id, %error, "failed to persist the kill of a task");
         }
     }
 
-    /// What comes before its kill signal is done: what is left of its delay, then the signal.
+    /// The prekill hooks are done: waits the rest of the delay, then sends the signal.
     pub(super) fn prepared(&mut self) {
         if self.attempt.is_none() || !(self.state() == State::Killing || self.state().restarts()) {
             return;
         }
         match self.delay() {
             (_, Duration::ZERO) => self.send_kill_signal(),
-            (_, left) => self.timer = Some((Instant::now() + left, Cue::DelayOver)),
+            (_, left) => self.timer = Some((Instant::now() + left, StepEvent::DelayOver)),
         }
     }
 
@@ -213,7 +213,7 @@ impl Owner {
         let most = grace + self.alloc.ctx.config.kill_budget;
         let now = self.steady();
         let signalled_at = self.alloc.signalled_at(self.at);
-        // A second one means something else to many programs.
+        // Many programs treat a second signal differently.
         if signalled_at.is_none() {
             self.beside = self.attempt.clone().map(|attempt| {
                 let signal = signal.clone();
@@ -222,9 +222,9 @@ impl Owner {
             self.alloc.edit(self.at, |edit| {
                 let Some((at, reason)) = edit.ending() else { return };
                 *at = Some(now);
-                let told = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.told, true));
-                let kind = if told { EventKind::Signaling } else { EventKind::Killing };
-                let why = edit.kill().map_or_else(|| "a restart was asked for".to_owned(), |kill| edit.why(kill.cause));
+                let reported = edit.kill().as_mut().is_some_and(|kill| std::mem::replace(&mut kill.reported, true));
+                let kind = if reported { EventKind::Signaling } else { EventKind::Killing };
+                let why = edit.kill().map_or_else(|| "a restart was requested".to_owned(), |kill| edit.why(kill.cause));
                 let message = format!("{why}: sent {signal}; by force after {grace:?}; over in {most:?} at the latest");
                 let details = [
                     ("signal", signal),
@@ -238,7 +238,7 @@ impl Owner {
         self.settle = None;
         self.alloc.save_aside(self.at);
         let left = Nanos::from_duration(grace).saturating_sub(now.since(signalled_at.unwrap_or(now))).as_duration();
-        self.timer = Some((Instant::now() + left, Cue::GraceOver));
+        self.timer = Some((Instant::now() + left, StepEvent::GraceOver));
     }
 
     pub(super) fn answered(&mut self, answer: Answer) {
@@ -246,22 +246,22 @@ impl Owner {
         match answer {
             Answer::Prepared => self.prepared(),
             Answer::Signalled(Ok(())) | Answer::Killed(Ok(())) => {}
-            // It may have come through.
+            // The signal may have been delivered.
             Answer::Signalled(Err(error @ CallError::Late(_))) => {
-                tracing::warn!(%alloc_id, %error, "the kill signal hangs; what is left of the kill timeout goes on");
+                tracing::warn!(%alloc_id, %error, "kill signal timed out; waiting for the rest of the kill timeout");
             }
             Answer::Signalled(Err(error)) => {
-                tracing::warn!(%alloc_id, %error, "the kill signal cannot be sent; by force now");
-                self.timer = Some((Instant::now(), Cue::GraceOver));
+                tracing::warn!(%alloc_id, %error, "failed to send the kill signal; sending SIGKILL");
+                self.timer = Some((Instant::now(), StepEvent::GraceOver));
             }
             Answer::Killed(Err(error)) => {
-                tracing::error!(%alloc_id, %error, "the task cannot be killed by force; tried again until it is given up");
+                tracing::error!(%alloc_id, %error, "failed to kill the task by force; retrying until it is abandoned");
             }
         }
     }
 
-    pub(super) async fn timer(&mut self, event: Cue) {
-        if event == Cue::BackoffOver {
+    pub(super) async fn timer(&mut self, event: StepEvent) {
+        if event == StepEvent::BackoffOver {
             self.begin(event);
             return;
         }
@@ -284,7 +284,7 @@ impl Owner {
                         format!("still there {:?} after it was killed by force", config.kill_budget),
                     ),
                 };
-                self.give_up(kind, reason).await;
+                self.abandon(kind, reason).await;
             }
             Some(Action::SendKillSignal) => self.send_kill_signal(),
             Some(
@@ -298,40 +298,44 @@ impl Owner {
         }
     }
 
-    /// By force, again and again: a kill may be refused, hang, or come to nothing.
+    /// Sends SIGKILL repeatedly: a kill may be refused, hang, or have no effect.
     fn force(&mut self) {
         let now = Instant::now();
         let budget = self.alloc.ctx.config.kill_budget;
-        if self.give_up_at.is_none() {
+        if self.abandon_at.is_none() {
             self.alloc.edit(self.at, |edit| edit.forced(Force::Escalated));
             self.alloc.save_aside(self.at);
         }
-        let give_up_at = *self.give_up_at.get_or_insert(now + budget);
+        let abandon_at = *self.abandon_at.get_or_insert(now + budget);
         let again_at = now + call::KILL;
-        self.timer = Some(if again_at < give_up_at { (again_at, Cue::GraceOver) } else { (give_up_at, Cue::GivenUp) });
+        self.timer = Some(if again_at < abandon_at {
+            (again_at, StepEvent::GraceOver)
+        } else {
+            (abandon_at, StepEvent::Abandoned)
+        });
         self.beside =
             self.attempt.clone().map(|attempt| Box::pin(async move { Answer::Killed(attempt.kill().await) }) as _);
     }
 
-    /// Nobody knows what of it lives on (stuck in the kernel, or its driver hangs): said aloud, and cleared away when it ends.
-    pub(super) async fn give_up(&mut self, kind: EventKind, reason: String) {
-        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "given up: {reason}");
+    /// Processes may be left (stuck in the kernel, or the driver hangs). Logs an error, and cleans up when they end.
+    pub(super) async fn abandon(&mut self, kind: EventKind, reason: String) {
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, "task abandoned: {reason}");
         self.alloc.read_last(self.at, true).await;
         let usage = self.attempt.as_ref().and_then(Running::reader).and_then(|r| r.latest());
         let started_at = self.attempt.as_ref().and_then(|a| a.handle().started_at);
         let handle = self.alloc.handle(self.at);
         let killed = self.is_killed() || self.state().restarts();
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Cue::GivenUp);
+            let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
-            edit.event(kind, format!("given up: {reason}"), &[("error", reason.clone())]);
-            edit.forced(Force::GivenUp);
+            edit.event(kind, format!("abandoned: {reason}"), &[("error", reason.clone())]);
+            edit.forced(Force::Abandoned);
             let usage = usage.map(|r| Usage::clone(&r.usage)).unwrap_or_default();
             let attempt = edit.status().attempt;
             edit.ended(exit_of(attempt, ExitStatus::Unknown(reason), started_at, edit.now, usage, killed));
-            // The processes that it names may still be there.
+            // The processes that the handle names may still run.
             edit.set_handle(handle);
             edit.enter_state(state);
         });
@@ -341,45 +345,45 @@ impl Owner {
         self.persist_and_show().await;
     }
 
-    /// What may end, or begin, yet is seen to without us.
+    /// Hands an attempt that may end or start late to a task of its own.
     pub(super) fn leave_late(&mut self) {
         let (attempt, launching) = (self.attempt.take(), self.launching.take());
         self.alloc.ctx.see_to(late::clear(Arc::clone(&self.alloc), self.at, attempt, launching));
     }
 
-    /// An attempt that has ended leaves nothing on the host. What its driver said of its end may have been wrong: then it is
-    /// ended before another one is begun.
+    /// An ended attempt leaves nothing on the host. If its driver reported the end wrongly, the attempt is killed
+    /// before another one begins.
     pub(super) async fn remove(&mut self, ended: Running) {
         let until = Instant::now() + self.alloc.ctx.config.kill_budget;
         let mut pause = Duration::from_millis(10);
         let mut removed = ended.destroy().await;
         while let Err(CallError::Refused(DriverError::StillRunning)) = &removed {
-            tracing::error!(alloc_id = %self.alloc.id, "a task runs that has ended, says its driver: by force now");
+            tracing::error!(alloc_id = %self.alloc.id, "task still runs after its driver reported its end; sending SIGKILL");
             if Instant::now() + pause > until {
                 return self.outlived(ended).await;
             }
             if let Err(error) = ended.kill().await {
-                tracing::error!(alloc_id = %self.alloc.id, %error, "the task cannot be killed by force");
+                tracing::error!(alloc_id = %self.alloc.id, %error, "failed to kill the task by force");
             }
             tokio::time::sleep(pause).await;
             pause = (pause * 2).min(call::KILL);
             removed = ended.destroy().await;
         }
         if let Err(error) = removed {
-            tracing::warn!(alloc_id = %self.alloc.id, %error, "what an attempt left cannot be removed");
+            tracing::warn!(alloc_id = %self.alloc.id, %error, "failed to remove what an attempt left");
         }
     }
 
-    /// It is on record as ended, and lives: no other one follows.
+    /// It is recorded as ended and still runs: no other attempt follows.
     async fn outlived(&mut self, ended: Running) {
         self.alloc.edit(self.at, |edit| {
-            let (state, _) = step(edit.state(), Cue::GivenUp);
+            let (state, _) = step(edit.state(), StepEvent::Abandoned);
             edit.status().failed = true;
             edit.status().failure = Some(Failure::GivenUp);
             edit.status().finished_at = Some(edit.now);
             let reason = "it runs on after its end, and cannot be killed by force";
-            edit.event(EventKind::Killed, format!("given up: {reason}"), &[("error", reason.to_owned())]);
-            edit.forced(Force::GivenUp);
+            edit.event(EventKind::Killed, format!("abandoned: {reason}"), &[("error", reason.to_owned())]);
+            edit.forced(Force::Abandoned);
             edit.set_handle(Some(ended.handle()));
             edit.enter_state(state);
         });
@@ -399,7 +403,7 @@ impl Owner {
     }
 }
 
-/// A moment that far ago; at the earliest this boot's first.
+/// A moment that long ago; at the earliest the boot.
 fn before(ago: Duration) -> Instant {
     let now = Instant::now();
     now.checked_sub(ago).unwrap_or(now)

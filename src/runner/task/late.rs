@@ -1,5 +1,5 @@
-//! What was given up: called dead, and perhaps still there. It is ended again and again, by this agent and by each later one, until
-//! nothing of it is left; before that its alloc neither begins anew nor is forgotten.
+//! Abandoned tasks: dead in the records, perhaps still running. Each agent kills them until no process is left. Until
+//! then their alloc is neither restarted nor removed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,23 +8,23 @@ use super::launch::{Launched, Launching, found};
 use crate::runner::alloc::{Alloc, EndedAlloc};
 use crate::runner::drivers::call::{self, Running};
 
-/// Between tries, at the most.
+/// Maximum pause between tries.
 const LATE_PAUSE: Duration = Duration::from_secs(60);
 
-/// Whatever an agent before this one gave up of an alloc: seen to from now on.
+/// Takes over the abandoned tasks that an earlier agent recorded for an alloc.
 pub fn take_over(alloc: &Arc<Alloc>) {
     for at in (0..alloc.group().tasks.len()).filter(|at| alloc.may_run(*at)) {
         alloc.ctx.see_to(clear(Arc::clone(alloc), at, None, None));
     }
 }
 
-/// Returns when nothing is left of the task. `launching`: what may come to life yet.
+/// Returns when no process of the task is left. `launching`: a start that may still succeed.
 pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>, launching: Option<Launching>) {
     let mut attempt = match launching {
-        // Ends: with its driver's answer, or with the agent; nobody else waits for this.
+        // Ends: with the driver's response, or with the agent; nothing else waits for this.
         Some(mut launching) => match (&mut launching.0).await {
             Ok(Ok(Launched::Runs(attempt, _) | Launched::Found(attempt))) => Some(attempt),
-            // Called off, or refused: nothing runs.
+            // Cancelled or refused: nothing runs.
             Ok(Err(failure)) if !failure.may_run => return over(&alloc, at).await,
             Ok(Ok(Launched::Ready(_) | Launched::Lost(_)) | Err(_)) | Err(_) => attempt,
         },
@@ -33,7 +33,7 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
     let (mut pause, mut said) = (call::KILL, String::new());
     while let Err(why) = end(&alloc, at, &mut attempt, pause).await {
         if why != said {
-            tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "what was given up may still run");
+            tracing::warn!(alloc_id = %alloc.id, task = %alloc.task(at).name, why, "abandoned task may still run");
             said = why;
         }
         pause = (pause * 2).min(LATE_PAUSE);
@@ -41,7 +41,7 @@ pub(super) async fn clear(alloc: Arc<Alloc>, at: usize, attempt: Option<Running>
     over(&alloc, at).await;
 }
 
-/// One try, which takes `pause` if nothing comes of it, or until somebody asks. Errors: why it may still run.
+/// One try, then waits `pause` or for a request if it failed. Errors: why the task may still run.
 async fn end(alloc: &Arc<Alloc>, at: usize, attempt: &mut Option<Running>, pause: Duration) -> Result<(), String> {
     let again = tokio::time::Instant::now() + pause;
     let tried = async {
@@ -53,28 +53,28 @@ async fn end(alloc: &Arc<Alloc>, at: usize, attempt: &mut Option<Running>, pause
         let killed = running.kill().await;
         match tokio::time::timeout(pause, running.wait(alloc.ctx.clock.as_ref())).await {
             Ok(Ok(_)) => running.destroy().await.map_err(|e| e.to_string()),
-            // Its driver died while it waited: it is asked for the task anew.
+            // The driver died while it waited: the task is recovered from it.
             Ok(Err(error)) => {
                 *attempt = None;
                 Err(error.to_string())
             }
             Err(_) => {
-                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force, and is there".to_owned()))
+                Err(killed.map_or_else(|e| e.to_string(), |()| "it was killed by force and still runs".to_owned()))
             }
         }
     };
-    let nudged = async {
-        alloc.nudged(at).await;
-        Err("asked for once more".to_owned())
+    let woken = async {
+        alloc.woken(at).await;
+        Err("a new try was requested".to_owned())
     };
-    let result = tokio::select! { biased; result = tried => result, again = nudged => return again };
+    let result = tokio::select! { biased; result = tried => result, again = woken => return again };
     if result.is_err() {
-        tokio::select! { () = tokio::time::sleep_until(again) => {}, () = alloc.nudged(at) => {} }
+        tokio::select! { () = tokio::time::sleep_until(again) => {}, () = alloc.woken(at) => {} }
     }
     result
 }
 
-/// Its alloc may have ended long ago, without being able to clear away what this task held.
+/// Its alloc may have ended long ago, and could not clean up what this task held.
 async fn over(alloc: &Arc<Alloc>, at: usize) {
     if let Some(ended) = EndedAlloc::of(alloc) {
         ended.clear().await;

@@ -1,4 +1,4 @@
-//! From a task's record to a running attempt: a healthy driver, prestart hooks (directories, environment), durable handle, driver.
+//! Launch of an attempt: wait for a healthy driver, run prestart hooks, persist the handle, call the driver.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 
-use super::orders::{Told, told};
+use super::requests::{TaskRequest, next_request};
 use crate::jobspec::interpolate::Prepared;
 use crate::model::device::{DeviceReservation, ReservedDevices};
 use crate::model::event::EventKind;
@@ -20,24 +20,24 @@ use crate::runner::hooks::{FailedHook, HookError, OfTask, Phase, hook_times};
 use crate::runner::networks::{HOSTS, RESOLV_CONF};
 use crate::telemetry::durations::StartPhase;
 
-/// Why an attempt did not come to run.
+/// Why a launch failed.
 #[derive(Debug)]
 pub struct LaunchFailure {
-    /// The event that tells of it; `None`: it was called off, which is no failure.
+    /// The event that reports it. `None`: it was cancelled, which is no failure.
     pub kind: Option<EventKind>,
     pub message: String,
-    /// Trying again may help, so the restart policy decides.
+    /// A retry may help: the restart policy decides.
     pub recoverable: bool,
-    /// It was called off.
-    pub stopped: Option<Told>,
-    /// Something of it may have come to life: its handle is kept, and no second one is started beside it.
+    /// The request that cancelled it.
+    pub cancelled_by: Option<TaskRequest>,
+    /// It may have started: its handle is kept, and no second attempt is started beside it.
     pub may_run: bool,
 }
 
 impl LaunchFailure {
     fn internal(message: String) -> LaunchFailure {
         let kind = Some(EventKind::DriverFailure);
-        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: false }
+        LaunchFailure { kind, message, recoverable: false, cancelled_by: None, may_run: false }
     }
     fn driver(error: DriverError) -> LaunchFailure {
         let message = error.to_string();
@@ -48,16 +48,16 @@ impl LaunchFailure {
                 (EventKind::DriverFailure, true)
             }
         };
-        LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false }
+        LaunchFailure { kind: Some(kind), message, recoverable, cancelled_by: None, may_run: false }
     }
     fn unknown(error: &CallError) -> LaunchFailure {
-        let message = format!("{error}; whether it runs is not known, and it is not started twice");
+        let message = format!("{error}; whether it runs is unknown, so it is not started twice");
         let kind = Some(EventKind::DriverFailure);
-        LaunchFailure { kind, message, recoverable: false, stopped: None, may_run: true }
+        LaunchFailure { kind, message, recoverable: false, cancelled_by: None, may_run: true }
     }
-    pub fn called_off(stopped: Option<Told>) -> LaunchFailure {
-        let message = "called off before it was started".to_owned();
-        LaunchFailure { kind: None, message, recoverable: true, stopped, may_run: false }
+    pub fn cancelled(cancelled_by: Option<TaskRequest>) -> LaunchFailure {
+        let message = "cancelled before its start".to_owned();
+        LaunchFailure { kind: None, message, recoverable: true, cancelled_by, may_run: false }
     }
     pub fn panicked(error: &tokio::task::JoinError) -> LaunchFailure {
         LaunchFailure::internal(format!("an internal error: {error}"))
@@ -66,17 +66,17 @@ impl LaunchFailure {
 
 pub type LaunchResult = Result<Launched, LaunchFailure>;
 
-/// A launch goes with its owner: a launched process is found again by the next agent, like any other.
+/// A launch ends with its owner; a launched process is recovered by the next agent.
 pub type Launching = AbortOnDrop<LaunchResult>;
 
-/// How far a launch has come.
+/// Progress of a launch.
 pub enum Launched {
-    /// On record: nothing is missing but its driver's part, [`start`].
+    /// The handle is recorded: only the driver's part is missing, [`start`].
     Ready(Box<Ready>),
     Runs(Running, StartTook),
-    /// Its driver had died and found it again.
+    /// Its driver had died, and recovered it.
     Found(Running),
-    /// Its driver had died and cannot find it any more; why.
+    /// Its driver had died and cannot recover it; the reason.
     Lost(String),
 }
 
@@ -88,7 +88,7 @@ pub struct Ready {
     took: StartTook,
 }
 
-/// How long the parts of a start took.
+/// Duration of each phase of a start.
 #[derive(Debug, Clone, Default)]
 pub struct StartTook {
     hooks: Vec<(&'static str, Duration)>,
@@ -97,7 +97,7 @@ pub struct StartTook {
 }
 
 impl StartTook {
-    /// For the event that tells of the start.
+    /// Details of the `Started` event.
     pub fn details(&self) -> Vec<(&'static str, String)> {
         const KEYS: [&str; StartPhase::ALL.len()] = ["prestart_ns", "setup_ns", "driver_ns"];
         let phases = KEYS.into_iter().zip(self.phases).map(|(key, took)| (key, took.as_nanos().to_string()));
@@ -105,53 +105,54 @@ impl StartTook {
     }
 }
 
-/// Returns when the task's driver is healthy. What it says until then is told: once of each health.
+/// Returns when the task's driver is healthy. Until then each change of its health is reported once.
 async fn healthy_driver(alloc: &Arc<Alloc>, at: usize) {
     let name = alloc.task(at).driver.as_str();
-    // There is no such driver: its hooks say so.
+    // Unknown driver: a hook reports it.
     let Some(info) = alloc.ctx.driver_infos.get(name) else { return };
-    let (mut info, mut told) = (info.subscribe(), None);
+    let (mut info, mut reported) = (info.subscribe(), None);
     loop {
         let report =
             Some(info.borrow_and_update()).filter(|info| !info.is_healthy()).map(|info| info.fingerprint.clone());
         let Some(report) = report else { return };
-        if let Some(Fingerprint { health, description, .. }) = report.filter(|report| told != Some(report.health)) {
-            told = Some(health);
+        if let Some(Fingerprint { health, description, .. }) = report.filter(|report| reported != Some(report.health)) {
+            reported = Some(health);
             let health = health.as_str();
             let details = [("driver", name.to_owned()), ("health", health.to_owned())];
             let message = format!("waiting for its driver {name}, which is {health}: {description}");
             alloc.edit(at, |edit| edit.event(EventKind::Driver, message, &details));
             alloc.save_aside(at);
         }
-        // Ends: with the driver's next report, or the launch is called off. It is the agent's, who outlives it: never an error.
+        // Ends: with the driver's next fingerprint, or when the launch is cancelled. The sender lives as long as the
+        // agent, so there is no error.
         let _ = info.changed().await;
     }
 }
 
-/// Errors: the first step that failed; nothing runs then.
+/// Errors: the first step that failed; then nothing runs.
 pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
-    let mut order = alloc.order(at);
+    let mut action = alloc.action(at);
     tokio::select! {
         biased;
-        told = told(&mut order, false) => return Err(LaunchFailure::called_off(Some(told))),
+        request = next_request(&mut action, false) => return Err(LaunchFailure::cancelled(Some(request))),
         () = healthy_driver(&alloc, at) => {}
     }
     let began = Instant::now();
     let mut subject = alloc.subject_of(at);
     let ran = tokio::select! {
         biased;
-        told = told(&mut order, false) => Err(LaunchFailure::called_off(Some(told))),
+        request = next_request(&mut action, false) => Err(LaunchFailure::cancelled(Some(request))),
         failed = alloc.hooks.task.run(Phase::Prestart, &mut subject) => Ok(failed),
     };
     alloc.keep_done(at, &subject);
     let failed = ran?;
     if let Some(FailedHook { failure: HookError { kind, message, recoverable }, .. }) = failed.into_iter().next() {
-        return Err(LaunchFailure { kind: Some(kind), message, recoverable, stopped: None, may_run: false });
+        return Err(LaunchFailure { kind: Some(kind), message, recoverable, cancelled_by: None, may_run: false });
     }
     let prestart = began.elapsed();
     let (network_namespace, network) = network_of(&subject);
     let (Some(dirs), Some(Prepared { task, env })) = (subject.dirs, subject.prepared) else {
-        return Err(LaunchFailure::internal("its hooks made no directories or no environment".to_owned()));
+        return Err(LaunchFailure::internal("the prestart hooks created no directories or no environment".to_owned()));
     };
     let Some(driver) = alloc.ctx.drivers.get(task.driver.as_str()).cloned() else {
         return Err(LaunchFailure::internal(format!("this agent has no driver {:?}", task.driver)));
@@ -192,16 +193,16 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
                 let message = "waiting: the state database cannot be written, and nothing is started unrecorded";
                 edit.event(EventKind::SetupFailure, message, &[("error", error.to_string())]);
             });
-            // Refused like the one before, most likely: then it is shown all the same.
+            // This write will most likely fail as well; then the change is shown without it.
             alloc.save_aside(at);
         }
-        tracing::error!(alloc_id = %alloc.id, %error, "a task cannot be started: its handle is not saved");
+        tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the handle of a task; not starting it");
     });
     tokio::select! {
         biased;
-        told = told(&mut order, false) => {
+        request = next_request(&mut action, false) => {
             alloc.edit(at, |edit| edit.set_handle(None));
-            return Err(LaunchFailure::called_off(Some(told)));
+            return Err(LaunchFailure::cancelled(Some(request)));
         }
         () = durable => {}
     }
@@ -210,7 +211,7 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
     Ok(Launched::Ready(Box::new(Ready { driver, request, handle, alloc, took })))
 }
 
-/// The namespace that it joins, and what a root of its own gets for that.
+/// The network namespace to join, and the files for a task with its own root.
 fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
     let asked = subject.group().network.clone().unwrap_or_default();
     let own = subject.network.as_ref();
@@ -225,7 +226,7 @@ fn network_of(subject: &OfTask) -> (Option<PathBuf>, TaskNetwork) {
     (own.map(|own| own.namespace.clone()), network)
 }
 
-/// The driver's part. One that dies of it may have begun the task: it is asked again for what became of that.
+/// The driver's part. A driver that dies during it may have started the task: it is asked afterwards.
 pub async fn start(ready: Ready) -> LaunchResult {
     let Ready { driver, request, handle, alloc, mut took } = ready;
     let began = Instant::now();
@@ -250,30 +251,30 @@ pub async fn start(ready: Ready) -> LaunchResult {
     }
 }
 
-/// Asks a driver that died while it waited what became of the attempt.
+/// Asks a driver that died while it waited for the state of the attempt.
 pub async fn find(alloc: Arc<Alloc>, at: usize, handle: TaskHandle) -> LaunchResult {
     Ok(match found(&alloc, at, handle).await {
         Ok(Some(running)) => Launched::Found(running),
-        Ok(None) => Launched::Lost("its driver says that it was never started".to_owned()),
+        Ok(None) => Launched::Lost("its driver reports that it was never started".to_owned()),
         Err(why) => Launched::Lost(why),
     })
 }
 
-/// What its driver says of an attempt becomes its task's events.
+/// Turns messages of the driver about an attempt into events of its task.
 fn sink(alloc: &Arc<Alloc>, at: usize, attempt: u32) -> EventSink {
-    // Whoever is driven holds it, and is held by its alloc.
+    // Weak: the alloc holds the attempt, which holds this sink.
     let alloc = Arc::downgrade(alloc);
     EventSink::new(move |text| {
         if let Some(alloc) = alloc.upgrade() {
-            alloc.say(at, attempt, call::tame(text));
+            alloc.driver_message(at, attempt, call::tame(text));
         }
     })
 }
 
-/// What a task's driver knows of an attempt; `None`: it was never started. Errors: why it cannot be found.
+/// Recovers an attempt from its driver. `None`: it was never started. Errors: why it cannot be recovered.
 pub async fn found(alloc: &Arc<Alloc>, at: usize, handle: TaskHandle) -> Result<Option<Running>, String> {
-    // What is done about an attempt, and what is removed after it, follows from its handle: one that names somebody else's
-    // place is not believed, however sound its record.
+    // The handle determines what is done to an attempt and what is removed after it. A handle that names a directory of
+    // another task is refused, even from a valid record.
     let own = alloc.ctx.data_dir.run_task(&alloc.id, &alloc.task(at).name).join(handle.attempt.to_string());
     if handle.run_dir != own {
         return Err(format!("its record names {} as its directory, which is not its own", handle.run_dir.display()));

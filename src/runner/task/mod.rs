@@ -1,17 +1,17 @@
-//! The owner of one task: waits for what happens and what its alloc tells it, asks [`step`] what follows, does it.
+//! The owner of one task: waits for events and requests, asks [`step`] what follows, and does it.
 //!
 //! ```text
 //! launch: directories, cgroup, environment ─► handle durable ─► shown ─► driver starts ─► durable ─► shown
 //! end:    exit, base, totals, next state durable (one batch) ─► shown (one step) ─► cgroup and run directory removed
 //! ```
-//! Nothing here ends with the agent: a dropped owner leaves its process running, to be found again.
+//! Nothing here ends a process with the agent: if an owner is dropped, its process keeps running and is recovered.
 
 mod begin;
 mod exit;
 mod kill;
 pub mod late;
 pub mod launch;
-mod orders;
+mod requests;
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,10 +22,10 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use self::launch::{LaunchFailure, LaunchResult, Launching};
-use self::orders::{Told, end_wished, told};
+use self::requests::{TaskRequest, end_requested, next_request};
 use super::alloc::Alloc;
-use super::decide::coordinator::Order;
-use super::decide::step::{Cue, State, step};
+use super::decide::coordinator::TaskAction;
+use super::decide::step::{State, StepEvent, step};
 use super::drivers::call::{CallError, Running};
 use super::drivers::{AttemptEnd, KILL_SIGNAL};
 use super::hooks::Phase;
@@ -33,17 +33,17 @@ use crate::model::event::EventKind;
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::store::StoreError;
 
-/// Where a task's owner begins.
+/// Where the owner of a task begins.
 pub enum Beginning {
-    /// As the record says: from the start, or in backoff.
+    /// As recorded: at the start, or in backoff.
     Recorded,
-    /// Found again after a restart of the agent, running or ended meanwhile; its cell says so already ([`note_found`]).
+    /// Recovered after a restart of the agent, running or ended meanwhile; its cell has it already ([`note_found`]).
     Found(Running, Option<Box<AttemptEnd>>),
-    /// It had been started and cannot be found; why.
+    /// It had been started and cannot be recovered; the reason.
     Lost(String),
 }
 
-/// Where a task's owner begins, once that is known.
+/// The result of recovery, once it is known.
 pub type Search = Pin<Box<dyn Future<Output = Beginning> + Send>>;
 
 impl Beginning {
@@ -55,23 +55,23 @@ impl Beginning {
 struct Owner {
     alloc: Arc<Alloc>,
     at: usize,
-    order: watch::Receiver<Order>,
+    action: watch::Receiver<TaskAction>,
     attempt: Option<Running>,
-    /// Ended, and not durable yet: what it left on the host stays until it is.
+    /// Ended, but not yet durable: what it left on the host stays until then.
     ended: Option<Running>,
-    /// Its launch; or, beside an attempt, the search for it after its driver died.
+    /// Its launch; or, beside an attempt, its recovery after its driver died.
     launching: Option<Launching>,
-    /// What is done beside the wait for its end: hooks, or what the driver was asked last. The next takes this one's place.
+    /// Runs beside the wait for the end: hooks, or the last call to the driver. The next one replaces it.
     beside: Option<Pin<Box<dyn Future<Output = Answer> + Send>>>,
-    /// When it is given up; set by the first try to end it by force.
-    give_up_at: Option<Instant>,
-    /// How often its driver died while it waited for this attempt.
+    /// When it is abandoned; set with the first SIGKILL.
+    abandon_at: Option<Instant>,
+    /// How many times its driver died while it waited for this attempt.
     deaths: u8,
-    timer: Option<(Instant, Cue)>,
-    /// When its start is recorded.
+    timer: Option<(Instant, StepEvent)>,
+    /// When the start is recorded.
     settle: Option<Instant>,
     kill_asked: Option<Instant>,
-    /// When the restart was requested whose delay has begun.
+    /// The time of the restart request whose delay has begun.
     restart_asked: Option<Steady>,
 }
 
@@ -80,18 +80,18 @@ enum Happening {
     Launched(Box<LaunchResult>),
     Answered(Answer),
     Ended(Box<AttemptEnd>),
-    /// Its driver died while it waited.
+    /// The driver died while it waited.
     WaitDied(CallError),
-    Told(Told),
-    /// Look at what was asked of it.
-    Nudged,
-    Timer(Cue),
+    Requested(TaskRequest),
+    /// Check the recorded requests.
+    Woken,
+    Timer(StepEvent),
     Settle,
 }
 
-/// What comes of what is done beside the wait for a task's end: one thing at a time, and the end of the task calls it off.
+/// The result of what ran beside the wait for the end. One at a time; the end of the task cancels it.
 enum Answer {
-    /// The hooks after its start, or those before its kill signal, are through.
+    /// The poststart or prekill hooks are done.
     Prepared,
     Signalled(Result<(), CallError>),
     Killed(Result<(), CallError>),
@@ -99,25 +99,25 @@ enum Answer {
 
 /// Owns a task until it is dead.
 pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
-    // Ends: each call of a driver has its deadline.
+    // Ends: each driver call has a deadline.
     let entry = search.await;
-    let order = alloc.order(at);
+    let action = alloc.action(at);
     let mut owner = Owner {
         alloc,
         at,
-        order,
+        action,
         attempt: None,
         ended: None,
         launching: None,
         beside: None,
-        give_up_at: None,
+        abandon_at: None,
         deaths: 0,
         timer: None,
         settle: None,
         kill_asked: None,
         restart_asked: None,
     };
-    // What happens seldom lives in futures of its own: this one waits for as long as its task runs.
+    // Rare events are boxed: this future lives as long as its task runs, so it stays small.
     Box::pin(owner.enter(entry)).await;
     loop {
         match owner.state() {
@@ -141,9 +141,9 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
             Happening::Answered(answer) => owner.answered(answer),
             Happening::WaitDied(error) => Box::pin(owner.wait_died(&error)).await,
             Happening::Ended(end) => Box::pin(owner.exited(*end)).await,
-            Happening::Told(told) => Box::pin(owner.told(told)).await,
-            Happening::Nudged => {
-                owner.tell_said();
+            Happening::Requested(request) => Box::pin(owner.requested(request)).await,
+            Happening::Woken => {
+                owner.report_driver_messages();
                 owner.restart();
             }
             Happening::Timer(event) => Box::pin(owner.timer(event)).await,
@@ -152,29 +152,29 @@ pub async fn own(alloc: Arc<Alloc>, at: usize, search: Search) {
     }
 }
 
-/// Puts an attempt that was found again into its cell. Ended while no agent was there: then it was never "restored".
+/// Puts a recovered attempt into its cell. An attempt that ended while no agent ran was never "restored".
 ///
-/// A record says of a task what was ever shown of it, up to the mark: what the attempt itself tells of before is no news to
-/// the states' times.
+/// The record covers everything that was ever shown of a task, up to the mark. Earlier times that the attempt reports
+/// do not change the times of its states.
 pub fn note_found(alloc: &Alloc, at: usize, attempt: &Running, end: Option<&AttemptEnd>) {
     let mark = alloc.ctx.board.marked();
-    let (state, _) = step(State::Pending, Cue::Restored);
+    let (state, _) = step(State::Pending, StepEvent::Restored);
     alloc.edit(at, |edit| {
         let restart = *edit.restart();
         let started_at = end.and_then(|e| e.started_at).or(attempt.handle().started_at);
-        if edit.start_untold()
+        if edit.start_unreported()
             && let Some(started_at) = started_at
         {
             edit.enter_state_at(state, started_at.max(mark));
             let attempt = edit.status().attempt.to_string();
             edit.event_at(started_at, EventKind::Started, "task started", &[("attempt", attempt)]);
         } else {
-            // It was being killed: that begins anew.
+            // It was being killed: the kill starts again.
             let now = edit.now.max(mark);
             edit.enter_state_at(state, now);
         }
         if let Some(restart) = restart {
-            let (state, _) = step(state, if restart.whole { Cue::Recall } else { Cue::Restart });
+            let (state, _) = step(state, if restart.whole { StepEvent::Recall } else { StepEvent::Restart });
             *edit.restart() = Some(restart);
             edit.enter_state(state);
         }
@@ -203,7 +203,7 @@ impl Owner {
             Beginning::Recorded => match self.state() {
                 State::Dead => {}
                 State::Backoff => {
-                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), Cue::BackoffOver));
+                    self.timer = Some((Instant::now() + self.backoff_left().as_duration(), StepEvent::BackoffOver));
                 }
                 // It was never started, whatever was about to be done with it.
                 State::Pending
@@ -236,31 +236,32 @@ impl Owner {
         }
     }
 
-    fn tell_said(&self) {
-        let said = self.alloc.take_said(self.at);
+    fn report_driver_messages(&self) {
+        let said = self.alloc.take_driver_messages(self.at);
         if !said.is_empty() {
             self.alloc.edit(self.at, |edit| said.into_iter().for_each(|text| edit.event(EventKind::Driver, text, &[])));
             self.alloc.save_aside(self.at);
         }
     }
 
-    /// Until its alloc says so. What happened to it before is over.
+    /// Waits until its alloc starts or ends it. Earlier requests do not apply any more.
     async fn wait_turn(&mut self) {
-        (self.kill_asked, self.timer, self.give_up_at, self.beside) = (None, None, None, None);
-        // Ends: its alloc starts or ends each of its tasks, whatever becomes of the others (`coordinator`).
-        let told = self.order.wait_for(|order| matches!(order, Order::Start | Order::End(_))).await.map(|order| *order);
-        match told {
-            Ok(Order::End(cause)) => self.kill(cause).await,
-            Ok(Order::Start | Order::Keep | Order::Recall) => self.begin(Cue::Start),
-            // Ends: the alloc is gone, and with it its owner, who drops this one.
+        (self.kill_asked, self.timer, self.abandon_at, self.beside) = (None, None, None, None);
+        let is_due = |action: &TaskAction| matches!(action, TaskAction::Start | TaskAction::End(_));
+        // Ends: the alloc starts or ends each of its tasks, whatever happens to the others (`coordinator`).
+        let action = self.action.wait_for(is_due).await.map(|action| *action);
+        match action {
+            Ok(TaskAction::End(cause)) => self.kill(cause).await,
+            Ok(TaskAction::Start | TaskAction::Keep | TaskAction::Recall) => self.begin(StepEvent::Start),
+            // Ends: the alloc is gone, and with it the owner that drops this future.
             Err(_) => std::future::pending().await,
         }
     }
 
-    async fn told(&mut self, told: Told) {
-        match told {
-            Told::End(cause) => self.kill(cause).await,
-            Told::Recall => self.recall().await,
+    async fn requested(&mut self, request: TaskRequest) {
+        match request {
+            TaskRequest::End(cause) => self.kill(cause).await,
+            TaskRequest::Recall => self.recall().await,
         }
     }
 
@@ -281,8 +282,8 @@ impl Owner {
                 Ok(end) => Happening::Ended(end),
                 Err(error) => Happening::WaitDied(error),
             },
-            told = told(&mut self.order, recalled), if self.kill_asked.is_none() => Happening::Told(told),
-            () = self.alloc.nudged(self.at) => Happening::Nudged,
+            request = next_request(&mut self.action, recalled), if self.kill_asked.is_none() => Happening::Requested(request),
+            () = self.alloc.woken(self.at) => Happening::Woken,
             () = or_late(timer), if timer.is_some() => {
                 let (_, event) = self.timer.take().expect("the branch is taken with a timer only");
                 Happening::Timer(event)
@@ -294,7 +295,7 @@ impl Owner {
         }
     }
 
-    /// What tells it to end: its job's word, else its driver's.
+    /// The kill signal: from the job file, or the driver's default.
     fn kill_signal(&self) -> &str {
         let task = self.alloc.task(self.at);
         let own =
@@ -302,14 +303,14 @@ impl Owner {
         task.kill_signal.as_deref().unwrap_or_else(own)
     }
 
-    /// How long its driver's part of a start may take.
+    /// Deadline of the driver's part of a start.
     fn start_budget(&self) -> Duration {
         let task = self.alloc.task(self.at);
         let more = self.alloc.ctx.drivers.get(task.driver.as_str()).map(|driver| driver.start_takes(task));
         self.alloc.ctx.config.start_budget + more.unwrap_or_default()
     }
 
-    /// Somebody asked for its end: of us, or of the agent before us.
+    /// Whether its end was requested, of this agent or an earlier one.
     fn is_killed(&self) -> bool {
         self.kill_asked.is_some() || self.alloc.kill(self.at).is_some()
     }
@@ -321,32 +322,33 @@ impl Owner {
         self.alloc.ctx.line.now()
     }
 
-    /// Durable, then shown; then what the attempt left goes. Where it cannot be made durable it is shown all the same and
-    /// tried again for as long as it takes, or until a task in backoff is to stop (then its end is written instead).
+    /// Makes the state durable, shows it, then removes what the attempt left. If the write fails, the state is shown
+    /// anyway and the write is retried. The retries end when a task in backoff has to stop: then its end is written
+    /// instead.
     async fn persist_and_show(&mut self) {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
         self.settle = None;
         let on_failure = |error: &StoreError, _: bool| {
-            tracing::error!(alloc_id = %alloc.id, %error, "the end of a task is not saved; trying again");
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the end of a task; retrying");
         };
         let waits = self.state() != State::Dead && self.kill_asked.is_none();
         tokio::select! {
             biased;
             () = alloc.persist(at, on_failure) => {}
-            _ = end_wished(&mut self.order), if waits => return,
+            _ = end_requested(&mut self.action), if waits => return,
         }
         if let Some(ended) = self.ended.take() {
             self.remove(ended).await;
             tokio::select! {
                 biased;
                 () = hooks(&alloc, at, Phase::Exited) => {}
-                _ = end_wished(&mut self.order), if waits => {}
+                _ = end_requested(&mut self.action), if waits => {}
             }
         }
         alloc.free_devices(at);
     }
 
-    /// Begins a phase of hooks that nobody waits for but a kill signal. `false`: there is nothing to do.
+    /// Starts a phase of hooks that only a kill signal waits for. `false`: there are none.
     fn run_beside(&mut self, phase: Phase) -> bool {
         let (alloc, at) = (Arc::clone(&self.alloc), self.at);
         let any = alloc.hooks.task.has(phase);
@@ -360,7 +362,7 @@ impl Owner {
     }
 }
 
-/// Runs a phase of a task's hooks. Those that fail are told, and keep nothing from going on.
+/// Runs a phase of a task's hooks. Failures are reported and do not block.
 async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
     for failed in alloc.hooks.task.run(phase, &mut alloc.subject_of(at)).await {
         let details = [
@@ -375,7 +377,7 @@ async fn hooks(alloc: &Arc<Alloc>, at: usize, phase: Phase) {
 
 async fn or_never<F: Future + Unpin>(future: Option<F>) -> F::Output {
     match future {
-        // Ends: what is waited for says so, where it is made.
+        // Ends: with the future, which has its own deadline.
         Some(future) => future.await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,
@@ -392,7 +394,7 @@ async fn wait(alloc: &Alloc, attempt: Option<&Running>) -> Result<Box<AttemptEnd
 
 async fn or_late(at: Option<Instant>) {
     match at {
-        // Boxed: most tasks wait for no timer, and have no room for one.
+        // Boxed: most tasks have no timer and need no room for one.
         Some(at) => Box::pin(tokio::time::sleep_until(at)).await,
         // Ends: a closed branch of a select.
         None => std::future::pending().await,

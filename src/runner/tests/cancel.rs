@@ -1,5 +1,5 @@
-//! P-18.2: whichever node of agent → alloc → task → activity is cancelled, all below it ends within a tenth of a second, and
-//! nothing beside it. In real time, on threads: what is measured is how long it takes.
+//! P-18.2: a node of agent → alloc → task → activity is cancelled. Everything below it ends within a tenth of a second,
+//! and nothing beside it. In real time, on threads: the duration is measured.
 
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use super::fake::Unchanging;
 use super::*;
 use crate::model::task::TaskHandle;
 use crate::runner::Wait;
-use crate::runner::decide::coordinator::Order;
+use crate::runner::decide::coordinator::TaskAction;
 use crate::runner::drivers::{
     Attempt, AttemptEnd, BoxFuture, Driver, DriverError, EventSink, Fingerprint, Fingerprints, Health, Recovered,
     StartRequest,
@@ -17,7 +17,7 @@ use crate::runner::drivers::{
 use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
 use crate::runner::task::{Beginning, own};
 
-/// What goes on for ever, until its future is dropped.
+/// Runs forever, until its future is dropped.
 #[derive(Clone, Default)]
 struct Endless(Arc<Mutex<BTreeSet<String>>>);
 
@@ -36,7 +36,7 @@ impl Endless {
             std::future::pending().await
         })
     }
-    /// What goes on of an alloc, or of one of its tasks.
+    /// The activities of an alloc, or of one of its tasks.
     fn of(&self, whom: &str) -> usize {
         self.0.lock().unwrap().iter().filter(|what| what.starts_with(whom)).count()
     }
@@ -135,7 +135,7 @@ fn group(id: &str) -> Job {
     job
 }
 
-/// How long it takes from now on; far more than it may is a failure at once.
+/// The duration from now on; a duration far above the limit fails at once.
 async fn until_gone(what: &str, mut is_gone: impl FnMut() -> bool) -> Duration {
     let began = Instant::now();
     while !is_gone() {
@@ -151,7 +151,7 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
     let mut took: BTreeMap<&str, Vec<Duration>> = BTreeMap::new();
     for _ in 0..5 {
         let nothing = alive();
-        // How long this machine takes to end a task that does nothing, now.
+        // Baseline: how long this machine takes to end an idle task now.
         let idle = tokio::spawn(std::future::pending::<()>());
         idle.abort();
         took.entry(IDLE).or_default().push(until_gone("an idle task", || alive() <= nothing).await);
@@ -176,10 +176,10 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
         let ended = until_gone("of an alloc", || all.of(cancelled.as_str()) == 0 && owner.is_finished()).await;
         took.entry("alloc").or_default().push(ended);
 
-        // Its tasks, without the alloc's owner between: each with what it does.
+        // The owners of tasks alone, without the alloc's owner: each with an activity.
         let alloc = agent.0.alloc(&cancelled).unwrap();
         for (at, name) in [(0, "starts"), (2, "prepares")] {
-            assert_eq!(*alloc.order(at).borrow(), Order::Start);
+            assert_eq!(*alloc.action(at).borrow(), TaskAction::Start);
             let before = alive();
             let owner = tokio::spawn(own(Arc::clone(&alloc), at, Beginning::Recorded.known()));
             let whom = format!("{cancelled}/{name}");
@@ -187,22 +187,22 @@ async fn all_below_a_node_that_is_cancelled_ends_within_a_tenth_of_a_second() {
             owner.abort();
             took.entry("task").or_default().push(until_gone(name, || all.of(&whom) == 0 && alive() <= before).await);
         }
-        // Not at any moment: an owner that looks up puts its wait aside and begins it again.
+        // At a settled moment: an owner that wakes up drops its wait and starts it again.
         until_gone("something beside it has ended", || whole(&kept)).await;
 
-        // What is done for an alloc that is not wanted any more.
+        // Work for an alloc that is to stop.
         agent.stop(&set_up, Wait::No).await.unwrap();
         took.entry("hook").or_default().push(until_gone("a hook", || all.of(set_up.as_str()) == 0).await);
         until_over(&agent, &set_up).await;
-        // Not at any moment: an owner that looks up puts its wait aside and begins it again.
+        // At a settled moment: an owner that wakes up drops its wait and starts it again.
         until_gone("something beside it has ended", || whole(&kept)).await;
 
         agent.events().close();
         agent.shutdown();
-        let nobody = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
-        took.entry("agent").or_default().push(until_gone("of the agent", nobody).await);
+        let gone = || all.0.lock().unwrap().is_empty() && following.is_finished() && alive() <= nothing;
+        took.entry("agent").or_default().push(until_gone("of the agent", gone).await);
     }
-    // The machine may be busy with other tests: the median is ours, the last one is the scheduler's as well.
+    // Other tests may load the machine: the median is meaningful, the maximum includes the scheduler.
     took.values_mut().for_each(|took| took.sort_unstable());
     let most = Duration::from_millis(100) + took[IDLE][2] * 20;
     for (node, took) in took {

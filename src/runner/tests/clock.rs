@@ -1,4 +1,4 @@
-//! The wall clock is set by a day, forward and back, under a running agent and between two.
+//! The wall clock is set by a day, forward and back, under a running agent and between two agents.
 
 use serde_json::json;
 
@@ -10,7 +10,7 @@ use crate::runner::{Collect, Wait};
 
 const DAY: i64 = 86_400;
 
-/// One runs, one waits to be started again (10 s and some jitter), one does not hear that it is to end (5 s).
+/// One task runs, one is in backoff (10 s and jitter), one ignores its kill signal (5 s).
 #[tokio::test(start_paused = true)]
 async fn a_clock_that_jumps_makes_no_wait_shorter_or_longer_and_no_counter_falls() {
     for day in [DAY, -DAY] {
@@ -58,7 +58,7 @@ async fn a_clock_that_jumps_makes_no_wait_shorter_or_longer_and_no_counter_falls
     }
 }
 
-/// Set before the alloc's first half minute is over, and while no agent is there.
+/// Set within the alloc's first half minute, and while no agent runs.
 #[tokio::test(start_paused = true)]
 async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
     for day in [DAY, -DAY] {
@@ -84,7 +84,7 @@ async fn an_alloc_lives_for_its_time_whatever_the_wall_clock_says() {
     }
 }
 
-/// Where nothing else runs on, the wall clock says how long the host was away.
+/// If nothing else kept running, the wall clock determines how long the host was down.
 #[tokio::test(start_paused = true)]
 async fn from_one_boot_to_the_next_the_wall_clock_counts() {
     for set in [0, DAY, -DAY] {
@@ -94,7 +94,7 @@ async fn from_one_boot_to_the_next_the_wall_clock_counts() {
         limited.groups[0].max_run_duration = Some(Duration::from_secs(2 * 3600));
         limited.groups[0].tasks[0].config = json!({ "start_ms": 10_000_000 }).as_object().unwrap().clone();
         let id = submit(&agent, limited).await;
-        // Noticed, and on record, within a minute.
+        // Noticed and recorded within a minute.
         host.clock.jump(set);
         tokio::time::sleep(Duration::from_secs(90)).await;
         agent.shutdown();
@@ -116,7 +116,7 @@ async fn from_one_boot_to_the_next_the_wall_clock_counts() {
     }
 }
 
-/// Collected by age, and retired a day after its last end: days of which none has gone by are no reason.
+/// Collected by age, and retired a day after the last end: days that did not pass do not count.
 #[tokio::test(start_paused = true)]
 async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
     let mut host = Host::new();
@@ -137,8 +137,8 @@ async fn nothing_is_forgotten_for_a_day_that_only_the_wall_clock_saw() {
     assert!(!agent.board().view().totals.workloads.contains_key(&job));
 }
 
-/// All records of the agent that was the first to have a clock which nobody sets, as it left them when it was killed: a day ahead of
-/// itself, one alloc with a time limit, one in backoff, one being stopped, one being restarted, one ended.
+/// All records of the first agent with a boot clock, as it left them when it was killed: a day ahead, with one alloc
+/// with a time limit, one in backoff, one being stopped, one being restarted, one ended.
 #[tokio::test(start_paused = true)]
 async fn what_is_recorded_of_times_is_understood_and_written_again_as_it_was() {
     use crate::runner::kept::record::{AllocRecord, TaskRecord};

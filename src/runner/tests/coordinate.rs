@@ -1,4 +1,4 @@
-//! Tasks that depend on each other: who starts after whom, who ends because of whom, and in which order.
+//! Dependencies between tasks: start order, causes of ends, and stop order.
 
 use serde_json::json;
 
@@ -13,7 +13,7 @@ pub(super) const SIDECAR: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHo
 pub(super) const POSTSTART: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststart, sidecar: false });
 pub(super) const POSTSTOP: Option<Lifecycle> = Some(Lifecycle { hook: LifecycleHook::Poststop, sidecar: false });
 
-/// A task of the fake driver: its name, when it runs, what it does.
+/// A task of the fake driver: its name, its lifecycle, its behaviour.
 pub(super) fn group(kind: JobKind, tasks: &[(&str, Option<Lifecycle>, Value)]) -> Job {
     let plain: Vec<(&str, Value)> = tasks.iter().map(|(name, _, config)| (*name, config.clone())).collect();
     let mut job = job("g", kind, &plain);
@@ -50,12 +50,12 @@ pub(super) async fn running(agent: &Handle, id: &AllocId, names: &[&str]) {
     until("them to run", || names.iter().all(|n| task(agent, id, n).state == TaskState::Running)).await;
 }
 
-/// When it was told so; a task has each of these events once.
-fn told(agent: &Handle, id: &AllocId, name: &str, event: &str) -> Timestamp {
+/// Time of an event of a task, which has it exactly once.
+fn time_of(agent: &Handle, id: &AllocId, name: &str, event: &str) -> Timestamp {
     let task = task(agent, id, name);
     let mut times = task.events.iter().filter(|e| e.kind.text() == event).map(|e| e.time);
-    let first = times.next().unwrap_or_else(|| panic!("{name} was not told {event}: {:?}", events(&task)));
-    assert_eq!(times.next(), None, "{name} was told {event} twice");
+    let first = times.next().unwrap_or_else(|| panic!("{name} has no event {event}: {:?}", events(&task)));
+    assert_eq!(times.next(), None, "{name} has event {event} twice");
     first
 }
 
@@ -79,7 +79,7 @@ async fn prestart_runs_before_main_and_poststart_after_it_began() {
     running(&agent, &id, &["init", "proxy"]).await;
     assert_eq!(task(&agent, &id, "main").state, TaskState::Pending, "it waits for the success of init");
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    let at = |name: &str, event: &str| told(&agent, &id, name, event);
+    let at = |name: &str, event: &str| time_of(&agent, &id, name, event);
     assert!(at("init", "Terminated") <= at("main", "Started"));
     assert!(at("proxy", "Started") <= at("main", "Started"));
     assert!(at("main", "Started") <= at("announce", "Started"));
@@ -100,14 +100,14 @@ async fn a_failed_prestart_keeps_main_from_starting_and_names_itself() {
     assert_eq!(culprit(&agent, &id, "main", "Sibling Task Failed"), "init");
     assert!(!task(&agent, &id, "main").failed, "it did not fail itself");
     assert!(
-        told(&agent, &id, "init", "Terminated") <= told(&agent, &id, "after", "Started"),
+        time_of(&agent, &id, "init", "Terminated") <= time_of(&agent, &id, "after", "Started"),
         "poststop runs all the same"
     );
 }
 
-/// Each victim has one cause event that names the culprit; the dead get none (Nomad's assertion of that is inverted).
+/// Each affected task has one cause event that names the culprit; dead tasks have none (Nomad asserts the opposite).
 #[tokio::test(start_paused = true)]
-async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
+async fn failed_task_ends_its_siblings_and_each_reports_the_culprit_once() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks =
@@ -115,15 +115,15 @@ async fn a_failed_task_ends_its_siblings_and_each_is_told_who_it_was_once() {
     let id = submit(&agent, group(JobKind::Batch, &tasks)).await;
     assert_eq!(over(&agent, &id).await, AllocState::Failed);
     for name in ["a", "c"] {
-        told(&agent, &id, name, "Sibling Task Failed");
-        told(&agent, &id, name, "Killing");
+        time_of(&agent, &id, name, "Sibling Task Failed");
+        time_of(&agent, &id, name, "Killing");
         assert_eq!(culprit(&agent, &id, name, "Sibling Task Failed"), "bad");
     }
     assert!(!events(&task(&agent, &id, "done")).contains(&"Killing"), "the dead are not killed");
     assert!(!events(&task(&agent, &id, "bad")).contains(&"Sibling Task Failed"));
 }
 
-/// Nobody could end it, and what replaces its alloc waits for it.
+/// It cannot be killed, and the replacement of its alloc waits for it.
 #[tokio::test(start_paused = true)]
 async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its_mode() {
     let host = Host::new();
@@ -138,12 +138,12 @@ async fn a_poststop_task_that_fails_again_and_again_comes_to_an_end_whatever_its
     assert_eq!(over(&agent, &id).await, AllocState::Failed);
     let after = task(&agent, &id, "after");
     assert_eq!((after.restarts_total(), after.failed), (2, true));
-    told(&agent, &id, "after", "Not Restarting");
+    time_of(&agent, &id, "after", "Not Restarting");
 }
 
-/// The leader is ended first, for that failure: its end is not why the others are.
+/// The leader is ended first, because of that failure: its end is not the cause of the others.
 #[tokio::test(start_paused = true)]
-async fn a_failure_beside_a_leader_is_what_all_are_told() {
+async fn failure_beside_a_leader_is_the_cause_for_all() {
     let host = Host::new();
     let agent = host.start().await;
     for (bad, lifecycle) in [("bad", None), ("init", PRESTART)] {
@@ -164,7 +164,7 @@ async fn the_leaders_end_is_the_end_of_the_others() {
     let tasks = [("follower", None, forever()), ("leader", None, ends(500, 0))];
     let id = submit(&agent, leading(group(JobKind::Batch, &tasks), "leader")).await;
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    assert!(told(&agent, &id, "leader", "Terminated") <= told(&agent, &id, "follower", "Leader Task Dead"));
+    assert!(time_of(&agent, &id, "leader", "Terminated") <= time_of(&agent, &id, "follower", "Leader Task Dead"));
     assert_eq!(culprit(&agent, &id, "follower", "Leader Task Dead"), "leader");
     let run = agent.board().view().totals.alloc_run.clone();
     let by_outcome = run.get("g").copied().unwrap_or_default();
@@ -182,15 +182,15 @@ fn four(agent_stops: &Value) -> Job {
 }
 
 fn assert_order(agent: &Handle, id: &AllocId) {
-    let at = |name: &str, event: &str| told(agent, id, name, event);
+    let at = |name: &str, event: &str| time_of(agent, id, name, event);
     assert!(at("leader", "Terminated") <= at("follower", "Killing"));
     assert!(at("follower", "Terminated") <= at("sidecar", "Killing"));
     assert!(at("sidecar", "Terminated") <= at("clean", "Started"));
     assert!(!events(&task(agent, id, "clean")).contains(&"Killing"), "poststop is left to run");
 }
 
-/// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is found again in the
-/// middle of its end (Nomad's own test of that proves nothing).
+/// Leader → other tasks → sidecars, then poststop: on a stop, after a failure, and in an alloc that is recovered during
+/// its end. (Nomad's own test of this asserts nothing.)
 #[tokio::test(start_paused = true)]
 async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_them() {
     let host = Host::new();
@@ -202,7 +202,7 @@ async fn a_stop_ends_leader_then_mains_then_sidecars_and_poststop_runs_after_the
     assert_eq!(status_of(&agent, &id).state, AllocState::Complete);
 }
 
-/// Nomad's own test of this has no task states, and proves nothing.
+/// Nomad's own test of this has no task states and asserts nothing.
 #[tokio::test(start_paused = true)]
 async fn the_order_holds_in_an_alloc_that_was_found_again_also_in_the_middle_of_its_end() {
     for killed_after in [0, 100, 400, 700] {
@@ -232,11 +232,11 @@ async fn a_kill_goes_on_after_a_restart_with_the_grace_that_is_left() {
     over(&agent, &id).await;
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_secs(6), "{took:?}");
-    told(&agent, &id, "main", "Killing");
-    told(&agent, &id, "main", "Killed");
+    time_of(&agent, &id, "main", "Killing");
+    time_of(&agent, &id, "main", "Killed");
 }
 
-/// The agent died between its signal and the task's end: what the task did then was asked of it.
+/// The agent died between its signal and the task's end: the end counts as requested.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signalled_again() {
     for stop_ms in [500, 5_000] {
@@ -258,7 +258,7 @@ async fn a_task_that_obeyed_while_no_agent_was_there_was_killed_and_is_not_signa
         assert_eq!((other.last_exit().unwrap().outcome, other.restarts_total()), (Outcome::Killed, 0));
         let signals = host.world.of(&other.name).signals.lock().unwrap().clone();
         assert_eq!(signals, ["SIGINT"], "after {stop_ms} ms");
-        told(&agent, &id, "other", "Killed");
+        time_of(&agent, &id, "other", "Killed");
     }
 }
 
@@ -279,7 +279,7 @@ async fn a_start_that_is_tried_again_opens_no_gate() {
     tokio::time::sleep(Duration::from_secs(5)).await;
     assert_eq!(task(&agent, &id, "main").state, TaskState::Pending);
     assert_eq!(over(&agent, &id).await, AllocState::Complete);
-    assert!(told(&agent, &id, "proxy", "Started") <= told(&agent, &id, "main", "Started"));
+    assert!(time_of(&agent, &id, "proxy", "Started") <= time_of(&agent, &id, "main", "Started"));
 }
 
 #[tokio::test(start_paused = true)]
@@ -301,7 +301,7 @@ async fn delays_come_before_the_signal_and_count_over_a_restart() {
     over(&agent, &id).await;
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(5) && took < Duration::from_millis(5_500), "{took:?}");
-    told(&agent, &id, "main", "Waiting for Shutdown Delay");
+    time_of(&agent, &id, "main", "Waiting for Shutdown Delay");
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,10 +1,10 @@
-//! The agent may die after any of its writes: what follows is legal, and every process is started once and seen once.
+//! The agent may die after any of its writes: the next state is legal, and every process is started and counted once.
 
 use serde_json::json;
 
 use super::*;
 
-/// After `writes` commits of the scenario the disk takes nothing more, and then the agent is gone.
+/// After `writes` commits of the scenario every write fails, and then the agent dies.
 async fn crash_after(writes: u64, config: Value, ran: Duration) -> u64 {
     let host = Host::new();
     let agent = host.start().await;

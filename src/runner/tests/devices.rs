@@ -1,4 +1,5 @@
-//! Tasks with devices: whoever runs holds its own, nobody else does, and nothing stays held, whenever agents and plugins die.
+//! Tasks with devices: each running task holds its own devices exclusively, and nothing stays held, whenever agents and
+//! plugins die.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,14 +17,14 @@ use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::{DeviceKeeper, Wait};
 
-/// What is held on a host with three devices, as one agent knows it.
+/// The held devices of a host with three devices, as one agent knows them.
 #[derive(Default)]
 struct Table {
     held: Mutex<BTreeMap<DeviceId, DeviceHolder>>,
-    /// How long it takes to answer, in milliseconds.
+    /// Response time in milliseconds.
     takes_ms: AtomicU64,
     hangs: AtomicBool,
-    /// So often its plugin is dead when it is asked.
+    /// Number of calls for which its plugin is dead.
     deaths: AtomicU64,
 }
 
@@ -113,7 +114,7 @@ impl Host {
     async fn start_with_devices(&self, table: &Arc<Table>) -> Handle {
         Handle::start(Parts { devices: Some(Arc::clone(table) as _), ..self.parts() }).await.unwrap()
     }
-    /// The agent dies, and with it what it knows.
+    /// The agent dies and loses its memory.
     async fn kill(&self, agent: Handle) -> (Handle, Arc<Table>) {
         agent.shutdown();
         drop(agent);
@@ -121,14 +122,15 @@ impl Host {
         let table = Arc::new(Table::default());
         (self.start_with_devices(&table).await, table)
     }
-    /// What runs uses its own devices and nobody else's, and holds them.
+    /// Running tasks use only their own devices, and hold them.
     fn assert_held(&self, table: &Table) {
         let held = table.held.lock().unwrap();
         let mut used: BTreeMap<DeviceId, String> = BTreeMap::new();
         for process in self.world.processes.lock().unwrap().values().filter(|p| p.lives()) {
             for id in process.env.get("GPUS").into_iter().flat_map(|ids| ids.split(',')) {
                 let dir = process.handle.run_dir.display().to_string();
-                let by = held.get(&DeviceId::from(id)).unwrap_or_else(|| panic!("nobody holds {id}, which {dir} uses"));
+                let by =
+                    held.get(&DeviceId::from(id)).unwrap_or_else(|| panic!("no task holds {id}, which {dir} uses"));
                 assert!(dir.contains(by.alloc.as_str()), "{dir} uses {id}, and {by} holds it");
                 assert_eq!(used.insert(id.into(), dir), None, "{id} is used twice");
             }
@@ -170,8 +172,8 @@ async fn a_task_that_gets_none_says_why_and_its_policy_decides() {
     let second = submit(&agent, with_devices(service("second"), 1)).await;
     until_state(&agent, &second, TaskState::Backoff).await;
     let task = main_task(&agent, &second);
-    let told = task.events.iter().find(|e| e.kind == EventKind::SetupFailure).unwrap();
-    assert_eq!(told.message, "the task could not be started: it gets no devices: 0 of 1 are free");
+    let found = task.events.iter().find(|e| e.kind == EventKind::SetupFailure).unwrap();
+    assert_eq!(found.message, "the task could not be started: it gets no devices: 0 of 1 are free");
     assert_eq!((task.exit_counts.iter().sum::<u64>(), shown(&agent, &second)), (0, vec![]));
     agent.stop(&first, Wait::UntilEnded).await.unwrap();
     until_state(&agent, &second, TaskState::Running).await;
@@ -199,7 +201,7 @@ async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
     let refused = submit(&agent, with_devices(refused, 2)).await;
     until_over(&agent, &refused).await;
     until("freed", || table.is_empty()).await;
-    // Its configuration cannot be resolved: the hook after it fails.
+    // Its configuration cannot be resolved: the next hook fails.
     let mut unready = with_devices(batch("unready", 1, 0), 1);
     unready.groups[0].tasks[0].config.insert("stop_ms".to_owned(), "${NOWHERE}".into());
     let unready = submit(&agent, unready).await;
@@ -218,7 +220,7 @@ async fn whatever_ends_a_start_frees_what_was_reserved_for_it() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_was_given_up_holds_its_devices_until_it_is_gone_over_a_death_of_the_agent_too() {
+async fn abandoned_task_holds_its_devices_until_it_is_gone_across_agent_deaths() {
     let (host, table) = (Host::new(), Arc::new(Table::default()));
     let agent = host.start_with_devices(&table).await;
     let stuck = job("s", JobKind::Service, &[("main", json!({ "deaf": 1, "unkillable": 1 }))]);
@@ -242,7 +244,7 @@ async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
     until_state(&agent, &id, TaskState::Running).await;
     let ends = submit(&agent, with_devices(batch("b", 500, 0), 1)).await;
     until_state(&agent, &ends, TaskState::Running).await;
-    // Its driver does not answer for a while: it may run.
+    // Its driver does not respond for a while: the task may run.
     host.world.hidden.send_replace(vec!["main"]);
     agent.shutdown();
     drop(agent);
@@ -259,7 +261,7 @@ async fn what_runs_holds_its_devices_again_before_a_next_task_can_get_them() {
     host.assert_held(&table);
 }
 
-/// Its handle is on record, and its driver never heard of it.
+/// Its handle is recorded, but its driver was never called.
 #[tokio::test(start_paused = true)]
 async fn what_was_prepared_and_never_started_frees_its_devices_if_it_is_not_to_start_any_more() {
     let (host, table) = (Host::new(), Arc::new(Table::default()));
@@ -275,7 +277,8 @@ async fn what_was_prepared_and_never_started_frees_its_devices_if_it_is_not_to_s
     assert_eq!(host.world.started(), 0);
 }
 
-/// After `writes` commits the disk takes nothing more, and then the agent is gone: the next one holds what runs, and nothing else.
+/// After `writes` commits every write fails, and then the agent dies: the next one holds the devices of running tasks
+/// alone.
 #[tokio::test(start_paused = true)]
 async fn a_death_after_any_write_leaves_no_device_held_twice_and_none_held_for_ever() {
     for writes in 0..12 {
@@ -302,7 +305,7 @@ async fn a_death_after_any_write_leaves_no_device_held_twice_and_none_held_for_e
     }
 }
 
-/// Numbers without rhyme that are the same in each run.
+/// Reproducible pseudo-random numbers.
 struct Dice(u64);
 
 impl Dice {
@@ -312,7 +315,7 @@ impl Dice {
     }
 }
 
-/// More is asked for than there is, tasks crash, plugins die while they are asked, and the agent dies at any moment.
+/// More devices are requested than exist, tasks crash, plugins die during calls, and the agent dies at any moment.
 #[tokio::test(start_paused = true)]
 async fn in_fifty_random_kills_no_device_is_held_twice_and_none_is_leaked() {
     for seed in 1..=2 {

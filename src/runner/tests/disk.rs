@@ -1,4 +1,4 @@
-//! What the directories of allocs have on the disk.
+//! Disk usage of the directories of allocs.
 
 use super::*;
 use crate::model::units::Timestamp;

@@ -1,4 +1,4 @@
-//! A driver whose processes are entries in a table that outlives the agent.
+//! A driver whose processes are entries of a table that outlives the agent.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -36,7 +36,7 @@ impl Clock for TokioClock {
     fn now(&self) -> Timestamp {
         const BASE: u64 = 1_700_000_000_000_000_000;
         let (instant, epoch) = (self.instant(), *EPOCH.get().unwrap());
-        // The paused clock of this test may have begun before another test has set the epoch.
+        // The paused clock of this test may have started before another test set the epoch.
         let nanos = |d: Duration| u64::try_from(d.as_nanos()).unwrap();
         match instant.checked_duration_since(epoch) {
             Some(since) => Timestamp(BASE + nanos(since)),
@@ -52,7 +52,7 @@ impl Clock for TokioClock {
     }
 }
 
-/// The same clock, which somebody sets, of a host that may boot anew.
+/// The same clock, with a wall clock that tests set, of a host that may reboot.
 #[derive(Default)]
 pub(super) struct SetClock {
     ahead: Mutex<i64>,
@@ -63,7 +63,7 @@ impl SetClock {
     pub fn jump(&self, seconds: i64) {
         *self.ahead.lock().unwrap() += seconds * 1_000_000_000;
     }
-    /// Now. Its boot id is another matter.
+    /// The current time. The boot ID is independent.
     pub fn boot(&self) {
         *self.booted.lock().unwrap() = Some(TokioClock::new().since_boot());
     }
@@ -85,25 +85,25 @@ impl Clock for SetClock {
 #[derive(Default)]
 pub(super) struct World {
     pub processes: Mutex<BTreeMap<PathBuf, Arc<Process>>>,
-    /// What the driver answers when it is asked to find something again.
+    /// The error that the driver returns from `recover`.
     pub recover_error: Mutex<Option<String>>,
-    /// No descriptors are left to look with.
+    /// No descriptors are left for recovery.
     pub wants: std::sync::atomic::AtomicBool,
-    /// What it answers when it is asked what an attempt left.
+    /// The error that it returns from `left`.
     pub left_error: Mutex<Option<String>>,
-    /// Tasks that the driver does not find for as long as they stand here.
+    /// Tasks that the driver does not find as long as they are listed here.
     pub hidden: watch::Sender<Vec<&'static str>>,
     /// Whether its allocs have cgroups.
     pub has_processes: Mutex<bool>,
-    /// What it learns with a start: its cgroup and state of its own.
+    /// Known only after a start: its cgroup and driver state.
     pub learns: Mutex<Option<(CgroupPath, serde_json::Value)>>,
-    /// The handles that it was asked to find.
-    pub sought: Mutex<Vec<TaskHandle>>,
-    /// Where its tasks see their directories, if not where the host has them.
+    /// The handles that it was asked to recover.
+    pub recovering: Mutex<Vec<TaskHandle>>,
+    /// The directories as its tasks see them, if not those of the host.
     pub root: Mutex<Option<PathBuf>>,
-    /// What ends its tasks, if not the usual.
+    /// The kill signal of its tasks, if not the default.
     pub kill_signal: Mutex<Option<&'static str>>,
-    /// What the next process is measured by.
+    /// The reader of the next process.
     pub reader: Mutex<Option<Arc<TaskReader>>>,
 }
 
@@ -118,7 +118,7 @@ pub(super) struct Process {
 }
 
 impl World {
-    /// How many processes were ever started: a second start of one attempt is refused by [`FakeDriver::start`].
+    /// Number of processes that were ever started: [`FakeDriver::start`] refuses a second start of one attempt.
     pub fn started(&self) -> usize {
         self.processes.lock().unwrap().len()
     }
@@ -155,7 +155,7 @@ impl Process {
             first
         });
     }
-    /// What is told of its end: used 1 s of CPU, had a peak of 100 bytes and more with each attempt.
+    /// Facts of its end: 1 s of CPU, a peak of 100 bytes, and more with each attempt.
     fn ended(&self, status: ExitStatus) -> AttemptEnd {
         let usage = Usage::from([
             (Field::cpu_usage_ns, 1_000_000_000),
@@ -164,7 +164,7 @@ impl Process {
         ]);
         AttemptEnd {
             status,
-            // 1: trying again cannot help.
+            // 1: a retry cannot help.
             recoverable: self.option("not_started") != Some(1),
             started_at: self.handle.started_at,
             finished_at: TokioClock.now(),
@@ -176,7 +176,7 @@ impl Process {
     }
 }
 
-/// What a driver says that stays as it is.
+/// A fingerprint that does not change.
 pub(super) struct Unchanging(Option<Fingerprint>);
 
 impl Unchanging {
@@ -189,7 +189,7 @@ impl Fingerprints for Unchanging {
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         match self.0.take() {
             report @ Some(_) => Box::pin(std::future::ready(report)),
-            // Ends: with the agent, who drops it; there is no news.
+            // Ends: with the agent, which drops it; the fingerprint does not change.
             None => Box::pin(std::future::pending()),
         }
     }
@@ -298,7 +298,7 @@ impl Driver for FakeDriver {
     }
     fn recover(&self, handle: TaskHandle, _: EventSink) -> BoxFuture<'_, Result<Recovered, DriverError>> {
         Box::pin(async move {
-            self.0.sought.lock().unwrap().push(handle.clone());
+            self.0.recovering.lock().unwrap().push(handle.clone());
             if self.0.wants.load(std::sync::atomic::Ordering::Relaxed) {
                 return Err(DriverError::Wanting { message: "no descriptor is left".to_owned() });
             }

@@ -1,5 +1,5 @@
-//! Drivers that misbehave: each call in the life of a task with each fault, as the product of two lists. What must hold in every
-//! case stands in [`Case::check`]; how each ends, in [`expected`].
+//! Drivers that misbehave: each call in the life of a task with each fault, as a product of two lists. [`Case::check`]
+//! has the invariants, and [`expected`] the end of each case.
 
 use std::sync::OnceLock;
 
@@ -15,12 +15,12 @@ use crate::runner::Wait;
 use crate::runner::drivers::mock::{Call, Fault};
 use crate::runner::drivers::{Driver, DriverContext, Mock, SupervisorPool, call};
 
-/// A driver as each agent makes its own.
+/// The constructor of a driver for each agent.
 pub(super) fn mock() -> Arc<dyn Driver> {
     mock_that_says("healthy")
 }
 
-/// The same, that says this of itself.
+/// The same, with these fingerprints.
 pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
     static SAMPLING: OnceLock<Arc<Sampling>> = OnceLock::new();
     let sampling = SAMPLING.get_or_init(|| {
@@ -45,16 +45,16 @@ fn pretending(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
     job
 }
 
-/// How the task with the fault ends.
+/// The end of the task with the fault.
 #[derive(Debug, PartialEq, Eq)]
 struct End {
     outcome: Outcome,
     failed: bool,
-    /// The last thing that is told of it.
+    /// Its last event.
     last: EventKind,
-    /// Whether it may still run, for all that anybody knows: then nothing is started in its place.
+    /// Whether it may still run, as far as is known: then no other attempt starts.
     may_run: bool,
-    /// It took force.
+    /// Whether SIGKILL was needed.
     force: bool,
 }
 
@@ -67,22 +67,22 @@ const LOST: End =
 const NOT_STARTED: End =
     End { outcome: Outcome::Error, failed: true, last: EventKind::NotRestarting, may_run: false, force: false };
 
-/// Every pair is answered: a new call or fault stops the build here.
+/// Exhaustive: a new call or fault fails the build here.
 fn expected(call: Call, fault: Fault) -> End {
     use Call::{Destroy, Kill, Recover, Signal, Start, Stats, Wait};
     use Fault::{Die, DieOnce, Garbage, Hang, Lie, Refuse, Repeat};
     match (call, fault) {
-        // Nobody stops it: given up when its budget is over, and before that if somebody does.
+        // Without a stop: abandoned when its budget is over, and earlier after a stop.
         (Start, Hang) => GIVEN_UP,
-        // It is looked for, and runs.
+        // In recovery, and running.
         (Start, Die | DieOnce | Repeat) => KILLED,
         (Start, Refuse | Lie) => NOT_STARTED,
         (Start, Garbage) => End { may_run: true, ..NOT_STARTED },
         (Recover, Hang | Die | Refuse | Lie | Garbage) => LOST,
-        // It is asked again.
+        // Retried.
         (Recover, DieOnce | Repeat) => KILLED,
         (Wait, Hang) => GIVEN_UP,
-        // Not asked for ever; and what is given up is ended, which it can be.
+        // Retries are limited; an abandoned task is killed, which succeeds.
         (Wait, Die) => End { may_run: false, ..LOST },
         (Wait, DieOnce | Garbage | Repeat) => KILLED,
         (Wait, Refuse) => End { outcome: Outcome::Unknown, ..NOT_STARTED },
@@ -90,7 +90,7 @@ fn expected(call: Call, fault: Fault) -> End {
         (Signal, Hang | Die | DieOnce | Refuse | Lie | Garbage) => BY_FORCE,
         (Signal, Repeat) => KILLED,
         (Kill, Hang | Die | Refuse | Lie | Garbage) => GIVEN_UP,
-        // Tried again.
+        // Retried.
         (Kill, DieOnce | Repeat) => BY_FORCE,
         (Destroy | Stats, Hang | Die | DieOnce | Refuse | Lie | Garbage | Repeat) => KILLED,
     }
@@ -102,7 +102,7 @@ struct Case {
     agent: Handle,
     /// `main` has the fault, `beside` in the same alloc has none.
     odd: AllocId,
-    /// Has nothing to do with it.
+    /// Unaffected.
     good: AllocId,
 }
 
@@ -123,7 +123,7 @@ impl Case {
         Case { name, host, agent, odd, good }
     }
 
-    /// The agent lives: what is asked of it about others is done at once.
+    /// The agent works: requests for other allocs are served at once.
     async fn others_are_served(&self, when: &str) {
         let id = submit(&self.agent, pretending(when, JobKind::Service, &[("main", json!({}))])).await;
         let served = async {
@@ -154,19 +154,19 @@ impl Case {
             stop.await.unwrap();
         }
         let took = asked.elapsed();
-        // Its kill timeout, the budget of the kill, and what removing may take, of two ranks of tasks.
+        // Kill timeout, kill budget, and the limits of removal, for two ranks of tasks.
         let most = Duration::from_secs(5) + self.host.config.kill_budget + call::DESTROY * 2;
         assert!(took <= most, "{}: the stop took {took:?}", self.name);
         self.others_are_served("after its end").await;
     }
 
-    /// What holds whatever the driver does.
+    /// Invariants for every driver.
     async fn check(&self, end: &End) {
         let name = &self.name;
         let alloc = status_of(&self.agent, &self.odd);
         assert!(alloc.is_terminal(), "{name}");
         let [main, beside] = alloc.tasks.as_slice() else { panic!("two tasks") };
-        // What is given up is seen to: that may take a while more.
+        // Abandoned tasks are cleaned up in the background: that may take longer.
         let kept = || self.agent.0.alloc(&self.odd).unwrap().handle(0).is_some();
         tokio::time::sleep(Duration::from_secs(120)).await;
         let exit = main.last_exit().unwrap_or_else(|| panic!("{name}: no exit"));
@@ -180,8 +180,8 @@ impl Case {
         };
         assert_eq!(found, *end, "{name}: {:?}", main.events);
 
-        let told = main.events.iter().filter(|e| e.message.starts_with("given up")).count() as u64;
-        assert_eq!((of.given_up, of.kill_escalations <= 1), (told, true), "{name}: {:?}", main.events);
+        let abandoned = main.events.iter().filter(|e| e.message.starts_with("abandoned")).count() as u64;
+        assert_eq!((of.given_up, of.kill_escalations <= 1), (abandoned, true), "{name}: {:?}", main.events);
 
         for task in [main, beside] {
             let count = |kind: EventKind| task.event_counts.get(kind.label()).copied().unwrap_or(0);
@@ -209,11 +209,11 @@ impl Case {
         assert!(kept() || !notes.exists(), "{name}: what has ended leaves nothing");
     }
 
-    /// Nothing goes on when the agent has left.
+    /// Nothing runs after the agent has stopped.
     async fn leave(self, before: usize) {
         let begun = std::time::Instant::now();
         self.agent.shutdown();
-        // Owners of ended allocs get two seconds to tidy up.
+        // Owners of ended allocs get two seconds for cleanup.
         assert!(begun.elapsed() < Duration::from_secs(10), "{}: the agent's end waits for it", self.name);
         drop(self.agent);
         for _ in 0..1_000 {
@@ -231,15 +231,15 @@ fn alloc_run(agent: &Handle) -> Vec<crate::model::units::Nanos> {
     agent.board().view().totals.alloc_run.values().flatten().copied().collect()
 }
 
-/// Calls: start, recover, wait, signal, kill, destroy, stats; faults: never answers, dies, dies once, refuses, lies, tells
-/// garbage, tells twice. One exit for each attempt, one kill event; nothing goes on when the agent has left.
+/// Calls: start, recover, wait, signal, kill, destroy, stats. Faults: hang, panic, panic once, refuse, lie, garbage,
+/// repeat. Each attempt has one exit, each kill one event; nothing runs after the agent has stopped.
 #[tokio::test(start_paused = true)]
-async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody_else_anything() {
+async fn each_call_with_each_fault_ends_in_time_as_declared_and_affects_no_other_alloc() {
     let before = alive();
     for call in Call::ALL {
         for fault in Fault::ALL {
             let mut case = Case::new(*call, *fault).await;
-            // What hangs for ever fails this test, and does not hang it.
+            // A hang fails this test instead of blocking it.
             let done = tokio::time::timeout(Duration::from_secs(1_800), case.run(*call)).await;
             assert!(done.is_ok(), "{}: it goes on for ever", case.name);
             case.check(&expected(*call, *fault)).await;
@@ -248,11 +248,12 @@ async fn each_call_with_each_fault_ends_in_time_and_as_declared_and_costs_nobody
     }
 }
 
-/// Each counter of each task of each workload as a snapshot shows it, ended attempts and running ones; of what is looked for nothing.
+/// Each counter of each task of each workload as a snapshot shows it, ended and running attempts. Tasks in recovery
+/// have none.
 fn counters(agent: &Handle) -> BTreeMap<String, u64> {
     let view = agent.board().view();
     let mut all = BTreeMap::new();
-    let mut sought = Vec::new();
+    let mut recovering = Vec::new();
     let name = |job: &str, task: &str, field: &str| format!("{job} {task} {field}");
     for ((job, task), totals) in &view.totals.workloads {
         for (field, value) in totals.usage.counters().iter() {
@@ -268,13 +269,13 @@ fn counters(agent: &Handle) -> BTreeMap<String, u64> {
                 *all.entry(name(job, task.name.as_str(), field)).or_default() += value;
             }
         }
-        sought.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
+        recovering.extend(status.sought.iter().map(|task| name(job, task.as_str(), "")));
     }
-    all.retain(|name, _| !sought.iter().any(|task| name.starts_with(task)));
+    all.retain(|name, _| !recovering.iter().any(|task| name.starts_with(task)));
     all
 }
 
-/// Whatever its driver does, and whenever the agent is killed: nothing of what was shown is taken back.
+/// Whatever its driver does, and whenever the agent is killed: no shown counter falls.
 #[tokio::test(start_paused = true)]
 async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
     let mut measured = 0;
@@ -290,12 +291,12 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
                     _ => {}
                 }
                 let now = counters(&case.agent);
-                let sought = &status_of(&case.agent, &case.odd).sought;
+                let recovering = &status_of(&case.agent, &case.odd).sought;
                 for (name, before) in &known {
                     let when = format!("{}: step {step}: {name}: {before}", case.name);
                     match now.get(name) {
                         Some(now) => assert!(now >= before, "{when}, then {now}"),
-                        None => assert!(!sought.is_empty(), "{when}, then nothing"),
+                        None => assert!(!recovering.is_empty(), "{when}, then nothing"),
                     }
                 }
                 known.extend(now);
@@ -304,13 +305,13 @@ async fn no_counter_falls_over_any_fault_and_any_restart_of_the_agent() {
             case.agent.shutdown();
         }
     }
-    // But where it was never started, and where its driver tells nothing.
+    // Except for tasks that were never started, and drivers without samples.
     assert!(measured >= 40, "{measured}");
 }
 
-/// What cannot be ended gets none beside it.
+/// A task that cannot be killed gets no second attempt.
 #[tokio::test(start_paused = true)]
-async fn what_runs_on_after_its_end_was_told_is_ended_before_another_attempt_begins() {
+async fn task_running_after_its_reported_end_is_killed_before_another_attempt() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, job("b", JobKind::Batch, &[("main", json!({ "lies": 1 }))])).await;
@@ -334,12 +335,12 @@ async fn what_runs_on_and_cannot_be_ended_gets_no_second_attempt_beside_it() {
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((host.world.started(), main_task(&agent, &id).exits.len()), (1, 1));
     assert!(agent.0.alloc(&id).unwrap().handle(0).is_some());
-    // It is seen to, for when it ends after all.
+    // It is killed repeatedly until it ends.
     host.world.last().end(crate::model::task::ExitStatus::Signal(9));
     until("cleared", || host.world.undestroyed() == 0).await;
 }
 
-/// What is known of a task's use while its driver misbehaves in telling it: nobody waits for that.
+/// Samples of a task whose driver misbehaves in reporting them: nothing waits for them.
 #[tokio::test(start_paused = true)]
 async fn readings_that_hang_fall_or_are_garbage_cost_their_own_task_alone() {
     for fault in Fault::ALL {
@@ -383,10 +384,11 @@ fn all_hang(but: &[Call]) -> Value {
     json!({ "faults": faults, "ignore_signals": true, "cpu_percent": 1 })
 }
 
-/// With 1,000 stops of one task: each is answered, the task is given up aloud, found nowhere and not started twice.
+/// With 1,000 stops of one task: each returns, the task is abandoned with an error, recovered never and not started
+/// twice.
 #[tokio::test(start_paused = true)]
 async fn a_driver_that_hangs_in_every_call_costs_its_tasks_alone() {
-    // What hangs for ever fails this test, and does not hang it.
+    // A hang fails this test instead of blocking it.
     tokio::time::timeout(Duration::from_secs(3_600), hangs_in_every_call()).await.expect("it goes on for ever");
 }
 
@@ -413,14 +415,15 @@ async fn hangs_in_every_call() {
     assert!(asked.elapsed() <= Duration::from_secs(36), "{:?}", asked.elapsed());
     let task = main_task(&agent, &killed);
     assert_eq!((task.event_counts["killing"], task.event_counts["killed"]), (1, 1));
-    assert!(task.events.back().unwrap().message.starts_with("given up: still there"), "{:?}", task.events.back());
+    assert!(task.events.back().unwrap().message.starts_with("abandoned: still there"), "{:?}", task.events.back());
 
-    // One that is found nowhere costs the next agent a minute, and is not started twice; one that is on record as given up, nothing.
+    // A task that is not found costs the next agent a minute, and is not started twice. A task recorded as abandoned
+    // costs nothing.
     agent = host.restart(agent).await;
     until_over(&agent, &found).await;
     assert_eq!(main_task(&agent, &found).event_counts["failed_restore"], 1);
     assert_eq!(main_task(&agent, &killed).event_counts["killed"], 1);
-    // Nothing of that one was ever begun, as far as its record tells: it is tried again, and hangs again.
+    // As far as its record says, the task was never started: it is started again, and hangs again.
     assert_eq!(main_task(&agent, &never).state, TaskState::Starting);
     assert_eq!(main_task(&agent, &good).state, TaskState::Running);
     let begun = tokio::time::Instant::now();

@@ -1,4 +1,4 @@
-//! Which ended allocs go when, and what is said of those that stay.
+//! Which ended allocs are removed when, and what is reported of those that stay.
 
 use super::*;
 use crate::model::task::ExitStatus;
@@ -40,7 +40,7 @@ async fn what_ended_long_ago_goes_by_itself_once_its_series_were_delivered() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_full_disk_takes_the_oldest_until_there_is_room_and_counts_what_nobody_had_read() {
+async fn full_disk_removes_the_oldest_until_there_is_room_and_counts_unread_ones() {
     for fill in [Fill { used_percent: 81, inodes_percent: 0 }, Fill { used_percent: 0, inodes_percent: 71 }] {
         let host = Host::new();
         let agent = host.start().await;
@@ -50,7 +50,7 @@ async fn a_full_disk_takes_the_oldest_until_there_is_room_and_counts_what_nobody
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(known(&agent), ids, "as full as allowed");
         agent.collectable([ids[3].clone()]);
-        // There is room again as soon as one round is through.
+        // There is room again after one round.
         *host.fill.lock().unwrap() = [fill, Fill::default()].into();
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(known(&agent), [&ids[1..3], &ids[4..]].concat(), "the delivered one first, then the oldest");
@@ -73,9 +73,9 @@ async fn a_disk_that_others_have_filled_takes_no_live_alloc_and_no_endless_loop(
     assert_eq!(main_task(&agent, &live).state, TaskState::Running);
 }
 
-/// It fails if anything that was to go is still there; what has not ended was not asked for with `--all`.
+/// Fails if anything to remove is still there; allocs that have not ended are no error with `--all`.
 #[tokio::test(start_paused = true)]
-async fn who_asks_is_told_what_went_and_why_the_rest_did_not() {
+async fn requested_collection_returns_removed_and_kept_allocs_with_reasons() {
     let host = Host::new();
     let agent = host.start().await;
     let ids = ended(&agent, 3).await;
@@ -96,7 +96,7 @@ async fn who_asks_is_told_what_went_and_why_the_rest_did_not() {
     let all = agent.collect(Collect::All).await.unwrap();
     assert_eq!(all.removed, [(ids[0].clone(), GcReason::Requested)]);
     assert_eq!(all.shown, std::slice::from_ref(&ids[1]), "{all:?}");
-    assert_eq!(all.live, std::slice::from_ref(&live), "which nobody asked for");
+    assert_eq!(all.live, std::slice::from_ref(&live), "which was not requested");
     let one = agent.collect(Collect::One(live.clone())).await.unwrap();
     assert_eq!((one.kept, one.live), (vec![(live.clone(), "it has not ended".to_owned())], Vec::new()));
     assert_eq!(known(&agent), [ids[1].clone(), live]);
@@ -122,13 +122,13 @@ async fn an_alloc_that_lives_again_is_not_collected_for_its_earlier_end() {
     assert_eq!(totals(&agent, "b").exits[0], 2);
 }
 
-/// Whatever its allocs went through.
+/// Whatever the state of its allocs.
 #[tokio::test(start_paused = true)]
 async fn allocs_that_came_and_went_leave_no_task_of_the_runtime() {
     let alive = || tokio::runtime::Handle::current().metrics().num_alive_tasks();
     let host = Host::new();
     let agent = host.start().await;
-    // What a start looks for is through before anything else, on this clock.
+    // Recovery at the start is done before anything else, on this clock.
     tokio::time::sleep(Duration::from_secs(1)).await;
     let before = alive();
     for n in 0..10 {
@@ -168,18 +168,18 @@ async fn what_may_still_run_is_not_forgotten_and_is_ended_again_and_again_by_lat
         until("its end is through", || *agent.0.alloc(&id).unwrap().ended().borrow()).await;
         agent.collectable([id.clone()]);
         let before = forced();
-        let told = agent.collect(Collect::All).await.unwrap();
-        assert!(told.removed.is_empty(), "{told:?}");
-        assert!(told.kept[0].1.contains("\"main\" was given up and may still run"), "{told:?}");
+        let found = agent.collect(Collect::All).await.unwrap();
+        assert!(found.removed.is_empty(), "{found:?}");
+        assert!(found.kept[0].1.contains("\"main\" was abandoned and may still run"), "{found:?}");
         tokio::time::sleep(Duration::from_millis(1)).await;
-        assert!(forced() > before, "who asks has it ended once more");
+        assert!(forced() > before, "a request kills it again");
         tokio::time::sleep(Duration::from_secs(200)).await;
         assert_eq!(
             known(&agent),
             std::slice::from_ref(&id),
             "not even on a full disk, and with its workload long over"
         );
-        assert!(forced() > before + 2, "and nobody needs to ask");
+        assert!(forced() > before + 2, "also without a request");
         agent = host.restart(agent).await;
     }
     assert_eq!((host.world.started(), host.world.living()), (2, 1));

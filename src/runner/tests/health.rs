@@ -1,4 +1,4 @@
-//! How drivers are, as they say it: each sequence of reports, what is known and told of it, and what becomes of tasks meanwhile.
+//! Health of drivers: sequences of fingerprints, their effect on the shown state and on events, and on tasks meanwhile.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::runner::drivers::{DriverInfo, Health, Mock};
 
 const FOR_EVER: usize = usize::MAX;
 
-/// An agent whose `mock` says this of itself.
+/// An agent whose `mock` has these fingerprints.
 async fn agent(host: &Host, script: &str) -> (Handle, Arc<Metrics>) {
     let mut parts = host.parts();
     parts.drivers.insert(Mock::NAME, faults::mock_that_says(script));
@@ -36,13 +36,13 @@ fn shown(metrics: &Metrics) -> (Option<f64>, f64) {
     (healthy, of_mock("allostat_driver_health_changes_total").map_or(0.0, |m| m.get_counter().get_value()))
 }
 
-/// What was told of drivers, and nothing of tasks.
-fn told(agent: &Handle) -> Vec<Arc<Event>> {
+/// Events of drivers, without those of tasks.
+fn driver_events(agent: &Handle) -> Vec<Arc<Event>> {
     let events = agent.events().since(0, FOR_EVER).events;
     events.into_iter().filter(|e| e.kind == EventKind::Driver && e.task.is_none()).collect()
 }
 fn healths(agent: &Handle) -> Vec<String> {
-    told(agent).iter().map(|e| e.details["health"].clone()).collect()
+    driver_events(agent).iter().map(|e| e.details["health"].clone()).collect()
 }
 
 fn pretending(id: &str) -> Job {
@@ -64,35 +64,35 @@ async fn a_driver_that_is_well_from_its_start_on_is_no_news() {
     let info = known(&agent);
     assert_eq!(info.fingerprint.unwrap().attributes, BTreeMap::from([("pretends".to_owned(), "1".to_owned())]));
     tokio::time::sleep(Duration::from_secs(86_400)).await;
-    assert_eq!((known(&agent).since, told(&agent).len()), (info.since, 0), "nobody asks it again");
+    assert_eq!((known(&agent).since, driver_events(&agent).len()), (info.since, 0), "it is not polled");
 }
 
-/// The attributes of the host follow each report; what others say of the host stays.
+/// The driver's attributes follow each fingerprint; other attributes stay.
 #[tokio::test(start_paused = true)]
-async fn what_a_driver_says_is_what_its_tasks_are_told_of_the_host_and_no_more_when_it_is_not_well() {
+async fn driver_attributes_reach_its_tasks_and_end_when_it_is_unhealthy() {
     let host = Host::new();
     let parts = host.parts();
     parts.facts.apply(AttributeDiff::default().with(HostAttribute::OsName, Some("debian".into())));
     let (facts, mut drivers) = (Arc::clone(&parts.facts), parts.drivers.clone());
     drivers.insert(Mock::NAME, faults::mock_that_says("undetected 60s, healthy 60s, unhealthy"));
     let agent = Handle::start(Parts { drivers, ..parts }).await.unwrap();
-    let mut job = pretending("told");
+    let mut job = pretending("facts");
     let said = "${attr.driver.mock} ${attr.driver.mock.pretends} ${attr.os.name}";
     job.groups[0].tasks[0].env.insert("SAID".to_owned(), said.to_owned());
     let id = submit(&agent, job).await;
     until_health(&agent, Health::Undetected).await;
     let of_mock = || facts.now().iter().filter(|(name, _)| name.contains("mock")).count();
     assert_eq!(of_mock(), 0);
-    // It waited for the driver, and found there what it says.
+    // It waited for the driver, and then found its attributes.
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!((of_mock(), facts.now().len()), (2, 4), "{:?}", facts.now());
-    let mut told = facts.watch();
+    let mut attributes = facts.watch();
     until_health(&agent, Health::Unhealthy).await;
     assert_eq!((of_mock(), facts.now()["os.name"].bare().as_str()), (0, "debian"));
-    assert!(told.has_changed().unwrap());
-    told.mark_unchanged();
+    assert!(attributes.has_changed().unwrap());
+    attributes.mark_unchanged();
     tokio::time::sleep(Duration::from_secs(3_600)).await;
-    assert!(!told.has_changed().unwrap(), "nothing new was said");
+    assert!(!attributes.has_changed().unwrap(), "nothing changed");
 }
 
 /// T-7.1.
@@ -106,7 +106,7 @@ async fn a_task_waits_for_a_driver_that_was_not_well_when_the_agent_began() {
         assert_eq!(shown(&metrics), (gauge, 0.0), "what was never detected is absent");
         assert!(known(&agent).fingerprint.unwrap().attributes.is_empty());
         assert_eq!(main_task(&agent, &id).state, TaskState::Starting);
-        let waiting = format!("Driver: waiting for its driver mock, which is {word}: told to say so");
+        let waiting = format!("Driver: waiting for its driver mock, which is {word}: as configured");
         assert_eq!(main_events(&agent, &id)[2..], [waiting]);
         until_state(&agent, &id, TaskState::Running).await;
         assert_eq!(shown(&metrics), (Some(1.0), 1.0));
@@ -131,7 +131,7 @@ async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_
         (main_task(&agent, &runs).state, main_task(&agent, &waits).state),
         (TaskState::Running, TaskState::Starting)
     );
-    // Who waits can be stopped, and what runs can be ended.
+    // A waiting task can be stopped, and a running one killed.
     let asked = tokio::time::Instant::now();
     agent.stop(&stopped, Wait::UntilEnded).await.unwrap();
     assert!(asked.elapsed() < Duration::from_secs(1) && main_task(&agent, &stopped).started_at.is_none());
@@ -143,8 +143,8 @@ async fn what_runs_is_left_alone_by_a_driver_that_becomes_unhealthy_and_what_is_
         (shown(&metrics), healths(&agent)),
         ((Some(1.0), 2.0), vec!["unhealthy".to_owned(), "healthy".to_owned()])
     );
-    let [first, _] = &told(&agent)[..] else { panic!("two") };
-    assert_eq!(first.message, "driver mock is unhealthy: told to say so");
+    let [first, _] = &driver_events(&agent)[..] else { panic!("two") };
+    assert_eq!(first.message, "driver mock is unhealthy: as configured");
     assert_eq!((first.details["before"].as_str(), first.alloc_id.as_ref()), ("healthy", None));
 }
 
@@ -162,20 +162,20 @@ async fn a_restart_of_the_agent_finds_what_runs_though_the_driver_is_not_well() 
     second.stop(&id, Wait::UntilEnded).await.unwrap();
 }
 
-/// Whoever waits is told once of each health, and an agent that goes away meanwhile leaves a task that waits again.
+/// A waiting task reports each health once, and continues to wait after a restart of the agent.
 #[tokio::test(start_paused = true)]
-async fn a_task_that_waits_is_told_of_each_health_and_waits_on_after_a_restart_of_the_agent() {
+async fn waiting_task_reports_each_health_and_waits_across_an_agent_restart() {
     let host = Host::new();
     let (first, _) = agent(&host, "undetected 60s, unhealthy").await;
     let id = submit(&first, pretending("waits")).await;
     tokio::time::sleep(Duration::from_secs(90)).await;
-    let told = |agent: &Handle| main_events(agent, &id).iter().filter(|e| e.starts_with("Driver: waiting")).count();
-    assert_eq!(told(&first), 2);
+    let waits = |agent: &Handle| main_events(agent, &id).iter().filter(|e| e.starts_with("Driver: waiting")).count();
+    assert_eq!(waits(&first), 2);
     first.shutdown();
     drop(first);
     let (second, _) = agent(&host, "unhealthy 60s, healthy").await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!((main_task(&second, &id).state, told(&second)), (TaskState::Starting, 3));
+    assert_eq!((main_task(&second, &id).state, waits(&second)), (TaskState::Starting, 3));
     until_state(&second, &id, TaskState::Running).await;
     assert_eq!(main_task(&second, &id).attempt, 0);
 }
@@ -183,8 +183,8 @@ async fn a_task_that_waits_is_told_of_each_health_and_waits_on_after_a_restart_o
 #[tokio::test(start_paused = true)]
 async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_is_heard_again() {
     for (word, said) in [
-        ("end", "that it says no more of itself"),
-        ("die", "its driver died of it: the mock driver was told to die in `fingerprint`"),
+        ("end", "the end of its fingerprints"),
+        ("die", "its driver panicked: the mock driver is configured to panic in `fingerprint`"),
     ] {
         let host = Host::new();
         let (agent, metrics) = agent(&host, &format!("healthy 60s, {word} 1s, healthy")).await;
@@ -201,7 +201,7 @@ async fn reports_that_end_or_die_or_do_not_begin_are_unhealthy_until_the_driver_
     let id = submit(&agent, pretending("waits")).await;
     assert_eq!((known(&agent).fingerprint, shown(&metrics)), (None, (None, 0.0)), "nothing is known: nothing is shown");
     until_health(&agent, Health::Unhealthy).await;
-    assert!(known(&agent).fingerprint.unwrap().description.contains("10s were not enough"));
+    assert!(known(&agent).fingerprint.unwrap().description.contains("within 10s"));
     until_state(&agent, &id, TaskState::Running).await;
 }
 
@@ -210,7 +210,7 @@ async fn silence_after_a_report_is_no_news() {
     let host = Host::new();
     let (agent, _) = agent(&host, "healthy 60s, hang").await;
     tokio::time::sleep(Duration::from_secs(86_400)).await;
-    assert_eq!((known(&agent).is_healthy(), told(&agent).len()), (true, 0));
+    assert_eq!((known(&agent).is_healthy(), driver_events(&agent).len()), (true, 0));
 }
 
 #[tokio::test(start_paused = true)]
@@ -223,17 +223,17 @@ async fn attributes_that_cannot_be_are_left_out_and_those_before_are_gone() {
     let report = known(&agent).fingerprint.unwrap();
     assert_eq!(report.attributes, BTreeMap::from([("known".to_owned(), "1".to_owned())]));
     assert!(!report.description.contains(char::is_control) && report.description.chars().count() <= 4096);
-    assert_eq!(told(&agent).len(), 0, "it is as healthy as before");
+    assert_eq!(driver_events(&agent).len(), 0, "it is as healthy as before");
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_driver_that_flaps_all_the_time_is_told_of_four_times_a_second_at_most() {
+async fn flapping_driver_is_reported_at_most_four_times_a_second() {
     let host = Host::new();
     let (agent, metrics) = agent(&host, "healthy 1ms, unhealthy 1ms, again").await;
     tokio::time::sleep(Duration::from_secs(60)).await;
-    let times = told(&agent).len();
+    let times = driver_events(&agent).len();
     assert!((200..=240).contains(&times), "{times} in a minute");
     assert_eq!(shown(&metrics).1, f64::from(u32::try_from(times).unwrap()), "each is counted");
     let healths = healths(&agent);
-    assert!(healths.windows(2).all(|pair| pair[0] != pair[1]), "none is told twice, none is left out");
+    assert!(healths.windows(2).all(|pair| pair[0] != pair[1]), "each change is reported once");
 }

@@ -1,4 +1,4 @@
-//! Whole allocs with hooks that look on: which phase comes when, and what a hook that fails or hangs does to them.
+//! Whole allocs with observing hooks: the order of phases, and the effect of hooks that fail or hang.
 
 use serde_json::json;
 
@@ -11,7 +11,7 @@ use crate::runner::drivers::BoxFuture;
 use crate::runner::hooks::{Hook, HookError, HookOutcome, More, OfAlloc, OfTask, Phase};
 use crate::runner::{Collect, Restarted, Wait};
 
-/// What hooks saw, of whom; and the phase in which they fail or hang.
+/// Observed phases and their subjects; and the phase that fails or hangs.
 #[derive(Default)]
 struct Log {
     seen: std::sync::Mutex<Vec<String>>,
@@ -82,7 +82,7 @@ impl Host {
     }
 }
 
-/// A stop is a wish of its own and runs prekill, stop and postrun, nothing else; one after the end changes nothing and says so.
+/// A stop runs prekill, stop and postrun, nothing else; a stop after the end changes nothing and says so.
 #[tokio::test(start_paused = true)]
 async fn each_phase_comes_at_its_moment_and_no_other() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -105,7 +105,7 @@ async fn each_phase_comes_at_its_moment_and_no_other() {
 
 /// P-13.2, T-13.2.
 #[tokio::test(start_paused = true)]
-async fn what_a_destroy_leaves_is_told_the_rest_goes_and_the_next_agent_goes_on() {
+async fn failed_destroy_is_reported_removes_the_rest_and_the_next_agent_continues() {
     for hangs in [false, true] {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         let agent = host.start_with(&log).await;
@@ -148,8 +148,8 @@ async fn each_attempt_has_its_own_prestart_poststart_and_exited_and_one_stop_end
     assert_eq!(log.count("alloc:prerun"), 1);
 }
 
-/// An alloc that cannot be set up fails as a whole, nothing of it starts, a restart tries again; set up again under running
-/// tasks, a failure ends none of them.
+/// An alloc whose setup fails fails as a whole: none of its tasks starts, and a restart retries. A failed setup under
+/// running tasks ends none of them.
 #[tokio::test(start_paused = true)]
 async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_starts() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -169,7 +169,7 @@ async fn an_alloc_that_cannot_be_set_up_fails_as_a_whole_and_nothing_of_it_start
     }
     assert_eq!(host.world.started(), 0);
     assert_eq!((log.count("main:prestart"), log.count("main:stop")), (0, 1));
-    // The next agent knows it, and tries nothing again.
+    // The next agent knows the failure and does not retry.
     let agent = host.restart(agent).await;
     let found = status_of(&agent, &id);
     assert_eq!((found.state, found.forced), (AllocState::Failed, Some(Forced::SetupFailed)));
@@ -221,7 +221,7 @@ async fn a_prestart_that_fails_is_a_failed_start_for_the_policy() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
+async fn failed_hooks_beside_a_task_are_reported_and_end_nothing() {
     for phase in [Phase::Poststart, Phase::Prekill, Phase::Exited, Phase::Stop] {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         *log.fails.lock().unwrap() = Some(phase);
@@ -231,21 +231,21 @@ async fn hooks_that_fail_beside_a_task_are_told_and_end_nothing() {
         tokio::time::sleep(Duration::from_secs(5)).await;
         agent.stop(&id, Wait::UntilEnded).await.unwrap();
         assert_eq!(until_over(&agent, &id).await, AllocState::Complete, "{phase:?}");
-        until("told", || events(&main_task(&agent, &id)).contains(&"Task hook failed")).await;
+        until("reported", || events(&main_task(&agent, &id)).contains(&"Task hook failed")).await;
         let task = main_task(&agent, &id);
-        let told = task.events.iter().find(|e| e.kind.text() == "Task hook failed").unwrap();
-        assert_eq!((told.details["hook"].as_str(), told.details["phase"].as_str()), ("looks", phase.as_str()));
+        let found = task.events.iter().find(|e| e.kind.text() == "Task hook failed").unwrap();
+        assert_eq!((found.details["hook"].as_str(), found.details["phase"].as_str()), ("looks", phase.as_str()));
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn hooks_that_hang_are_given_up_at_their_deadline_in_every_phase() {
+async fn hanging_hooks_are_cancelled_at_their_deadline_in_every_phase() {
     for phase in Phase::ALL {
         let (host, log) = (Host::new(), Arc::new(Log::default()));
         *log.hangs.lock().unwrap() = Some(*phase);
         let agent = host.start_with(&log).await;
         let id = submit(&agent, service("s")).await;
-        // However long the set-up hangs: its task runs or has failed in the end.
+        // However long the setup hangs, its task runs or has failed in the end.
         let task = || main_task(&agent, &id).state;
         until("it is through", || matches!(task(), TaskState::Running | TaskState::Backoff | TaskState::Dead)).await;
         if task() != TaskState::Dead {
@@ -274,13 +274,13 @@ async fn a_stop_calls_off_what_sets_up() {
         assert_eq!(host.world.started(), 0);
         let task = main_task(&agent, &id);
         let begun: &[_] = if phase == Phase::Prerun { &[] } else { &["Task Setup", "Killing"] };
-        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is told");
+        assert_eq!(events(&task), [&["Received"], begun, &["Killed"]].concat(), "no failure is reported");
         assert!(task.last_exit().is_none_or(|exit| exit.outcome == crate::model::task::Outcome::Killed));
         assert_eq!((task.failed, task.exit_counts), (false, [0; 6]));
     }
 }
 
-/// One fails while the other is being set up.
+/// One hook fails while the other is being set up.
 #[tokio::test(start_paused = true)]
 async fn a_task_that_is_called_off_for_its_sibling_says_so_and_has_not_failed() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
@@ -308,14 +308,14 @@ async fn an_exit_calls_off_what_comes_before_the_kill_signal() {
     let id = submit(&agent, job).await;
     until_state(&agent, &id, TaskState::Running).await;
     let began = tokio::time::Instant::now();
-    // Its alloc's own prekill hangs for as long as its deadline allows; then the task's.
+    // Its alloc's own prekill hangs until its deadline; then the task's.
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert!(began.elapsed() < Duration::from_secs(61), "{:?}", began.elapsed());
     assert!(host.world.last().signals.lock().unwrap().is_empty(), "it had ended by itself");
 }
 
 #[tokio::test(start_paused = true)]
-async fn prekill_of_the_alloc_comes_before_the_first_task_is_told() {
+async fn prekill_of_the_alloc_runs_before_the_first_task_is_signalled() {
     let (host, log) = (Host::new(), Arc::new(Log::default()));
     let agent = host.start_with(&log).await;
     let mut job = service("s");
@@ -331,7 +331,7 @@ async fn prekill_of_the_alloc_comes_before_the_first_task_is_told() {
     assert_eq!(log.count("alloc:prekill"), 1);
 }
 
-/// Fetches once, for all starts to come.
+/// Fetches once, for all later starts.
 struct Fetches(Arc<Log>);
 
 impl Hook<OfTask> for Fetches {
@@ -401,8 +401,8 @@ impl crate::runner::AllocCgroups for Names {
     }
 }
 
-/// An agent may die before, in and after any of them: each of our own hooks in each of its phases, alone and twice, before
-/// anything was set up and after everything was removed.
+/// An agent may die before, during and after any of them: each hook of the agent in each of its phases, alone and
+/// twice, before any setup and after the removal.
 #[tokio::test]
 async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
     let host = Host::new();
@@ -437,12 +437,12 @@ async fn our_own_hooks_bear_any_phase_twice_and_without_its_predecessor() {
             let mut subject = alloc.subject_of(0);
             let alone = hook.run(*phase, &mut subject).await;
             assert_eq!(hook.run(*phase, &mut subject).await, alone, "{} {phase:?}", hook.name());
-            // What it needs of others it misses by name.
+            // It names what it needs of other hooks and does not find.
             let misses = alone.is_err_and(|e| e.message.contains("not there yet"));
             assert_eq!(misses, hook.name() == "env", "{} {phase:?}", hook.name());
         }
     }
-    // Together, set up twice and taken down twice: nothing is left.
+    // All together, set up twice and torn down twice: nothing is left.
     for phase in [Phase::Prerun, Phase::Prerun] {
         assert_eq!(alloc.hooks.alloc.run(phase, &mut alloc.subject()).await, []);
     }

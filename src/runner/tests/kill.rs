@@ -1,4 +1,4 @@
-//! Stopping: asked, by force, given up; at any moment of a task's life.
+//! Stops by signal, by SIGKILL, and abandonment, at any moment of a task's life.
 
 use serde_json::json;
 
@@ -29,7 +29,7 @@ async fn a_task_that_follows_its_signal_is_stopped_killed_and_not_failed() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn output_that_could_not_be_written_is_told_with_the_end_and_counted_over_restarts() {
+async fn lost_output_is_reported_with_the_end_and_counted_across_restarts() {
     let host = Host::new();
     let agent = host.start().await;
     let id =
@@ -44,8 +44,8 @@ async fn output_that_could_not_be_written_is_told_with_the_end_and_counted_over_
     assert_eq!(totals(&agent, "l").lost_output.by_stream(), [4_977_152, 0]);
 }
 
-/// Escalation ends in a declared state, counted, its handle kept; all who ask at once are answered, and it is done once; the
-/// agent's own end waits for no task.
+/// Escalation ends in a declared state, counted, with the handle kept; all concurrent requests return and it happens
+/// once; the shutdown of the agent waits for no task.
 #[tokio::test(start_paused = true)]
 async fn a_deaf_task_is_killed_by_force_after_its_kill_timeout() {
     let host = Host::new();
@@ -83,7 +83,7 @@ async fn an_escalation_that_was_shown_is_there_after_a_death_of_the_agent_at_tha
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends() {
+async fn unkillable_task_is_abandoned_in_bounded_time_and_cleared_when_it_ends() {
     let host = Host::new();
     let agent = host.start().await;
     let id = started(&agent, json!({ "deaf": 1, "unkillable": 1 })).await;
@@ -93,9 +93,10 @@ async fn an_unkillable_task_is_given_up_in_bounded_time_and_cleared_when_it_ends
     assert!(took >= Duration::from_secs(35) && took < Duration::from_secs(36), "{took:?}");
     let task = main_task(&agent, &id);
     assert!(task.failed);
-    // P-10.2: what it was told to take at most, it took.
-    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::Killing).expect("it was told");
-    assert_eq!(told.details["at_most_ns"], Duration::from_secs(35).as_nanos().to_string());
+    // P-10.2: it took at most the announced time.
+    let killing =
+        task.events.iter().find(|e| e.kind == crate::model::event::EventKind::Killing).expect("it must be reported");
+    assert_eq!(killing.details["at_most_ns"], Duration::from_secs(35).as_nanos().to_string());
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Killed);
     assert!(matches!(task.last_exit().unwrap().status, crate::model::task::ExitStatus::Unknown(_)));
     assert_eq!(host.world.undestroyed(), 1);
@@ -131,7 +132,7 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     let took = asked.elapsed();
     assert!(took >= Duration::from_secs(60) && took < Duration::from_secs(61), "{took:?}");
-    let told = [
+    let expected = [
         "Received",
         "Task Setup",
         "Killing",
@@ -141,13 +142,13 @@ async fn a_stop_during_the_start_leaves_the_task_its_shutdown_delay() {
         "Terminated",
         "Killed",
     ];
-    assert_eq!(events(&main_task(&agent, &id)), told);
+    assert_eq!(events(&main_task(&agent, &id)), expected);
     assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT"]);
 }
 
 /// A stop meanwhile keeps the task's `shutdown_delay`.
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one_is_tried() {
+async fn hanging_start_is_abandoned_without_a_stop_and_not_retried() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 })), ("beside", json!({}))];
@@ -159,7 +160,7 @@ async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one
     let task = main_task(&agent, &id);
     assert_eq!(events(&task), ["Received", "Task Setup", "Driver Failure"]);
     assert!(task.events.back().unwrap().message.contains("has not started it within 300s"), "{:?}", task.events.back());
-    // It may come to life: its alloc is not begun anew beside it.
+    // It may still start: its alloc is not restarted beside it.
     let restarted = agent.restart(&id, crate::runner::Restarted::All).await;
     assert!(matches!(restarted, Err(crate::runner::RunnerError::MayStillRun { .. })), "{restarted:?}");
     until("late start", || host.world.started() == 2).await;
@@ -169,7 +170,7 @@ async fn a_start_that_hangs_is_given_up_though_nobody_stops_it_and_no_second_one
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_start_that_hangs_is_given_up_and_what_it_starts_late_is_killed() {
+async fn hanging_start_is_abandoned_and_its_late_process_is_killed() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 600_000 }))];
@@ -200,7 +201,7 @@ async fn a_stop_during_backoff_does_not_start_again() {
     assert_eq!((main_task(&agent, &id).restarts_total(), totals(&agent, "b").restarts), (0, [0; 4]));
 }
 
-/// What is announced is no restart yet; SIGKILL of the agent before and after it begins.
+/// An announced restart is no restart yet; SIGKILL of the agent before and after it begins.
 #[tokio::test(start_paused = true)]
 async fn a_restart_counts_once_when_it_begins() {
     let host = Host::new();
@@ -226,13 +227,13 @@ async fn a_restart_counts_once_when_it_begins() {
     assert_eq!((host.world.started(), main_task(&agent, &id).restarts), (3, [2, 0, 0, 0]));
 }
 
-/// Its stop is on record, what its task was told is not: the disk was full. Then the agent dies, and the task of its signal.
+/// Its stop is recorded, but not the signal: the disk was full. Then the agent dies, and the task dies of its signal.
 #[tokio::test(start_paused = true)]
 async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_then() {
     for (status, outcome) in [
         (ExitStatus::Signal(2), Outcome::Killed),
         (ExitStatus::Signal(9), Outcome::Killed),
-        // Of another one nobody asked it to.
+        // By another signal, which was not requested.
         (ExitStatus::Signal(11), Outcome::Signal),
         (ExitStatus::Code(1), Outcome::Error),
     ] {
@@ -255,7 +256,7 @@ async fn an_exit_is_judged_by_what_its_alloc_was_asked_for_and_by_its_policy_the
     }
 }
 
-/// Its leader is still ending, and its own turn has not come.
+/// Its leader is still ending, and its own rank has not been reached.
 #[tokio::test(start_paused = true)]
 async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
     let host = Host::new();
@@ -271,8 +272,8 @@ async fn what_crashes_while_its_alloc_ends_is_not_started_again() {
     until("the leader's signal", || main_task(&agent, &id).state == TaskState::Killing).await;
     host.world.of(&"other".into()).end(ExitStatus::Code(3));
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
-    let told = events(&other());
-    assert_eq!(told, ["Received", "Task Setup", "Started", "Terminated", "Not Restarting"]);
+    let seen = events(&other());
+    assert_eq!(seen, ["Received", "Task Setup", "Started", "Terminated", "Not Restarting"]);
     assert_eq!((other().last_exit().unwrap().outcome, host.world.started()), (Outcome::Error, 2));
 }
 
@@ -301,8 +302,8 @@ async fn a_stop_ends_a_task_that_waits_for_the_disk_without_starting_it() {
     assert_eq!(host.world.started(), 0);
 }
 
-/// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of signals,
-/// each has its answer.
+/// 1,000 stops of one task, and as many restarts and signals beside them: one Killing, one Killed, one sequence of
+/// signals, and each request returns.
 #[tokio::test(start_paused = true)]
 async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has_its_answer() {
     let host = Host::new();
@@ -317,7 +318,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
             let (agent, id) = (agent.clone(), id.clone());
             async move { agent.stop(&id, wait).await }
         });
-        // These come too late, or are overruled: a refusal is an answer.
+        // Too late or overruled: a refusal is a response.
         others.spawn(async move {
             match n % 2 {
                 0 => agent.restart(&id, crate::runner::Restarted::Running).await.is_ok(),
@@ -333,7 +334,7 @@ async fn a_thousand_kills_restarts_and_signals_at_once_are_one_kill_and_each_has
     assert_eq!((counts["killing"], counts["killed"], counts["terminated"]), (1, 1, 1));
     let mut signals = host.world.last().signals.lock().unwrap().clone();
     signals.retain(|s| s != "SIGHUP");
-    assert_eq!(signals, ["SIGINT", "force"], "one sequence, whoever else asked");
+    assert_eq!(signals, ["SIGINT", "force"], "one sequence for all requests");
     assert_eq!(host.world.started(), 1, "nothing is begun beside a kill");
 }
 
@@ -378,5 +379,5 @@ async fn that_a_task_is_being_killed_is_known_after_a_restart() {
     let agent = host.restart(agent).await;
     until_over(&agent, &id).await;
     let counts = &main_task(&agent, &id).event_counts;
-    assert_eq!((counts["killing"], counts["started"]), (1, 1), "told once, however many agents see to it");
+    assert_eq!((counts["killing"], counts["started"]), (1, 1), "reported once, however many agents kill it");
 }

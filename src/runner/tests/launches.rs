@@ -1,4 +1,4 @@
-//! Jobs that launch others: by the clock, by a request, over restarts and dead disks; nothing is launched twice.
+//! Periodic and parameterized jobs, across restarts and failing disks: nothing is launched twice.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -106,7 +106,7 @@ async fn a_clock_that_is_set_back_launches_nothing_twice() {
     assert_eq!(after[3], before[2] + 10);
 }
 
-/// However many writes reach the disk before the agent dies: each due time has one child, with one alloc.
+/// However many writes reach the disk before the agent dies: each due time has one child with one alloc.
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_launches_no_due_time_twice_and_leaves_none_out() {
     for writes in 0..8 {
@@ -203,7 +203,7 @@ async fn a_dispatched_child_has_its_payload_and_its_metadata_until_it_is_collect
     assert_eq!(variable("NOMAD_JOB_ID").as_deref(), Some(launched.id.as_str()));
     assert_eq!(variable("NOMAD_META_to").as_deref(), Some("you"));
     assert_eq!(variable("NOMAD_META_why").as_deref(), Some(""));
-    // The agent is gone, and so is the file: the next start of the task has it again.
+    // The agent is gone, and so is the file: the next start of the task creates it again.
     let agent = host.restart(agent).await;
     std::fs::remove_file(&file).unwrap();
     agent.restart(id, crate::runner::Restarted::Running).await.unwrap();
@@ -293,7 +293,7 @@ async fn with_a_failing_database_no_parent_is_registered_or_stopped() {
     assert!(jobs(&agent).is_empty());
 }
 
-/// Ten minutes of a cron of each second: the allocs and the records that are kept do not grow with it.
+/// Ten minutes of a cron of each second: allocs and records do not accumulate.
 #[tokio::test(start_paused = true)]
 async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
     let host = Host::new();
@@ -314,7 +314,7 @@ async fn a_job_of_each_second_does_not_grow_the_store_without_end() {
     assert!(exits > 560, "{exits}: the totals are of all of them");
 }
 
-/// A day after its last child the totals of a workload go into the node's, unless the job is still there.
+/// A day after its last child the totals of a workload move to the node's, unless the job still exists.
 #[tokio::test(start_paused = true)]
 async fn the_totals_of_a_registered_parent_stay_however_long_it_launches_nothing() {
     let host = Host::new();

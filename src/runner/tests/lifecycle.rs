@@ -1,4 +1,4 @@
-//! From start to end: success, restarts, failures of the disk.
+//! From start to end: success, restarts, disk failures.
 
 use serde_json::json;
 

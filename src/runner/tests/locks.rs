@@ -1,4 +1,4 @@
-//! What blocks happens while nobody waits for it: a kernel file that answers late holds up no one who asks for the alloc.
+//! Blocking work happens without locks: a kernel file that responds late does not delay requests for the alloc.
 
 use std::path::Path;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use crate::model::task::ExitStatus;
 use crate::model::usage::Usage;
 use crate::runner::alloc::Alloc;
 
-/// Of each reading: whose it was, and whether somebody else could ask for the alloc meanwhile.
+/// For each reading: its subject, and whether another thread could query the alloc meanwhile.
 #[derive(Debug, Default)]
 struct Watched {
     alloc: OnceLock<Weak<Alloc>>,
@@ -29,9 +29,9 @@ impl std::fmt::Debug for Alloc {
 impl Watched {
     fn note(&self, whose: &'static str) {
         let Some(alloc) = self.alloc.get().and_then(Weak::upgrade) else { return };
-        let (told, tells) = mpsc::channel();
-        std::thread::spawn(move || told.send(alloc.status(0)));
-        let free = tells.recv_timeout(Duration::from_secs(20)).is_ok();
+        let (sender, receiver) = mpsc::channel();
+        std::thread::spawn(move || sender.send(alloc.status(0)));
+        let free = receiver.recv_timeout(Duration::from_secs(20)).is_ok();
         self.seen.lock().unwrap().push((whose, free));
     }
 }
@@ -116,13 +116,13 @@ async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
     let alloc = agent.0.alloc(&id).unwrap();
     tree.watched.alloc.set(Arc::downgrade(&alloc)).unwrap();
 
-    // Nobody saw its end: its cgroup is read once more.
+    // Its end was not observed: its cgroup is read once more.
     host.world.last().end(ExitStatus::Unknown("its supervisor was killed".to_owned()));
     until("its second attempt", || host.world.started() == 2).await;
-    // The last task's end: the alloc says its last.
+    // The last task's end: the alloc's last sample.
     host.world.last().end(ExitStatus::Code(0));
     until_over(&agent, &id).await;
-    // Not to be found again: what its cgroup has counted is asked for.
+    // Not recovered: the counters of its cgroup are read.
     let own = alloc.cgroup().unwrap().child("main");
     let boot_id = node().boot_id;
     let handle = crate::model::task::TaskHandle { cgroup: Some(own), boot_id, ..host.world.last().handle.clone() };

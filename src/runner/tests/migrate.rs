@@ -1,4 +1,4 @@
-//! A replacement waits for the alloc before it and takes over its data, whole or not at all.
+//! A replacement waits for the alloc before it and takes over its data, as a whole or not at all.
 
 use std::os::unix::fs::symlink;
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ fn sticky(job: Job, disk: EphemeralDisk) -> Job {
     job.groups[0].ephemeral_disk = disk;
     job
 }
-/// The same job with something changed, so that it is another version.
+/// The same job with a change, so that it is another version.
 fn changed(job: &Job, n: usize) -> Job {
     let mut job = job.clone();
     job.meta.insert("n".to_owned(), n.to_string());
@@ -72,7 +72,7 @@ async fn update_of_a_sticky_group_takes_over_shared_data_and_local() {
             let all = format!("took over the data of alloc {}: 3 directories", old.short());
             assert_eq!(said(&agent, &new), [all]);
         }
-        // Once: a restart of the agent moves nothing again.
+        // Once: a restart of the agent does not move it again.
         write(&host, &new, "main/local/file", "newer");
         std::fs::create_dir_all(place(&host, &old, "main/local")).unwrap();
         write(&host, &old, "main/local/file", "stale");
@@ -101,7 +101,7 @@ async fn rescheduled_alloc_takes_over_the_data_of_the_failed_one() {
     assert_eq!(migrations(&agent, "moved"), 3.0);
 }
 
-/// Those between never began: nothing of them stands between the first and the last.
+/// The allocs between never started: none of them breaks the chain from the first to the last.
 #[tokio::test(start_paused = true)]
 async fn data_passes_allocs_that_were_replaced_before_they_began() {
     let host = Host::new();
@@ -119,7 +119,7 @@ async fn data_passes_allocs_that_were_replaced_before_they_began() {
     assert_eq!(read(&host, &last, "alloc/data/file").as_deref(), Some("kept"));
 }
 
-/// P-14.2: while it waits nothing of it starts, over a restart of the agent too; a stop ends the wait at once.
+/// P-14.2: while it waits none of its tasks starts, across a restart of the agent too; a stop ends the wait at once.
 #[tokio::test(start_paused = true)]
 async fn replacement_waits_for_the_alloc_before_it_over_restarts_and_is_called_off_at_once() {
     let host = Host::new();
@@ -166,7 +166,7 @@ async fn what_cannot_be_moved_begins_empty_with_an_event_and_a_counter() {
     assert_eq!(std::fs::read_to_string(outside.path().join("secret")).unwrap(), "secret");
 }
 
-/// Whichever commit the disk takes last, the data is whole in the old alloc or in the new one, and ends in the new one.
+/// Whichever commit is the last one: the data is complete in the old alloc or in the new one, and ends in the new one.
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_of_an_update_loses_no_data() {
     for writes in 0..16 {
@@ -194,7 +194,7 @@ async fn crash_after_any_write_of_an_update_loses_no_data() {
     }
 }
 
-/// Garbage collection does not remove the directory that a replacement is about to take over.
+/// Garbage collection does not remove a directory that a replacement is about to take over.
 #[tokio::test(start_paused = true)]
 async fn alloc_whose_data_is_awaited_is_not_collected() {
     let mut host = Host::new();

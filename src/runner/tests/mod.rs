@@ -1,4 +1,4 @@
-//! The runner against a world of pretended processes, on paused time: each test waits for a state, never for a duration.
+//! The runner with pretended processes, on paused time: each test waits for a state, never for a duration.
 
 mod cancel;
 mod clock;
@@ -20,6 +20,7 @@ mod networks;
 mod orphans;
 mod places;
 mod ports;
+mod recovery;
 mod reschedule;
 mod restart;
 mod restore;
@@ -27,7 +28,6 @@ mod retention;
 mod seam;
 mod shown;
 mod signal;
-mod sought;
 mod stops;
 mod submit;
 mod update;
@@ -53,14 +53,14 @@ use crate::model::totals::TaskTotals;
 use crate::store::{FailingStore, MemoryStore, Store, StoreFaults};
 use crate::telemetry::Metrics;
 
-/// One host: what outlives an agent.
+/// One host: the state that outlives an agent.
 struct Host {
     world: Arc<World>,
     store: Arc<dyn Store>,
     faults: Arc<StoreFaults>,
     data_dir: Arc<DataDir>,
     config: Config,
-    /// What the disk answers next, the last one for ever.
+    /// The next results of writes; the last one repeats.
     fill: Arc<std::sync::Mutex<std::collections::VecDeque<super::Fill>>>,
     clock: Arc<SetClock>,
     in_use: Arc<ports::FakePorts>,
@@ -117,7 +117,7 @@ impl Host {
         }
     }
 
-    /// The agent is gone between two of its steps; processes go on.
+    /// The agent dies between two steps; processes keep running.
     async fn restart(&self, agent: Handle) -> Handle {
         agent.shutdown();
         drop(agent);
@@ -175,7 +175,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         services: Vec::new(),
         health: None,
         update: None,
-        // A failed alloc stays as it is, unless a test says otherwise.
+        // A failed alloc stays failed, unless a test sets a policy.
         reschedule: Some(NEVER),
         ephemeral_disk: crate::model::job::EphemeralDisk::default(),
     };
@@ -214,7 +214,7 @@ fn published(agent: &Handle, id: &AllocId) -> Arc<Published> {
 fn status_of(agent: &Handle, id: &AllocId) -> Arc<AllocStatus> {
     lifecycle(&published(agent, id))
 }
-/// What the runner publishes is managed.
+/// The runner publishes managed allocs.
 fn lifecycle(alloc: &Published) -> Arc<AllocStatus> {
     Arc::clone(alloc.status.as_ref().unwrap())
 }
@@ -222,7 +222,7 @@ fn main_task(agent: &Handle, id: &AllocId) -> Arc<TaskStatus> {
     Arc::clone(&status_of(agent, id).tasks[0])
 }
 fn totals(agent: &Handle, job: &str) -> TaskTotals {
-    // Whose the latest was is of this agent's process alone.
+    // The latest exemplar exists only in this agent's process.
     TaskTotals { latest: None, ..totals_and_latest(agent, job) }
 }
 fn totals_and_latest(agent: &Handle, job: &str) -> TaskTotals {
@@ -232,8 +232,9 @@ fn events(status: &TaskStatus) -> Vec<&'static str> {
     status.events.iter().map(|e| e.kind.text()).collect()
 }
 
-/// Waits until it holds; virtual time runs on meanwhile: by 1 ms in the first second, then by steps that grow with what has passed, so that a
-/// wait of ten minutes is some thousand looks. Fails after 2,000 virtual seconds that have taken a real minute: real threads may be at work.
+/// Waits until a condition holds, on virtual time: steps of 1 ms in the first second, then steps that grow with the
+/// elapsed time, so that ten minutes take some thousand checks. Fails after 2,000 virtual seconds that took a real
+/// minute: real threads may be involved.
 async fn until(what: &str, mut holds: impl FnMut() -> bool) {
     const SHORTEST: Duration = Duration::from_millis(1);
     const VIRTUAL: Duration = Duration::from_secs(2_000);

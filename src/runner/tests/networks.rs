@@ -1,4 +1,4 @@
-//! Network namespaces of allocs: made before their first task and on record, removed after their last.
+//! Network namespaces of allocs: created and recorded before their first task, removed after their last.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -9,7 +9,7 @@ use crate::runner::Wait;
 use crate::runner::kept::record::NetworkRecord;
 use crate::runner::networks::{AllocNetworks, NetworkAsk};
 
-/// The namespaces of the host, with what each was asked for.
+/// The namespaces of the host, with their requests.
 #[derive(Default)]
 pub(super) struct FakeNetworks {
     there: Mutex<BTreeMap<AllocId, NetworkAsk>>,

@@ -1,4 +1,4 @@
-//! What runs and is in no record of the state: what is nobody's is ended, everything else is left alone.
+//! Tasks without a record: tasks of allocs without any record are killed, all others are left alone.
 
 use serde_json::json;
 
@@ -6,7 +6,7 @@ use super::restore::found;
 use super::*;
 use crate::model::id::TaskName;
 use crate::model::task::ExitStatus;
-use crate::runner::decide::whose::{Named, Whose};
+use crate::runner::decide::ownership::{Ownership, RecordedAllocs};
 use crate::runner::{Fate, Orphan};
 use crate::store::Batch;
 
@@ -24,7 +24,7 @@ fn forget_all(host: &Host) {
     forget(host, |_| true);
 }
 
-async fn let_go(agent: Handle) {
+async fn detach(agent: Handle) {
     agent.shutdown();
     drop(agent);
     tokio::task::yield_now().await;
@@ -36,7 +36,7 @@ async fn orphaned(host: &Host, config: Value) -> AllocId {
     let id = submit(&agent, job("s", JobKind::Service, &[("main", config)])).await;
     until_state(&agent, &id, TaskState::Running).await;
     std::fs::write(host.data_dir.logs(&id).join("main.stdout.0"), "kept").unwrap();
-    let_go(agent).await;
+    detach(agent).await;
     forget_all(host);
     id
 }
@@ -50,31 +50,31 @@ fn fates(agent: &Handle) -> Vec<Fate> {
     agent.orphans().into_iter().map(|orphan| orphan.fate).collect()
 }
 
-/// Nor is what is being removed or had a record that could not be read; it is told where it runs.
+/// Nor is an alloc that is being removed or whose record was unreadable; its running tasks are reported.
 #[test]
 fn whose_an_alloc_is_follows_from_what_names_it() {
     let ids: Vec<AllocId> = (0..6).map(|_| AllocId::random()).collect();
-    let [recorded, buried, alloc_aside, task_aside, both, nobody] = ids.as_slice() else { unreachable!() };
+    let [recorded, buried, alloc_aside, task_aside, both, unknown] = ids.as_slice() else { unreachable!() };
     let keys = [
         format!("alloc/{alloc_aside}"),
         format!("task/{task_aside}/web"),
-        // Its task's record was damaged once, and it lives on.
+        // Its task's record was damaged once, and the alloc lives.
         format!("task/{both}/web"),
         "job/some/1".to_owned(),
         "damaged-1".to_owned(),
         "alloc/no-id".to_owned(),
     ];
     let known = [recorded.clone(), both.clone()].into_iter();
-    let named = Named::new(known, std::slice::from_ref(buried), keys.iter().map(String::as_str));
-    for (id, whose) in [
-        (recorded, Whose::OnRecord),
-        (buried, Whose::OnRecord),
-        (both, Whose::OnRecord),
-        (alloc_aside, Whose::SetAside),
-        (task_aside, Whose::SetAside),
-        (nobody, Whose::Nobodys),
+    let records = RecordedAllocs::new(known, std::slice::from_ref(buried), keys.iter().map(String::as_str));
+    for (id, ownership) in [
+        (recorded, Ownership::Recorded),
+        (buried, Ownership::Recorded),
+        (both, Ownership::Recorded),
+        (alloc_aside, Ownership::Quarantined),
+        (task_aside, Ownership::Quarantined),
+        (unknown, Ownership::Unrecorded),
     ] {
-        assert_eq!(named.whose(id), whose, "{id}");
+        assert_eq!(records.ownership(id), ownership, "{id}");
     }
 }
 
@@ -102,7 +102,7 @@ async fn a_task_of_a_state_that_is_lost_is_ended_counted_and_listed_and_its_logs
     };
     assert_eq!(agent.orphans(), [killed]);
     assert!(host.data_dir.logs(&id).join("main.stdout.0").exists());
-    // The next start has nothing to say of it any more.
+    // The next start reports it no more.
     let agent = host.restart(agent).await;
     assert_eq!((outcomes(&agent), fates(&agent)), ([0.0, 0.0], vec![]));
 }
@@ -120,17 +120,17 @@ async fn one_that_is_deaf_is_ended_by_force_after_its_grace() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_cannot_be_ended_holds_up_nobody_is_told_and_tried_again_by_each_agent() {
+async fn unkillable_orphan_blocks_nothing_is_reported_and_retried_by_each_agent() {
     let host = Host::new();
     let id = orphaned(&host, json!({ "deaf": 1, "unkillable": 1 })).await;
     let mut agent = host.start().await;
     for again in 0..2 {
-        until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("by force"))).await;
+        until("reported", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("by force"))).await;
         assert_eq!(outcomes(&agent), [0.0, 1.0]);
         let forced = || host.world.last().signals.lock().unwrap().iter().filter(|s| *s == "force").count();
         let before = forced();
         until("tried again", || forced() > before).await;
-        assert_eq!(outcomes(&agent), [0.0, 1.0], "told once");
+        assert_eq!(outcomes(&agent), [0.0, 1.0], "reported once");
         assert!(host.data_dir.run(&id).exists(), "its handle is kept");
         if again == 0 {
             agent = host.restart(agent).await;
@@ -146,7 +146,7 @@ async fn what_cannot_be_ended_holds_up_nobody_is_told_and_tried_again_by_each_ag
         .find(|p| p.handle.run_dir.starts_with(host.data_dir.run(&id)))
         .unwrap()
         .end(ExitStatus::Signal(9));
-    until("counted anew", || outcomes(&agent) == [1.0, 0.0]).await;
+    until("counted again", || outcomes(&agent) == [1.0, 0.0]).await;
     until("removed", || !host.data_dir.run(&id).exists()).await;
 }
 
@@ -155,8 +155,8 @@ async fn an_agent_that_leaves_in_the_middle_leaves_the_rest_to_the_next() {
     let host = Host::new();
     let id = orphaned(&host, json!({ "deaf": 1 })).await;
     let agent = host.start().await;
-    until("told to end", || !host.world.last().signals.lock().unwrap().is_empty()).await;
-    let_go(agent).await;
+    until("signalled", || !host.world.last().signals.lock().unwrap().is_empty()).await;
+    detach(agent).await;
     tokio::time::sleep(Duration::from_secs(60)).await;
     assert_eq!(host.world.living(), 1, "nothing goes on when the agent has left");
     let agent = host.start().await;
@@ -194,22 +194,25 @@ fn spoil(host: &Host, key: &str) {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_a_record_names_that_cannot_be_read_is_left_alone_and_told_at_each_start() {
+async fn task_with_unreadable_record_is_left_alone_and_reported_at_each_start() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let_go(agent).await;
+    detach(agent).await;
     spoil(&host, &format!("alloc/{id}"));
     for _ in 0..2 {
         let agent = host.start().await;
-        until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("could not be read")))
-            .await;
+        until(
+            "reported",
+            || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("could not be read")),
+        )
+        .await;
         tokio::time::sleep(Duration::from_secs(600)).await;
         assert_eq!(outcomes(&agent), [0.0, 1.0]);
         assert_eq!((host.world.living(), host.world.last().signals.lock().unwrap().len()), (1, 0));
         assert!(host.data_dir.run(&id).exists());
-        let_go(agent).await;
+        detach(agent).await;
     }
     host.world.last().end(ExitStatus::Code(0));
     let agent = host.start().await;
@@ -232,12 +235,12 @@ async fn what_is_on_record_or_submitted_since_is_never_taken_for_an_orphan() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn what_is_not_told_for_certain_is_left_alone_until_it_is() {
+async fn orphan_without_proof_is_left_alone_until_there_is_one() {
     let host = Host::new();
     let id = orphaned(&host, json!({})).await;
     *host.world.left_error.lock().unwrap() = Some("nothing proves that it is ours".to_owned());
     let agent = host.start().await;
-    until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("proves"))).await;
+    until("reported", || matches!(fates(&agent).as_slice(), [Fate::MayRun(why)] if why.contains("proves"))).await;
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((host.world.living(), host.world.last().signals.lock().unwrap().len()), (1, 0));
     *host.world.left_error.lock().unwrap() = None;
@@ -270,15 +273,15 @@ async fn what_only_seemed_to_run_is_not_listed_any_more() {
     host.world.last().end(ExitStatus::Code(0));
     *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
     let agent = host.start().await;
-    until("told", || matches!(fates(&agent).as_slice(), [Fate::MayRun(_)])).await;
+    until("reported", || matches!(fates(&agent).as_slice(), [Fate::MayRun(_)])).await;
     assert_eq!(outcomes(&agent), [0.0, 1.0]);
     *host.world.recover_error.lock().unwrap() = None;
     until("removed", || !host.data_dir.run(&id).exists()).await;
     until("taken back", || outcomes(&agent) == [0.0, 0.0] && fates(&agent).is_empty()).await;
 }
 
-/// The record of one task is gone, whole or damaged; its alloc is on record. It goes on as the attempt that it is.
-/// Where that cannot be told it is not started again, also if the agent dies right then, and what may run is said to.
+/// The record of one task is lost or damaged; its alloc is recorded. It continues as the same attempt. If its state is
+/// unknown it is not started again, also if the agent dies right then, and is reported as possibly running.
 #[tokio::test(start_paused = true)]
 async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
     for (damaged, removed) in [(false, false), (true, false), (true, true)] {
@@ -289,7 +292,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
         agent.restart(&id, crate::runner::Restarted::Task("main")).await.unwrap();
         until("a second attempt", || host.world.started() == 2 && main_task(&agent, &id).state == TaskState::Running)
             .await;
-        let_go(agent).await;
+        detach(agent).await;
         if damaged {
             spoil(&host, &format!("task/{id}/main"));
         } else {
@@ -303,7 +306,7 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
         assert_eq!((task.state, task.attempt), (TaskState::Running, 1), "damaged: {damaged}");
         assert_eq!((host.world.living(), host.world.started()), (1, 2), "the same process");
         assert_eq!((found(&agent).0["reattached"], outcomes(&agent)), (1.0, [0.0, 0.0]));
-        // On record again, and ours: the next attempt is another one.
+        // Recorded again, and managed: the next attempt is a new one.
         let agent = host.restart(agent).await;
         host.world.last().end(ExitStatus::Code(1));
         until("a third attempt", || host.world.started() == 3).await;
@@ -312,14 +315,14 @@ async fn a_task_whose_record_is_lost_is_found_by_what_it_left() {
     }
 }
 
-/// It may run: it is not started beside itself, and nobody is told that nothing of it is left.
+/// It may run: it is not started beside itself, and it is not reported as gone.
 #[tokio::test(start_paused = true)]
-async fn a_task_whose_record_is_lost_and_whose_driver_cannot_tell_keeps_its_handle() {
+async fn task_without_record_and_with_unknown_state_keeps_its_handle() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    let_go(agent).await;
+    detach(agent).await;
     spoil(&host, &format!("task/{id}/main"));
     *host.world.recover_error.lock().unwrap() = Some("no descriptor is left".to_owned());
     let agent = host.start().await;

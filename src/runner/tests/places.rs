@@ -1,4 +1,4 @@
-//! What blocks has few places, and kills by force have their own: here the clock is real, because blocked threads stop the
+//! Blocking work has few permits, and kills have their own. Here the clock is real, because blocked threads stop the
 //! paused one.
 
 use std::time::Instant;
@@ -19,11 +19,11 @@ async fn deaf(agent: &Handle, config: Value) -> AllocId {
     id
 }
 
-/// What hangs until this is dropped.
+/// Blocks until this is dropped.
 struct Hanging(Vec<std::sync::mpsc::Sender<()>>);
 
 impl Hanging {
-    /// In every place where something may block, and as many that wait for one.
+    /// One in every permit for blocking work, and as many that wait for one.
     async fn everywhere(agent: &Handle) -> Hanging {
         let mut senders = Vec::new();
         for _ in 0..8 {
@@ -38,7 +38,7 @@ impl Hanging {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn launches_that_hang_keep_nobody_from_killing() {
+async fn hanging_launches_do_not_block_kills() {
     let host = Host::new();
     let agent = host.start().await;
     let id = deaf(&agent, json!({ "deaf": 1 })).await;
@@ -54,7 +54,7 @@ async fn launches_that_hang_keep_nobody_from_killing() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_kill_that_hangs_does_not_put_off_that_the_task_is_given_up() {
+async fn hanging_kill_does_not_delay_abandonment() {
     let mut host = Host::new();
     host.config.kill_budget = Duration::from_millis(200);
     let agent = host.start().await;

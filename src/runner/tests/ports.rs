@@ -1,4 +1,4 @@
-//! The ports of allocs: held from before their first task to their end, over restarts of the agent.
+//! The ports of allocs: held from before their first task to their end, across restarts of the agent.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -8,7 +8,7 @@ use super::*;
 use crate::model::network::{AllocPort, GroupNetwork, PortRequest, PortTarget};
 use crate::runner::{PortsInUse, Wait};
 
-/// What other programs of the host have.
+/// Ports of other programs.
 #[derive(Default)]
 pub(super) struct FakePorts(pub Mutex<BTreeSet<u16>>);
 
@@ -81,7 +81,7 @@ async fn a_static_port_of_another_job_is_waited_for_and_named() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn who_waits_for_a_port_can_be_stopped() {
+async fn alloc_waiting_for_a_port_can_be_stopped() {
     let host = Host::new();
     host.in_use.0.lock().unwrap().insert(8080);
     let agent = host.start().await;
@@ -90,7 +90,7 @@ async fn who_waits_for_a_port_can_be_stopped() {
     until("it is named", || said(&agent, &id).iter().any(|text| text == waits)).await;
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert!(host.world.processes.lock().unwrap().is_empty());
-    // Another one gets it as soon as the program has gone.
+    // Another alloc gets it as soon as the program is gone.
     let next = submit(&agent, with_ports(service("next"), vec![port("http", Some(8080))])).await;
     until("it waits", || !said(&agent, &next).is_empty()).await;
     host.in_use.0.lock().unwrap().clear();
@@ -124,7 +124,7 @@ async fn a_restart_of_the_agent_keeps_ports_and_holds_them() {
     assert_eq!(ports_of(&agent, &id), ports);
     let second = submit(&agent, with_ports(service("two"), vec![port("b", Some(8080))])).await;
     until("it waits", || said(&agent, &second).iter().any(|text| text.starts_with("not placed"))).await;
-    // Its next attempt has the same ones.
+    // Its next attempt has the same ports.
     agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
     until_state(&agent, &id, TaskState::Running).await;

@@ -1,4 +1,4 @@
-//! A failed alloc is replaced as its policy says: once, by one, whatever the agent does meanwhile.
+//! A failed alloc is replaced as its policy says: once, by one alloc, whatever the agent does meanwhile.
 
 use serde_json::json;
 
@@ -18,7 +18,7 @@ fn policy(attempts: u64, delay: u64, function: DelayFunction, max_delay: u64) ->
     }
 }
 
-/// A job of one task that fails after `ms` and is not restarted in its place.
+/// A job of one task that fails after `ms` and is not restarted.
 fn failing(policy: ReschedulePolicy, kind: JobKind, ms: u64) -> Job {
     let mut job = job("s", kind, &[("main", json!({ "run_ms": ms, "exit_code": 1 }))]);
     job.groups[0].reschedule = Some(policy);
@@ -26,7 +26,7 @@ fn failing(policy: ReschedulePolicy, kind: JobKind, ms: u64) -> Job {
     job
 }
 
-/// Every alloc that is known, in the order of creation.
+/// Every known alloc, in the order of creation.
 fn known(agent: &Handle) -> Vec<AllocId> {
     let mut all = agent.0.allocs.all();
     all.sort_by_key(|alloc| alloc.serial);
@@ -133,7 +133,7 @@ async fn agent_that_is_gone_during_the_delay_replaces_once_at_the_same_moment() 
     let created = published(&agent, &next).identity.created_at.unwrap();
     assert!(created.since(due.unwrap()).as_duration() < Duration::from_secs(1));
     assert_eq!(main_task(&agent, &id).event_counts["rescheduling"], 1, "reported once");
-    // While no agent is there, it becomes due.
+    // It becomes due while no agent runs.
     until_over(&agent, &next).await;
     agent.shutdown();
     tokio::time::sleep(Duration::from_secs(600)).await;
@@ -142,7 +142,7 @@ async fn agent_that_is_gone_during_the_delay_replaces_once_at_the_same_moment() 
     assert_eq!(known(&agent), [id, next, third]);
 }
 
-/// Whichever commit the disk takes last: after the restart there is one alloc for each failure, linked with the one before.
+/// Whichever commit is the last one: after the restart there is one alloc for each failure, linked with the one before.
 #[tokio::test(start_paused = true)]
 async fn crash_after_any_write_reschedules_nothing_twice_and_loses_none() {
     for writes in 0..14 {
@@ -218,7 +218,7 @@ async fn submission_during_the_delay_takes_its_place() {
     let reply = agent.submit(service("s")).await.unwrap();
     assert!(reply.replaced.is_empty(), "nothing of it ran");
     tokio::time::sleep(Duration::from_secs(600)).await;
-    // Even when the later one is gone.
+    // Even if the later one is removed.
     agent.stop(&reply.allocs[0], Wait::UntilEnded).await.unwrap();
     agent.collectable(reply.allocs.clone());
     agent.collect(Collect::One(reply.allocs[0].clone())).await.unwrap();
@@ -272,7 +272,7 @@ async fn abandoned_task_keeps_its_alloc_from_being_replaced() {
     next_of(&agent, &id).await;
 }
 
-/// Weeks of a crash loop: what is kept of it stays as it is, and no counter falls.
+/// Weeks of a crash loop: records do not accumulate, and no counter falls.
 #[tokio::test(start_paused = true)]
 async fn endless_rescheduling_keeps_the_store_bounded() {
     const LOOPS: usize = 120;
@@ -316,7 +316,8 @@ async fn alloc_that_is_to_be_replaced_is_not_collected() {
     assert_eq!(reschedules(&agent), 1);
 }
 
-/// An agent before this one replaced none: what it left dead stays dead, and what it left running is replaced when it fails.
+/// An earlier agent without rescheduling: allocs that it left dead stay dead, and running ones are replaced when they
+/// fail.
 #[tokio::test(start_paused = true)]
 async fn records_of_agents_that_replaced_none_are_taken_as_they_were_meant() {
     let host = Host::new();

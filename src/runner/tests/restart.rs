@@ -1,4 +1,4 @@
-//! Restarts that somebody asks for: of one task, of what runs, of a whole alloc.
+//! Requested restarts: of one task, of all running tasks, of a whole alloc.
 
 use serde_json::json;
 
@@ -57,7 +57,7 @@ async fn one_task_gets_a_new_attempt_at_once_and_its_policy_does_not_count_it() 
     assert_eq!(after.restarts, [0, 0, 0, 1]);
     assert_eq!(after.last_exit().unwrap().outcome, Outcome::Killed);
     assert_eq!(task(&agent, &id, "b").attempt, 0, "its neighbour is left alone");
-    // A policy that allows nothing allows this again and again.
+    // A policy without restarts allows requested ones, repeatedly.
     for n in 2..6 {
         agent.restart(&id, Restarted::Task("a")).await.unwrap();
         attempt(&agent, &id, "a", n).await;
@@ -107,7 +107,7 @@ async fn what_does_not_run_is_not_restarted_alone_and_the_refusal_says_what_it_d
     }
 }
 
-/// It was announced, and never began.
+/// Announced, and never begun.
 #[tokio::test(start_paused = true)]
 async fn a_restart_by_policy_that_a_restart_of_the_whole_alloc_overtakes_is_none() {
     let host = Host::new();
@@ -146,7 +146,7 @@ async fn a_deaf_task_is_restarted_by_force_and_asking_again_meanwhile_changes_no
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
+async fn kill_during_a_restart_takes_precedence_and_repeats_no_delay() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, job("s", JobKind::Service, &[("main", json!({ "deaf": 1 }))])).await;
@@ -159,10 +159,10 @@ async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
     tokio::time::sleep(Duration::from_secs(100)).await;
     let task = main_task(&agent, &id);
     assert_eq!((host.world.started(), task.restarts_total(), task.failed), (1, 0, false));
-    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"], "told once");
-    assert_eq!(task.events.iter().filter(|e| e.kind.text() == "Killing").count(), 2, "each wish is told of");
+    assert_eq!(*host.world.last().signals.lock().unwrap(), ["SIGINT", "force"], "reported once");
+    assert_eq!(task.events.iter().filter(|e| e.kind.text() == "Killing").count(), 2, "each request is reported");
 
-    // In the same moment: whatever comes first, nothing is left running.
+    // At the same moment: whichever comes first, nothing is left running.
     let id = submit(&agent, service("both")).await;
     until_state(&agent, &id, TaskState::Running).await;
     let (restarted, stopped) = tokio::join!(agent.restart(&id, Restarted::Task("main")), agent.stop(&id, Wait::No));
@@ -173,7 +173,7 @@ async fn a_kill_that_is_asked_for_meanwhile_wins_and_does_not_wait_anew() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_outlives_its_restart_is_given_up_and_gets_no_second_process() {
+async fn task_outliving_its_restart_is_abandoned_and_gets_no_second_process() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [("main", json!({ "deaf": 1, "unkillable": 1 }))];
@@ -207,9 +207,9 @@ async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_
     assert_eq!((task.restarts[REQUESTED], task.event_counts["killing"], task.event_counts["started"]), (1, 1, 2));
     assert_eq!((host.world.started(), host.world.living()), (2, 1));
 
-    // It ended while no agent was there.
+    // It ended while no agent ran.
     agent.restart(&id, Restarted::Task("main")).await.unwrap();
-    until("told", || main_task(&agent, &id).event_counts["killing"] == 2).await;
+    until("reported", || main_task(&agent, &id).event_counts["killing"] == 2).await;
     agent.shutdown();
     drop(agent);
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
@@ -219,11 +219,11 @@ async fn a_restart_in_progress_is_gone_on_with_by_the_next_agent_and_starts_one_
     assert_eq!(main_task(&agent, &id).exit_counts[Outcome::Killed.index()], 2);
 }
 
-/// The agent dies after each of the writes of a restart, whatever it is of.
+/// The agent dies after each of the writes of a restart, for each kind of restart.
 #[tokio::test(start_paused = true)]
 async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_no_exit() {
     for whole in [false, true] {
-        // Not after none: what was never on record was never asked for.
+        // Not after none: a request without a record never happened.
         for writes in 1..12 {
             let host = Host::new();
             let agent = host.start().await;
@@ -242,10 +242,10 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
                 let status = task(&agent, &id, name);
                 let exits: u64 = status.exit_counts.iter().sum();
                 let lives = u64::from(status.state == TaskState::Running);
-                let told = format!("{name}, whole {whole}, after {writes}: {:?}", events(&status));
-                assert_eq!(u64::try_from(processes(&host, name)).unwrap(), exits + lives, "{told}");
-                assert_eq!(status.event_counts["started"], exits + lives, "{told}");
-                assert!(status.restarts[REQUESTED] <= 1 && status.restarts_total() <= 1, "{told}");
+                let context = format!("{name}, whole {whole}, after {writes}: {:?}", events(&status));
+                assert_eq!(u64::try_from(processes(&host, name)).unwrap(), exits + lives, "{context}");
+                assert_eq!(status.event_counts["started"], exits + lives, "{context}");
+                assert!(status.restarts[REQUESTED] <= 1 && status.restarts_total() <= 1, "{context}");
             }
             assert_eq!(task(&agent, &id, "a").attempt, 1, "what is on record is done: whole {whole}, {writes}");
             agent.stop(&id, Wait::UntilEnded).await.unwrap();
@@ -254,9 +254,9 @@ async fn a_crash_after_any_write_of_a_restart_starts_nothing_twice_and_forgets_n
     }
 }
 
-/// A whole alloc restarts in the order of its lifecycle; one that had ended lives again, and no total falls or counts twice.
+/// A whole alloc restarts in lifecycle order; an ended one lives again, and no total falls or counts twice.
 #[tokio::test(start_paused = true)]
-async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
+async fn whole_alloc_restarts_in_lifecycle_order() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks = [
@@ -294,11 +294,11 @@ async fn a_whole_alloc_begins_anew_in_the_order_of_its_lifecycle() {
 async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost() {
     let host = Host::new();
     let agent = host.start().await;
-    // Alone: one that had ended before it would wait already, and keep its alloc from ending.
+    // Alone: a task that had ended before would be pending already, and keep its alloc from ending.
     let id = submit(&agent, group(JobKind::Batch, &[("main", None, forever())])).await;
     running(&agent, &id, &["main"]).await;
     host.world.last().end(crate::model::task::ExitStatus::Code(0));
-    // Its owner has not looked yet.
+    // Its owner has not evaluated it yet.
     let alloc = agent.0.alloc(&id).unwrap();
     let Recall::Asked(saves) = alloc.recall("asked") else { panic!("it lives, as far as is known") };
     alloc.shown(saves).await.unwrap();
@@ -309,7 +309,7 @@ async fn a_restart_that_is_asked_for_at_the_moment_of_the_last_end_is_not_lost()
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_while_a_whole_alloc_begins_anew_wins_and_poststop_runs() {
+async fn stop_during_a_whole_restart_takes_precedence_and_poststop_runs() {
     let host = Host::new();
     let agent = host.start().await;
     let tasks =
@@ -394,7 +394,7 @@ async fn an_alloc_that_was_stopped_expired_or_replaced_is_not_brought_back() {
 
 #[test]
 fn records_from_before_restarts_could_be_asked_for_are_read() {
-    // As the agent before this one wrote them.
+    // As an earlier agent wrote them.
     let task = include_str!("records/task-of-schema-2.json");
     let task: crate::runner::kept::record::TaskRecord = serde_json::from_str(task).unwrap();
     assert_eq!(task.status.restarts, [2, 0, 0, 0]);

@@ -1,4 +1,4 @@
-//! The agent goes and comes back: nothing killed, lost, started twice or forgiven.
+//! Restarts of the agent: no task is killed, lost or started twice, and no crash loop is reset.
 
 use serde_json::json;
 
@@ -7,7 +7,7 @@ use crate::model::event::EventKind;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::runner::{RestoreError, RunnerError, Wait};
 
-/// What the last start found, by outcome, and the quarantined records.
+/// Recovered tasks of the last start, by outcome, and the number of quarantined records.
 pub(super) fn found(agent: &Handle) -> (BTreeMap<String, f64>, f64) {
     let families = agent.0.ctx.metrics.gather();
     let family = |name: &str| families.iter().find(|f| f.name() == name).unwrap_or_else(|| panic!("no {name}"));
@@ -22,7 +22,7 @@ pub(super) fn only(outcome: &str) -> BTreeMap<String, f64> {
     all.iter().map(|name| ((*name).to_owned(), if *name == outcome { 1.0 } else { 0.0 })).collect()
 }
 
-/// Each start of the agent says how it found every task; all outcomes are there, and what could not be read is counted.
+/// Each start of the agent reports how it recovered every task; all outcomes occur, and unreadable records are counted.
 #[tokio::test(start_paused = true)]
 async fn each_start_says_how_it_found_every_task_and_forgets_what_the_one_before_found() {
     let host = Host::new();
@@ -68,7 +68,7 @@ async fn a_running_task_is_found_again_with_one_started_and_one_received() {
     assert_eq!((task.main, task.started_at), (before.main, before.started_at));
     assert_eq!(task.state_since, before.state_since, "it ran on all the time");
     assert_eq!(host.world.started(), 1);
-    // It is ours as before.
+    // It is managed as before.
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
     assert_eq!(main_task(&agent, &id).last_exit().unwrap().outcome, Outcome::Killed);
 }
@@ -100,14 +100,14 @@ async fn a_prepared_task_that_never_started_is_started() {
     let agent = host.start().await;
     let tasks = [("main", json!({ "start_ms": 1_000, "run_ms": 5 }))];
     let id = submit(&agent, job("b", JobKind::Batch, &tasks)).await;
-    // A record alone is there since the submission.
+    // Only the record of the submission exists.
     let prepared = |value: &[u8]| String::from_utf8_lossy(value).contains("run_dir");
     until("prepared", || host.store.scan("task/").unwrap().iter().any(|(_, value)| prepared(value))).await;
-    // Kills the driver's start too: nothing has come of it.
+    // Kills the driver's start too: it had no effect.
     let begun = tokio::time::Instant::now();
     let agent = host.restart(agent).await;
     assert!(status_of(&agent, &id).sought.is_empty(), "it is known that it never started");
-    assert!(begun.elapsed() < Duration::from_millis(500), "and nobody waits for its start: {:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_millis(500), "and nothing waits for its start: {:?}", begun.elapsed());
     assert_eq!(until_over(&agent, &id).await, AllocState::Complete);
     assert_eq!(main_task(&agent, &id).event_counts["received"], 1);
 }
@@ -182,7 +182,7 @@ async fn a_stop_goes_on_after_a_restart() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
+async fn unrecoverable_task_is_abandoned_with_an_error_and_not_started_twice() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -195,7 +195,7 @@ async fn a_task_that_cannot_be_found_is_given_up_aloud_and_not_started_twice() {
     assert_eq!(task.last_exit().unwrap().outcome, Outcome::Unknown);
     assert!(matches!(&task.last_exit().unwrap().status, ExitStatus::Unknown(e) if e.contains("damaged")));
     assert_eq!((host.world.started(), totals(&agent, "s").given_up), (1, 1));
-    // As soon as it can be found it is ended: nobody would know of it otherwise.
+    // As soon as it is found it is killed: its record is all that names it.
     assert_eq!(host.world.living(), 1);
     *host.world.recover_error.lock().unwrap() = None;
     until("ended", || host.world.living() == 0).await;
@@ -220,7 +220,7 @@ async fn a_task_that_ended_beside_a_living_one_runs_again_with_its_whole_alloc_a
     tokio::time::sleep(Duration::from_secs(600)).await;
     assert_eq!((states(&agent), main_task(&agent, &id), host.world.started()), (half.to_vec(), before, 2));
     agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
-    until("both to have begun anew", || host.world.started() == 4).await;
+    until("both to have started again", || host.world.started() == 4).await;
 }
 
 fn spoil(host: &Host, prefix: &str) -> String {
@@ -247,10 +247,10 @@ async fn one_bad_record_is_set_aside_and_blocks_nothing() {
         assert_eq!(host.store.get(&key).unwrap(), None);
         assert!(host.store.get(&format!("quarantine/{key}")).unwrap().is_some());
         assert!(host.store.get(&format!("quarantine/task/{bad}/main")).unwrap().is_some());
-        let told = agent.quarantined();
-        assert!(told.contains(&key) && told.contains(&format!("task/{bad}/main")), "{told:?}");
-        assert_eq!(found(&agent).1, if prefix == "alloc/" { 2.0 } else { 3.0 }, "and counted: {told:?}");
-        assert_eq!(host.world.living(), 2, "what it told of is left alone");
+        let quarantined = agent.quarantined();
+        assert!(quarantined.contains(&key) && quarantined.contains(&format!("task/{bad}/main")), "{quarantined:?}");
+        assert_eq!(found(&agent).1, if prefix == "alloc/" { 2.0 } else { 3.0 }, "and counted: {quarantined:?}");
+        assert_eq!(host.world.living(), 2, "what it reported is left alone");
     }
 }
 
@@ -263,9 +263,9 @@ async fn a_task_whose_record_is_bad_is_not_started_twice() {
     agent.shutdown();
     drop(agent);
     spoil(&host, "task/");
-    // Nothing of it is left that would say what became of it: what it left is looked at in `orphans`.
+    // Nothing of it is left that would show its state: remains are tested in `orphans`.
     let gone = std::mem::take(&mut *host.world.processes.lock().unwrap());
-    // Once it is set aside, over a death of the agent before it had written what follows from that.
+    // Once it is quarantined, after a death of the agent before the consequences were written.
     host.faults.fail_after(2);
     let agent = host.start().await;
     host.faults.fail_writes(false);
@@ -354,9 +354,9 @@ async fn an_end_that_a_task_outlived_is_not_taken() {
     assert!(Some(finished) >= main_task(&agent, &id).finished_at, "it ended when its task did");
 }
 
-/// A sound record with a place that is not its own, however it came about: nothing there is touched.
+/// A readable record with the directory of another task, for whatever reason: nothing there is touched.
 #[tokio::test(start_paused = true)]
-async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
+async fn record_with_another_tasks_directory_is_refused() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -375,14 +375,14 @@ async fn a_record_that_names_somebody_elses_directory_is_not_believed() {
     let agent = host.start().await;
     assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
     let task = main_task(&agent, &id);
-    let told = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::FailedRestore).unwrap();
-    assert!(told.details["error"].contains("not its own"), "{told:?}");
+    let found = task.events.iter().find(|e| e.kind == crate::model::event::EventKind::FailedRestore).unwrap();
+    assert!(found.details["error"].contains("not its own"), "{found:?}");
     assert!(elsewhere.path().join("precious").exists());
     assert_eq!((host.world.started(), host.world.last().signals.lock().unwrap().len()), (1, 0));
 }
 
-/// All records of the agent from before hooks, as it left them when it was killed: one alloc had ended, one ran, the one before
-/// them was collected.
+/// All records of the agent before hooks existed, as it left them when it was killed: one alloc had ended, one ran, the
+/// one before them was collected.
 #[tokio::test(start_paused = true)]
 async fn what_an_earlier_agent_recorded_is_restored_whole() {
     let host = Host::new();
@@ -412,14 +412,14 @@ async fn what_an_earlier_agent_recorded_is_restored_whole() {
     let gone = Arc::clone(&agent.board().view().totals.workloads[&("gone".into(), "short".into())]);
     assert_eq!((gone.exits[0], gone.usage.cpu_usage_ns()), (1, Some(1_638_339)));
 
-    // Here it is found nowhere: its driver never heard of it.
+    // It is not found here: its driver never had it.
     until_over(&agent, runs).await;
     let serve = main_task(&agent, runs);
     assert_eq!((serve.exit_counts, serve.event_counts["started"]), ([0, 0, 0, 0, 0, 1], 1));
     assert_eq!(host.world.started(), 0, "nothing starts twice");
 }
 
-/// An unknown field in each object that has fields; what is keyed by names of others has none.
+/// Adds an unknown field to each object with fields; maps with free keys have none.
 fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
     const MAPS: [&str; 10] =
         ["config", "details", "env", "event_counts", "exit_codes", "exit_signals", "hooks", "kinds", "meta", "tasks"];
@@ -427,7 +427,7 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
         serde_json::Value::Object(fields) => {
             fields.iter_mut().for_each(|(name, value)| with_unknown_fields(value, name));
             let counts_by_name = name == "events" && fields.values().all(serde_json::Value::is_number);
-            // What has no fields of ours: a duration, and the variants that carry something.
+            // Objects without own fields: a duration, and variants with data.
             let of_serde = fields.contains_key("secs") || (matches!(name, "status" | "cause") && fields.len() == 1);
             if !MAPS.contains(&name) && !counts_by_name && !of_serde {
                 fields.insert("nobody_knows".to_owned(), serde_json::json!({ "deep": [1, null, "x"] }));
@@ -438,7 +438,7 @@ fn with_unknown_fields(value: &mut serde_json::Value, name: &str) {
     }
 }
 
-/// After a rollback: what a newer agent recorded has fields, kinds of events and reasons of restarts that this one has not.
+/// After a rollback: records of a newer agent have unknown fields, kinds of events and reasons of restarts.
 #[tokio::test(start_paused = true)]
 async fn what_a_newer_agent_recorded_costs_no_counter() {
     let host = Host::new();

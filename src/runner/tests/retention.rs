@@ -1,4 +1,4 @@
-//! Ended allocs are forgotten, their numbers are not.
+//! Ended allocs are removed, their counters stay.
 
 use super::*;
 use crate::model::task::Outcome;

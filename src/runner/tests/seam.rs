@@ -1,4 +1,4 @@
-//! What a driver may have of its own, and what the runner makes of it.
+//! Properties that drivers may have, and how the runner uses them.
 
 use super::*;
 use crate::collectors::{FdBudget, Sampling, TaskReader};
@@ -27,7 +27,7 @@ async fn a_task_is_ended_with_its_jobs_signal_else_with_its_drivers() {
     }
 }
 
-/// An agent that died right after the signal: what ended by the driver's own signal has obeyed, and did not crash.
+/// The agent died right after the signal: an end by the driver's own signal counts as requested, not as a crash.
 #[tokio::test(start_paused = true)]
 async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed() {
     for (signal, obeyed) in [(15, true), (2, false)] {
@@ -49,7 +49,7 @@ async fn what_ends_unseen_by_its_drivers_signal_after_it_was_to_end_has_obeyed()
     }
 }
 
-/// As a runtime does that makes cgroups itself, and names what it runs.
+/// Like a runtime that creates cgroups itself and names its containers.
 #[tokio::test(start_paused = true)]
 async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_shown_and_come_back() {
     let host = Host::new();
@@ -70,9 +70,9 @@ async fn a_cgroup_and_state_that_are_known_with_the_start_alone_are_recorded_sho
     tokio::time::sleep(Duration::from_secs(1)).await;
 
     let agent = host.restart(agent).await;
-    let sought = host.world.sought.lock().unwrap().clone();
+    let recovering = host.world.recovering.lock().unwrap().clone();
     assert_eq!(
-        sought.iter().map(|h| (&h.cgroup, &h.driver_state)).collect::<Vec<_>>(),
+        recovering.iter().map(|h| (&h.cgroup, &h.driver_state)).collect::<Vec<_>>(),
         [(&Some(cgroup.clone()), &Some(state))]
     );
     let status = main_task(&agent, &id);
@@ -111,20 +111,20 @@ async fn what_a_driver_says_while_it_works_for_a_task_is_the_tasks_event_at_once
     assert_eq!(said(&agent), ["pulling image", "unpacking\u{fffd}"]);
     until_state(&agent, &id, TaskState::Running).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    // Over a restart of the agent too, and never of an attempt that is over.
+    // Across a restart of the agent too, and never of an earlier attempt.
     let agent = host.restart(agent).await;
     until("what it says then", || said(&agent).len() == 3).await;
-    assert_eq!(said(&agent)[2], "found its note again");
+    assert_eq!(said(&agent)[2], "note found after a restart");
     let alloc = agent.0.alloc(&id).unwrap();
-    alloc.say(0, 7, "of another attempt".to_owned());
+    alloc.driver_message(0, 7, "of another attempt".to_owned());
     agent.stop(&id, Wait::UntilEnded).await.unwrap();
-    alloc.say(0, 0, "after its end".to_owned());
+    alloc.driver_message(0, 0, "after its end".to_owned());
     tokio::time::sleep(Duration::from_secs(60)).await;
-    assert_eq!((said(&agent).len(), alloc.take_said(0).len()), (3, 0));
+    assert_eq!((said(&agent).len(), alloc.take_driver_messages(0).len()), (3, 0));
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_task_is_told_of_its_directories_where_its_driver_lets_it_see_them() {
+async fn task_gets_the_directories_as_its_driver_shows_them() {
     for root in [None, Some("/")] {
         let host = Host::new();
         *host.world.root.lock().unwrap() = root.map(Into::into);
@@ -132,12 +132,12 @@ async fn a_task_is_told_of_its_directories_where_its_driver_lets_it_see_them() {
         let id = submit(&agent, service("s")).await;
         until_state(&agent, &id, TaskState::Running).await;
         let env = host.world.last().env.clone();
-        let told = ["NOMAD_ALLOC_DIR", "NOMAD_TASK_DIR", "NOMAD_SECRETS_DIR"].map(|name| env[name].clone());
+        let seen = ["NOMAD_ALLOC_DIR", "NOMAD_TASK_DIR", "NOMAD_SECRETS_DIR"].map(|name| env[name].clone());
         let on_host = host.data_dir.alloc(&id).display().to_string();
         let expected = match root {
             Some(_) => ["/alloc", "/local", "/secrets"].map(str::to_owned),
             None => ["alloc", "main/local", "main/secrets"].map(|dir| format!("{on_host}/{dir}")),
         };
-        assert_eq!(told, expected);
+        assert_eq!(seen, expected);
     }
 }

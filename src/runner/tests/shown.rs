@@ -1,4 +1,4 @@
-//! What was shown once is there after any death of the agent: counters, times in states, events with their numbers.
+//! Shown values survive any death of the agent: counters, times in states, events with their numbers.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,12 +12,12 @@ use crate::model::units::{Nanos, Timestamp};
 use crate::runner::Wait;
 use crate::store::{Batch, StoreError};
 
-/// Everything that counts, as a scraper and a reader of events see it, by name.
+/// All counters as a scraper and a reader of events see them, by name.
 fn seen(agent: &Handle) -> BTreeMap<String, u64> {
     seen_at(agent, TokioClock.now())
 }
 pub(super) fn seen_at(agent: &Handle, now: Timestamp) -> BTreeMap<String, u64> {
-    // As the sampler does it: first the moment, then the marks, then the dwells.
+    // In the order of the sampler: first the time, then the marks, then the dwells.
     let now = now.max(agent.board().marked());
     let view = agent.board().view();
     agent.board().mark(now);
@@ -51,7 +51,7 @@ pub(super) fn all_events(agent: &Handle) -> Vec<Arc<Event>> {
     agent.events().since(0, usize::MAX).events
 }
 
-/// Runs for some time, again and again.
+/// Runs for a while, repeatedly.
 fn looping(ms: u64) -> Job {
     let mut job = batch("loop", ms, 1);
     job.groups[0].tasks[0].restart = RestartPolicy {
@@ -63,7 +63,7 @@ fn looping(ms: u64) -> Job {
     job
 }
 
-/// The agent dies at once, and so do its owners.
+/// The agent dies at once, with all owners.
 async fn killed(host: &Host, agent: Handle) -> Handle {
     host.restart(agent).await
 }
@@ -85,7 +85,7 @@ async fn no_counter_falls_and_no_event_changes_whenever_the_agent_is_killed() {
             random ^= random << 17;
             let gap = if round % 2 == 0 { random % 25 } else { random % 250 };
             let mut before = BTreeMap::new();
-            // Whatever was shown at any moment counts, not only at the last one.
+            // Every value that was shown at any moment counts, not only the last one.
             for ms in 0..gap {
                 tokio::time::sleep(Duration::from_millis(1)).await;
                 let now = seen(&agent);
@@ -146,7 +146,7 @@ async fn a_task_that_ran_on_without_the_agent_was_running_all_the_time() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_counts_from_the_first_look_on() {
+async fn unobserved_end_counts_from_the_recovery_on() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
@@ -159,7 +159,7 @@ async fn an_end_that_nobody_saw_counts_from_the_first_look_on() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_end_that_nobody_saw_ends_the_running_time_where_it_was() {
+async fn unobserved_end_ends_the_running_time_at_its_own_time() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, batch("b", 5_000, 0)).await;
@@ -172,7 +172,7 @@ async fn an_end_that_nobody_saw_ends_the_running_time_where_it_was() {
     assert!(running <= Duration::from_millis(5_001), "{running:?}");
 }
 
-/// Holds each commit while `closed`.
+/// Blocks each commit while `closed`.
 struct Gated {
     inner: MemoryStore,
     closed: AtomicBool,
@@ -195,9 +195,9 @@ impl Store for Gated {
     }
 }
 
-/// On real time: the journal's thread knows no other.
+/// On real time: the journal's thread has no other.
 #[tokio::test]
-async fn what_is_being_written_is_not_seen_and_a_disk_that_hangs_keeps_nobody_waiting() {
+async fn unwritten_change_is_not_shown_and_a_hanging_disk_delays_nothing() {
     let host = Host::new();
     let store = Arc::new(Gated { inner: MemoryStore::default(), closed: AtomicBool::new(false) });
     let mut parts = host.parts();
@@ -226,7 +226,7 @@ async fn a_clock_that_is_set_back_takes_nothing_from_what_was_shown() {
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
     until_state(&agent, &id, TaskState::Running).await;
-    // Snapshots had counted up to an hour from now when somebody set the clock back.
+    // Snapshots had counted up to an hour ahead when the clock was set back.
     let shown = TokioClock.now().plus(Nanos::from_duration(Duration::from_secs(3600)));
     agent.board().mark(shown);
     let before = seen(&agent);

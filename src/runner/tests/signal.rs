@@ -1,4 +1,4 @@
-//! Signals: to whom they go, in every state of a task, and why not.
+//! Signals in every state of a task: which processes get them, and why not.
 
 use serde_json::json;
 
@@ -28,7 +28,7 @@ async fn a_signal_goes_to_one_task_or_to_all_that_run_with_an_event_that_says_wh
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unknown_signal_is_refused_with_the_nearest_and_sent_to_nobody() {
+async fn unknown_signal_is_refused_with_the_nearest_and_sent_to_no_task() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -46,10 +46,10 @@ async fn an_unknown_signal_is_refused_with_the_nearest_and_sent_to_nobody() {
 
 #[tokio::test(start_paused = true)]
 async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name() {
-    let told = |state| RunnerError::NotRunning { task: "main".into(), state };
+    let not_running = |state| RunnerError::NotRunning { task: "main".into(), state };
     let host = Host::new();
     let agent = host.start().await;
-    // Each brings its task into a state: what it is told to do, how it gets there.
+    // Each brings its task into a state: its config, and the steps to get there.
     for (state, config) in [
         (TaskState::Starting, json!({ "start_ms": 60_000 })),
         (TaskState::Backoff, json!({ "run_ms": 1, "exit_code": 1 })),
@@ -65,12 +65,12 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
         until_state(&agent, &id, state).await;
         let (one, all) = (agent.signal(&id, Some("main"), "SIGHUP").await, agent.signal(&id, None, "SIGHUP").await);
         match state {
-            // What is being killed has a process, and may be asked for a dump of its threads.
+            // A task that is being killed has a process, and may be asked for a dump of its threads.
             TaskState::Running | TaskState::Killing => {
                 assert_eq!((one.is_ok(), all.is_ok()), (true, true), "{state:?}")
             }
             TaskState::Pending | TaskState::Starting | TaskState::Backoff | TaskState::Dead => {
-                assert_eq!(one, Err(told(state)));
+                assert_eq!(one, Err(not_running(state)));
                 assert_eq!(all, Err(RunnerError::NothingRunning(id.clone())));
             }
         }
@@ -78,5 +78,5 @@ async fn in_every_state_without_a_process_a_signal_is_refused_by_the_states_name
     let waiting = [("main", POSTSTOP, forever()), ("work", None, forever())];
     let id = submit(&agent, group(JobKind::Service, &waiting)).await;
     running(&agent, &id, &["work"]).await;
-    assert_eq!(agent.signal(&id, Some("main"), "SIGHUP").await, Err(told(TaskState::Pending)));
+    assert_eq!(agent.signal(&id, Some("main"), "SIGHUP").await, Err(not_running(TaskState::Pending)));
 }

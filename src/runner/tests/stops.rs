@@ -1,4 +1,4 @@
-//! Each word of a stop for each way to stop a task: the table of `docs/job-files.md`.
+//! Each setting of a stop for each way to stop a task: the table of `docs/job-files.md`.
 
 use serde_json::json;
 
@@ -64,7 +64,7 @@ fn job_of(way: Way) -> Job {
     job
 }
 
-/// From the wish to the first signal, and from that to the end by force; the agent is another one in between if `away`.
+/// From the request to the first signal, and from that to SIGKILL; the agent is restarted in between if `away`.
 async fn ended_by(way: Way, away: bool) -> (Duration, Duration) {
     let host = Host::new();
     let mut agent = host.start().await;
@@ -107,7 +107,7 @@ async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
     for (way, text) in WAYS {
         for away in [false, true] {
             let (delay, timeout) = ended_by(way, away).await;
-            // By the second: a wait looks each few milliseconds, and a start takes some.
+            // Rounded to seconds: a wait polls every few milliseconds, and a start takes some.
             let whole = |time: Duration| (time + Duration::from_millis(500)).as_secs();
             let with_group = whole(delay) > TASK;
             assert_eq!(whole(delay), TASK + if with_group { GROUP } else { 0 }, "{way:?}, {away}");
@@ -117,7 +117,7 @@ async fn every_word_of_a_stop_holds_as_the_table_of_the_docs_says() {
     }
 }
 
-/// The signal comes once, when the stop's delay is over.
+/// The signal is sent once, when the stop's delay is over.
 #[tokio::test(start_paused = true)]
 async fn a_stop_during_the_delay_of_a_restart_waits_for_its_own_and_nothing_begins() {
     for what in [Restarted::Running, Restarted::All] {

@@ -1,4 +1,4 @@
-//! What is taken on, what is refused, what replaces what.
+//! Accepted and refused submissions, and replacements.
 
 use serde_json::json;
 
@@ -52,7 +52,7 @@ async fn with_a_failing_database_no_job_is_taken_on_and_running_ones_stay() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn an_unchanged_job_with_live_allocs_is_refused_with_their_ids_and_starts_anew_after_its_end() {
+async fn unchanged_job_with_live_allocs_is_refused_and_starts_again_after_its_end() {
     let host = Host::new();
     let agent = host.start().await;
     let id = submit(&agent, service("s")).await;
@@ -137,7 +137,7 @@ async fn two_hundred_allocs_all_run_and_all_stop() {
     assert_eq!(host.world.undestroyed(), 0);
 }
 
-/// What waits for as long as a task runs: a thousand idle ones must not cost megabytes.
+/// Size of the futures that live as long as a task: a thousand idle tasks must not cost megabytes.
 #[tokio::test(start_paused = true)]
 async fn the_owner_of_a_running_task_is_small() {
     let host = Host::new();

@@ -1,4 +1,5 @@
-//! A changed job with an `update` replaces its allocs some at a time, stops at a failure, and goes back; nothing happens twice.
+//! A changed job with an `update` replaces its allocs `max_parallel` at a time, stops at a failure, and reverts;
+//! nothing happens twice.
 
 use serde_json::json;
 
@@ -40,7 +41,7 @@ async fn until_status(agent: &Handle, status: UpdateState) -> JobUpdate {
     until(status.as_str(), || shown(agent).status == status).await;
     shown(agent)
 }
-/// Of each place how the alloc that lives there is called by its job's `meta`.
+/// For each index, the `meta` of the job of its live alloc.
 fn places(agent: &Handle) -> Vec<(u32, String)> {
     let mut all: Vec<(u32, String)> = agent
         .0
@@ -122,7 +123,7 @@ async fn auto_revert_goes_back_to_the_last_version_that_was_healthy_and_keeps_it
     let kept: Vec<String> = old[1..].iter().map(AllocId::to_string).collect();
     assert!(kept.iter().all(|id| back.allocs.contains(id)), "{kept:?} {back:?}");
     assert_eq!(host.world.started(), 3 + 1 + 1);
-    // One of those that were kept can be restarted, though there was a later version.
+    // A kept alloc can be restarted, although there was a later version.
     agent.restart(&old[1], crate::runner::Restarted::All).await.unwrap();
     // The next version is the third.
     agent.submit(version(3, 3, true, 3)).await.unwrap();
@@ -146,7 +147,7 @@ async fn update_goes_on_over_restarts_of_the_agent_and_nothing_happens_twice() {
     agent.submit(version(4, 1, true, 2)).await.unwrap();
     let mut rounds = 0;
     while shown(&agent).status == UpdateState::Running {
-        // An alloc has to be well for so long under one agent.
+        // The alloc has to stay healthy this long under one agent.
         tokio::time::sleep(Duration::from_secs(2 * HEALTHY_AFTER + 5)).await;
         agent = host.restart(agent).await;
         let taken = places(&agent);

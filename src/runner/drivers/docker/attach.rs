@@ -1,8 +1,8 @@
-//! A command in the container for a user, by the engine: `allostat exec`.
+//! Runs a command in the container for a user, by the engine: `allostat exec`.
 //!
 //! Source: Docker Engine API, `/containers/{id}/exec`, `/exec/{id}/start` (with `Upgrade: tcp`), `/exec/{id}/resize`,
-//! `/exec/{id}/json`. An engine ends no such program when its stream breaks off: it is killed by its number, where that is a process in
-//! the container's cgroup.
+//! `/exec/{id}/json`. An engine does not end such a program when its stream is closed: it is killed by its PID, if that
+//! is a process in the container's cgroup.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,22 +26,22 @@ use crate::model::id::CgroupPath;
 use crate::runner::drivers::supervised::end_session;
 use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
 
-/// Between the engine and the client, of each stream.
+/// Buffer between the engine and the client, for each stream.
 const BUFFER: usize = 16 << 10;
-/// An engine closes the stream a moment before it knows how the program ended.
+/// An engine closes the stream a moment before it knows the exit code.
 const LOOKS: u32 = 50;
-const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// An engine refuses a size until the program has begun, which it does after the stream is open.
+const RECHECK: Duration = Duration::from_millis(100);
+/// An engine refuses a size until the program has started, which happens after the stream is open.
 const SIZES: u32 = 50;
 
-/// A program in a container, by the engine's number of it.
+/// A program in a container, by the engine's exec ID.
 struct EngineExec {
     shared: Arc<Shared>,
     id: String,
     cgroup: Option<CgroupPath>,
 }
 
-/// Returns when the engine has begun it. `cgroup`: of the task.
+/// Returns when the engine has started it. `cgroup`: of the task.
 pub async fn attach(
     shared: Arc<Shared>,
     container: String,
@@ -54,7 +54,7 @@ pub async fn attach(
         "AttachStdin": true, "AttachStdout": true, "AttachStderr": true, "Tty": has_terminal, "Cmd": asked.command,
     });
     if let Some(terminal) = &asked.terminal {
-        // Since version 1.42 of the API the program begins with its size.
+        // Since API version 1.42 the program starts with its size.
         body["ConsoleSize"] = json!([terminal.size.rows, terminal.size.columns]);
     }
     if let Some(kind) = asked.terminal.as_ref().and_then(|terminal| terminal.kind.as_ref()) {
@@ -122,7 +122,8 @@ async fn show(mut from: ReadHalf<Box<dyn Tunnel>>, mut output: impl AsyncWrite +
     let _ = copy(&mut from, &mut output).await;
 }
 
-/// Both streams: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. Ends: with the stream, or what is none.
+/// Both streams: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. Ends: with the stream, or at an
+/// invalid header.
 async fn part(
     mut from: impl AsyncRead + Unpin,
     mut output: impl AsyncWrite + Unpin,
@@ -146,7 +147,7 @@ async fn part(
 }
 
 impl EngineExec {
-    /// How it ended.
+    /// Its exit.
     async fn end(&self) -> Result<u8, DriverError> {
         for _ in 0..LOOKS {
             let found = state(&self.shared.engine, &self.id).await;
@@ -154,7 +155,7 @@ impl EngineExec {
             if let (false, Some(code)) = (found.running, found.exit_code) {
                 return Ok(u8::try_from(code).unwrap_or(u8::MAX));
             }
-            tokio::time::sleep(LOOK_AGAIN).await;
+            tokio::time::sleep(RECHECK).await;
         }
         Err(failed("the engine does not report how it ended"))
     }
@@ -165,13 +166,13 @@ impl EngineExec {
             let WindowSize { columns, rows } = *sizes.borrow_and_update();
             let target = format!("/exec/{}/resize?h={rows}&w={columns}", encoded(&self.id));
             for _ in 0..SIZES {
-                // Ends: with the patience of one request.
+                // Ends: with the timeout of one request.
                 let asked = self.shared.engine.open(Verb::Post, &target, &[], Payload::Whole(Bytes::new()), SOON).await;
-                // One that has ended has no size either.
+                // A program that has ended has no size either.
                 if asked.is_ok() || sizes.has_changed().is_err() {
                     break;
                 }
-                tokio::time::sleep(LOOK_AGAIN).await;
+                tokio::time::sleep(RECHECK).await;
             }
             // Ends: as above.
             if sizes.changed().await.is_err() {
@@ -180,13 +181,13 @@ impl EngineExec {
         }
     }
 
-    /// SIGKILL to it and to its session, if it runs.
+    /// Sends SIGKILL to it and to its session, if it runs.
     async fn kill(&self) {
         let found = match state(&self.shared.engine, &self.id).await {
             Ok(found) if found.running => found,
             Ok(_) => return,
             Err(error) => {
-                tracing::warn!(%error, "cannot end a command in a container");
+                tracing::warn!(%error, "failed to kill a command in a container");
                 return;
             }
         };
@@ -194,7 +195,7 @@ impl EngineExec {
         let killed = self.shared.places.block(move || {
             let pid = u32::try_from(found.pid).ok().filter(|pid| *pid > 0);
             let known = pid.and_then(|pid| identity(pid).ok().flatten());
-            // The engine may number processes otherwise than this host: only one of this task is touched.
+            // The engine may use another PID namespace than this host: only a process of this task is killed.
             let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
             let is_ours =
                 matches!((&own, &cgroup), (Some(own), Some(task)) if own == task || place::is_below(own, task));
@@ -203,9 +204,9 @@ impl EngineExec {
                 None => Err("its process is not found in the cgroup of the task".to_owned()),
             }
         });
-        // Ends: with the patience that it has with killed processes.
+        // Ends: at the timeout for killed processes.
         if let Err(error) = killed.await.and_then(|killed| killed) {
-            tracing::warn!(%error, "cannot end a command in a container");
+            tracing::warn!(%error, "failed to kill a command in a container");
         }
     }
 }

@@ -1,9 +1,9 @@
 //! One attempt: a container, followed until it has ended.
 //!
 //! ```text
-//! wait for its end ── engine gone: asked again until it answers
-//!   └─ beside it: its log, written into the task's files
-//! ended ── rest of the log ── last reading of our cgroup above the container's ── AttemptEnd
+//! wait for its end ── engine down: retried until it responds
+//!   └─ beside it: its log, written to the task's files
+//! ended ── rest of the log ── last sample of the own cgroup above the container's ── AttemptEnd
 //! ```
 
 use std::sync::Arc;
@@ -28,11 +28,11 @@ use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession, call};
 use crate::telemetry::chain;
 
-/// An engine that is gone is asked again after so long, doubled each time.
+/// Delay before an engine that is down is asked again; doubled each time.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-/// The longest wait for an end without a look: an engine may forget to report one.
+/// Maximum wait for an end without a check: an engine may fail to report one.
 const ASK_EACH: Duration = Duration::from_secs(60);
-/// As engines say that it ended by SIGKILL.
+/// Exit code by which engines report SIGKILL.
 const KILLED: i64 = 137;
 
 type End = watch::Receiver<Option<Box<AttemptEnd>>>;
@@ -44,14 +44,14 @@ pub struct ContainerAttempt {
     reader: Option<Arc<TaskReader>>,
     execs: Execs,
     end: End,
-    /// Follows it; `None`: it has ended.
+    /// Follows the container. `None`: it has ended.
     _following: Option<AbortGuard>,
 }
 
-/// What became of a container.
+/// State of a container.
 pub enum ContainerEnd {
     Container(Box<Container>),
-    /// Another program removed it.
+    /// It was removed by another program.
     Removed,
 }
 
@@ -73,7 +73,7 @@ impl ContainerAttempt {
         let pid = u32::try_from(of.state.pid).ok().filter(|pid| *pid > 0);
         handle.main = pid.and_then(|pid| process::identity(pid).ok().flatten());
         let own = pid.and_then(|pid| place::of_process(&shared.sampling.roots.proc, &shared.sampling.layout, pid));
-        // Below ours where the engine was asked for that; else all that is known of it.
+        // Below the own cgroup if the engine was asked for that; otherwise the container's is all that is known.
         let own = own.filter(|own| handle.cgroup.as_ref().is_none_or(|ours| place::is_below(own, ours)));
         if handle.cgroup.is_none() {
             handle.cgroup.clone_from(&own);
@@ -119,7 +119,7 @@ impl ContainerAttempt {
         self.shared.engine.kill(self.kept.reference(), name).await.map_err(|e| failed(self.shared.noted(e).to_string()))
     }
 
-    /// By the engine; where that does not answer, by its cgroup.
+    /// Kills by the engine; if that does not respond, by the cgroup.
     async fn force(&self) -> Result<(), DriverError> {
         if self.end.borrow().is_some() {
             return Ok(());
@@ -206,7 +206,7 @@ impl Attempt for ContainerAttempt {
     }
 }
 
-/// Until it has ended and all that it said is written.
+/// Returns when it has ended and all of its output is written.
 async fn follow(
     shared: &Arc<Shared>,
     handle: &TaskHandle,
@@ -226,7 +226,7 @@ async fn follow(
     end
 }
 
-/// How it ended, with the last reading.
+/// Its end, with the last sample.
 pub async fn end_of(
     shared: &Arc<Shared>,
     handle: &TaskHandle,
@@ -234,7 +234,7 @@ pub async fn end_of(
     reader: Option<&TaskReader>,
 ) -> AttemptEnd {
     let (mut usage, mut problems) = last_reading(shared, handle).await;
-    // What was shown while it ran never falls by its end; what the container's own cgroup alone counts was in there.
+    // Values that were shown do not fall with the end; counters of the container's own cgroup alone were included.
     if let Some(shown) = reader.and_then(TaskReader::latest) {
         usage.not_below(&shown.usage);
         if usage != Usage::default() {
@@ -258,7 +258,7 @@ async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<
         let is_there = Cgroup::at(&of.sampling.layout, &path).exists();
         if is_there { read_final(&of.sampling.layout, &path) } else { Default::default() }
     });
-    // Ends: with the read of some files, in one of few places.
+    // Ends: with the read of some files, under a permit.
     read.await.unwrap_or_else(|error| (Usage::default(), vec![error]))
 }
 
@@ -271,7 +271,7 @@ fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &m
         Err(_) => ExitStatus::Unknown(format!("the exit code {} is not one", state.exit_code)),
     };
     if state.oom_killed {
-        // On cgroup v1 a cgroup counts its own kills alone, and the container's is gone.
+        // On cgroup v1 a cgroup counts only its own kills, and the container's is gone.
         usage.set(Field::oom_kills, Some(usage.oom_kills().unwrap_or(0).max(1)));
     }
     AttemptEnd {
@@ -282,7 +282,8 @@ fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &m
         usage: Usage::default(),
         problems: Vec::new(),
         lost_output: LostOutput::default(),
-        // The victim may have been a child, and the container went on: it ended of that if it was killed.
+        // A child may have been OOM-killed while the container continued: the OOM kill is the cause only if it was
+        // killed.
         oom_killed: state.oom_killed && state.exit_code == KILLED,
     }
 }
@@ -300,14 +301,14 @@ fn unknown(shared: &Shared, handle: &TaskHandle, why: &str) -> AttemptEnd {
     }
 }
 
-/// Returns when it does not run any more, by what its engine says.
+/// Returns when it is not running any more, according to its engine.
 async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
     let (mut pause, most) = PAUSES;
     loop {
         match shared.engine.inspect(id).await {
             Ok(container) if container.state.running => {
                 pause = PAUSES.0;
-                // Ends: with the container, with its engine, or after a while.
+                // Ends: with the container, with its engine, or at the timeout.
                 let _ = tokio::time::timeout(ASK_EACH, shared.engine.wait(id)).await;
             }
             Ok(container) => return ContainerEnd::Container(Box::new(container)),
@@ -321,7 +322,7 @@ async fn wait(shared: &Shared, id: &str) -> ContainerEnd {
     }
 }
 
-/// What could not be written, and why.
+/// Output that could not be written, and why.
 pub async fn write_logs(
     shared: &Shared,
     handle: &TaskHandle,

@@ -1,4 +1,4 @@
-//! Credentials of registries: a task's `auth`, else the file that the agent's `docker.auth_config` names.
+//! Credentials for registries: a task's `auth`, otherwise the file named by the agent's `docker.auth_config`.
 //!
 //! Source: Docker's `config.json` ("auths": base64 of `user:password`, by registry); X-Registry-Auth (base64url of
 //! JSON).
@@ -13,7 +13,7 @@ use super::config::Auth;
 use crate::host::{access, untrusted};
 
 const LARGEST: usize = 1 << 20;
-/// How Docker calls its own registry in such files.
+/// Docker's name for its own registry in such files.
 const HUB: &str = "https://index.docker.io/v1/";
 
 /// Errors: the file cannot be read, or is none of that form.
@@ -21,7 +21,7 @@ pub fn of_file(path: &Path, registry: &str) -> Result<Option<Auth>, String> {
     let failed = |why: String| format!("cannot read docker.auth_config {}: {why}", path.display());
     let file = access::open_secret(path).map_err(|e| failed(e.to_string()))?;
     let text = untrusted::read_all(file, LARGEST).map_err(|e| failed(e.to_string()))?;
-    // Nothing of it is shown: it holds passwords.
+    // No part of it is shown: it contains passwords.
     let file: Value = serde_json::from_slice(&text).map_err(|_| failed("it is not JSON".to_owned()))?;
     let Some(auths) = file["auths"].as_object() else { return Ok(None) };
     let named = auths.iter().find(|(name, _)| is_same(name, registry));
@@ -52,7 +52,7 @@ fn entry_of(name: &str, entry: &Value) -> Option<Auth> {
     Some(Auth { username, password, email: text("email"), server_address: name.to_owned() })
 }
 
-/// The header that a pull carries.
+/// The header of a pull.
 pub fn header(auth: &Auth, registry: &str) -> String {
     let server = match auth.server_address.as_str() {
         "" if registry == "docker.io" => HUB,

@@ -1,5 +1,4 @@
-//! From a request to a container that runs: its image, its cgroup, the container, its start. What was made before a
-//! step that fails is removed.
+//! The start of a container: its image, cgroup, creation and start. If a step fails, the earlier ones are undone.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -19,14 +18,14 @@ use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::kept::datadir::make_run_dir;
 use crate::telemetry::chain;
 
-/// A seccomp profile is not larger.
+/// Maximum size of a seccomp profile.
 const LARGEST_PROFILE: usize = 1 << 20;
 
 fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
     DriverError::Start { message: message.into(), recoverable }
 }
 
-/// Where the engine makes the container's cgroup. `None`: where it likes.
+/// The cgroup parent of the container. `None`: the engine chooses.
 pub fn parent_of(shared: &Shared, request: &StartRequest, info: Option<&Info>) -> Option<ParentCgroup> {
     let alloc = request.alloc_cgroup.as_ref().filter(|_| shared.no_cgroups.is_none())?;
     Some(match info.is_some_and(Info::has_systemd) {
@@ -49,7 +48,7 @@ pub async fn start(
         return Err(start_error(message, true));
     }
     let image = shared.images.ensure(&shared.engine, &shared.settings, (&config, &request.dirs.local), &request.events);
-    // Ends: with the time that a pull may take.
+    // Ends: with the timeout of a pull.
     let image = image.await.inspect_err(|_| shared.suspect.notify_one())?;
     if image.is_pulled {
         kept.pulled = Some((image.image.id.clone(), super::images::Reference::parse(&config.image).whole()));
@@ -57,7 +56,7 @@ pub async fn start(
     if let Some((id, name)) = &kept.pulled {
         shared.images.hold(id, name, &request.dirs.run, true);
     }
-    // The job's own `network_mode` comes before the group's network, as in Nomad.
+    // The job's own `network_mode` takes precedence over the group's network, as in Nomad.
     let namespace = request.network_namespace.as_deref().filter(|_| config.network.mode.is_none());
     let joined = match namespace {
         Some(namespace) => pause::hold(shared, &request, namespace, &info).await.map(|id| config.network.join(&id)),
@@ -78,7 +77,7 @@ pub async fn start(
             handle.boot_id = shared.boot_id.clone();
             let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, false);
             if let Some(network) = attempt.network() {
-                request.events.say(&format!("its address is {network}"));
+                request.events.report(&format!("its address is {network}"));
             }
             Ok(attempt)
         }
@@ -122,7 +121,7 @@ async fn make(
     };
     let (id, warnings) = created.map_err(|e| shared.noted(e).of_start("create the container"))?;
     for warning in warnings.iter().take(5) {
-        request.events.say(&format!("the Docker engine warns: {warning}"));
+        request.events.report(&format!("the Docker engine warns: {warning}"));
     }
     kept.id = Some(id);
     Ok(())
@@ -130,7 +129,7 @@ async fn make(
 
 type Host = (mounts::Mounted, Vec<String>);
 
-/// What of a start is files of this host. Blocks.
+/// The part of a start that prepares files on this host. Blocks.
 fn prepare_host(
     shared: &Shared,
     request: &StartRequest,
@@ -139,7 +138,7 @@ fn prepare_host(
 ) -> Result<Host, DriverError> {
     make_run_dir(&request.dirs.run)
         .map_err(|e| start_error(format!("cannot make {}: {e}", request.dirs.run.display()), true))?;
-    // Their way is closed to other users of the host, and open to the image's own.
+    // The path to them is closed to other users of the host, but open to the user of the image.
     for dir in [&request.dirs.local, &request.dirs.secrets] {
         let opened = std::fs::set_permissions(dir, std::fs::Permissions::from_mode(0o777));
         opened.map_err(|e| start_error(format!("cannot open {} to the image's user: {e}", dir.display()), true))?;
@@ -154,7 +153,7 @@ fn prepare_host(
     Ok((mounted, security_opt))
 }
 
-/// A seccomp profile that is named by its path becomes its text, as Docker's own client does it.
+/// Replaces the path of a seccomp profile by its text, as Docker's own client does.
 fn profile(option: &str) -> Result<String, DriverError> {
     let Some(path) = option.strip_prefix("seccomp=").or(option.strip_prefix("seccomp:")) else {
         return Ok(option.to_owned());
@@ -168,7 +167,7 @@ fn profile(option: &str) -> Result<String, DriverError> {
     Ok(format!("seccomp={profile}"))
 }
 
-/// A container has its name already: one of ours that this attempt does not know is removed.
+/// A container has this name already: one of this agent that belongs to no known attempt is removed.
 async fn give_way(
     shared: &Shared,
     handle: &TaskHandle,
@@ -177,7 +176,7 @@ async fn give_way(
 ) -> Result<(), DriverError> {
     let found = match shared.engine.inspect(&kept.name).await {
         Ok(found) => found,
-        // It has gone meanwhile.
+        // It is gone meanwhile.
         Err(error) if error.is_not_found() => return Ok(()),
         Err(error) => return Err(shared.noted(error).of_start("look at the container of that name")),
     };
@@ -189,7 +188,7 @@ async fn give_way(
     removed.map_err(|e| shared.noted(e).of_start("remove the container of an earlier attempt"))
 }
 
-/// Starts it. Errors: it is not running, or that is unknown.
+/// Starts it. Errors: it is not running, or its state is unknown.
 async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Container, DriverError> {
     let id = kept.reference().to_owned();
     shared.engine.start(&id).await.map_err(|e| shared.noted(e).of_start("start the container"))?;
@@ -200,7 +199,7 @@ async fn run(shared: &Arc<Shared>, kept: &mut ContainerRecord) -> Result<Contain
 }
 
 impl ContainerRecord {
-    /// What is known of a container once it was made.
+    /// What is known of a container after its creation.
     pub fn learn(&mut self, container: &Container) {
         self.id = Some(container.id.clone());
         self.stop_signal =
@@ -208,19 +207,18 @@ impl ContainerRecord {
     }
 }
 
-/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters
-/// more.
+/// Undoes a failed start. Failures are logged: the error of the start matters more.
 async fn clean(shared: &Arc<Shared>, kept: &ContainerRecord, parent: Option<ParentCgroup>, run_dir: &Path) {
     shared.images.release(&shared.engine, &shared.settings, run_dir);
     if let Some(id) = &kept.id
         && let Err(error) = shared.engine.remove(id, true).await
     {
-        tracing::warn!(container = kept.name, %error, "container of a failed start not removed");
+        tracing::warn!(container = kept.name, %error, "failed to remove the container of a failed start");
     }
     let Some(parent) = parent else { return };
     let (of, path) = (Arc::clone(shared), parent.path.clone());
     let removed = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
     if let Err(error) = removed.and_then(|removed| removed) {
-        tracing::warn!(cgroup = %path, error, "cgroup of a failed start not removed");
+        tracing::warn!(cgroup = %path, error, "failed to remove the cgroup of a failed start");
     }
 }

@@ -1,4 +1,4 @@
-//! The `config` of a task, in the words of Nomad's `docker` driver.
+//! The `config` of a task, with the names of Nomad's `docker` driver.
 
 use std::time::Duration;
 
@@ -8,12 +8,12 @@ use crate::runner::drivers::DriverError;
 use super::forms::{self, ConfigForm};
 use super::settings::cap;
 
-/// Nomad's.
+/// Nomad's default.
 const PULL_TIMEOUT: Duration = Duration::from_secs(300);
 const CFS_PERIOD_US: u64 = 100_000;
-/// What the kernel takes for a period. Source: Documentation/scheduler/sched-bwc.rst.
+/// Limits of the kernel for a period. Source: Documentation/scheduler/sched-bwc.rst.
 const CFS_PERIODS_US: std::ops::RangeInclusive<u64> = 1_000..=1_000_000;
-/// Resource limits that an engine knows.
+/// Resource limits that an engine supports.
 const ULIMITS: [&str; 15] = [
     "core",
     "cpu",
@@ -83,7 +83,7 @@ pub struct Auth {
     pub server_address: String,
 }
 
-/// A password is shown nowhere.
+/// A password is never shown.
 impl std::fmt::Debug for Auth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Auth").field("username", &self.username).field("server_address", &self.server_address).finish()
@@ -162,19 +162,19 @@ pub struct ContainerNetwork {
     pub ipv4_address: Option<String>,
     pub ipv6_address: Option<String>,
     pub advertise_ipv6: bool,
-    /// The network namespace of its group: what the engine says of networks elsewhere is not for it.
+    /// The network namespace of its group: the engine's other networks do not apply.
     pub joined: bool,
 }
 
 impl ContainerNetwork {
-    /// Joins the network of a container of ours.
+    /// Joins the network of a pause container of this agent.
     pub fn join(&mut self, pause: &str) {
         self.mode = Some(format!("container:{pause}"));
         self.joined = true;
     }
 }
 
-/// Whose namespaces it has.
+/// The owner of its namespaces.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Modes {
     pub pid: Option<String>,
@@ -191,7 +191,7 @@ pub struct Logging {
 }
 
 impl Config {
-    /// Errors: all that is wrong in it, at least one.
+    /// Errors: everything invalid in it, at least one error.
     pub fn of(task: &Task) -> Result<Config, DriverError> {
         let mut form = ConfigForm::new(&task.config);
         let config = Config::read(&mut form);
@@ -201,7 +201,7 @@ impl Config {
 
     fn read(form: &mut ConfigForm<'_>) -> Config {
         windows(form);
-        // The engine's own business: how often a name that is taken is tried again.
+        // Handled by the engine: the number of retries for a name in use.
         let _ = form.whole("container_exists_attempts");
         let mut mounts = form.stanzas("mount", mount);
         mounts.extend(form.stanzas("mounts", mount));
@@ -266,7 +266,7 @@ fn windows(form: &mut ConfigForm<'_>) {
     }
 }
 
-/// Nomad takes `https://` before it, which no engine does.
+/// Nomad accepts an `https://` prefix, which no engine does.
 fn image(form: &mut ConfigForm<'_>) -> String {
     let image = form.text("image");
     if image.is_none() {
@@ -317,7 +317,7 @@ fn volumes(form: &mut ConfigForm<'_>) -> Vec<Volume> {
     all.iter().enumerate().filter_map(one).collect()
 }
 
-/// `None`: it is refused, or nothing of it is known before the start.
+/// `None`: it is refused, or unknown before the start.
 fn mount(form: &mut ConfigForm<'_>) -> Option<ContainerMount> {
     let kind = form.text("type").unwrap_or_else(|| "volume".to_owned());
     let (target, source) = (form.text("target"), form.text("source"));
@@ -381,7 +381,7 @@ fn ulimits(form: &mut ConfigForm<'_>) -> Vec<Ulimit> {
             Some((soft, hard)) => (number(soft)?, number(hard)?),
             None => (number(&text)?, number(&text)?),
         };
-        // -1 is no limit, and so the highest one.
+        // -1 is no limit, and so the highest value.
         let height = |limit: i64| if limit == -1 { i64::MAX } else { limit };
         (height(soft) <= height(hard)).then_some((soft, hard))
     };
@@ -415,7 +415,7 @@ fn network(form: &mut ConfigForm<'_>) -> ContainerNetwork {
         ports: form.texts("ports").unwrap_or_default(),
         port_map: form.pairs("port_map", "a port from 1 to 65535", port).unwrap_or_default(),
         extra_hosts: extra_hosts(form),
-        // As Nomad: what is no address is left out.
+        // As in Nomad: invalid addresses are left out.
         dns_servers: form
             .texts("dns_servers")
             .unwrap_or_default()

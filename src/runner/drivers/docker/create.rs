@@ -1,4 +1,4 @@
-//! The body of `/containers/create`: pure, from what a task asks for and what the agent allows.
+//! The body of `/containers/create`, from the request of a task and the settings of the agent. Pure.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::model::network::AllocPort;
 use crate::model::placement::core_list;
 use crate::runner::drivers::{DriverError, StartRequest};
 
-/// What Docker gives a container by itself. Source: moby `oci/caps/defaults.go`.
+/// Docker's default capabilities. Source: moby `oci/caps/defaults.go`.
 const DOCKER_CAPS: [&str; 14] = [
     "chown",
     "dac_override",
@@ -31,25 +31,25 @@ const DOCKER_CAPS: [&str; 14] = [
     "audit_write",
 ];
 const ALL: &str = "all";
-/// A driver of logs whose files have a limit, and which reads them back fast.
+/// A log driver whose files are limited, and which reads them back fast.
 const LOCAL_LOGS: &str = "local";
-/// What NVIDIA's device plugin sets for a task that has GPUs.
+/// Set by NVIDIA's device plugin for a task with GPUs.
 const VISIBLE_GPUS: &str = "NVIDIA_VISIBLE_DEVICES";
 const GPU_RUNTIME: &str = "nvidia";
 
-/// What a container is made of.
+/// Input for a container.
 pub struct Parts<'a> {
     pub request: &'a StartRequest,
     pub config: &'a Config,
     pub settings: &'a Settings,
     /// The image's ID.
     pub image: &'a str,
-    /// OCI runtimes that the engine has.
+    /// OCI runtimes of the engine.
     pub runtimes: &'a [String],
     pub mounted: Mounted,
-    /// A path for `cgroupfs`, a slice for `systemd`; `None`: where the engine likes.
+    /// A path for `cgroupfs`, a slice for `systemd`. `None`: the engine chooses.
     pub cgroup_parent: Option<&'a str>,
-    /// Seccomp profiles that are named by a path are their text by now.
+    /// Paths of seccomp profiles are replaced by their text already.
     pub security_opt: Vec<String>,
 }
 
@@ -113,7 +113,7 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     host.list("Binds", &mounted.binds);
     host.list("Mounts", &mounted.mounts);
     host.some("CgroupParent", cgroup_parent.as_ref());
-    // The agent itself starts it again, by the job's policy.
+    // The agent restarts it, by the job's policy.
     host.put("RestartPolicy", json!({"Name": "no"}));
     host.put("AutoRemove", json!(false));
     limits(&mut host, request, config);
@@ -142,7 +142,7 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     }
     host.list("GroupAdd", &config.group_add);
     host.some("OomScoreAdj", config.oom_score_adj.as_ref());
-    // Where the agent writes the files, an engine would refuse to write them as well.
+    // If the agent writes these files, an engine would refuse to write them as well.
     if !config.network.joined {
         host.list("ExtraHosts", &config.network.extra_hosts);
     }
@@ -159,8 +159,8 @@ fn host_config(parts: &Parts<'_>, mode: &str) -> Result<Object, DriverError> {
     Ok(host)
 }
 
-/// Nomad's rules: with a higher limit beside it `memory` is the reservation, with `memory_max = -1` there is no limit, and reserved
-/// `cores` replace `cpuset_cpus`. Without swap: a limit is one of all memory.
+/// As in Nomad: with a higher `memory_max`, `memory` is the reservation; `memory_max = -1` is no limit; reserved `cores` replace
+/// `cpuset_cpus`. Without swap: the limit includes it.
 fn limits(host: &mut Object, request: &StartRequest, config: &Config) {
     let resources = &request.task.resources;
     let hard = config.memory_hard_limit_bytes.filter(|_| !resources.memory_unlimited);
@@ -176,14 +176,14 @@ fn limits(host: &mut Object, request: &StartRequest, config: &Config) {
     host.some("CpusetCpus", reserved.as_ref().or(config.cpuset_cpus.as_ref()));
     host.some("PidsLimit", config.pids_limit.as_ref());
     if let Some(shares) = resources.cpu_shares.filter(|_| config.cpu_hard_limit) {
-        // 1000 is one core on every host, as `raw_exec` counts.
+        // 1000 is one core on every host, as in `raw_exec`.
         let period = config.cpu_cfs_period;
         host.put("CpuPeriod", json!(period));
         host.put("CpuQuota", json!(shares.saturating_mul(period).div_ceil(1000).max(1000)));
     }
 }
 
-/// What is added to Docker's own, and what is dropped of it. Errors: one that the agent does not allow.
+/// Capabilities added to and dropped from Docker's defaults. Errors: one that the agent does not allow.
 fn caps(config: &Config, settings: &Settings) -> Result<(Vec<String>, Vec<String>), DriverError> {
     let allows = |cap: &str| settings.allow_caps.iter().any(|allowed| allowed == cap || allowed == ALL);
     let refused_caps: Vec<&str> = config.caps.add.iter().map(String::as_str).filter(|cap| !allows(cap)).collect();
@@ -217,7 +217,7 @@ fn published(request: &StartRequest, config: &Config, mode: &str) -> Result<Vec<
         let known = || request.ports.iter().map(|port| port.label.as_str()).collect::<Vec<_>>().join(", ");
         port.ok_or_else(|| refused(format!("ports: the group's network has no port {label:?}; it has: {}", known())))
     };
-    // Whose network it is, that one publishes.
+    // The container that owns the network publishes the ports.
     let is_published = !mode.starts_with("container:");
     if !network.ports.is_empty() {
         if !is_published {
@@ -251,7 +251,7 @@ fn environment(request: &StartRequest, config: &Config) -> Vec<String> {
 }
 
 fn labels(request: &StartRequest, config: &Config) -> Value {
-    // Those of the agent are not a job's to give.
+    // The agent's own labels cannot be set by a job.
     let own = config.labels.iter().filter(|(name, _)| !name.starts_with("io.allostat.")).cloned();
     let mut labels = object(&own.collect::<Vec<_>>());
     labels[label::RUN_DIR] = json!(request.dirs.run);
@@ -261,7 +261,8 @@ fn labels(request: &StartRequest, config: &Config) -> Value {
     labels
 }
 
-/// The job's own, whatever it is, or files of as many bytes as allostat keeps itself: that much may wait for the agent.
+/// The job's own log configuration, or files of as many bytes as allostat keeps itself: that much may wait for the
+/// agent.
 fn log_config(request: &StartRequest, config: &Config) -> Value {
     let logs = &request.task.logs;
     match &config.logging {
@@ -315,7 +316,7 @@ fn endpoint(config: &Config) -> Option<Value> {
     (!endpoint.0.is_empty()).then_some(Value::Object(endpoint.0))
 }
 
-/// A JSON object without what is not set: an engine takes its own default for that.
+/// A JSON object without unset values: an engine uses its own defaults for those.
 #[derive(Default)]
 struct Object(Map<String, Value>);
 

@@ -80,7 +80,7 @@ fn a_task_with_an_image_alone_is_this_body() {
     assert_eq!(body, expected);
 }
 
-/// Each form that Nomad's decoder takes, and what the engine gets of it.
+/// Each form that Nomad's decoder accepts, and the resulting request.
 #[test]
 fn each_field_has_its_place_in_the_body() {
     for (config, path, expected) in [

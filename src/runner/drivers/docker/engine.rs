@@ -1,7 +1,7 @@
-//! The engine's API, as far as the driver needs it. Each answer has a limit of bytes and of time, and what is not
-//! read of it is not kept.
+//! The part of the engine's API that the driver needs. Each response is limited in bytes and time; unknown fields are
+//! ignored.
 //!
-//! Source: Docker Engine API 1.24 and later. Asked without a version, an engine answers as its own.
+//! Source: Docker Engine API 1.24 and later. Without a version in the path, an engine uses its own.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,38 +18,38 @@ use crate::host::http::{Address, HttpError};
 use crate::host::peer::Trust;
 use crate::runner::drivers::DriverError;
 
-/// Facts, lists of them, and what comes of an action.
+/// Maximum size of facts, of lists of them, and of results of actions.
 const LARGEST: usize = 8 << 20;
-/// Of an error so many characters are shown.
+/// Maximum number of characters of an error that are shown.
 const LARGEST_MESSAGE: usize = 2_000;
-/// An engine that refuses to wait is not asked at once again.
+/// Delay before an engine that refuses to wait is asked again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// For facts.
+/// Timeout for facts.
 pub const SOON: Duration = Duration::from_secs(10);
-/// For what takes disks: an engine that copies layers needs minutes for a container.
+/// Timeout for actions on disks: an engine that copies layers needs minutes for a container.
 pub const LATE: Duration = Duration::from_secs(240);
 
-/// Labels of our containers.
+/// Labels of containers of this agent.
 pub mod label {
-    /// The attempt's directory: which agent's, alloc, task and attempt it is.
+    /// The attempt's directory: identifies agent, alloc, task and attempt.
     pub const RUN_DIR: &str = "io.allostat.run_dir";
     pub const ALLOC: &str = "io.allostat.alloc_id";
     pub const TASK: &str = "io.allostat.task";
     pub const ATTEMPT: &str = "io.allostat.attempt";
-    /// Of a pause container: the alloc, and the file of the namespace that it enters.
+    /// For a pause container: the alloc, and the file of the namespace that it enters.
     pub const NETWORK_OF: &str = "io.allostat.network_of";
     pub const NETWORK_NAMESPACE: &str = "io.allostat.network_namespace";
 }
 
 #[derive(Debug, Clone, thiserror::Error)]
 pub enum EngineError {
-    /// It does not answer, or breaks off: whatever was asked may have been done or not.
-    #[error("the Docker engine does not answer: {0}")]
+    /// No response, or a broken one: the request may have been executed or not.
+    #[error("no response from the Docker engine: {0}")]
     Unreachable(String),
-    /// It answered with an error.
+    /// An error response.
     #[error("{message}")]
     Refused { status: u16, message: String },
-    #[error("the Docker engine answers with what cannot be: {0}")]
+    #[error("the Docker engine sent an invalid response: {0}")]
     Garbage(String),
 }
 
@@ -60,12 +60,12 @@ impl EngineError {
     pub fn is_conflict(&self) -> bool {
         matches!(self, EngineError::Refused { status: 409, .. })
     }
-    /// As an error of a start: what the engine says about the request will not change by itself.
+    /// As an error of a start: the engine's objection to the request will not disappear by itself.
     pub fn of_start(self, doing: &str) -> DriverError {
         let recoverable = !matches!(self, EngineError::Refused { status: 400..=499, .. });
         DriverError::Start { message: format!("cannot {doing}: {self}"), recoverable }
     }
-    /// Where nothing is known of a task for it: it is asked again.
+    /// An error that says nothing about the task: the request is repeated.
     pub fn of_search(self) -> DriverError {
         let message = self.to_string();
         match self {
@@ -83,7 +83,7 @@ impl From<HttpError> for EngineError {
     }
 }
 
-/// Concurrency: any task of the runtime; a connection for each question.
+/// Concurrency: any task of the runtime; one connection per request.
 #[derive(Debug)]
 pub struct DockerEngine {
     address: Address,
@@ -110,9 +110,9 @@ impl Info {
 #[serde(rename_all = "PascalCase", default)]
 pub struct Container {
     pub id: String,
-    /// With a slash in front.
+    /// With a leading slash.
     pub name: String,
-    /// Of its image.
+    /// The ID of its image.
     pub image: String,
     pub state: ContainerState,
     pub config: ContainerConfig,
@@ -168,7 +168,7 @@ impl Container {
     pub fn label(&self, name: &str) -> Option<&str> {
         self.config.labels.as_ref()?.get(name).map(String::as_str)
     }
-    /// It was made and never started.
+    /// It was created and never started.
     pub fn is_new(&self) -> bool {
         self.state.status == "created"
     }
@@ -186,7 +186,7 @@ pub struct Image {
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
 pub struct RootFs {
-    /// Digests of the unpacked layers, the lowest first: `sha256:...`.
+    /// Digests of the unpacked layers, lowest first: `sha256:...`.
     pub layers: Option<Vec<String>>,
 }
 
@@ -231,12 +231,12 @@ impl DockerEngine {
     pub async fn info(&self) -> Result<Info, EngineError> {
         self.json(Verb::Get, "/info", None, SOON).await
     }
-    /// Where the host is in the default network.
+    /// The address of the host in the default network.
     pub async fn bridge_ip(&self) -> Option<String> {
         let bridge: Value = self.json(Verb::Get, "/networks/bridge", None, SOON).await.ok()?;
         bridge["IPAM"]["Config"][0]["Gateway"].as_str().filter(|ip| !ip.is_empty()).map(str::to_owned)
     }
-    /// Its ID, and what the engine warns of.
+    /// Its ID, and warnings of the engine.
     pub async fn create(&self, name: &str, body: &Value) -> Result<(String, Vec<String>), EngineError> {
         let target = format!("/containers/create?name={}", encoded(name));
         let made: Created = self.json(Verb::Post, &target, Some(body), LATE).await?;
@@ -256,19 +256,19 @@ impl DockerEngine {
     pub async fn kill(&self, id: &str, signal: &str) -> Result<(), EngineError> {
         self.done(Verb::Post, &format!("/containers/{}/kill?signal={}", encoded(id), encoded(signal)), SOON).await
     }
-    /// Returns when it does not run any more, or the engine breaks off: the caller asks then. As long as it runs.
+    /// Returns when it is not running any more, or when the engine closes the connection: the caller checks then.
     pub async fn wait(&self, id: &str) {
         let target = format!("/containers/{}/wait", encoded(id));
         let payload = Payload::Whole(Bytes::new());
-        // Ends: with the container, with its engine, or with the caller's patience.
+        // Ends: with the container, with its engine, or at the caller's timeout.
         let answer = exchange::ask((&self.address, Trust::Ours), (Verb::Post, &target), &[], payload).await;
         match answer {
-            // Ends: as above; its head may come long before it.
+            // Ends: as above; the header may arrive long before the body.
             Ok(answer) => drop(answer.whole(LARGEST).await),
             Err(_) => tokio::time::sleep(PAUSE).await,
         }
     }
-    /// With its anonymous volumes; one that runs only if `force`. One that is gone already is fine.
+    /// With its anonymous volumes; a running one only with `force`. A missing one is no error.
     pub async fn remove(&self, id: &str, force: bool) -> Result<(), EngineError> {
         let target = format!("/containers/{}?v=true&force={force}", encoded(id));
         match self.done(Verb::Delete, &target, SOON).await {
@@ -276,11 +276,11 @@ impl DockerEngine {
             done => done,
         }
     }
-    /// Those of ours, running or not.
+    /// Containers of this agent, running or not.
     pub async fn ours(&self) -> Result<Vec<Listed>, EngineError> {
         self.labelled(label::RUN_DIR).await
     }
-    /// Those that have a label, running or not.
+    /// Containers with a label, running or not.
     pub async fn labelled(&self, label: &str) -> Result<Vec<Listed>, EngineError> {
         let filters = format!("{{\"label\":[\"{label}\"]}}");
         self.json(Verb::Get, &format!("/containers/json?all=true&filters={}", encoded(&filters)), None, SOON).await
@@ -289,12 +289,12 @@ impl DockerEngine {
         let found: Image = self.json(Verb::Get, &format!("/images/{}/json", encoded_path(name)), None, SOON).await?;
         if found.id.is_empty() { Err(EngineError::Garbage("an image without an ID".to_owned())) } else { Ok(found) }
     }
-    /// One that a container uses, or another name has, stays.
+    /// An image that a container uses, or that has another name, stays.
     pub async fn remove_image(&self, id: &str) -> Result<(), EngineError> {
         self.done(Verb::Delete, &format!("/images/{}", encoded_path(id)), LATE).await
     }
 
-    /// An answer that goes on; its head is there within `patience`.
+    /// A streaming response; its header arrives within `patience`.
     pub async fn open(
         &self,
         verb: Verb,
@@ -309,7 +309,7 @@ impl DockerEngine {
         if answer.is_success() || answer.status == 304 { Ok(answer) } else { Err(refused(answer).await) }
     }
 
-    /// The same, of what goes on as a stream in both directions.
+    /// The same for a stream in both directions.
     pub async fn tunnel(&self, target: &str, body: Bytes) -> Result<Box<dyn Tunnel>, EngineError> {
         let headers = [("content-type", "application/json")];
         let asked = tunnel::open((&self.address, Trust::Ours), ("tcp", target), &headers, body);
@@ -354,7 +354,7 @@ impl DockerEngine {
     }
 }
 
-/// What an answer that is an error says.
+/// The message of an error response.
 async fn refused(answer: HttpAnswer) -> EngineError {
     let status = answer.status;
     let body = tokio::time::timeout(SOON, answer.whole(LARGEST)).await;
@@ -376,7 +376,7 @@ pub fn encoded(text: &str) -> String {
     percent(text, "-._~")
 }
 
-/// The same with its slashes.
+/// The same, with slashes.
 pub fn encoded_path(text: &str) -> String {
     percent(text, "-._~/:@")
 }

@@ -1,5 +1,5 @@
-//! `/etc/hosts` and `/etc/resolv.conf` of a container, where the agent writes them instead of the engine: in the
-//! network of a group, and where the group has `dns`. As in Nomad.
+//! `/etc/hosts` and `/etc/resolv.conf` of a container, if the agent writes them instead of the engine: in the network
+//! of a group, and if the group has `dns`. As in Nomad.
 
 use std::fs;
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use crate::model::network::DnsConfig;
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::runner::networks::{HOSTS, RESOLV_CONF, resolv_conf};
 
-/// The agent's own file is not larger.
+/// Maximum size of the agent's own file.
 const LARGEST: usize = 64 << 10;
 
-/// Whether the group or, in the group's network, the task itself says what is in `/etc/resolv.conf`.
+/// Whether the group or, in the group's network, the task itself sets the contents of `/etc/resolv.conf`.
 pub fn has_resolv_conf(request: &StartRequest, network: &ContainerNetwork) -> bool {
     request.network.resolv_conf.is_some() || (network.joined && own_dns(network).is_some())
 }
@@ -31,7 +31,7 @@ fn own_dns(network: &ContainerNetwork) -> Option<DnsConfig> {
     (dns != DnsConfig::default()).then_some(dns)
 }
 
-/// Entries of `Mounts` for them. What is of this attempt alone is written into its run directory. Blocks.
+/// Entries of `Mounts` for them. Files of this attempt alone are written to its run directory. Blocks.
 pub fn mounts(request: &StartRequest, network: &ContainerNetwork) -> Result<Vec<Value>, DriverError> {
     let mut all = Vec::new();
     let mut mount = |source: &Path, target: &str, read_only: bool| {
@@ -52,14 +52,14 @@ pub fn mounts(request: &StartRequest, network: &ContainerNetwork) -> Result<Vec<
         for (at, host) in network.extra_hosts.iter().enumerate() {
             text.push_str(&line(at, host)?);
         }
-        // Of this container alone: what it writes there, no other task sees.
+        // For this container alone: no other task sees its changes.
         write(&run.join(HOSTS), &text)?;
         mount(&run.join(HOSTS), "/etc/hosts", false);
     }
     Ok(all)
 }
 
-/// `10.0.0.1 db`, of `db:10.0.0.1`.
+/// `10.0.0.1 db` from `db:10.0.0.1`.
 fn line(at: usize, host: &str) -> Result<String, DriverError> {
     let parts = host.split_once(':').and_then(|(name, ip)| Some((name, ip.trim().parse::<IpAddr>().ok()?)));
     let (name, ip) = parts.filter(|(name, _)| !name.contains(char::is_whitespace)).ok_or_else(|| {
@@ -69,7 +69,7 @@ fn line(at: usize, host: &str) -> Result<String, DriverError> {
     Ok(format!("{ip} {name}\n"))
 }
 
-/// For the image's own user to read, whatever the agent's umask is.
+/// Readable for the user of the image, whatever the agent's umask.
 fn write(path: &Path, text: &str) -> Result<(), DriverError> {
     let written = fs::write(path, text).and_then(|()| fs::set_permissions(path, fs::Permissions::from_mode(0o644)));
     written.map_err(|e| failed(format!("cannot write {}: {e}", path.display()), true))

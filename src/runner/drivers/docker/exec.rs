@@ -1,7 +1,7 @@
-//! A program beside the container's own, run by the engine: the script of a health check.
+//! Runs a program in a container by the engine: the script of a health check.
 //!
-//! Source: Docker Engine API, `/containers/{id}/exec`, `/exec/{id}/start`, `/exec/{id}/json`. An engine ends no such program: one that
-//! outlives its time runs on, and no second one of that command is begun beside it.
+//! Source: Docker Engine API, `/containers/{id}/exec`, `/exec/{id}/start`, `/exec/{id}/json`. An engine does not end
+//! such a program: after a timeout it keeps running, and no second one with the same command is started beside it.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
@@ -16,10 +16,10 @@ use crate::host::http::exchange::{Payload, Verb};
 use crate::runner::drivers::ExecEnd;
 use crate::telemetry::lock;
 
-/// So much of what it prints is read; the engine discards the rest.
+/// Maximum size of its output; the engine discards the rest.
 const LONGEST_OUTPUT: usize = 16 << 10;
 
-/// The programs of one container that were not seen to end, by their commands.
+/// Programs of one container that are not known to have ended, by their commands.
 #[derive(Debug, Default)]
 pub struct Execs(Mutex<BTreeMap<Vec<String>, String>>);
 
@@ -34,7 +34,7 @@ pub(super) struct Made {
 pub(super) struct ExecState {
     pub running: bool,
     pub exit_code: Option<i64>,
-    /// Of the host; 0: it does not run.
+    /// PID on the host; 0: it does not run.
     pub pid: i64,
 }
 
@@ -73,7 +73,7 @@ impl Execs {
     }
 }
 
-/// Starts it. Ends: with the program, or the caller's patience.
+/// Starts it. Ends: with the program, or at the caller's timeout.
 async fn output(engine: &DockerEngine, id: &str) -> Result<String, EngineError> {
     let payload = Payload::Whole(Bytes::from_static(br#"{"Detach":false,"Tty":false}"#));
     let headers = [("content-type", "application/json")];
@@ -91,7 +91,8 @@ pub(super) async fn state(engine: &DockerEngine, id: &str) -> Result<ExecState, 
     engine.json(Verb::Get, &format!("/exec/{}/json", encoded(id)), None, SOON).await
 }
 
-/// Both streams, in the order in which they came: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. The last may be cut.
+/// Both streams, in order of arrival: 1 byte stream, 3 bytes 0, 4 bytes length (big endian), message. The last may be
+/// cut.
 fn messages(mut stream: &[u8]) -> Vec<u8> {
     let mut all = Vec::new();
     while let Some((head, rest)) = stream.split_first_chunk::<8>() {

@@ -1,4 +1,4 @@
-//! An engine of the tests' own: answers each request as its test says.
+//! A fake engine for tests: each test determines its responses.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -21,13 +21,13 @@ pub struct FakeEngine {
     asked: Arc<Mutex<Vec<Asked>>>,
 }
 
-/// A whole answer.
+/// A complete response.
 pub fn answer(status: u16, body: &str) -> Vec<u8> {
     format!("HTTP/1.1 {status} X\r\nContent-Length: {}\r\n\r\n{body}", body.len()).into_bytes()
 }
 
 impl FakeEngine {
-    /// `respond`: what each request gets, as bytes; `None`: the connection ends.
+    /// `respond`: the bytes for each request. `None`: the connection is closed.
     pub fn start(respond: impl Fn(&str, &str) -> Option<Vec<u8>> + Send + Sync + 'static) -> FakeEngine {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");

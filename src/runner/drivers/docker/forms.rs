@@ -1,5 +1,5 @@
-//! Reads `config` as Nomad's decoder does: a stanza, an object and a list of objects are the same thing, and so are a
-//! number or a boolean and the text of one. What is still a template (`${...}`) is not judged before the task starts.
+//! Reads `config` as Nomad's decoder does: a stanza, an object and a list of objects are equivalent, and so are a
+//! number or a boolean and its text. Templates (`${...}`) are checked when the task starts.
 
 use std::time::Duration;
 
@@ -10,9 +10,9 @@ use crate::jobspec::quantity::parse_duration;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::error;
 
-/// One stanza: each field is taken once, and one that is left is refused.
+/// One stanza: each field is taken once, and unknown fields are refused.
 pub struct ConfigForm<'a> {
-    /// `mount[0].`; of the whole `config` nothing.
+    /// `mount[0].`; empty for the whole `config`.
     prefix: String,
     map: &'a Map<String, Value>,
     taken: Vec<&'static str>,
@@ -51,7 +51,7 @@ impl<'a> ConfigForm<'a> {
         self.refuse(name, format!("must be {what}, not {value}"), None);
     }
 
-    /// An empty text is none.
+    /// An empty string counts as absent.
     pub fn text(&mut self, name: &'static str) -> Option<String> {
         self.read(name, "a string", text).filter(|text| !text.is_empty())
     }
@@ -61,7 +61,7 @@ impl<'a> ConfigForm<'a> {
     pub fn whole(&mut self, name: &'static str) -> Option<i64> {
         self.read(name, "a whole number", whole)
     }
-    /// One that is not negative.
+    /// A number that is not negative.
     pub fn count(&mut self, name: &'static str) -> Option<u64> {
         self.read(name, "a whole number of at least 0", |value| whole(value).and_then(|n| u64::try_from(n).ok()))
     }
@@ -84,7 +84,7 @@ impl<'a> ConfigForm<'a> {
         Some(all)
     }
 
-    /// Values by names of the file's choice; of a name that comes twice the last one counts.
+    /// Values by names that the job file chooses; if a name occurs twice, the last value applies.
     pub fn pairs<T>(
         &mut self,
         name: &'static str,
@@ -109,7 +109,7 @@ impl<'a> ConfigForm<'a> {
         self.pairs(name, "a string", text).unwrap_or_default()
     }
 
-    /// A stanza that may stand once.
+    /// A stanza that may occur once.
     pub fn stanza<T>(&mut self, name: &'static str, read: impl FnOnce(&mut ConfigForm<'a>) -> T) -> Option<T> {
         let mut maps = self.maps(name)?;
         if maps.len() > 1 {
@@ -121,7 +121,7 @@ impl<'a> ConfigForm<'a> {
         self.problems.extend(form.done());
         Some(read)
     }
-    /// A stanza that may stand as often as one likes.
+    /// A stanza that may occur repeatedly.
     pub fn stanzas<T>(&mut self, name: &'static str, read: impl Fn(&mut ConfigForm<'a>) -> T) -> Vec<T> {
         let maps = self.maps(name).unwrap_or_default();
         let one = |(prefix, map)| {
@@ -133,7 +133,7 @@ impl<'a> ConfigForm<'a> {
         maps.into_iter().map(one).collect()
     }
 
-    /// Each object of a field, with the beginning of its fields' paths.
+    /// Each object of a field, with the prefix of its fields' paths.
     fn maps(&mut self, name: &'static str) -> Option<Vec<(String, &'a Map<String, Value>)>> {
         let value = self.value(name)?;
         let path = self.path(name);
@@ -151,7 +151,7 @@ impl<'a> ConfigForm<'a> {
         all
     }
 
-    /// What was wrong, with each field that is left.
+    /// The errors, with each unknown field.
     pub fn done(mut self) -> Vec<ConfigProblem> {
         for unknown in self.map.keys().filter(|key| !self.taken.contains(&key.as_str())) {
             let advice = match nearest(unknown, self.taken.iter().copied()) {
@@ -166,7 +166,7 @@ impl<'a> ConfigForm<'a> {
     }
 }
 
-/// It says what it is when the task starts.
+/// Its value is known when the task starts.
 pub fn is_template(value: &Value) -> bool {
     value.as_str().is_some_and(|text| text.contains("${"))
 }
@@ -193,7 +193,7 @@ fn flag(value: &Value) -> Option<bool> {
 }
 
 pub fn whole(value: &Value) -> Option<i64> {
-    /// Up to there every whole number is one of its own as a float.
+    /// Up to this value every whole number has an exact float.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => number.as_i64().or_else(|| {

@@ -1,4 +1,4 @@
-//! What this driver says of itself: well, as long as its engine answers.
+//! The fingerprints of this driver: healthy as long as its engine responds.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,12 +11,12 @@ use super::shared::Shared;
 use crate::host::http::Address;
 use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 
-/// How often an engine is asked that is well, and one that is not.
+/// Interval of checks for a healthy engine, and for an unhealthy one.
 const WELL: Duration = Duration::from_secs(15);
 const ILL: Duration = Duration::from_secs(2);
-/// One that is not there at all.
+/// Interval if there is no engine.
 const ABSENT: Duration = Duration::from_secs(30);
-/// How often leftover containers are searched, and the first time.
+/// Interval of searches for leftover containers, and delay of the first one.
 const SWEEP_EACH: Duration = Duration::from_secs(300);
 const FIRST_SWEEP: Duration = Duration::from_secs(20);
 
@@ -74,7 +74,7 @@ fn ill(shared: &Shared, error: &EngineError) -> Fingerprint {
 }
 
 impl Shared {
-    /// Its socket is there.
+    /// Its socket exists.
     pub fn is_there(&self) -> bool {
         match self.engine.address() {
             Address::Unix(path) => path.exists(),
@@ -93,7 +93,7 @@ impl Fingerprints for Reports {
                         Health::Unhealthy => ILL,
                         Health::Undetected => ABSENT,
                     };
-                    // Ends: with the pause, or when something has gone wrong.
+                    // Ends: with the pause, or when a request has failed.
                     let _ = tokio::time::timeout(pause, self.shared.suspect.notified()).await;
                 }
                 let report = self.look().await;
@@ -105,7 +105,7 @@ impl Fingerprints for Reports {
                     self.said = Some(report.clone());
                     return Some(report);
                 }
-                // Asked for nothing: at most so often.
+                // Limits the rate of failed requests.
                 tokio::time::sleep(Duration::from_millis(200)).await;
             }
         })

@@ -1,5 +1,5 @@
-//! Images: loaded from an archive, found or pulled before a container is made; those that we pulled are removed when
-//! no task uses them.
+//! Images: loaded from an archive, found or pulled before a container is created. Images that the agent pulled are
+//! removed when no task uses them.
 //!
 //! Source: Docker Engine API, `/images/create`: a stream of JSON objects, one per line.
 
@@ -23,15 +23,15 @@ use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
 use crate::runner::drivers::{DriverError, EventSink};
 use crate::telemetry::lock;
 
-/// A line of progress is not longer; what an engine says of one layer takes some hundred bytes.
+/// Maximum length of a progress line; engines send some hundred bytes for one layer.
 const LONGEST_LINE: usize = 64 << 10;
-/// How often the progress of a pull becomes an event.
+/// Interval of events about the progress of a pull.
 const REPORT_EVERY: Duration = Duration::from_secs(30);
-/// Of layers that one image may have, for counting them.
+/// Maximum number of layers that are counted.
 const MOST_LAYERS: usize = 1_000;
 const HUB: &str = "docker.io";
 
-/// What an image is called.
+/// The name of an image.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Reference {
     /// With its registry.
@@ -53,12 +53,12 @@ impl Reference {
         let registry = first.filter(|first| first.contains(['.', ':']) || *first == "localhost").unwrap_or(HUB);
         Reference { name: name.to_owned(), tag: tag.to_owned(), registry: registry.to_owned() }
     }
-    /// As an engine is asked for it.
+    /// As an engine expects it.
     pub fn whole(&self) -> String {
         let separator = if self.tag.contains(':') { '@' } else { ':' };
         format!("{}{separator}{}", self.name, self.tag)
     }
-    /// Nomad's rule: what is called so may be another one each time.
+    /// As in Nomad: an image with this tag may change, so it is pulled each time.
     fn is_latest(&self) -> bool {
         self.tag == "latest"
     }
@@ -66,19 +66,19 @@ impl Reference {
 
 #[derive(Default)]
 pub struct Images {
-    /// By their IDs: those that we pulled.
+    /// Images that the agent pulled, by ID.
     pulled: Mutex<BTreeMap<String, Pulled>>,
 }
 
 #[derive(Default)]
 struct Pulled {
     name: String,
-    /// The attempts that use it, by their run directories.
+    /// The attempts that use it, by run directory.
     users: BTreeSet<PathBuf>,
     removal: Option<Removal>,
 }
 
-/// Waits to remove an image, unless a task uses it before.
+/// The delayed removal of an image, cancelled if a task uses it before.
 struct Removal(AbortHandle);
 
 impl Drop for Removal {
@@ -87,16 +87,16 @@ impl Drop for Removal {
     }
 }
 
-/// What a start needs of its image.
+/// The image of a start.
 #[derive(Debug, Clone)]
 pub struct Found {
     pub image: Image,
-    /// By us, just now or for another task.
+    /// Pulled by the agent, for this or another task.
     pub is_pulled: bool,
 }
 
 impl Images {
-    /// Makes sure that the image of a task is there. `local`: its directory, for an archive.
+    /// Makes sure that the image of a task exists. `local`: its directory, for an archive.
     pub async fn ensure(
         &self,
         engine: &DockerEngine,
@@ -127,7 +127,7 @@ impl Images {
         match (pulled.unwrap_or_else(late), here) {
             (Ok(()), before) => {
                 let image = engine.image(&name).await.map_err(|e| e.of_start(&format!("find the image {name}")))?;
-                // What was here before may belong to another user.
+                // An image that exists already may belong to another user.
                 let is_new = before.is_err();
                 if is_new {
                     let pulled = Pulled { name, ..Pulled::default() };
@@ -135,16 +135,16 @@ impl Images {
                 }
                 Ok(found(image))
             }
-            // Built here, perhaps: no registry has it.
+            // Perhaps built here: no registry has it.
             (Err(error), Ok(image)) if !config.force_pull => {
-                events.say(&format!("{error}; the image that is here is used"));
+                events.report(&format!("{error}; the image that is here is used"));
                 Ok(found(image))
             }
             (Err(error), _) => Err(error),
         }
     }
 
-    /// From now on this attempt uses it. `is_pulled`: by an agent before this one.
+    /// This attempt uses the image from now on. `is_pulled`: by an earlier agent.
     pub fn hold(&self, image: &str, name: &str, run_dir: &Path, is_pulled: bool) {
         let mut all = lock(&self.pulled);
         if is_pulled {
@@ -159,7 +159,7 @@ impl Images {
         }
     }
 
-    /// It does not any more. One without a user is removed after the delay.
+    /// This attempt stops using it. An unused image is removed after the delay.
     pub fn release(self: &Arc<Self>, engine: &Arc<DockerEngine>, settings: &Settings, run_dir: &Path) {
         let mut all = lock(&self.pulled);
         for (id, pulled) in all.iter_mut().filter(|(_, pulled)| pulled.users.contains(run_dir)) {
@@ -182,7 +182,7 @@ impl Images {
             Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
             Some(_) | None => return,
         };
-        // By its name: the image goes with its last one.
+        // By its name: the image is removed with its last name.
         match engine.remove_image(if name.is_empty() { id } else { &name }).await {
             Ok(()) => tracing::info!(image = name, id, "unused image removed"),
             Err(error) if error.is_not_found() || error.is_conflict() => {
@@ -219,12 +219,12 @@ async fn pull(
     let auth = match credentials(settings, config, &reference.registry) {
         Ok(auth) => auth,
         Err(why) if config.auth_soft_fail => {
-            events.say(&format!("pulling without credentials: {why}"));
+            events.report(&format!("pulling without credentials: {why}"));
             None
         }
         Err(why) => return Err(failed(why, false)),
     };
-    events.say(&format!("pulling the image {name}"));
+    events.report(&format!("pulling the image {name}"));
     let began = Instant::now();
     let target = format!("/images/create?fromImage={}&tag={}", encoded(&reference.name), encoded(&reference.tag));
     let header = auth.map(|auth| auth::header(&auth, &reference.registry));
@@ -235,12 +235,12 @@ async fn pull(
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     let mut progress = Progress::default();
     follow(answer, settings.pull_activity_timeout, &mut progress, |reported| {
-        events.say(&format!("pulling {name}: {reported}"))
+        events.report(&format!("pulling {name}: {reported}"))
     })
     .await
     .map_err(|e| e.of_start(&doing))?;
     let digest = progress.digest.map_or_else(String::new, |digest| format!(" ({digest})"));
-    events.say(&format!("pulled {name}{digest} in {:.1} s", began.elapsed().as_secs_f64()));
+    events.report(&format!("pulled {name}{digest} in {:.1} s", began.elapsed().as_secs_f64()));
     Ok(())
 }
 
@@ -258,16 +258,16 @@ async fn load(engine: &DockerEngine, local: &Path, archive: &str) -> Result<(), 
         LATE,
     );
     let doing = format!("load {archive}");
-    // Ends: with its patience.
+    // Ends: at its timeout.
     let answer = answer.await;
-    // Ends: its channel is closed by now, whatever came of it.
+    // Ends: its channel is closed by now, whatever the result.
     let read = reading.await.unwrap_or_else(|e| Err(std::io::Error::other(e)));
     read.map_err(wrong)?;
     let answer = answer.map_err(|e| e.of_start(&doing))?;
     follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }
 
-/// Makes an image of one layer out of an archive of files.
+/// Creates an image with one layer from an archive of files.
 pub async fn import(engine: &DockerEngine, repository: &str, tag: &str, archive: Bytes) -> Result<(), DriverError> {
     let target = format!("/images/create?fromSrc=-&repo={}&tag={}", encoded(repository), encoded(tag));
     let doing = format!("import the image {repository}:{tag}");
@@ -277,8 +277,8 @@ pub async fn import(engine: &DockerEngine, repository: &str, tag: &str, archive:
     follow(answer, LATE, &mut Progress::default(), |_| {}).await.map_err(|e| e.of_start(&doing))
 }
 
-/// A file below the task's own directory, where its user can have planted anything: no link is followed, and nothing but a regular
-/// file is opened.
+/// Opens a file below the task's own directory, where its user can plant anything: links are not followed, and only
+/// regular files are opened.
 fn opened(local: &Path, archive: &str) -> std::io::Result<std::fs::File> {
     let names: Vec<&str> = archive.split('/').filter(|name| !matches!(*name, "" | ".")).collect();
     beneath::open(local, &names)
@@ -287,14 +287,14 @@ fn opened(local: &Path, archive: &str) -> std::io::Result<std::fs::File> {
 /// Blocks. Errors: those of read(2).
 fn read_pieces(file: std::fs::File, into: &mpsc::Sender<std::io::Result<Bytes>>) -> std::io::Result<()> {
     use std::io::Read;
-    // What it grows by meanwhile is no part of the archive.
+    // Growth during the read is not part of the archive.
     let length = file.metadata()?.len();
     let mut file = file.take(length);
     loop {
         let mut piece = vec![0; 256 << 10];
         let read = file.read(&mut piece)?;
         piece.truncate(read);
-        // Closed: the engine takes no more of it.
+        // Closed: the engine reads no more.
         if read == 0 || into.blocking_send(Ok(piece.into())).is_err() {
             return Ok(());
         }
@@ -312,14 +312,14 @@ struct Line {
 
 #[derive(Debug, Default)]
 struct Progress {
-    /// Layers that are known, and those that are done.
+    /// Known layers, and completed ones.
     layers: BTreeSet<String>,
     done: BTreeSet<String>,
     digest: Option<String>,
 }
 
 impl Progress {
-    /// Errors: what the engine says of the failure.
+    /// Errors: the failure that the engine reports.
     fn take(&mut self, line: &[u8]) -> Result<(), EngineError> {
         let line = line.trim_ascii();
         if line.is_empty() {
@@ -327,8 +327,7 @@ impl Progress {
         }
         let line: Line = serde_json::from_slice(line).map_err(|e| EngineError::Garbage(e.to_string()))?;
         if let Some(message) = line.error {
-            // The request was fine, and the registry answers no: to try again may help unless it is asked for what is
-            // not there.
+            // The registry refused a valid request: a retry may help unless the image does not exist.
             let is_final = ["not found", "denied", "unauthorized", "manifest unknown", "invalid reference"];
             let status = if is_final.iter().any(|word| message.contains(word)) { 404 } else { 500 };
             return Err(EngineError::Refused { status, message: message.chars().take(2_000).collect() });
@@ -350,7 +349,7 @@ impl Progress {
     }
 }
 
-/// Reads a stream of lines to its end. Errors: the engine says one, or nothing for so long.
+/// Reads a stream of lines to its end. Errors: an error line of the engine, or a timeout.
 async fn follow(
     mut answer: HttpAnswer,
     patience: Duration,

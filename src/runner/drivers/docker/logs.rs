@@ -1,8 +1,8 @@
-//! Follows a container's log over the engine's API and writes it into the task's rotated files.
+//! Follows a container's log over the engine's API and writes it to the task's rotated files.
 //!
-//! The engine keeps the log, so that nothing is lost while the agent is gone: where it left off is noted with each
-//! piece that was written ([`Position`]), and the next agent goes on there. A message that was half written when the
-//! agent was killed is written again.
+//! The engine stores the log, so nothing is lost while no agent runs. The position is recorded with each written piece
+//! ([`Position`]), and the next agent continues there. A message that was half written when the agent was killed is
+//! written again.
 
 use std::fs::File;
 use std::io;
@@ -23,23 +23,23 @@ use crate::supervisor::orders::LogOrders;
 use crate::supervisor::rotate::Rotator;
 
 const FILE: &str = "logs.position";
-/// Two streams are written by two threads of the engine: one may be a little behind the other.
+/// Two streams are written by two threads of the engine: one may be slightly behind the other.
 const OVERLAP_NANOS: u64 = 2_000_000_000;
-/// Before the engine is asked again for a log that broke off.
+/// Delay before a broken log stream is requested again.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(5));
-/// So long a log may bring nothing once its container has ended.
+/// Idle timeout of a log after its container has ended.
 const QUIET: Duration = Duration::from_secs(2);
-/// And the rest of it may take so long.
+/// Timeout for the rest of it.
 pub const REST: Duration = Duration::from_secs(30);
 
-/// How far one stream was written: all messages before `at`, and `count` of those of that moment.
+/// Position in one stream: all messages before `at` are written, and `count` of those with that timestamp.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Mark {
     at: u64,
     count: u64,
 }
 
-/// How far both were, and what the disk did not take. In the order of [`LogStream`].
+/// The positions of both streams, and lost output. In the order of [`LogStream`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Position {
     marks: [Mark; 2],
@@ -65,22 +65,22 @@ impl Position {
     }
 }
 
-/// Writes messages, each once. Blocks for as long as a disk does.
+/// Writes each message once. Blocks as long as a disk does.
 #[derive(Debug)]
 pub struct Writer {
     streams: [Rotator; 2],
     order: OrderWriter,
     position: Position,
-    /// What an agent before this one lost.
+    /// Output that an earlier agent lost.
     lost_before: [u64; 2],
     file: Option<File>,
     decoder: Decoder,
     is_terminal: bool,
-    /// Of the messages of its mark's moment, how many have come again since the log was asked for.
+    /// Number of messages with the timestamp of the mark that have been received again in this request.
     again: [u64; 2],
-    /// What comes is new, whatever its time: a clock may be set back.
+    /// All messages are new, whatever their timestamps: a clock may be set back.
     caught_up: [bool; 2],
-    /// Where the message goes that has begun; `None`: it was written before.
+    /// The file for the current message. `None`: it was written before.
     into: Option<usize>,
     began: Mark,
 }
@@ -92,7 +92,7 @@ impl Writer {
         let file =
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
         let file =
-            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "log position not kept")).ok();
+            file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
         let mut bytes = [0; Position::LEN];
         let known = file.as_ref().and_then(|file| file.read_exact_at(&mut bytes, 0).ok());
         let position = known.and_then(|()| Position::parse(&bytes)).unwrap_or_default();
@@ -111,7 +111,7 @@ impl Writer {
         }
     }
 
-    /// The log is asked for once more: from when on, in nanoseconds.
+    /// Prepares another request of the log; returns its start time in nanoseconds.
     fn begin(&mut self) -> u64 {
         (self.decoder, self.again, self.into) = (Decoder::new(self.is_terminal), [0; 2], None);
         self.caught_up = [false; 2];
@@ -119,7 +119,7 @@ impl Writer {
         out.at.max(err.at).saturating_sub(OVERLAP_NANOS)
     }
 
-    /// Errors: the engine sends what is no log.
+    /// Errors: the response is no log stream.
     fn take(&mut self, bytes: &[u8]) -> Result<(), EngineError> {
         let Writer { streams, order, position, decoder, again, caught_up, into, began, .. } = self;
         let taken = decoder.take(bytes, |piece| match piece {
@@ -154,7 +154,7 @@ impl Writer {
             *lost = before.saturating_add(stream.lost_bytes());
         }
         if let Some(file) = &self.file {
-            // A disk that does not take it costs lines that come twice.
+            // If this write fails, lines may repeat after a restart.
             let _ = file.write_all_at(&position.bytes(), 0);
         }
         taken.map_err(|e| EngineError::Garbage(e.to_string()))
@@ -169,13 +169,13 @@ impl Writer {
     }
 }
 
-/// Opens a writer where that disturbs no reader.
+/// Opens a writer on a thread for blocking work.
 pub async fn open(orders: LogOrders, run_dir: std::path::PathBuf, is_terminal: bool) -> io::Result<Writer> {
     tokio::task::spawn_blocking(move || Writer::open(&orders, &run_dir, is_terminal)).await.map_err(io::Error::other)
 }
 
-/// Writes all that a container says until it has `ended`, and the rest of that. Gives the writer, if it is still
-/// there, and what went wrong.
+/// Writes all output of a container until it has `ended`, and the rest after that. Returns the writer, if it still
+/// exists, and what went wrong.
 pub async fn follow(
     engine: Arc<DockerEngine>,
     id: &str,
@@ -189,14 +189,14 @@ pub async fn follow(
         let Some(back) = back else { return (None, Some("its logs: an internal error".to_owned())) };
         writer = back;
         match read {
-            // After its end it was read to its own.
+            // After the container's end, the log was read to its own end.
             Ok(()) if is_rest => return (Some(writer), None),
-            // The engine does not keep it, or does not have it any more.
+            // The engine does not store it, or has it no more.
             Err(EngineError::Refused { message, .. }) => return (Some(writer), Some(format!("its logs: {message}"))),
             Err(error) if is_rest => return (Some(writer), Some(format!("its last output: {error}"))),
             Ok(()) => pause = PAUSES.0,
             Err(error) => {
-                tracing::debug!(container = id, %error, "a log broke off");
+                tracing::debug!(container = id, %error, "log stream of a container ended early; retrying");
                 pause = (pause * 2).min(most);
             }
         }
@@ -205,7 +205,7 @@ pub async fn follow(
     }
 }
 
-/// Reads once, to its end. `is_rest`: what is there, and no more.
+/// Reads the log once, to its end. `is_rest`: only what exists already.
 async fn read(
     engine: &DockerEngine,
     id: &str,
@@ -229,7 +229,7 @@ async fn read(
         let piece = tokio::select! {
             biased;
             piece = answer.piece() => piece.map_err(EngineError::from),
-            // One that follows a container that has ended, and brings nothing more.
+            // The stream of a container that has ended, without further messages.
             () = quiet(ended) => return (Some(writer), Ok(())),
         };
         match piece {
@@ -238,7 +238,7 @@ async fn read(
                     let taken = writer.take(&piece);
                     (writer, taken)
                 });
-                // Ends: with the disk, which holds up no other task.
+                // Ends: with the disk, which blocks no other task.
                 match taken.await {
                     Ok((back, Ok(()))) => writer = back,
                     Ok((back, Err(error))) => return (Some(back), Err(error)),
@@ -252,7 +252,7 @@ async fn read(
 }
 
 async fn quiet(ended: &mut watch::Receiver<bool>) {
-    // Ends: with the container. Without a sender this is over too.
+    // Ends: with the container, or without a sender.
     let _ = ended.wait_for(|ended| *ended).await;
     tokio::time::sleep(QUIET).await;
 }
@@ -279,7 +279,7 @@ mod tests {
         let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         let all = [
             frame(1, 1, "one\n"),
-            // Parts of one message, and two that came at once: all of the same moment.
+            // Parts of one message, and two simultaneous messages: all with the same timestamp.
             frame(1, 2, "two"),
             frame(1, 2, "two\n"),
             frame(2, 2, "err\n"),
@@ -288,7 +288,7 @@ mod tests {
             frame(1, 4, "four\n"),
         ];
         let whole = all.concat();
-        // Killed after each byte, and begun again by another agent.
+        // Killed after each byte, and continued by another agent.
         for cut in 0..=whole.len() {
             std::fs::remove_file(run.path().join(FILE)).ok();
             for stream in ["stdout", "stderr"] {

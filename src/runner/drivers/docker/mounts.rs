@@ -1,8 +1,8 @@
-//! What a container sees of the host: the directories that every task has, and what its job mounts beside them.
+//! The mounts of a container: the directories of every task, and those that its job adds.
 //!
-//! A relative path of the host is one of the task's directory. Without `docker.volumes_enabled` nothing outside of
-//! the alloc's directory can be mounted, whatever links a task has planted in there: a path is resolved before the
-//! engine gets it.
+//! A relative path of the host is relative to the task's directory. Without `docker.volumes_enabled` nothing outside of
+//! the alloc's directory can be mounted, whatever links a task has planted there: paths are resolved before the engine
+//! gets them.
 
 use std::path::{Component, Path, PathBuf};
 
@@ -13,7 +13,7 @@ use crate::model::volume::{MountPropagation, TaskVolume};
 use crate::runner::drivers::{DriverError, SeenDirs, StartRequest};
 use crate::runner::kept::datadir::TaskDirs;
 
-/// Where a container has its directories: Nomad's places.
+/// The directories in a container: Nomad's paths.
 pub fn seen() -> SeenDirs {
     SeenDirs { shared: "/alloc".into(), local: "/local".into(), secrets: "/secrets".into() }
 }
@@ -31,7 +31,7 @@ fn refused(message: String) -> DriverError {
     DriverError::Start { message, recoverable: false }
 }
 
-/// Blocks for as long as paths are resolved. Errors: one that may not be mounted.
+/// Blocks as long as paths are resolved. Errors: one that may not be mounted.
 pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result<Mounted, DriverError> {
     let StartRequest { dirs, devices, volumes, .. } = request;
     let seen = seen();
@@ -59,7 +59,7 @@ pub fn mounted(config: &Config, request: &StartRequest, enabled: bool) -> Result
     Ok(all)
 }
 
-/// One that the agent's settings declare: `docker.volumes_enabled` is about what jobs name themselves.
+/// A volume declared in the agent's settings: `docker.volumes_enabled` concerns paths that jobs name.
 fn host_volume(volume: &TaskVolume, all: &mut Mounted) -> Result<(), DriverError> {
     let propagation = match volume.propagation {
         MountPropagation::Private => "rprivate",
@@ -81,7 +81,7 @@ fn host_volume(volume: &TaskVolume, all: &mut Mounted) -> Result<(), DriverError
     Ok(())
 }
 
-/// A colon separates the parts of a bind, so that no path may have one.
+/// A colon separates the parts of a bind, so paths must not contain one.
 fn bind(host: &Path, inside: &str, mode: Option<&str>) -> Result<String, DriverError> {
     let host = host.to_str().filter(|host| !host.contains(':'));
     let host = host.ok_or_else(|| refused(format!("the path of a mount at {inside} cannot have a colon")))?;
@@ -92,7 +92,7 @@ fn bind(host: &Path, inside: &str, mode: Option<&str>) -> Result<String, DriverE
 fn volume_bind(volume: &Volume, of_driver: bool, dirs: &TaskDirs, enabled: bool) -> Result<String, DriverError> {
     let mode = volume.mode.as_deref();
     if of_driver {
-        // A name that the volume's driver understands.
+        // A name that the volume's driver interprets.
         return bind(Path::new(&volume.source), &volume.target, mode);
     }
     let source = source(&volume.source, dirs, enabled)?;
@@ -136,7 +136,7 @@ pub fn object(pairs: &[(String, String)]) -> Value {
     Value::Object(pairs.iter().map(|(name, value)| (name.clone(), json!(value))).collect())
 }
 
-/// The path of the host that a job names. One that is missing is made, as engines do.
+/// The path on the host that a job names. A missing one is created, as engines do.
 fn source(named: &str, dirs: &TaskDirs, enabled: bool) -> Result<PathBuf, DriverError> {
     let path = plain(&dirs.task.join(named));
     let alloc = dirs.task.parent().unwrap_or(&dirs.task);
@@ -149,11 +149,11 @@ fn source(named: &str, dirs: &TaskDirs, enabled: bool) -> Result<PathBuf, Driver
     }
     let failed = |e: std::io::Error| refused(format!("cannot mount the host path {named:?}: {e}"));
     let top = alloc.canonicalize().map_err(failed)?;
-    // What of it is there leads where the links in it lead; the rest is made there.
+    // The existing part is resolved through its links; the rest is created there.
     let here = path.ancestors().find(|above| above.symlink_metadata().is_ok()).unwrap_or(alloc);
     let rest = path.strip_prefix(here).unwrap_or(Path::new(""));
     let resolved = here.canonicalize().map_err(failed)?;
-    // Joined to nothing it would end with a slash, which no file does.
+    // Joined with an empty path it would end with a slash, which is invalid for a file.
     let resolved = if rest.as_os_str().is_empty() { resolved } else { resolved.join(rest) };
     if !resolved.starts_with(&top) && !enabled {
         return Err(outside());
@@ -164,7 +164,7 @@ fn source(named: &str, dirs: &TaskDirs, enabled: bool) -> Result<PathBuf, Driver
     Ok(resolved)
 }
 
-/// Without `.` and `..`, by the text alone.
+/// Without `.` and `..`, lexically.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for part in path.components() {
@@ -250,7 +250,7 @@ mod tests {
         };
         let labelled = TaskVolume { selinux_label: Some("z".to_owned()), read_only: false, ..plain.clone() };
         let request = StartRequest { volumes: vec![plain, labelled], ..request(&dirs) };
-        // Declared by the agent, whatever `docker.volumes_enabled` says of those that a job names.
+        // Declared by the agent, whatever `docker.volumes_enabled` says about paths in jobs.
         let found = mounted(&Config::default(), &request, false).unwrap();
         let expected = json!({"Type": "bind", "Source": "/srv/data", "Target": "/data", "ReadOnly": true,
             "BindOptions": {"Propagation": "rslave"}});

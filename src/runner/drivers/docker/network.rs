@@ -1,4 +1,4 @@
-//! The networks that an engine gave a container: known after its start, and asked again when it is recovered.
+//! The networks that an engine gave a container: known after its start, and requested again at a recovery.
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
@@ -9,12 +9,12 @@ use super::config::Config;
 use super::engine::{Container, ContainerEndpoint};
 use crate::model::network::{AllocPort, DriverNetwork, NetworkAddress};
 
-/// The default networks of engines: their addresses are of this host alone, so services do not advertise them.
+/// The default networks of engines: their addresses are local to this host, so services do not advertise them.
 const DEFAULT_NETWORK: &str = "bridge";
 const MOST_ADDRESSES: usize = 16;
 const LONGEST_NAME: usize = 128;
 
-/// What of a task's `config` decides which of its addresses it has: kept for a recovery, which has no `config`.
+/// The part of a task's `config` that selects its address: stored for a recovery, which has no `config`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct NetworkChoice {
@@ -40,8 +40,8 @@ impl NetworkChoice {
         NetworkChoice { mode: network.mode.clone(), ipv6: network.advertise_ipv6, ports }
     }
 
-    /// `None`: the container has no address of its own. Of several networks the one that the task names, else the first by
-    /// name.
+    /// `None`: the container has no address of its own. Of several networks, the one that the task names, otherwise the
+    /// first by name.
     pub fn choose(&self, container: &Container) -> Option<DriverNetwork> {
         let networks = container.network_settings.networks.iter().flatten();
         let networks: BTreeMap<&str, Vec<IpAddr>> = networks

@@ -1,14 +1,14 @@
-//! The pause container of an alloc whose group has a network namespace of its own. An engine joins a container to the
-//! network of another container only, never to a namespace by its path. So one container of ours enters the alloc's
-//! namespace, and those of its tasks join that one.
+//! The pause container of an alloc whose group has its own network namespace. An engine can join a container only to
+//! the network of another container, never to a namespace by its path. So a pause container of this agent enters the
+//! alloc's namespace, and the containers of its tasks join that one.
 //!
 //! ```text
 //! first task of the alloc ── image imported ── pause container created, started ── in the namespace? ── its ID
-//! each further start      ── found; started again where its engine ended it ─────── in the namespace? ── its ID
-//! end of the alloc        ── removed; where the agent or the engine was gone: by a sweep
+//! each further start      ── found; restarted if its engine stopped it ───────────── in the namespace? ── its ID
+//! end of the alloc        ── removed; if the agent or the engine was down: by a sweep
 //! ```
-//! The namespace is the agent's and outlives engine and container: what CNI plugins connected stays connected, and tasks
-//! of other drivers in the same group stay as they are.
+//! The namespace belongs to the agent and outlives engine and container: connections by CNI plugins stay, and tasks of
+//! other drivers in the same group are unaffected.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -29,9 +29,9 @@ use crate::model::id::{AllocId, TaskName};
 use crate::runner::drivers::{DriverError, StartRequest};
 use crate::telemetry::chain;
 
-/// Its cgroup beside those of tasks, whose names cannot begin so.
+/// Its cgroup beside those of tasks, whose names cannot begin like this.
 const CGROUP: &str = ".network";
-/// How long it may take to enter the namespace. It does so with its first instructions.
+/// Timeout to enter the namespace, which it does with its first instructions.
 const ENTER_PATIENCE: Duration = Duration::from_secs(10);
 const ENTER_PAUSE: Duration = Duration::from_millis(2);
 /// Other tasks of the alloc may create or remove it at the same time.
@@ -46,17 +46,17 @@ fn start_error(message: String, recoverable: bool) -> DriverError {
     DriverError::Start { message, recoverable }
 }
 
-/// What became of a pause container that was started.
+/// State of a pause container that was started.
 enum Entered {
     /// Its ID.
     Yes(String),
     /// It runs in another namespace.
     Elsewhere,
-    /// It is not there.
+    /// It does not exist.
     Gone,
 }
 
-/// Makes sure that the pause container of the alloc runs in its namespace. Gives its ID.
+/// Makes sure that the pause container of the alloc runs in its namespace. Returns its ID.
 pub async fn hold(
     shared: &Arc<Shared>,
     request: &StartRequest,
@@ -96,7 +96,7 @@ pub async fn hold(
     }
 }
 
-/// Gives its ID, by whichever task of the alloc it was created.
+/// Returns its ID, whichever task of the alloc created it.
 async fn create(
     shared: &Arc<Shared>,
     request: &StartRequest,
@@ -116,7 +116,7 @@ async fn create(
         "Hostname": request.network.hostname,
         "Labels": { label::NETWORK_OF: request.alloc_id.as_str(), label::NETWORK_NAMESPACE: namespace },
         "HostConfig": {
-            // Of its own until the program has entered the alloc's, which takes that one capability.
+            // Its own network until the program has entered the alloc's, which needs that one capability.
             "NetworkMode": "none",
             "CapDrop": ["ALL"],
             "CapAdd": ["SYS_ADMIN"],
@@ -136,8 +136,8 @@ async fn create(
     }
 }
 
-/// The ID of our image, imported where the engine does not have it. Anybody who can load or push an image can give another one its
-/// name, and it gets a capability: so it is known by its content.
+/// The ID of the agent's pause image, imported if the engine does not have it. Any user who can load or push an image
+/// can give it that name, and the container gets a capability: so the image is verified by its content.
 async fn own_image(shared: &Arc<Shared>) -> Result<String, DriverError> {
     let name = format!("{REPOSITORY}:{TAG}");
     let archive =
@@ -189,7 +189,7 @@ async fn entered(shared: &Arc<Shared>, id: &str, namespace: &Path) -> Result<Ent
 }
 
 fn not_entered(container: &Container, namespace: &Path) -> DriverError {
-    // The program ends with the number of the error.
+    // The exit code of the program is the errno.
     let code = i32::try_from(container.state.exit_code).ok().filter(|code| (1..128).contains(code));
     let why = match code {
         Some(code) => io::Error::from_raw_os_error(code).to_string(),
@@ -199,14 +199,14 @@ fn not_entered(container: &Container, namespace: &Path) -> DriverError {
     start_error(message, true)
 }
 
-/// Two links into the file system of namespaces lead to the same one.
+/// Whether two links to namespace files lead to the same one.
 fn is_in(proc: &Path, pid: u32, namespace: &Path) -> bool {
     let identity = |path: &Path| std::fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
     let own = identity(&proc.join(pid.to_string()).join("ns/net"));
     own.is_some() && own == identity(namespace)
 }
 
-/// Removes the pause container of an alloc. Repeating it does no harm.
+/// Removes the pause container of an alloc. Idempotent.
 pub async fn leave(shared: &Arc<Shared>, alloc: &AllocId) -> Result<(), DriverError> {
     if !shared.is_known() {
         return Ok(());
@@ -226,7 +226,7 @@ async fn remove(shared: &Arc<Shared>, container: &Container) -> Result<(), Strin
     shared.engine.remove(&container.id, true).await.map_err(|e| shared.noted(e).to_string())?;
     let parent = container.host_config.cgroup_parent.as_deref().and_then(ParentCgroup::of_parent);
     let alloc = container.label(label::NETWORK_OF).unwrap_or_default();
-    // What an engine says of it is removed only where it bears the alloc's ID.
+    // A container is removed only if it has the alloc's ID as a label.
     let is_own = |parent: &ParentCgroup| {
         let path = parent.path.as_str();
         AllocId::parse(alloc).is_some() && (path.contains(alloc) || path.contains(&alloc.replace('-', "")))
@@ -236,13 +236,13 @@ async fn remove(shared: &Arc<Shared>, container: &Container) -> Result<(), Strin
     shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await?
 }
 
-/// By its name too, which no job chooses.
+/// Also by its name, which no job can choose.
 fn is_pause(container: &Container) -> bool {
     let alloc = container.label(label::NETWORK_OF).and_then(AllocId::parse);
     alloc.is_some_and(|alloc| container.name.trim_start_matches('/') == name_of(&alloc))
 }
 
-/// Removes those whose namespace is gone: their alloc has ended while the agent or the engine was not there.
+/// Removes those whose namespace is gone: their alloc ended while the agent or the engine was down.
 pub async fn sweep(shared: &Arc<Shared>) {
     let all = match shared.engine.labelled(label::NETWORK_NAMESPACE).await {
         Ok(all) => all,
@@ -254,7 +254,7 @@ pub async fn sweep(shared: &Arc<Shared>) {
             continue;
         }
         let removed = match shared.engine.inspect(&listed.id).await {
-            // An image or another program may have given it our label.
+            // An image or another program may have set this label.
             Ok(container) if !is_pause(&container) => continue,
             Ok(container) => remove(shared, &container).await,
             Err(EngineError::Refused { status: 404, .. }) => continue,
@@ -262,7 +262,7 @@ pub async fn sweep(shared: &Arc<Shared>) {
         };
         match removed {
             Ok(()) => tracing::info!(container = listed.id, "leftover pause container removed"),
-            Err(error) => tracing::warn!(container = listed.id, error, "leftover pause container not removed"),
+            Err(error) => tracing::warn!(container = listed.id, error, "failed to remove a leftover pause container"),
         }
     }
 }

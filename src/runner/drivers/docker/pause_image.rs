@@ -1,11 +1,11 @@
 //! The image of pause containers: one static program of some hundred bytes, imported into the engine, never pulled.
 //!
-//! The program opens `/ns`, enters that network namespace and sleeps. What fails ends it with the number of the error.
-//! Its machine code stands here, because no other static program can be expected on a host.
+//! The program opens `/ns`, enters that network namespace and sleeps. On a failure it exits with the errno. Its machine
+//! code is here, because no other static program can be expected on a host.
 
 use bytes::Bytes;
 
-/// The image in the engine. The tag grows with the program.
+/// The image in the engine. The tag increases with the program.
 pub const REPOSITORY: &str = "allostat/pause";
 pub const TAG: &str = "1";
 /// The program in the image, and the namespace that it enters.
@@ -53,7 +53,7 @@ const CODE: Option<(u16, &[u8])> = Some((
 #[cfg(not(any(target_arch = "x86_64", target_arch = "aarch64")))]
 const CODE: Option<(u16, &[u8])> = None;
 
-/// The program as an ELF file of one segment. `None`: not for this processor. Source: elf(5).
+/// The program as an ELF file with one segment. `None`: not for this processor. Source: elf(5).
 pub fn program() -> Option<Vec<u8>> {
     const BASE: u64 = 0x0040_0000;
     const HEADERS: u64 = 64 + 56;
@@ -68,7 +68,7 @@ pub fn program() -> Option<Vec<u8>> {
     // The entry, the program headers, and no section headers; no flags.
     file.extend([BASE + HEADERS, 64, 0].into_iter().flat_map(u64::to_le_bytes));
     file.extend(0u32.to_le_bytes());
-    // Sizes of the headers, and how many there are.
+    // Sizes of the headers, and their number.
     file.extend([64u16, 56, 1, 0, 0, 0].into_iter().flat_map(u16::to_le_bytes));
     // PT_LOAD, PF_R | PF_X, all of the file.
     file.extend([1u32, 5].into_iter().flat_map(u32::to_le_bytes));
@@ -77,7 +77,7 @@ pub fn program() -> Option<Vec<u8>> {
     Some(file)
 }
 
-/// An archive with the program in it, as engines import one. Source: tar(5), "POSIX ustar Archives".
+/// An archive with the program, as engines import it. Source: tar(5), "POSIX ustar Archives".
 pub fn archive() -> Option<Bytes> {
     const BLOCK: usize = 512;
     let program = program()?;
@@ -89,7 +89,7 @@ pub fn archive() -> Option<Bytes> {
     put(116, b"0000000\0");
     put(124, format!("{:011o}\0", program.len()).as_bytes());
     put(136, b"00000000000\0");
-    // The sum is of a header that has spaces in its place.
+    // The checksum is computed with spaces in its field.
     put(148, b"        ");
     put(156, b"0");
     put(257, b"ustar\x0000");
@@ -101,7 +101,8 @@ pub fn archive() -> Option<Bytes> {
     Some(archive.into())
 }
 
-/// The digest of the layer that engines make of the archive: `sha256:...`. Source: OCI image specification, "DiffID".
+/// The digest of the layer that engines create from the archive: `sha256:...`. Source: OCI image specification,
+/// "DiffID".
 pub fn layer(archive: &[u8]) -> String {
     let digest = ring::digest::digest(&ring::digest::SHA256, archive);
     let hex: String = digest.as_ref().iter().map(|byte| format!("{byte:02x}")).collect();
@@ -115,7 +116,7 @@ mod tests {
 
     use super::*;
 
-    /// Without the namespace at its place it ends with ENOENT: so it is a program of this processor, and opens that path.
+    /// Without the namespace file it exits with ENOENT: so it is a program for this processor, and opens that path.
     #[test]
     fn program_without_its_namespace_ends_with_the_number_of_the_error() {
         let Some(program) = program() else { return };

@@ -1,11 +1,11 @@
-//! The cgroup of a task whose container an engine makes: ours, above the container's own.
+//! The agent's own cgroup of a task, above the cgroup of the container that an engine creates.
 //!
 //! ```text
-//! cgroupfs   <parent>/<alloc>/<task>/<container>                         made and removed by the driver
-//! systemd    /allostat.slice/allostat-<alloc>_<task>.slice/docker-<container>.scope   made by systemd, stopped by the driver
+//! cgroupfs   <parent>/<alloc>/<task>/<container>                         created and removed by the driver
+//! systemd    /allostat.slice/allostat-<alloc>_<task>.slice/docker-<container>.scope   by systemd, stopped by the driver
 //! ```
-//! Cgroups count for what is below them, so that ours still knows the peak, the CPU time and the I/O when the
-//! container's is gone.
+//! Cgroups count for those below them, so this one has the peak, the CPU time and the I/O after the container's is
+//! gone.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -18,10 +18,10 @@ use crate::host::systemd::{Manager, TASK_SLICE};
 use crate::kernel::proc::cgroup;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 
-/// How long the kernel may take to let go of a cgroup.
+/// How long the kernel may take to release a cgroup.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
 
-/// Where the engine makes a container's cgroup.
+/// The cgroup parent of a container.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ParentCgroup {
     pub path: CgroupPath,
@@ -29,8 +29,8 @@ pub struct ParentCgroup {
     pub slice: Option<String>,
 }
 
-/// Made and removed one at a time: a runtime of containers makes the parents that are missing, and fails where one
-/// goes meanwhile.
+/// Creation and removal are serialized: a container runtime creates missing parents, and fails if one is removed
+/// meanwhile.
 #[derive(Debug, Default)]
 pub struct ParentCgroups(Mutex<()>);
 
@@ -42,25 +42,25 @@ impl ParentCgroup {
         let slice = format!("allostat-{}_{}.slice", alloc.as_str().replace('-', ""), escaped(task.as_str()));
         ParentCgroup { path: CgroupPath::new(format!("/{TASK_SLICE}/{slice}")), slice: Some(slice) }
     }
-    /// What a handle says of it. `None`: the engine chose the place.
+    /// From a handle. `None`: the engine chose the parent.
     pub fn of(path: &CgroupPath) -> ParentCgroup {
         let slice = path.as_str().strip_prefix(&format!("/{TASK_SLICE}/")).map(str::to_owned);
         ParentCgroup { path: path.clone(), slice }
     }
-    /// What the engine says of a container of ours.
+    /// From the engine's description of a container.
     pub fn of_parent(parent: &str) -> Option<ParentCgroup> {
         let path = if parent.starts_with('/') { parent.to_owned() } else { format!("/{TASK_SLICE}/{parent}") };
         let is_plain = path.split('/').skip(1).all(|part| !matches!(part, "" | "." | ".."));
         (is_plain && path.matches('/').count() > 1).then(|| ParentCgroup::of(&CgroupPath::new(path)))
     }
-    /// As `CgroupParent` of a container. `None`: it has no such name.
+    /// As `CgroupParent` of a container. `None`: it cannot be expressed.
     pub fn as_parent(&self) -> Option<String> {
         let path = || self.path.relative().to_str().map(|path| format!("/{path}"));
         self.slice.clone().or_else(path)
     }
 }
 
-/// Different names stay different. A dash in the name of a slice stands for a slice above it. Source: systemd.slice(5).
+/// Different names stay different. A dash in the name of a slice means a parent slice. Source: systemd.slice(5).
 fn escaped(name: &str) -> String {
     let one = |byte: u8| match byte {
         b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(byte).to_string(),
@@ -74,19 +74,19 @@ impl ParentCgroups {
     pub fn make(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), CgroupError> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match parent.slice {
-            // Systemd makes it with the container.
+            // Systemd creates it with the container.
             Some(_) => Ok(()),
             None => Cgroup::at(layout, &parent.path).everywhere(layout).create_fresh(),
         }
     }
 
-    /// The same where something may run in it already. Blocks.
+    /// The same, if something may run in it already. Blocks.
     pub fn make_missing(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), CgroupError> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if parent.slice.is_some() { Ok(()) } else { Cgroup::at(layout, &parent.path).everywhere(layout).create() }
     }
 
-    /// With what is below it, once nothing runs in it. Repeating it does no harm. Blocks. Errors: a sentence.
+    /// With its children, when nothing runs in it. Idempotent. Blocks. Errors: as a sentence.
     pub fn remove(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), String> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(slice) = &parent.slice {
@@ -94,8 +94,8 @@ impl ParentCgroups {
         }
         let cgroup = Cgroup::at(layout, &parent.path).everywhere(layout);
         cgroup.remove(REMOVE_PATIENCE).map_err(|e| crate::telemetry::chain(&e))?;
-        // In hierarchies that the agent does not use the parents are there for containers alone: the alloc's, and
-        // that of all.
+        // In hierarchies that the agent does not use, the parents exist for containers alone: the alloc's, and the one
+        // of all allocs.
         let others = layout.hierarchies().iter().filter(|hierarchy| {
             hierarchy.version == Version::V1 && layout.placements().all(|used| used.mount != hierarchy.mount)
         });
@@ -107,7 +107,7 @@ impl ParentCgroups {
     }
 }
 
-/// The kernel refuses where anything is in it.
+/// The kernel refuses if it is not empty.
 fn is_removed(directory: &Path) -> bool {
     std::fs::remove_dir(directory).map_or_else(|error| error.kind() == ErrorKind::NotFound, |()| true)
 }
@@ -116,7 +116,7 @@ pub fn is_below(path: &CgroupPath, above: &CgroupPath) -> bool {
     CgroupPath::above(path.as_str()).any(|part| part == above.as_str())
 }
 
-/// The cgroup of a process, where its memory is counted.
+/// The cgroup of a process in the memory hierarchy.
 pub fn of_process(proc: &Path, layout: &Layout, pid: u32) -> Option<CgroupPath> {
     let text = std::fs::read(proc.join(pid.to_string()).join("cgroup")).ok()?;
     let counted = layout.controller("memory").or_else(|| layout.placements().next())?;

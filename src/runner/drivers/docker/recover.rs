@@ -1,14 +1,14 @@
-//! Finds a container again after a restart of the agent, by its ID or by its name and labels.
+//! Recovers a container after a restart of the agent, by its ID or by its name and labels.
 //!
-//! | the engine says | it |
+//! | response of the engine | result |
 //! |---|---|
-//! | nothing | is asked again, for as long as that is so |
-//! | there is none, and the handle was never started | was never started |
-//! | there is none | was removed: ended, outcome unknown |
-//! | another one has its name | the same |
-//! | it was created and never started | is removed: it was never started |
-//! | it runs | runs |
-//! | it has ended | has ended; the rest of its log is written first |
+//! | none | the request is repeated as long as that lasts |
+//! | no container, and the handle has no start | never started |
+//! | no container | was removed: ended, outcome unknown |
+//! | another container with its name | the same |
+//! | created and never started | is removed: never started |
+//! | running | runs |
+//! | exited | has ended; the rest of its log is written first |
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
     };
     let Some(container) = found else {
         if handle.started_at.is_none() && kept.id.is_none() {
-            // Nothing but its cgroup can be there.
+            // Only its cgroup may exist.
             remove_cgroup(shared, &handle).await?;
             return Ok(Recovered::NeverStarted);
         }
@@ -53,11 +53,11 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
     kept.learn(&container);
     if container.state.running {
         let attempt = ContainerAttempt::running(Arc::clone(shared), handle, kept, &container, true);
-        // What the engine says now counts, not the record.
+        // The engine's current state counts, not the record.
         if attempt.network() != before.as_ref() {
             let shown = |network: Option<&DriverNetwork>| network.map_or("none".to_owned(), ToString::to_string);
             let (now, before) = (shown(attempt.network()), shown(before.as_ref()));
-            events.say(&format!("its address has changed from {before} to {now}"));
+            events.report(&format!("its address has changed from {before} to {now}"));
         }
         return Ok(Recovered::Attempt(Arc::new(attempt)));
     }
@@ -72,8 +72,8 @@ pub async fn recover(shared: &Arc<Shared>, handle: TaskHandle, events: &EventSin
     Ok(Recovered::Attempt(Arc::new(ContainerAttempt::ended(Arc::clone(shared), handle, kept, end))))
 }
 
-/// By its labels: a name may be another container's by now. Where the data directory was moved its last parts are
-/// still the same.
+/// By its labels: its name may belong to another container by now. If the data directory was moved, the last parts of
+/// the path are still the same.
 fn is_own(container: &Container, handle: &TaskHandle) -> bool {
     const PARTS: usize = 3;
     let last =
@@ -88,16 +88,16 @@ async fn remove_cgroup(shared: &Arc<Shared>, handle: &TaskHandle) -> Result<(), 
     removed.map_err(failed)?.map_err(failed)
 }
 
-/// The containers of ours, by their run directories. Blocks. Errors: the engine does not answer.
+/// The containers of this agent, by their run directories. Blocks. Errors: the engine does not respond.
 fn ours(shared: &Arc<Shared>) -> Result<Vec<(PathBuf, super::engine::Listed)>, String> {
     let all = asked(async { shared.engine.ours().await })?.map_err(|e| shared.noted(e).to_string())?;
     Ok(all.into_iter().filter_map(|listed| Some((listed.run_dir()?, listed))).collect())
 }
 
-/// Asks from a thread that may block. Errors: there is no runtime for it.
+/// Runs a request from a thread that may block. Errors: there is no runtime for it.
 fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
     match tokio::runtime::Handle::try_current() {
-        // Ends: every question has a deadline.
+        // Ends: every request has a deadline.
         Ok(runtime) => Ok(runtime.block_on(question)),
         Err(_) => {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -106,7 +106,7 @@ fn asked<T>(question: impl Future<Output = T>) -> Result<T, String> {
     }
 }
 
-/// What is left of an attempt that no record names.
+/// What is left of an attempt without a record.
 pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverError> {
     if !shared.is_known() {
         return Ok(None);
@@ -133,7 +133,7 @@ pub fn left(shared: &Arc<Shared>, place: &Place) -> Result<Option<Left>, DriverE
     Ok(Some(Left { handle, lives }))
 }
 
-/// Removes containers that have ended and whose attempts were removed already: the agent died between the two. Those
+/// Removes containers that have ended and whose attempts were removed already, because the agent died in between. Those
 /// of other agents are left alone.
 pub async fn sweep(shared: &Arc<Shared>) {
     pause::sweep(shared).await;
@@ -149,20 +149,20 @@ pub async fn sweep(shared: &Arc<Shared>) {
         let parent =
             shared.engine.inspect(&listed.id).await.ok().and_then(|container| container.host_config.cgroup_parent);
         if let Err(error) = shared.engine.remove(&listed.id, false).await {
-            tracing::warn!(container = listed.id, %error, "leftover container not removed");
+            tracing::warn!(container = listed.id, %error, "failed to remove a leftover container");
             continue;
         }
         tracing::info!(container = listed.id, run_dir = %run_dir.display(), "leftover container removed");
         let parent = parent.as_deref().and_then(ParentCgroup::of_parent).filter(|_| shared.no_cgroups.is_none());
         if let Some(parent) = parent.filter(|parent| is_named_after(parent, &run_dir)) {
             let of = Arc::clone(shared);
-            // What is left of it costs nothing, and is removed with the next start.
+            // The rest costs nothing, and is removed with the next start.
             let _ = shared.places.block(move || of.parents.remove(&of.sampling.layout, &parent)).await;
         }
     }
 }
 
-/// An alloc's ID is unique: a cgroup that has it is this task's.
+/// Alloc IDs are unique: a cgroup with this one belongs to this task.
 fn is_named_after(parent: &ParentCgroup, run_dir: &std::path::Path) -> bool {
     let alloc = run_dir.iter().rev().nth(2).and_then(|name| name.to_str()).filter(|name| !name.is_empty());
     let path = parent.path.as_str();
@@ -170,7 +170,7 @@ fn is_named_after(parent: &ParentCgroup, run_dir: &std::path::Path) -> bool {
 }
 
 pub fn alive_below(shared: &Arc<Shared>, top: &std::path::Path) -> std::io::Result<Vec<PathBuf>> {
-    // That of one task has its alloc's above it.
+    // The cgroup of a task is below its alloc's.
     let alloc = top.parent().and_then(|above| above.file_name()).and_then(|name| name.to_str());
     if alloc.and_then(AllocId::parse).is_none() {
         *crate::telemetry::lock(&shared.run_top) = Some(top.to_owned());

@@ -1,4 +1,4 @@
-//! What of the driver the agent's configuration sets, in Nomad's words where Nomad has some.
+//! The settings of an agent for this driver, with Nomad's names where Nomad has some.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use crate::runner::drivers::{DriverSetting, DriverSettings};
 
 pub const NAME: &str = "docker";
 
-/// Where engines listen by default.
+/// Default address of engines.
 const ENDPOINT: &str = "unix:///var/run/docker.sock";
 /// Docker's default capabilities without NET_RAW, with which a container could forge packets: Nomad's default.
 const ALLOW_CAPS: &str = "audit_write,chown,dac_override,fowner,fsetid,kill,mknod,net_bind_service,setfcap,setgid,setpcap,\
                           setuid,sys_chroot";
 const ALLOW_RUNTIMES: &str = "runc,nvidia";
 
-/// The keys, as the stanza `docker` has them.
+/// The keys of the stanza `docker`.
 mod key {
     pub const ENDPOINT: &str = "endpoint";
     pub const PRIVILEGED: &str = "allow_privileged";

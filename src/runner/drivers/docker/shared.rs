@@ -1,4 +1,4 @@
-//! What all attempts of this driver share.
+//! Shared by all attempts of this driver.
 
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -17,14 +17,14 @@ use crate::host::clock::Clock;
 use crate::model::id::BootId;
 use crate::model::task::TaskHandle;
 use crate::runner::drivers::{DriverContext, DriverError};
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::LogOrders;
 use crate::telemetry::lock;
 
-/// What ends a container whose job and image name no signal, as engines have it.
+/// The stop signal of engines, if neither job nor image names one.
 pub const KILL_SIGNAL: &str = "SIGTERM";
 
-/// What goes on beside the calls of the runner, for as long as this is held.
+/// Background work, aborted when this is dropped.
 pub struct AbortGuard(pub AbortHandle);
 
 impl Drop for AbortGuard {
@@ -33,7 +33,7 @@ impl Drop for AbortGuard {
     }
 }
 
-/// So many starts, ends and removals at once do what blocks.
+/// Maximum number of starts, ends and removals that block at the same time.
 const AT_ONCE: usize = 8;
 
 pub struct Shared {
@@ -44,55 +44,55 @@ pub struct Shared {
     pub clock: Arc<dyn Clock>,
     pub boot_id: BootId,
     pub parents: ParentCgroups,
-    /// Why this agent can make no cgroups.
+    /// Why this agent cannot create cgroups.
     pub no_cgroups: Option<String>,
-    /// What the engine said of itself last.
+    /// The last `/info` of the engine.
     pub info: Mutex<Option<Info>>,
     /// The directory of all run directories, once one of them was seen.
     pub run_top: Mutex<Option<PathBuf>>,
-    /// Something went wrong with the engine: its health is looked at now.
+    /// A request failed: the health of the engine is checked now.
     pub suspect: Notify,
-    pub places: Places,
+    pub places: BlockingPool,
 }
 
-/// What a handle keeps of a container.
+/// The state of a container in a handle.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ContainerRecord {
     /// The container's.
     pub name: String,
-    /// `None`: it is not made yet.
+    /// `None`: it is not created yet.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub tty: bool,
-    /// `None`: its output is not kept.
+    /// `None`: its output is not logged.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub logs: Option<LogOrders>,
-    /// What ends it where its job names no signal: the image's own.
+    /// The kill signal if its job names none: that of the image.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop_signal: Option<String>,
-    /// Its job names none.
+    /// The job names no kill signal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub default_signal: bool,
     /// An image that the agent pulled: its ID and its name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pulled: Option<(String, String)>,
-    /// Which of its addresses it has.
+    /// Which of its addresses it advertises.
     #[serde(default)]
     pub network: NetworkChoice,
 }
 
 impl ContainerRecord {
-    /// Errors: a handle that is none of this driver's.
+    /// Errors: a handle of another driver.
     pub fn of(handle: &TaskHandle) -> Result<ContainerRecord, DriverError> {
         let state = handle.driver_state.clone().unwrap_or_default();
         serde_json::from_value(state).map_err(|e| failed(format!("its record names no container: {e}")))
     }
     pub fn put(&self, handle: &mut TaskHandle) {
-        // Texts and a number: there is always a value.
+        // Strings and a number: serialization cannot fail.
         handle.driver_state = serde_json::to_value(self).ok();
     }
-    /// By what the engine knows it.
+    /// As the engine identifies it.
     pub fn reference(&self) -> &str {
         self.id.as_deref().unwrap_or(&self.name)
     }
@@ -113,7 +113,7 @@ impl Shared {
             info: Mutex::default(),
             run_top: Mutex::default(),
             suspect: Notify::new(),
-            places: Places::new(AT_ONCE),
+            places: BlockingPool::new(AT_ONCE),
         }
     }
 
@@ -125,18 +125,18 @@ impl Shared {
         lock(&self.run_top).as_ref().is_some_and(|top| run_dir.starts_with(top))
     }
 
-    /// The engine has answered once, or its socket is there.
+    /// Whether the engine has responded once, or its socket exists.
     pub fn is_known(&self) -> bool {
         lock(&self.info).is_some() || self.is_there()
     }
 
-    /// Asks the engine what it is.
+    /// Requests `/info` of the engine.
     pub async fn look(&self) -> Result<Info, EngineError> {
         let info = self.engine.info().await?;
         *lock(&self.info) = Some(info.clone());
         Ok(info)
     }
-    /// An error of the engine: one that does not answer is looked at.
+    /// Notes an error of the engine: if it does not respond, its health is checked.
     pub fn noted(&self, error: EngineError) -> EngineError {
         if matches!(error, EngineError::Unreachable(_) | EngineError::Garbage(_)) {
             self.suspect.notify_one();

@@ -1,8 +1,8 @@
-//! The stream of a container's log, as the engine sends it: pure.
+//! Parser for the stream of a container's log. Pure.
 //!
 //! ```text
 //! no terminal   1 byte stream, 3 bytes 0, 4 bytes length (big endian), `2026-01-02T03:04:05.678901234Z `, message
-//! terminal      `2026-01-02T03:04:05.678901234Z `, message, again behind each newline and after each 16 KiB
+//! terminal      `2026-01-02T03:04:05.678901234Z `, message, again after each newline and after each 16 KiB
 //! ```
 //! Source: Docker Engine API, `/containers/{id}/logs` and `/attach` ("Stream format"); messages of more than 16 KiB
 //! come in parts.
@@ -10,9 +10,9 @@
 use crate::model::moment::moment;
 use crate::model::units::Timestamp;
 
-/// A moment is not longer.
+/// Maximum length of a timestamp.
 const LONGEST_MOMENT: usize = 40;
-/// A message of a terminal is cut there.
+/// A message of a terminal is split there.
 const PART: u64 = 16 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -34,19 +34,19 @@ pub enum LogPiece<'a> {
 #[error("the log stream is not valid: {0}")]
 pub struct BadStream(&'static str);
 
-/// Takes a stream in pieces of any size.
+/// Parses a stream in pieces of any size.
 #[derive(Debug)]
 pub struct Decoder {
     is_terminal: bool,
     state: State,
-    /// What came of a head or a moment.
+    /// The result of a header or a timestamp.
     held: Vec<u8>,
 }
 
 #[derive(Debug, Clone, Copy)]
 enum State {
     Head,
-    /// So much of the message is left, its moment included; unknown of a terminal.
+    /// Remaining bytes of the message, with its timestamp; unknown for a terminal.
     Moment(LogStream, u64),
     Text(u64),
 }
@@ -63,7 +63,7 @@ impl Decoder {
         self.state = if self.is_terminal { State::Moment(LogStream::Stdout, u64::MAX) } else { State::Head };
     }
 
-    /// Errors: this is no such stream; nothing more of it can be read.
+    /// Errors: this is no such stream; nothing more of it can be parsed.
     pub fn take(&mut self, mut bytes: &[u8], mut see: impl FnMut(LogPiece<'_>)) -> Result<(), BadStream> {
         while let Some(first) = bytes.first() {
             match self.state {
@@ -101,7 +101,7 @@ impl Decoder {
         Ok(())
     }
 
-    /// Gives what is left. `count`: how much of the message is still to come; of a terminal, how much has come.
+    /// Passes on the rest. `count`: remaining bytes of the message; for a terminal, bytes so far.
     fn text<'a>(&mut self, bytes: &'a [u8], count: u64, see: &mut impl FnMut(LogPiece<'_>)) -> &'a [u8] {
         let room = if self.is_terminal { PART - count } else { count };
         let most = usize::try_from(room).unwrap_or(usize::MAX).min(bytes.len());

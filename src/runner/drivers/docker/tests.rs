@@ -1,4 +1,4 @@
-//! The driver before an engine that answers as it likes.
+//! The driver with an engine that responds arbitrarily.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use std::sync::{Arc, Mutex};
@@ -48,7 +48,7 @@ fn log(text: &str) -> Vec<u8> {
     [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
 }
 
-/// From pull to end, each request as the engine's API has it.
+/// From pull to end, with each request of the engine's API.
 #[tokio::test]
 async fn a_container_is_pulled_created_started_followed_and_removed() {
     let dir = tempfile::tempdir().unwrap();
@@ -153,7 +153,7 @@ async fn what_is_found_again_follows_from_what_the_engine_says() {
     for never in [answer(404, "{}"), answer(200, &container("created", &run_dir))] {
         assert!(matches!(recovered(never, false).await, Ok(Recovered::NeverStarted)));
     }
-    // It says nothing of the task: it is asked again.
+    // It says nothing about the task: the request is repeated.
     for trouble in [answer(500, r#"{"message":"trouble"}"#), answer(200, "garbage"), Vec::new()] {
         assert!(matches!(recovered(trouble, true).await, Err(DriverError::Wanting { .. })));
     }
@@ -212,7 +212,7 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
 
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
-    /// Whatever an engine answers to whatever it is asked: an error or an attempt, in time, and no panic.
+    /// Whatever an engine responds to any request: an error or an attempt, in time, and no panic.
     #[test]
     fn no_answer_of_an_engine_is_believed_too_much(
         bodies in proptest::collection::vec(prop_oneof![

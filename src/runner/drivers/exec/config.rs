@@ -1,4 +1,4 @@
-//! The fields of `config` that `exec` has beside `raw_exec`.
+//! The fields of `config` that `exec` has in addition to those of `raw_exec`.
 
 use super::settings::{NamespaceMode, Settings, capability, default_capabilities};
 use crate::host::process::Capabilities;
@@ -14,7 +14,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// Pure. What is wrong is kept by `fields`.
+    /// Pure. Errors are collected in `fields`.
     pub fn of(fields: &mut ConfigFields, settings: &Settings) -> Config {
         Config {
             own_pids: mode(fields, "pid_mode", settings.pid_mode) == NamespaceMode::Private,
@@ -29,7 +29,7 @@ fn mode(fields: &mut ConfigFields, name: &'static str, default: NamespaceMode) -
     fields.kept(NamespaceMode::parse(&text).map_err(|why| error(name, why))).unwrap_or(default)
 }
 
-/// As Nomad reckons them: the usual ones that this agent allows, with those that are added, without those that are dropped.
+/// As in Nomad: the default ones that this agent allows, plus the added ones, without the dropped ones.
 fn capabilities(fields: &mut ConfigFields, allowed: Capabilities) -> Capabilities {
     let (add, drop) = (named(fields, "cap_add"), named(fields, "cap_drop"));
     let refused: Vec<_> = add.iter().filter(|(_, one)| !one.without(allowed).is_empty()).collect();
@@ -38,14 +38,14 @@ fn capabilities(fields: &mut ConfigFields, allowed: Capabilities) -> Capabilitie
         fields.refuse(error(&format!("cap_add[{at}]"), message));
     }
     let all = |sets: &[(usize, Capabilities)]| sets.iter().map(|(_, one)| *one).collect::<Capabilities>();
-    // What is both dropped with all others and added stays.
+    // With `cap_drop = ["all"]`, an added capability stays.
     match drop.iter().any(|(_, one)| *one == Capabilities::all()) {
         true => all(&add),
         false => default_capabilities().common(allowed).with(all(&add)).without(all(&drop)),
     }
 }
 
-/// Each with its place in the list.
+/// Each with its index in the list.
 fn named(fields: &mut ConfigFields, name: &'static str) -> Vec<(usize, Capabilities)> {
     let texts = fields.texts(name);
     let mut found = Vec::new();

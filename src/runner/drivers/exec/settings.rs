@@ -1,11 +1,11 @@
-//! What an agent sets of `exec`, by the names of Nomad.
+//! The settings of an agent for `exec`, with Nomad's names.
 
 use std::path::{Component, Path, PathBuf};
 
 use crate::host::process::Capabilities;
 use crate::runner::drivers::{DriverSetting, DriverSettings};
 
-/// Of the driver, and of its stanza.
+/// Name of the driver and of its stanza.
 pub const NAME: &str = "exec";
 
 pub const ALL: &[DriverSetting] = &[
@@ -41,7 +41,7 @@ pub const ALL: &[DriverSetting] = &[
     },
 ];
 
-/// Nomad's default for the tasks of this driver, which is Docker's without `net_raw`.
+/// Nomad's default for tasks of this driver: Docker's default without `net_raw`.
 pub const DEFAULT: [&str; 13] = [
     "audit_write",
     "chown",
@@ -58,14 +58,14 @@ pub const DEFAULT: [&str; 13] = [
     "sys_chroot",
 ];
 
-/// What it takes to confine a task.
+/// Capabilities that the agent needs to confine a task.
 pub const NEEDED: [&str; 5] = ["sys_admin", "sys_chroot", "setuid", "setgid", "setpcap"];
 
 /// Nomad's default, `client.chroot_env`.
 const CHROOT_ENV: [&str; 9] =
     ["/bin", "/etc", "/lib", "/lib32", "/lib64", "/run/resolvconf", "/run/systemd/resolve", "/sbin", "/usr"];
 
-/// Whose namespace a task has.
+/// The namespace of a task.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum NamespaceMode {
     Private,
@@ -84,7 +84,7 @@ impl NamespaceMode {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Settings {
-    /// By the path on the host, those above first, and the path inside.
+    /// Path on the host, parents first, and path inside.
     pub chroot_env: Vec<(PathBuf, PathBuf)>,
     pub allowed: Capabilities,
     pub pid_mode: NamespaceMode,
@@ -93,7 +93,7 @@ pub struct Settings {
 }
 
 impl Settings {
-    /// Of an agent, whose values were checked.
+    /// For an agent, whose values were checked.
     pub fn of(settings: &DriverSettings) -> Settings {
         let value = |key: &'static str| settings.get(&(NAME, key)).map(String::as_str);
         let mode = |key| value(key).and_then(|text| NamespaceMode::parse(text).ok()).unwrap_or(NamespaceMode::Private);
@@ -106,7 +106,7 @@ impl Settings {
         }
     }
 
-    /// Of no agent: what none would take is refused.
+    /// Without an agent: refuses only what every agent would.
     pub fn anywhere() -> Settings {
         Settings { allowed: Capabilities::all(), ..Settings::of(&DriverSettings::new()) }
     }
@@ -120,7 +120,7 @@ fn default_chroot_env() -> Vec<(PathBuf, PathBuf)> {
     CHROOT_ENV.iter().map(|path| (path.into(), path.into())).collect()
 }
 
-/// One, or `all`.
+/// One capability, or `all`.
 pub fn capability(name: &str) -> Result<Capabilities, String> {
     if name.eq_ignore_ascii_case("all") {
         return Ok(Capabilities::all());
@@ -138,12 +138,12 @@ fn chroot_env(text: &str) -> Result<Vec<(PathBuf, PathBuf)>, String> {
         let (host, inside) = one.split_once(':').unwrap_or((one, one));
         all.push((absolute(host)?, absolute(inside)?));
     }
-    // What is mounted over another comes after it.
+    // A mount over another one comes after it.
     all.sort_by(|(_, one), (_, other)| one.cmp(other));
     Ok(all)
 }
 
-/// Errors: it leads out of where it is to be, or to everything.
+/// Errors: it leads out of the root, or to the whole root.
 fn absolute(text: &str) -> Result<PathBuf, String> {
     let path = Path::new(text);
     let plain = path.components().skip(1).all(|part| matches!(part, Component::Normal(_)));

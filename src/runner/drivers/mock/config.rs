@@ -1,4 +1,4 @@
-//! What a job file tells a pretended driver to do.
+//! The `config` of a task of the mock driver.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ pub struct Config {
 }
 
 impl Config {
-    /// The fields, for people.
+    /// The fields, for the documentation.
     pub const FIELDS: &'static [(&'static str, &'static str)] = &[
         ("run_for", "how long it runs; absent: until it is stopped"),
         ("exit_code, exit_signal", "its exit code or signal then; absent: exit code 0"),

@@ -1,4 +1,4 @@
-//! How a pretended driver misbehaves: for each call of its own at most one fault.
+//! Faults of the mock driver: at most one for each call.
 
 use crate::jobspec::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
@@ -11,16 +11,16 @@ macro_rules! words {
         pub enum $name { $($(#[$doc])* $variant,)* }
         impl $name {
             pub const ALL: &'static [$name] = &[$($name::$variant,)*];
-            /// What a job file calls it.
+            /// Its name in a job file.
             pub fn word(self) -> &'static str { match self { $($name::$variant => $word,)* } }
-            /// For people.
+            /// Its description.
             pub fn about(self) -> &'static str { match self { $($name::$variant => $about,)* } }
         }
     };
 }
 
 words! {
-    /// What a driver is asked in the life of a task.
+    /// A call in the life of a task.
     Call {
         Start = "start", "starting the task";
         Recover = "recover", "recovering the task after a restart of the agent";
@@ -33,7 +33,7 @@ words! {
 }
 
 words! {
-    /// What it does instead.
+    /// What happens instead.
     Fault {
         Hang = "hang", "the call never returns, and nothing is done; `stats`: no second sample";
         Die = "die", "the driver panics during the call, each time; `start`: when the task already runs";
@@ -45,7 +45,7 @@ words! {
     }
 }
 
-/// Garbage to read.
+/// Text for `garbage`.
 pub fn endless_text() -> String {
     "\u{1b}[2J\0garbage\u{7}".repeat(10_000)
 }

@@ -1,6 +1,6 @@
-//! What the pretended driver says of itself, one after the other, on tokio's clock.
+//! The fingerprints of the mock driver, one after the other, on tokio's clock.
 //!
-//! `undetected 3s, healthy 1m, unhealthy`: each for so long; the last one for ever, unless `again` follows it.
+//! `undetected 3s, healthy 1m, unhealthy`: each for its duration; the last one forever, unless `again` follows it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -15,7 +15,7 @@ use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 use crate::telemetry::lock;
 
 words! {
-    /// What a step of a script is.
+    /// A step of a script.
     Saying {
         Healthy = "healthy", "it starts tasks";
         Unhealthy = "unhealthy", "it cannot start tasks now: they wait";
@@ -28,7 +28,7 @@ words! {
     }
 }
 
-/// Its place outlives the stream: who asks anew hears what comes next.
+/// Its position outlives the stream: a new stream continues from there.
 #[derive(Debug, Clone)]
 pub struct Script(Arc<Mutex<Place>>);
 
@@ -36,11 +36,11 @@ pub struct Script(Arc<Mutex<Place>>);
 struct Place {
     steps: Vec<(Saying, Option<Duration>)>,
     at: usize,
-    /// When the step at this place is said; `None`: at once, when somebody asks first.
+    /// When the step at this position is due. `None`: with the first call.
     due: Option<Instant>,
 }
 
-/// Healthy for good.
+/// Healthy, forever.
 impl Default for Script {
     fn default() -> Script {
         Script::of(vec![(Saying::Healthy, None)])
@@ -52,13 +52,13 @@ impl Script {
         Script(Arc::new(Mutex::new(Place { steps, at: 0, due: None })))
     }
 
-    /// Errors: what of it is no step.
+    /// Errors: the invalid step.
     pub fn parse(text: &str) -> Result<Script, String> {
         let steps: Result<Vec<_>, String> = text.split(',').map(str::trim).map(step).collect();
         let steps = steps?;
         let last = steps.len() - 1;
         if let Some((at, _)) = steps.iter().enumerate().find(|(at, (_, lasts))| lasts.is_none() != (*at == last)) {
-            let word = if at == last { "the last step has no end" } else { "how long does it say that?" };
+            let word = if at == last { "the last step has no end" } else { "missing duration" };
             return Err(format!("step {}: {word}", at + 1));
         }
         if steps[0].0 == Saying::Again {
@@ -67,18 +67,18 @@ impl Script {
         Ok(Script::of(steps))
     }
 
-    /// From where it stands on.
+    /// Continues from its position.
     pub fn go_on(&self) -> Box<dyn Fingerprints> {
         Box::new(self.clone())
     }
 
-    /// When the next step is due; `None`: there is none.
+    /// When the next step is due. `None`: there is none.
     fn due(&self) -> Option<Instant> {
         let place = lock(&self.0);
         (place.at < place.steps.len()).then(|| place.due.unwrap_or_else(Instant::now))
     }
 
-    /// The step that is due is said now.
+    /// Takes the step that is due.
     fn advance(&self) -> Option<Saying> {
         let mut place = lock(&self.0);
         if place.steps.get(place.at)?.0 == Saying::Again {
@@ -105,13 +105,13 @@ fn step(text: &str) -> Result<(Saying, Option<Duration>), String> {
         Some(near) => format!("did you mean `{near}`?"),
         None => format!("there are {}", words().collect::<Vec<_>>().join(", ")),
     };
-    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is nothing to say; {}", advice()))
+    known.map(|saying| (*saying, lasts)).ok_or_else(|| format!("{word:?} is no step; {}", advice()))
 }
 
 fn report(health: Health) -> Fingerprint {
     let said = match health {
         Health::Healthy => "runs nothing: for tests",
-        Health::Unhealthy | Health::Undetected => "told to say so",
+        Health::Unhealthy | Health::Undetected => "as configured",
     };
     let attributes =
         if health == Health::Healthy { [("pretends".to_owned(), "1".to_owned())].into() } else { BTreeMap::new() };
@@ -119,7 +119,7 @@ fn report(health: Health) -> Fingerprint {
 }
 
 impl Fingerprints for Script {
-    #[allow(clippy::panic)] // That is what it was told.
+    #[allow(clippy::panic)] // The configured fault.
     fn next(&mut self) -> BoxFuture<'_, Option<Fingerprint>> {
         Box::pin(async move {
             let saying = match self.due() {
@@ -141,8 +141,8 @@ impl Fingerprints for Script {
                     Some(Fingerprint { attributes: attributes.collect(), ..Fingerprint::of(Health::Healthy, said) })
                 }
                 Some(Saying::End) => None,
-                Some(Saying::Die) => panic!("the mock driver was told to die in `fingerprint`"),
-                // Ends: with who asks; that is the fault, or there is no news any more.
+                Some(Saying::Die) => panic!("the mock driver is configured to panic in `fingerprint`"),
+                // Ends: with the caller; that is the fault, or nothing changes any more.
                 Some(Saying::Hang | Saying::Again) | None => std::future::pending().await,
             }
         })
@@ -156,9 +156,9 @@ mod tests {
     #[test]
     fn a_script_is_checked_word_by_word() {
         let said = |text: &str| Script::parse(text).map(drop).unwrap_err();
-        assert_eq!(said("helthy"), "\"helthy\" is nothing to say; did you mean `healthy`?");
-        assert!(said("").contains("is nothing to say; there are healthy"));
-        assert_eq!(said("healthy, unhealthy"), "step 1: how long does it say that?");
+        assert_eq!(said("helthy"), "\"helthy\" is no step; did you mean `healthy`?");
+        assert!(said("").contains("is no step; there are healthy"));
+        assert_eq!(said("healthy, unhealthy"), "step 1: missing duration");
         assert_eq!(said("healthy 3s"), "step 1: the last step has no end");
         assert!(said("healthy soon, end").starts_with("\"healthy soon\""));
         assert_eq!(said("again"), "there is nothing before `again`");
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn it_says_each_in_its_time_and_goes_on_where_it_stood() {
+    async fn steps_are_reported_in_time_and_continue_from_the_position() {
         let script = Script::parse("unhealthy 2s, end 1s, healthy").unwrap();
         let before = Instant::now();
         let mut first = script.go_on();

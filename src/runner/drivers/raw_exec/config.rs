@@ -1,4 +1,4 @@
-//! The fields of `config` that `raw_exec` has beside those of all drivers whose tasks are processes.
+//! The fields of `config` that `raw_exec` has in addition to those of all drivers with processes.
 
 use crate::runner::drivers::Unenforced;
 use crate::runner::drivers::fields::{ConfigFields, error};
@@ -11,14 +11,14 @@ const OVERRIDES: [(&str, &str); 2] =
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     pub oom_score_adj: Option<u16>,
-    /// Names of variables; `*` stands for any text.
+    /// Names of variables; `*` matches any text.
     pub denied_envvars: Vec<String>,
     /// Fields that name another cgroup.
     pub overrides: Vec<&'static str>,
 }
 
 impl Config {
-    /// Pure. What is wrong is kept by `fields`.
+    /// Pure. Errors are collected in `fields`.
     pub fn of(fields: &mut ConfigFields) -> Config {
         let overrides = OVERRIDES.iter().filter(|(name, _)| fields.value(name).is_some()).map(|(_, path)| *path);
         let overrides: Vec<&'static str> = overrides.collect();
@@ -45,7 +45,7 @@ fn oom_score_adj(fields: &mut ConfigFields) -> Option<u16> {
     fields.kept(in_range.ok_or_else(|| error("oom_score_adj", format!("must be 0 to {MOST}, not {value}"))))
 }
 
-/// By the texts between the stars, each of them as far to the front as it goes: no pattern takes long.
+/// Matches the texts between the stars, each as early as possible: no pattern takes long.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((first, rest)) = pattern.split_once('*') else { return pattern == name };
     let Some(mut name) = name.strip_prefix(first) else { return false };
@@ -69,7 +69,7 @@ mod tests {
         fields.done().map(|()| config).map_err(|e| e.to_string())
     }
 
-    /// The names that are left, in order.
+    /// The remaining names, in order.
     fn kept(config: &Config, env: &[&str]) -> Vec<String> {
         let mut env: Vec<(String, String)> = env.iter().map(|name| ((*name).to_owned(), String::new())).collect();
         config.deny(&mut env);

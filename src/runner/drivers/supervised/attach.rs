@@ -1,5 +1,5 @@
-//! A command in a task for a user, by a process of this binary beside it ([`run_attached`](crate::supervisor::run_attached)): starts that
-//! one, and hands on the ends of its streams.
+//! Runs a command in a task for a user. A helper process of this binary
+//! ([`run_attached`](crate::supervisor::run_attached)) starts the command and passes the ends of its streams.
 
 use std::io::{self, Seek, SeekFrom, Write as _};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,12 +25,12 @@ use crate::runner::drivers::{DriverError, ExecRequest, ExecSession};
 use crate::supervisor::orders::Orders;
 use crate::supervisor::{ATTACH, AttachOrders, AttachReport};
 
-/// More is no report of ours.
+/// Maximum size of a report.
 const LONGEST_REPORT: usize = 32 << 10;
-/// The helper ends what its session left, for so long at most, and itself.
+/// How long the helper may take to kill what its session left, and to end.
 const ENDS_WITHIN: Duration = Duration::from_secs(15);
 
-/// The process beside the task. Dropped after its line, it ends by itself and is reaped.
+/// The process beside the task. It ends by itself when its line is closed, and is reaped.
 struct Helper(Option<Child>);
 
 impl Drop for Helper {
@@ -42,21 +42,21 @@ impl Drop for Helper {
             }
             let _ = child.wait();
         };
-        // Without a thread for it, it stays a zombie until the agent ends.
+        // Without a thread, it stays a zombie until the agent ends.
         let _ = std::thread::Builder::new().name("exec-reaper".into()).spawn(reap);
     }
 }
 
-/// What the agent has of a helper that was given its orders.
+/// The agent's side of a helper that was given its orders.
 struct Begun {
-    /// First: closed before anybody waits for the helper.
+    /// First field: closed before the wait for the helper.
     line: OwnedFd,
     helper: Helper,
     /// The agent's ends of standard input, output and error.
     pipes: Option<[OwnedFd; 3]>,
 }
 
-/// Blocks for as long as a fork takes.
+/// Blocks as long as a fork takes.
 fn begin(shared: &Shared, handle: &TaskHandle, asked: &ExecRequest) -> Result<Begun, DriverError> {
     let main = handle.main.filter(|_| handle.boot_id == shared.boot_id);
     let main = main.ok_or_else(|| failed("the main process of the task is not known"))?;
@@ -65,7 +65,7 @@ fn begin(shared: &Shared, handle: &TaskHandle, asked: &ExecRequest) -> Result<Be
     let mut orders = Orders { command: program.clone(), args: args.to_vec(), ..orders };
     let terminal = asked.terminal.as_ref();
     if let Some(kind) = terminal.and_then(|terminal| terminal.kind.clone()) {
-        // That of the task is of no terminal, or of another one.
+        // `TERM` of the task is for another terminal, or none.
         orders.env.retain(|(name, _)| name != "TERM");
         orders.env.push(("TERM".to_owned(), kind));
     }
@@ -84,7 +84,7 @@ fn start(shared: &Shared, orders: &[u8], with_pipes: bool) -> io::Result<Begun> 
     let mut command = Command::new(&shared.pool.program);
     command.arg0("allostat").arg(ATTACH).env_clear().current_dir("/");
     let helper = command.stdin(theirs).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-    // Its end of the line must not be ours too.
+    // The agent must not keep the helper's end of the line.
     drop(command);
     let helper = Helper(Some(Child::from(helper)));
     match pipes {
@@ -97,10 +97,10 @@ fn start(shared: &Shared, orders: &[u8], with_pipes: bool) -> io::Result<Begun> 
     Ok(Begun { line, helper, pipes: None })
 }
 
-/// Returns when the command runs. Errors: it does not; nothing of it is left.
+/// Returns when the command runs. Errors: it does not run, and nothing of it is left.
 pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest) -> Result<ExecSession, DriverError> {
     let size = asked.terminal.as_ref().map_or(WindowSize { columns: 0, rows: 0 }, |terminal| terminal.size);
-    // Ends: with a fork, and the call's deadline.
+    // Ends: with a fork, and the deadline of the call.
     let begun = blocking(move || begin(&shared, &handle, &asked)).await??;
     let Begun { line, helper, pipes } = begun;
     let cannot = |what: &'static str| move |e: io::Error| failed(format!("{what}: {e}"));
@@ -143,13 +143,13 @@ pub async fn attach(shared: Arc<Shared>, handle: TaskHandle, asked: ExecRequest)
     Ok(ExecSession { input, output, errors: None, size, end, hold })
 }
 
-const SILENT: &str = "its session ended without saying how";
+const SILENT: &str = "its session ended without a result";
 
 /// Ends: with the session, which drops the sender.
 async fn follow_sizes(mut sizes: watch::Receiver<WindowSize>, master: Master) {
     while sizes.changed().await.is_ok() {
         let size = *sizes.borrow_and_update();
-        // A terminal that is gone has no size.
+        // A closed terminal has no size.
         let _ = pty::resize(&*master.0, size);
     }
 }
@@ -162,7 +162,7 @@ impl Drop for Hold {
     }
 }
 
-/// In this order: closed, then waited for.
+/// Dropped in this order: closed, then waited for.
 struct Line {
     socket: AsyncFd<OwnedFd>,
     #[allow(dead_code)]
@@ -170,7 +170,7 @@ struct Line {
 }
 
 impl Line {
-    /// Errors: the helper is gone, or says what is no report.
+    /// Errors: the helper is gone, or its report is invalid.
     async fn next(&self) -> Result<(AttachReport, Vec<OwnedFd>), DriverError> {
         let mut message = vec![0; LONGEST_REPORT];
         let (length, descriptors) = loop {

@@ -20,31 +20,31 @@ use crate::model::task::{ExitStatus, LostOutput, TaskHandle};
 use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::call::EXEC_MORE;
 use crate::runner::drivers::{Attempt, AttemptEnd, BoxFuture, DriverError, ExecEnd, ExecRequest, ExecSession};
-use crate::runner::places::Places;
+use crate::runner::places::BlockingPool;
 use crate::supervisor::orders::Orders;
 use crate::supervisor::record::{End, How, Record, Slot};
 use crate::supervisor::{BESIDE, BesideEnd, BesideOrders, ERRORS_KEPT, orders};
 use crate::telemetry::chain;
 
-/// How long the processes of an attempt whose supervisor was killed may take to die.
+/// How long the processes of an attempt may take to die after its supervisor was killed.
 pub const END_PATIENCE: Duration = Duration::from_secs(10);
-/// How long the kernel may take to let go of a cgroup after its last process was reaped.
+/// How long the kernel may take to release a cgroup after its last process was reaped.
 const REMOVE_PATIENCE: Duration = Duration::from_secs(2);
-/// Before it is tried again to read an end, where no descriptor is left for it.
+/// Pause before a retry to read an end without a free descriptor.
 const ROOM_PAUSE: Duration = Duration::from_millis(250);
 
-/// Of a task whose supervisor nobody has any more, where a session is all that holds its processes together: each of them can leave it.
+/// Without a supervisor and cgroups, only a session identifies the processes of a task, and each of them can leave it.
 const MAY_HAVE_LEFT: &str = "without cgroups, a process that left its session is not found, and may still run";
 
-/// A supervisor that lives.
-pub struct Running {
+/// A live supervisor.
+pub struct LiveSupervisor {
     pub handle: TaskHandle,
     pub supervisor: Process,
-    /// By this agent after another one had started it.
+    /// Recovered: started by an earlier agent.
     pub found: bool,
-    /// Its record, where that has no name any more: open, it can be read to the end.
+    /// Its record, if that has no name any more: it can still be read by its open file.
     pub unnamed: Option<Record>,
-    /// The place for its descriptor.
+    /// The permit for its descriptor.
     pub watch: OwnedSemaphorePermit,
 }
 
@@ -52,18 +52,18 @@ pub struct Supervised {
     shared: Arc<Shared>,
     handle: TaskHandle,
     reader: Option<Arc<TaskReader>>,
-    /// Readable when the supervisor has ended; `None`: it had when we looked first.
+    /// Readable when the supervisor has ended. `None`: it had ended at the recovery.
     pidfd: Option<AsyncFd<OwnedFd>>,
     unnamed: Option<Record>,
     _watch: Option<OwnedSemaphorePermit>,
-    /// Boxed: a kibibyte that nothing fills while the attempt runs.
+    /// Boxed: a kibibyte that is unused while the attempt runs.
     end: OnceCell<Box<AttemptEnd>>,
 }
 
 impl Supervised {
     /// Errors: no runtime, or no descriptor left. Concurrency: within the runtime.
-    pub fn running(shared: Arc<Shared>, running: Running) -> Result<Supervised, DriverError> {
-        let Running { handle, supervisor, found, unnamed, watch } = running;
+    pub fn running(shared: Arc<Shared>, running: LiveSupervisor) -> Result<Supervised, DriverError> {
+        let LiveSupervisor { handle, supervisor, found, unnamed, watch } = running;
         let reader = Some(shared.reader(&handle, supervisor.id(), found));
         let pidfd = watched(supervisor.into_pidfd());
         let pidfd = Some(pidfd.map_err(|e| cannot("cannot watch the supervisor", &e))?);
@@ -87,48 +87,48 @@ impl Supervised {
         }
     }
 
-    /// Does what may block, in one of its places: who does not wait for it any more leaves the place to others.
+    /// Runs blocking work with a permit of a pool; a caller that stops waiting releases it.
     async fn on_host(
         &self,
-        places: &Places,
+        places: &BlockingPool,
         work: fn(&Shared, &TaskHandle) -> Result<(), DriverError>,
     ) -> Result<(), DriverError> {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
-        // Ends: with the deadline that every call of a driver has.
+        // Ends: with the deadline of every driver call.
         places.block(move || work(&shared, &handle)).await.map_err(failed)?
     }
 
     async fn wait_for_end(&self) -> AttemptEnd {
         if let Some(pidfd) = &self.pidfd {
-            // Ends: with the supervisor. Errors only when the runtime shuts down, and then nobody asks any more.
+            // Ends: with the supervisor. Errors only when the runtime shuts down, and then nothing waits for it.
             let _ = pidfd.readable().await;
         }
-        // Boxed: who waits for as long as a task runs has no room for what comes of it.
-        Box::pin(self.look_at_end()).await
+        // Boxed: the future that waits for as long as a task runs stays small.
+        Box::pin(self.read_end_of_attempt()).await
     }
 
-    async fn look_at_end(&self) -> AttemptEnd {
+    async fn read_end_of_attempt(&self) -> AttemptEnd {
         let (shared, handle) = (Arc::clone(&self.shared), self.handle.clone());
-        // The record lies in the page cache: reading it inline is cheaper than any thread. What is left of a supervisor that
-        // was killed takes longer.
+        // The record is in the page cache: reading it inline is cheaper than a thread. Cleaning up after a killed
+        // supervisor takes longer.
         let mut read = read_end(&handle.run_dir, self.unnamed.as_ref());
-        // How it ended is on record: for want of a descriptor to read it with, that is not unknown.
+        // The end is recorded: a lack of descriptors to read it does not make it unknown.
         while read.is_err() && room().is_err() {
-            // Ends: with the want.
+            // Ends: when descriptors are available.
             tokio::time::sleep(ROOM_PAUSE).await;
             read = read_end(&handle.run_dir, self.unnamed.as_ref());
         }
         let mut end = match read {
             Ok(end) => attempt_end(end),
             Err(mut why) => {
-                // Who was killed says nothing.
+                // A killed supervisor leaves no message.
                 let said = last_words(&handle.run_dir);
                 if !said.is_empty() {
                     why = format!("{why}; its supervisor could not record its end{said}");
                 }
                 let finished_at = self.shared.clock.now();
                 let lost = tokio::task::spawn_blocking(move || clear_up(&shared, &handle, why));
-                // Ends: clearing up has its own patience.
+                // Ends: the cleanup has its own timeout.
                 lost.await.unwrap_or_else(|e| AttemptEnd {
                     status: ExitStatus::Unknown(format!("an internal error: {e}")),
                     recoverable: true,
@@ -141,7 +141,7 @@ impl Supervised {
                 })
             }
         };
-        // What was shown while it ran never falls by its end: a peak that only samples told, a file that could not be read.
+        // Values that were shown do not fall with the end: a sampled peak, a file that could not be read.
         if let Some(shown) = self.reader.as_ref().and_then(|reader| reader.latest()) {
             end.usage.not_below(&shown.usage);
         }
@@ -173,7 +173,7 @@ impl Attempt for Supervised {
         let (shared, handle, command) = (Arc::clone(&self.shared), self.handle.clone(), command.to_vec());
         Box::pin(async move {
             let pool = Arc::clone(&shared.pool);
-            // Ends: with the program's time.
+            // Ends: with the timeout of the program.
             pool.beside.block(move || run_beside(&shared, &handle, &command, timeout)).await.map_err(failed)?
         })
     }
@@ -217,19 +217,19 @@ fn cgroup(shared: &Shared, handle: &TaskHandle) -> Option<Cgroup> {
     handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path).with_devices(layout).with_cpuset(layout))
 }
 
-/// A process of this attempt, if it is still there. A pid of another boot is somebody else's.
+/// A process of this attempt, if it still exists. A PID from another boot belongs to another process.
 fn process(shared: &Shared, handle: &TaskHandle, id: Option<ProcessId>) -> Result<Option<Process>, DriverError> {
     let Some(id) = id.filter(|_| handle.boot_id == shared.boot_id) else { return Ok(None) };
     Process::open(id).map_err(|e| failed(format!("cannot look at process {}: {e}", id.pid)))
 }
 
-/// One that somebody has stopped (SIGSTOP) sees no end, and there would be none for us: before anything that may end its task it
-/// goes on. If it runs, it takes no notice.
+/// A stopped supervisor (SIGSTOP) does not observe the end of its task. So it gets SIGCONT before anything that may end
+/// the task. A running supervisor is not affected.
 fn wake_supervisor(shared: &Shared, handle: &TaskHandle) {
     if let (Ok(Some(supervisor)), Some(number)) =
         (process(shared, handle, handle.supervisor), signal::number("SIGCONT"))
     {
-        // Refused or gone: what was to be done is done all the same.
+        // If this fails or the supervisor is gone, the action is done anyway.
         let _ = supervisor.signal(number);
     }
 }
@@ -237,7 +237,7 @@ fn wake_supervisor(shared: &Shared, handle: &TaskHandle) {
 fn kill(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     wake_supervisor(shared, handle);
     let whole = cgroup(shared, handle).map_or(Ok(()), |cgroup| cgroup.kill());
-    // Also by itself: it may have left its cgroup, or have none. Its supervisor ends the rest when it is gone.
+    // Killed separately: it may have left its cgroup, or have none. Its supervisor kills the rest when it is gone.
     if let Some(main) = process(shared, handle, handle.main)? {
         main.signal(9).map_err(|e| failed(format!("cannot end process {}: {e}", main.id().pid)))?;
     }
@@ -253,21 +253,21 @@ fn destroy(shared: &Shared, handle: &TaskHandle) -> Result<(), DriverError> {
     if let Some(cgroup) = cgroup(shared, handle)
         && let Err(error) = cgroup.remove(REMOVE_PATIENCE)
     {
-        // What a supervisor that was killed left behind, and cannot be ended.
+        // Processes left by a killed supervisor that cannot be killed.
         let lives = cgroup.pids().is_ok_and(|pids| !pids.is_empty());
         return Err(if lives { DriverError::StillRunning } else { failed(chain(&error)) });
     }
     crate::host::tree::remove(&handle.run_dir).map_err(|e| failed(chain(&e)))
 }
 
-/// What a supervisor said about itself, behind a colon, where its file is still there.
+/// The last message of a supervisor, after a colon, if its file still exists.
 fn last_words(run_dir: &Path) -> String {
     let said = std::fs::read_to_string(run_dir.join(orders::ERRORS_FILE)).unwrap_or_default();
     let said: String = said.lines().next().unwrap_or_default().chars().take(ERRORS_KEPT).collect();
     if said.is_empty() { said } else { format!(": {said}") }
 }
 
-/// Errors: why there is none; the supervisor did not live to write it.
+/// Errors: why there is no end: the supervisor died before it wrote one.
 fn read_end(run_dir: &Path, unnamed: Option<&Record>) -> Result<End, String> {
     let named = match unnamed {
         Some(_) => None,
@@ -281,7 +281,7 @@ fn read_end(run_dir: &Path, unnamed: Option<&Record>) -> Result<End, String> {
     }
 }
 
-/// What a record says, as facts.
+/// The facts in a record.
 pub fn attempt_end(end: End) -> AttemptEnd {
     let (mut usage, mut problems) = parse_final(&end.files);
     problems.extend(end.problems);
@@ -306,15 +306,16 @@ pub fn attempt_end(end: End) -> AttemptEnd {
     AttemptEnd { status, recoverable, started_at, finished_at, usage, problems, lost_output, oom_killed: false }
 }
 
-/// On cgroup v1 the peak in the last reading is one since the last reset, if there were any: what an agent kept before that
-/// counts too. The cgroup is still there.
+/// On cgroup v1 the peak in the last sample is that since the last reset, so peaks persisted before it count too. The
+/// cgroup still exists.
 fn add_kept_peak(shared: &Shared, handle: &TaskHandle, end: &mut AttemptEnd) {
     let cgroup = handle.cgroup.as_ref().filter(|_| handle.boot_id == shared.boot_id);
     let kept = cgroup.and_then(|path| kept_peak(&shared.sampling.layout, path));
     end.usage.set(Field::memory_peak_bytes, end.usage.memory_peak_bytes().max(kept));
 }
 
-/// What no cgroup told, `wait4` tells: of all that was reaped, though not of what was never waited for.
+/// Adds values of `wait4` where no cgroup has them: those of all reaped processes, but not of those that were not
+/// waited for.
 fn add_rusage(usage: &mut Usage, rusage: Rusage) {
     let nanos = |micros: u64| Some(micros.saturating_mul(1_000));
     usage.set(Field::max_rss_bytes, Some(rusage.max_rss_kib.saturating_mul(1024)));
@@ -323,15 +324,15 @@ fn add_rusage(usage: &mut Usage, rusage: Rusage) {
         usage.set(Field::cpu_user_ns, nanos(rusage.user_us));
         usage.set(Field::cpu_system_ns, nanos(rusage.system_us));
     }
-    // The kernel adds up `memory.stat` lazily: the last some hundred faults may be missing in it for up to 2 s, which is all
-    // of them for a task of a millisecond. What wait4 says leaves out whom nobody reaped, and has the few of the way into the cgroup.
-    // So each is too low at times and neither by much too high. The alloc's cgroup knows neither: an alloc's faults are the sum of its
-    // tasks' (`Nature::TaskCounter`).
+    // The kernel updates `memory.stat` lazily: up to some hundred faults may be missing for up to 2 s, which is all of
+    // them for a task of a millisecond. `wait4` misses processes that were not reaped, and includes the few faults
+    // before they entered the cgroup. So each value may be too low, and neither is much too high. The alloc's cgroup
+    // has neither: the faults of an alloc are the sum of its tasks' (`Nature::TaskCounter`).
     usage.set(Field::page_faults_minor, usage.page_faults_minor().max(Some(rusage.minor_faults)));
     usage.set(Field::page_faults_major, usage.page_faults_major().max(Some(rusage.major_faults)));
 }
 
-/// Nobody saw the end: what still runs is ended, and what the cgroup counted is read. Blocks.
+/// For an end that was not observed: kills running processes and reads the counters of the cgroup. Blocks.
 pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd {
     let mut problems = Vec::new();
     let same_boot = handle.boot_id == shared.boot_id;
@@ -362,18 +363,19 @@ pub fn clear_up(shared: &Shared, handle: &TaskHandle, why: String) -> AttemptEnd
         finished_at: shared.clock.now(),
         usage,
         problems,
-        // Who counted it is gone.
+        // The process that counted it is gone.
         lost_output: LostOutput::default(),
         oom_killed: false,
     }
 }
 
-/// SIGKILL to the main process, and to who else is in its session: all that can be found without a cgroup. Blocks until each of
-/// them has ended: a killed process runs on until it has a processor again. Errors: `TimedOut` after [`END_PATIENCE`], and why
-/// one could not be killed.
+/// Sends SIGKILL to the main process and to the other members of its session: all that can be found without a cgroup.
+/// Blocks until each has ended: a killed process runs until it gets a CPU. Errors: `TimedOut` after [`END_PATIENCE`],
+/// or why one could not be killed.
 pub fn end_session(main: ProcessId) -> std::io::Result<()> {
     let leader = Process::open(main)?;
-    // The pid of a session's leader is not given away while the session has members: if another has it, there are none.
+    // The PID of a session leader is not reused while the session has members: if another process has it, there are
+    // none.
     if leader.is_none() && identity(main.pid)?.is_some() {
         return Ok(());
     }
@@ -389,7 +391,7 @@ pub fn end_session(main: ProcessId) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Those of a session but for its leader.
+/// The members of a session without its leader.
 fn members(main: ProcessId) -> std::io::Result<Vec<Process>> {
     let mut members = Vec::new();
     for entry in std::fs::read_dir("/proc")? {
@@ -409,8 +411,8 @@ mod tests {
 
     use super::*;
 
-    /// The slots as a supervisor of the agent from before hooks wrote them, on a host with both versions of cgroups: its task
-    /// was `sleep 4` with `cpu = 100` and `memory = 32`.
+    /// The slots as an earlier version of the supervisor wrote them, on a host with both cgroup versions: its task was
+    /// `sleep 4` with `cpu = 100` and `memory = 32`.
     #[test]
     fn what_a_supervisor_of_an_earlier_agent_wrote_is_read_to_its_last_file() {
         let dir = tempfile::tempdir().unwrap();

@@ -1,4 +1,4 @@
-//! The agent's part of a start: cgroup, record, orders, supervisor. What was made before a step that fails is removed.
+//! The agent's part of a start: cgroup, record, orders, supervisor. If a step fails, the earlier ones are undone.
 
 use std::fs::File;
 use std::io;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OwnedSemaphorePermit;
 
-use super::attempt::{END_PATIENCE, Running, Supervised, end_session};
+use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, end_session};
 use super::shared::{START_PATIENCE, Shared, blocking, cannot, watched};
 use super::ulimit;
 use crate::collectors::final_files;
@@ -24,20 +24,20 @@ use crate::supervisor::record::{self, How, Record, Slot, Start};
 use crate::supervisor::{self, ERRORS_KEPT};
 use crate::telemetry::chain;
 
-/// A supervisor that was spawned and has not said yet whether its task runs.
+/// A supervisor that was spawned and has not reported yet whether its task runs.
 pub struct Begun {
     made: Made,
     watch: OwnedSemaphorePermit,
-    /// Closed by the supervisor when its record has the answer.
+    /// Closed by the supervisor when its record has the result.
     report: OwnedFd,
 }
 
-/// All that has to be taken back if the start fails.
+/// Everything to undo if the start fails.
 struct Made {
     handle: TaskHandle,
     cgroup: Option<Cgroup>,
     supervisor: Process,
-    /// Opened before the spawn: what went on can be read even when no descriptor is left.
+    /// Opened before the spawn: it can be read even if no descriptor is left afterwards.
     record: Record,
 }
 
@@ -45,7 +45,7 @@ fn start_error(message: impl Into<String>, recoverable: bool) -> DriverError {
     DriverError::Start { message: message.into(), recoverable }
 }
 
-/// What could not be done in the run directory.
+/// A failed operation in the run directory.
 fn run_dir_error(what: &str, run_dir: &Path) -> impl FnOnce(io::Error) -> DriverError {
     let place = run_dir.display().to_string();
     move |e| start_error(format!("cannot {what} in {place}: {e}"), true)
@@ -62,7 +62,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         })?),
         None => None,
     };
-    // An ordinary user's agent can become nobody else, and need not become who it is.
+    // The agent of an ordinary user cannot switch users, and need not switch to its own.
     let is_own = |a: &process::Account| {
         let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
         !uid.is_root() && (a.uid, a.gid) == (uid.as_raw(), gid.as_raw())
@@ -70,7 +70,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
     let account = account.filter(|a| !is_own(a));
     let layout = &shared.sampling.layout;
     let cgroup = handle.cgroup.as_ref().map(|path| Cgroup::at(layout, path));
-    // Of most tasks nothing is denied: they have no place in that hierarchy.
+    // Most tasks have no denied devices, and so no cgroup in that hierarchy.
     let denied = device_numbers(&request.denied_nodes);
     let cgroup = cgroup.map(|cgroup| if denied.is_empty() { cgroup } else { cgroup.with_devices(layout) });
     let cgroup = cgroup.map(|cgroup| match task.resources.core_ids.is_empty() {
@@ -112,7 +112,7 @@ pub fn begin(shared: &Shared, request: &StartRequest, handle: TaskHandle) -> Res
         }
     }
     let limits = work.limits.limits(task, &request.dirs.task)?;
-    // Before anything is made: what cannot be watched is not started.
+    // Before anything is created: a task that cannot be watched is not started.
     let watch =
         shared.pool.watch().ok_or_else(|| start_error("no descriptor is left to watch its supervisor", true))?;
     let begun = place(cgroup.as_ref(), &limits, &denied)
@@ -135,9 +135,9 @@ fn place(
 ) -> Result<(), DriverError> {
     let Some(cgroup) = cgroup else { return Ok(()) };
     let closed = || match cgroup.deny_devices(denied) {
-        // Told by `device_nodes` of the node too: a host without that right is no reason not to start.
+        // `device_nodes` of the node reports it too: on a host without that right the task starts anyway.
         Err(refused @ CgroupError::Gate { .. }) => {
-            tracing::warn!(cgroup = %cgroup.path, error = chain(&refused), "devices of others stay open to this task");
+            tracing::warn!(cgroup = %cgroup.path, error = chain(&refused), "failed to deny devices of other tasks to this task");
             Ok(())
         }
         done => done,
@@ -146,7 +146,7 @@ fn place(
     made.map_err(|e| start_error(chain(&e), e.is_transient()))
 }
 
-/// Major and minor number of each node that is there and a character device.
+/// Major and minor numbers of the nodes that exist and are character devices.
 fn device_numbers(nodes: &[String]) -> Vec<(u32, u32)> {
     let number = |node: &String| {
         let meta = std::fs::metadata(node).ok().filter(|meta| meta.file_type().is_char_device())?;
@@ -162,7 +162,7 @@ fn spawn(
     cgroup: Option<&Cgroup>,
 ) -> Result<(Process, Record, OwnedFd), DriverError> {
     let record = new_record(run_dir)?;
-    // Not a copy of that descriptor: a copy would hold the lock for as long as we live.
+    // No copy of that descriptor: a copy would hold the lock as long as the agent lives.
     let ours = Record::open(run_dir).and_then(|ours| ours.ok_or_else(|| io::ErrorKind::NotFound.into()));
     let ours = ours.map_err(run_dir_error("open the record", run_dir))?;
     orders.write(run_dir).map_err(run_dir_error("write the orders", run_dir))?;
@@ -173,37 +173,37 @@ fn spawn(
     let streams = [record.into_descriptor(), theirs, errors.into()];
     let spawner = &shared.pool.spawner;
     let spawned = spawner.spawn(run_dir, &streams);
-    // From here on whoever holds the lock is a supervisor.
+    // From here on, only a supervisor holds the lock.
     drop(streams);
     match spawned {
         Ok(supervisor) => Ok((supervisor, ours, report)),
         Err(e) => {
             let why = format!("cannot start its supervisor {}: {e}", spawner.program().display());
-            // Who died before it answered may have forked one.
+            // A spawner that died before its response may have forked one.
             let left = end_supervisor(&ours, run_dir).and_then(|()| end_all(cgroup, &ours));
             Err(not_started(why, left))
         }
     }
 }
 
-/// Ends who holds the lock of the record. Blocks.
+/// Kills the process that holds the lock of the record. Blocks.
 fn end_supervisor(record: &Record, run_dir: &Path) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     while !record.try_lock().map_err(|e| format!("the lock of its record: {e}"))? {
-        // Not found: it has not said yet who it is.
+        // Not found: it has not reported its PID yet.
         if let Ok(Some(supervisor)) = supervisor::find(run_dir) {
             let _ = supervisor.signal(9);
             let _ = supervisor.wait();
         }
         if Instant::now() > until {
-            return Err("somebody holds its record".to_owned());
+            return Err("another process holds its record".to_owned());
         }
         std::thread::sleep(Duration::from_millis(2));
     }
     Ok(())
 }
 
-/// Ends what a supervisor that is dead may have started. Blocks.
+/// Kills processes that a dead supervisor may have started. Blocks.
 fn end_all(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
     while let Err(left) = end_task(cgroup, record) {
@@ -219,7 +219,7 @@ fn end_task(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
     if let Some(cgroup) = cgroup {
         cgroup.end(Duration::from_secs(2)).map_err(|e| chain(&e))?;
     }
-    // Written before the gate opens: without a main process here none runs anything.
+    // Written before the gate opens: without a main process in it, none has run.
     match record.read_start().map_err(|e| format!("the record cannot be read: {e}"))? {
         Slot::Written(Start { main: Some(main), .. }) => {
             end_session(main).map_err(|e| format!("the session of process {}: {e}", main.pid))
@@ -228,15 +228,15 @@ fn end_task(cgroup: Option<&Cgroup>, record: &Record) -> Result<(), String> {
     }
 }
 
-/// `left`: what could not be ended. It is not to be tried again then: it would run twice.
+/// `left`: what could not be killed. Then the start is not retried: the task would run twice.
 fn not_started(why: String, left: Result<(), String>) -> DriverError {
     match left {
         Ok(()) => start_error(why, true),
-        Err(left) => start_error(format!("{why}; what it had started cannot be ended: {left}"), false),
+        Err(left) => start_error(format!("{why}; what it started cannot be killed: {left}"), false),
     }
 }
 
-/// A record of that attempt that nobody holds and nothing was written to is one of an agent that died before it spawned.
+/// Creates the record. An unlocked, empty record of that attempt is from an agent that died before the spawn.
 fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
     let error = || run_dir_error("make the record", run_dir);
     make_run_dir(run_dir).map_err(error())?;
@@ -250,27 +250,27 @@ fn new_record(run_dir: &Path) -> Result<Record, DriverError> {
     Record::create(run_dir).map_err(error())
 }
 
-/// Removes what a start made that came to nothing. What cannot be removed is logged: the error of the start matters more.
-/// The run directory itself stays: an empty one says that nothing was started, one that is gone that somebody removed it. The
-/// record goes last, which says the same in more words.
+/// Undoes a failed start. Failures are logged: the error of the start matters more. The run directory itself stays: an
+/// empty one means that nothing was started, a missing one that it was removed. The record is removed last, for the
+/// same reason.
 fn clean(cgroup: Option<&Cgroup>, run_dir: &Path) {
     if let Some(cgroup) = cgroup {
         let gone = cgroup.end(Duration::from_secs(2)).and_then(|()| cgroup.remove(Duration::from_secs(1)));
         if let Err(error) = gone {
-            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "a cgroup of a failed start is left");
+            tracing::warn!(error = chain(&error), cgroup = %cgroup.path, "failed to remove the cgroup of a failed start");
         }
     }
     for name in [orders::FILE, orders::ERRORS_FILE, record::FILE] {
         if let Err(error) = std::fs::remove_file(run_dir.join(name))
             && error.kind() != io::ErrorKind::NotFound
         {
-            tracing::warn!(%error, name, run_dir = %run_dir.display(), "a file of a failed start is left");
+            tracing::warn!(%error, name, run_dir = %run_dir.display(), "failed to remove a file of a failed start");
         }
     }
 }
 
 impl Begun {
-    /// Waits for the supervisor's answer. Errors: nothing of the start is left, unless they say so.
+    /// Waits for the supervisor's report. Errors: nothing of the start is left, unless the error says so.
     pub async fn started(self, shared: &Arc<Shared>) -> Result<Supervised, DriverError> {
         let Begun { mut made, watch, report } = self;
         let why = match heard(report).await.and_then(|()| made.answer()) {
@@ -296,19 +296,20 @@ async fn heard(report: OwnedFd) -> Result<(), DriverError> {
     let cannot = |e: io::Error| start_error(format!("cannot watch the supervisor: {e}"), true);
     let report = watched(report).map_err(cannot)?;
     let answer = tokio::time::timeout(START_PATIENCE, report.readable()).await;
-    let silent = |_| start_error(format!("its supervisor did not answer within {} s", START_PATIENCE.as_secs()), true);
+    let silent =
+        |_| start_error(format!("no response from its supervisor within {} s", START_PATIENCE.as_secs()), true);
     answer.map_err(silent)?.map(drop).map_err(cannot)
 }
 
 impl Made {
     fn supervised(&self, shared: &Arc<Shared>, watch: OwnedSemaphorePermit) -> Result<Supervised, DriverError> {
         let supervisor = self.supervisor.try_clone().map_err(|e| cannot("cannot watch the supervisor", &e))?;
-        let running = Running { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
+        let running = LiveSupervisor { handle: self.handle.clone(), supervisor, found: false, unnamed: None, watch };
         Supervised::running(Arc::clone(shared), running)
     }
 
-    /// The record speaks as soon as the supervisor has closed its end: with a start slot, or with the reason why not.
-    /// `None`: the supervisor ended and left no answer.
+    /// When the supervisor has closed its end, the record has a start slot or the reason of the failure. `None`: the
+    /// supervisor ended without a result.
     fn answer(&self) -> Result<Option<Start>, DriverError> {
         let run_dir = self.handle.run_dir.display();
         let unreadable = |e: io::Error| start_error(format!("cannot read the record in {run_dir}: {e}"), true);
@@ -324,14 +325,14 @@ impl Made {
         }
     }
 
-    /// The one way back from a spawned supervisor, whatever it may have started by now. `why`: of this error; without one the
-    /// supervisor has ended by itself and is asked for its last words. Blocks.
+    /// Undoes a spawned supervisor, whatever it has started by now. `why`: the reason; without one the supervisor has
+    /// ended by itself, and its last message is used. Blocks.
     fn abort(self, why: Option<DriverError>) -> DriverError {
         let why = why.unwrap_or_else(|| self.last_words());
-        // Dead, it cannot open the gate any more. Fails when it is dead already.
+        // When it is dead it cannot open the gate any more. Fails if it is dead already.
         let _ = self.supervisor.signal(9);
-        // Before its end is awaited, which may take long if the disk hangs, and once more after it: only then is nobody left
-        // who could start something. What fails now will fail again then, and is told then.
+        // Before the wait for its end, which may take long if the disk hangs, and again after it: only then nothing can
+        // start any more. A failure now will be repeated and reported then.
         let _ = end_task(self.cgroup.as_ref(), &self.record);
         let _ = self.supervisor.wait();
         if let Err(left) = end_all(self.cgroup.as_ref(), &self.record) {

@@ -1,4 +1,4 @@
-//! What such a driver says of itself: as it is, as long as one supervisor more can be watched.
+//! The fingerprints of such a driver: its own, as long as one more supervisor can be watched.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use crate::runner::drivers::{BoxFuture, Fingerprint, Fingerprints, Health};
 pub struct Reports {
     shared: Arc<Shared>,
     full: watch::Receiver<()>,
-    /// `None`: nothing was said yet.
+    /// `None`: no fingerprint yet.
     said: Option<Health>,
 }
 
@@ -41,7 +41,7 @@ impl Fingerprints for Reports {
                 match self.shared.pool.is_full() {
                     // Ends: when a task has ended, or with the agent.
                     true => self.shared.pool.free().await,
-                    // Ends: when the last place is taken, or with the agent.
+                    // Ends: when the last permit is taken, or with the agent.
                     false => self.full.changed().await.ok()?,
                 }
             }
@@ -64,7 +64,7 @@ mod tests {
     use crate::runner::drivers::raw_exec::RawExec;
 
     #[tokio::test(start_paused = true)]
-    async fn it_is_unhealthy_while_no_descriptor_is_left_and_says_so_with_each_change() {
+    async fn driver_is_unhealthy_without_descriptors_and_reports_each_change() {
         let roots = Roots::default();
         let layout = Layout::detect(&roots).unwrap();
         let context = DriverContext {
@@ -89,7 +89,7 @@ mod tests {
             assert!(tokio::time::timeout(Duration::from_secs(3600), reports.next()).await.is_err(), "no news");
             drop(one);
             assert_eq!(reports.next().await.unwrap().health, Health::Healthy);
-            // Full and free again before anybody looks is no news either.
+            // Full and free again between two polls is no change either.
             drop(shared.pool.watch().unwrap());
             assert!(tokio::time::timeout(Duration::from_secs(3600), reports.next()).await.is_err(), "no news");
             drop(two);

@@ -1,9 +1,10 @@
-//! What an attempt left that no record of the agent names: its supervisor's record, and the orders that it was given.
+//! What an attempt without a record in the agent's database left: its supervisor's record, and the orders that it was
+//! given.
 //!
-//! It is this agent's, and may be ended, if the orders in its directory are for the directory that this agent gave its task, or
-//! if the supervisor holds the record of this very run directory. Neither is true of a data directory that was copied here: what
-//! runs there is another agent's, or was. Which processes are meant is then checked as in any recovery: boot, pid and start
-//! time of the record; its lock; and a cgroup that has the names of alloc and task.
+//! It belongs to this agent, and may be ended, in two cases: the orders in its directory name the task directory of
+//! this agent, or the supervisor holds the record in this run directory. Neither is true of a copied data directory:
+//! what runs there belongs or belonged to another agent. Its processes are then verified as in any recovery: boot, PID
+//! and start time of the record; its lock; and a cgroup with the names of alloc and task.
 
 use std::path::Path;
 
@@ -25,7 +26,7 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
     let named = Record::open(run_dir).map_err(unreadable)?;
     let held = match named {
         Some(_) => None,
-        // Its directory was removed: whoever supervises it has the record open.
+        // Its directory was removed: its supervisor has the record open.
         None => supervisor::find(run_dir).map_err(unreadable)?,
     };
     let unnamed = match &held {
@@ -65,21 +66,21 @@ pub fn left(shared: &Shared, place: &Place) -> Result<Option<Left>, DriverError>
         return Ok(Some(Left { handle, lives }));
     }
     if lives {
-        let other = orders.map_or_else(|| "nobody's".to_owned(), |orders| orders.task_dir.display().to_string());
+        let other = orders.map_or_else(|| "unknown".to_owned(), |orders| orders.task_dir.display().to_string());
         let record = run_dir.join(record::FILE);
         return Err(failed(format!(
             "nothing proves that {} is this agent's: its task's directory is {other}",
             record.display()
         )));
     }
-    // Nothing of it is believed: only the directory itself is ours.
+    // Nothing in it is trusted: only the directory itself belongs to this agent.
     Ok(Some(Left { handle: TaskHandle { cgroup: None, main: None, supervisor: None, ..handle }, lives: false }))
 }
 
 fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<&Orders>) -> TaskHandle {
     let boot_id = start.map(|s| &s.boot_id).or(orders.map(|o| &o.boot_id)).unwrap_or(&shared.boot_id);
     let ordered = || orders?.cgroup.as_ref().map(|cgroup| cgroup.path.clone());
-    // Without orders: the usual one, if its main process is in it.
+    // Without orders: the default cgroup, if its main process is in it.
     let usual = || {
         let (path, main) = (place.cgroup.clone()?, start?.main?);
         let pids = Cgroup::at(&shared.sampling.layout, &path).pids().unwrap_or_default();
@@ -100,12 +101,12 @@ fn handle(shared: &Shared, place: &Place, start: Option<&Start>, orders: Option<
     }
 }
 
-/// An alloc's id is nobody else's: a cgroup that has it, and the task's name in it, is this task's.
+/// Alloc IDs are unique: a cgroup with the alloc's ID and the task's name belongs to this task.
 fn is_named_after(path: &CgroupPath, place: &Place) -> bool {
     Path::new(path.as_str()).ends_with(Path::new(place.alloc_id.as_str()).join(place.task.as_str()))
 }
 
-/// Whether anything of it runs. Its boot is this one.
+/// Whether any process of it runs. Its boot is the current one.
 fn lives(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
     for id in [handle.supervisor, handle.main].into_iter().flatten() {
         if is_there(id)? {

@@ -1,12 +1,12 @@
-//! The fields of `config` that limit a task, and the limits that come of them.
+//! The fields of `config` that limit a task, and the limits derived from them.
 //!
 //! | field | |
 //! |---|---|
-//! | `cpu_hard_limit` | makes `resources.cpu` a quota too: 1000 is one core, on every host alike |
+//! | `cpu_hard_limit` | makes `resources.cpu` a quota too: 1000 is one core, on every host |
 //! | `cpu_cfs_period` | microseconds, 1000 to 1000000; default 100000 |
 //! | `pids_limit` | processes and threads |
 //! | `ulimit` | limits of each process: `{ nofile = "1024:4096" }` |
-//! | `io_read_bps`, `io_write_bps` | bytes per second: a number is for the disk that holds the task's directory, an object is `{ "/dev/sda" = 1048576 }` |
+//! | `io_read_bps`, `io_write_bps` | bytes per second on the disk of the task directory, or `{ "/dev/sda" = 1048576 }` |
 
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -39,20 +39,20 @@ struct Quota {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Rate {
-    /// Of the disk that holds the task's directory.
+    /// For the disk with the task's directory.
     Here(u64),
     Devices(Vec<(String, u64)>),
 }
 
-/// `resources.cpu` that makes one core.
+/// `resources.cpu` of one core.
 const CPU_OF_A_CORE: u64 = 1000;
-/// The kernel takes no quota below this.
+/// The lowest quota that the kernel accepts.
 const LEAST_QUOTA_US: u64 = 1000;
-/// Nor a higher number in `pids.max`: PID_MAX_LIMIT of 64-bit kernels.
+/// The highest value that the kernel accepts in `pids.max`: PID_MAX_LIMIT of 64-bit kernels.
 const MOST_PIDS: u64 = 4_194_304;
 
 impl LimitsConfig {
-    /// Pure. What is wrong is kept by `fields`.
+    /// Pure. Errors are collected in `fields`.
     pub fn of(fields: &mut ConfigFields, task: &Task) -> LimitsConfig {
         LimitsConfig {
             cpu_quota: quota(fields, task.resources.cpu_shares),
@@ -63,12 +63,12 @@ impl LimitsConfig {
         }
     }
 
-    /// Whether anything is limited that only a cgroup can limit: named, for the log.
+    /// The limits that need a cgroup, by name, for the log.
     pub fn wants_cgroup(&self, task: &Task) -> Vec<&'static str> {
         self.wants_controllers(task).map(|(field, _)| field).collect()
     }
 
-    /// The first limit that no controller here can enforce: its start would be refused.
+    /// The first limit that no controller here can enforce: the start would be refused.
     pub fn lacks_controller(&self, task: &Task, layout: &Layout) -> Result<(), DriverError> {
         let lacking = |(_, names): &(_, &[&str])| names.iter().all(|name| layout.controller(name).is_none());
         self.wants_controllers(task).find(lacking).map_or(Ok(()), |(field, names)| {
@@ -78,7 +78,7 @@ impl LimitsConfig {
         })
     }
 
-    /// Each limit with the controllers of which one enforces it.
+    /// Each limit with the controllers that can enforce it.
     fn wants_controllers(&self, task: &Task) -> impl Iterator<Item = (&'static str, &'static [&'static str])> {
         const IO: &[&str] = &["io", "blkio"];
         let resources = &task.resources;
@@ -142,7 +142,7 @@ fn quota(fields: &mut ConfigFields, cpu: Option<u64>) -> Option<Quota> {
         return None;
     }
     match (hard, cpu) {
-        // One that is no flag is told already.
+        // An invalid flag is reported already.
         (false, _) if period.is_some() && fields.value(HARD).is_none_or(Value::is_boolean) => {
             fields.refuse(error(PERIOD, "does nothing without `cpu_hard_limit = true`".to_owned()));
             None
@@ -199,7 +199,7 @@ fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, 
     match rate {
         Rate::Here(bps) => {
             let meta = std::fs::metadata(directory)
-                .map_err(|e| error(name, format!("cannot look at {}: {e}", directory.display())))?;
+                .map_err(|e| error(name, format!("cannot read {}: {e}", directory.display())))?;
             let device = meta.dev();
             let disk = whole_disk((rustix::fs::major(device), rustix::fs::minor(device))).ok_or_else(|| {
                 let message = format!("{} is not on a disk of its own: name the device", directory.display());
@@ -209,8 +209,7 @@ fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, 
         }
         Rate::Devices(devices) => {
             let disk = |(device, bps): &(String, u64)| {
-                let meta =
-                    std::fs::metadata(device).map_err(|e| error(name, format!("cannot look at {device}: {e}")))?;
+                let meta = std::fs::metadata(device).map_err(|e| error(name, format!("cannot read {device}: {e}")))?;
                 let number = (rustix::fs::major(meta.rdev()), rustix::fs::minor(meta.rdev()));
                 let disk = whole_disk(number).ok_or_else(|| error(name, format!("{device} is not a disk")))?;
                 Ok((disk, *bps))
@@ -220,7 +219,7 @@ fn disks(name: &str, rate: &Rate, directory: &Path) -> Result<Vec<(Disk, u64)>, 
     }
 }
 
-/// The disk of a block device: itself, or what it is a partition of. The kernel throttles whole disks only.
+/// The disk of a block device: itself, or the disk of a partition. The kernel throttles whole disks only.
 /// Source: `/sys/dev/block/MAJOR:MINOR`.
 fn whole_disk((major, minor): Disk) -> Option<Disk> {
     let link = std::fs::canonicalize(format!("/sys/dev/block/{major}:{minor}")).ok()?;
@@ -260,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_settings_are_refused_with_what_would_do() {
+    fn impossible_settings_are_refused_with_valid_ones() {
         assert_eq!(said("{}", None), "command: is needed; add command = \"/path/to/program\"");
         let hard = r#"{"command": "x", "cpu_hard_limit": true}"#;
         assert_eq!(said(hard, None), "cpu_hard_limit: needs `cpu` in `resources`: 1000 is one core");
@@ -291,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_limit_that_no_controller_here_enforces_is_refused_before_the_start() {
+    fn limit_without_a_controller_is_refused_before_the_start() {
         let dir = tempfile::tempdir().unwrap();
         let roots = Roots::below(dir.path());
         let tree = roots.sys.join("fs/cgroup");

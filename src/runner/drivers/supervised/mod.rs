@@ -1,8 +1,8 @@
-//! Drivers whose tasks are processes of this host, each under a supervisor of its own: all that they have in common. A driver of
-//! that kind is its name, its `config`, its fingerprint, and what it adds to the orders of the supervisor.
+//! Shared by the drivers whose tasks are processes of this host, each under its own supervisor. Such a driver consists
+//! of its name, its `config`, its fingerprint, and its additions to the orders of the supervisor.
 //!
-//! The agent's part is short: it makes cgroup, record and orders, spawns the supervisor, and waits for its pidfd. Whatever
-//! happens to the agent, the record tells how the attempt ended.
+//! The agent's part is short: it creates cgroup, record and orders, spawns the supervisor, and waits for its pidfd.
+//! Whatever happens to the agent, the record has the end of the attempt.
 
 mod attach;
 mod attempt;
@@ -36,9 +36,9 @@ pub use self::attempt::end_session;
 pub use self::shared::{ProcessDriver, Shared};
 pub use self::work::Work;
 
-/// A record that is still damaged after that is not just being written.
+/// A record that is still damaged after this time is not just being written.
 const TORN: Duration = Duration::from_millis(500);
-/// A look that has not begun after so long has no thread, or no place among those that hang.
+/// Inspection that has not begun after this time has no thread or no permit: others hang.
 const THREAD_PATIENCE: Duration = Duration::from_secs(20);
 
 pub struct SupervisedDriver {
@@ -52,7 +52,7 @@ impl SupervisedDriver {
 
     async fn start_it(&self, request: StartRequest, handle: TaskHandle) -> Result<Arc<dyn Attempt>, DriverError> {
         let shared = Arc::clone(&self.shared);
-        // Ends: whoever has one starts a task, which has its patience; and so has this call.
+        // Ends: a permit is held during a start, which has a timeout, as has this call.
         let permit = Arc::clone(&self.shared.pool.starts).acquire_owned().await.map_err(|e| failed(e.to_string()))?;
         let begun = blocking(move || {
             let _permit = permit;
@@ -62,21 +62,21 @@ impl SupervisedDriver {
         Ok(Arc::new(begun.started(&self.shared).await?))
     }
 
-    /// One look, on a thread for that.
-    async fn look(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
+    /// Inspects an attempt once, on a thread.
+    async fn inspect(&self, handle: TaskHandle) -> Result<recover::Found, DriverError> {
         const WAITS: u8 = 0;
         const BEGUN: u8 = 1;
         const CALLED_OFF: u8 = 2;
         let turn = Arc::new(AtomicU8::new(WAITS));
         let take = |turn: &AtomicU8, to| turn.compare_exchange(WAITS, to, Ordering::AcqRel, Ordering::Acquire).is_ok();
         let (shared, places, own) = (Arc::clone(&self.shared), Arc::clone(&self.shared.pool.looks), Arc::clone(&turn));
-        let no_thread = || DriverError::Wanting { message: "no thread is left to look for it".to_owned() };
+        let no_thread = || DriverError::Wanting { message: "no thread is left to inspect it".to_owned() };
         let looking = async move {
-            // Ends: with the patience below, or when the look is over.
+            // Ends: with the timeout below, or when an inspection is done.
             let place = places.acquire_owned().await.map_err(|e| failed(e.to_string()))?;
             blocking(move || {
                 let _place = place;
-                if take(&own, BEGUN) { recover::look(&shared, handle) } else { Err(no_thread()) }
+                if take(&own, BEGUN) { recover::inspect(&shared, handle) } else { Err(no_thread()) }
             })
             .await?
         };
@@ -94,8 +94,8 @@ impl SupervisedDriver {
         let mut pause = Duration::from_millis(2);
         let why = loop {
             let mut patience = START_PATIENCE;
-            // Errors may pass (a disk), and a task that lives is not lost for one of them.
-            let why = match self.look(handle.clone()).await {
+            // Errors may be transient (a disk): a live task is not lost for one of them.
+            let why = match self.inspect(handle.clone()).await {
                 Ok(recover::Found::NeverStarted) => return Ok(Recovered::NeverStarted),
                 Ok(recover::Found::Ended(attempt)) => {
                     return Ok(Recovered::Attempt(Arc::from(attempt as Box<dyn Attempt>)));
@@ -107,17 +107,19 @@ impl SupervisedDriver {
                 },
                 Ok(recover::Found::NotSureYet) => {
                     let record = handle.run_dir.join(crate::supervisor::record::FILE);
-                    format!("somebody holds the lock of {} and does not say who", record.display())
+                    format!("an unknown process holds the lock of {}", record.display())
                 }
                 Ok(recover::Found::AnothersTask(place)) => {
                     let place = place.display();
-                    return Err(failed(format!("its record is a copy of the one in {place}, whose agent it is for")));
+                    return Err(failed(format!(
+                        "its record is a copy of the one in {place}, which belongs to another agent"
+                    )));
                 }
                 Ok(recover::Found::Damaged(why)) => {
                     patience = TORN;
                     why
                 }
-                // No answer at all: whoever asks does so again.
+                // No result: the caller retries.
                 Err(wanting @ DriverError::Wanting { .. }) => return Err(wanting),
                 Err(error) => error.to_string(),
             };
@@ -128,7 +130,7 @@ impl SupervisedDriver {
             pause = (pause * 2).min(Duration::from_millis(100));
         };
         let shared = Arc::clone(&self.shared);
-        let lost = blocking(move || recover::give_up(&shared, handle, why)).await??;
+        let lost = blocking(move || recover::abandon(&shared, handle, why)).await??;
         Ok(Recovered::Attempt(Arc::new(lost)))
     }
 }
@@ -140,7 +142,7 @@ impl Driver for SupervisedDriver {
     fn check(&self, task: &Task) -> Result<(), DriverError> {
         let work = self.shared.kind.work(task)?;
         match &self.shared.no_cgroups {
-            // Told as a warning: `unenforced`.
+            // Reported as a warning: `unenforced`.
             Some(_) => Ok(()),
             None => work.limits.lacks_controller(task, &self.shared.sampling.layout),
         }
@@ -157,7 +159,7 @@ impl Driver for SupervisedDriver {
     fn has_own_root(&self) -> bool {
         self.shared.kind.seen().is_some()
     }
-    /// Where a task sees the root of the host, everything would see its volumes.
+    /// Without a root of its own, volumes would be visible for everything on the host.
     fn mounts_volumes(&self) -> bool {
         self.has_own_root()
     }

@@ -1,28 +1,30 @@
-//! Finds an attempt again after a restart of the agent.
+//! Recovers an attempt after a restart of the agent.
 //!
-//! | lock of the record | exit slot | start slot | it |
+//! | lock of the record | exit slot | start slot | result |
 //! |---|---|---|---|
 //! | held | | with the main process | runs: attach to its supervisor |
-//! | held | | not yet | is being started: look again |
-//! | held | | damaged | runs, if the handle names its supervisor and its main process: that is all that the slot would tell |
+//! | held | | not yet | is being started: inspect again |
+//! | held | | damaged | runs, if the handle names its supervisor and its main process: the slot has nothing else |
 //! | free | written | | has ended |
-//! | free | | written | ended unseen: its supervisor was killed |
+//! | free | | written | ended, not observed: its supervisor was killed |
 //! | free | empty | empty | was never started |
-//! | of another boot | | | nobody knows how it ended |
-//! | free, but its supervisor lives | empty | | is another agent's: this is a copy of the record that its supervisor holds |
-//! | no record | | | was never started if its directory is empty and its cgroup never ran; else it ended unseen |
+//! | of another boot | | | ended, outcome unknown |
+//! | free, but its supervisor lives | empty | | belongs to another agent: the record is a copy |
+//! | no record | | | never started if its directory is empty and its cgroup never ran; otherwise ended, not observed |
 //!
-//! A record whose name was removed is still there as long as its supervisor lives, who has it open: it is asked for by that.
-//! Whose supervisor is gone too is ended, with all that its handle names, before anybody says that it has.
+//! A record whose name was removed exists as long as its supervisor, which has it open: it is read through the
+//! supervisor. If the supervisor is gone too, all processes that the handle names are killed before the attempt counts
+//! as ended.
 //!
-//! What cannot be told (a disk that fails) is asked again for as long as a start may take; then the attempt is given up: all of
-//! it is ended first. Want of descriptors, memory or processes tells nothing of a task: then it is looked for until it is found.
+//! If the state is unknown (a failing disk), inspection is retried within the start timeout. After that all processes
+//! are killed and the attempt is abandoned. A lack of descriptors, memory or processes says nothing about a task:
+//! recovery is retried until it succeeds.
 
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::attempt::{END_PATIENCE, Running, Supervised, attempt_end, clear_up, end_session};
+use super::attempt::{END_PATIENCE, LiveSupervisor, Supervised, attempt_end, clear_up, end_session};
 use super::shared::{Shared, cannot, failed, room};
 use crate::collectors::read_final;
 use crate::host::cgroup::Cgroup;
@@ -33,23 +35,23 @@ use crate::supervisor;
 use crate::supervisor::record::{Record, Slot, Start};
 use crate::telemetry::chain;
 
-/// A session is killed, and its cgroup released: recovery of its task waits no longer.
+/// How long killing an exec session and removing its cgroup may delay recovery.
 const SESSION_PATIENCE: Duration = Duration::from_secs(1);
 
 pub enum Found {
     NeverStarted,
     Ended(Box<Supervised>),
-    Alive(Box<Running>),
-    /// Look again in a moment.
+    Alive(Box<LiveSupervisor>),
+    /// Inspect again in a moment.
     NotSureYet,
-    /// Its record is a copy, and so is the data directory: the supervisor holds the one in this directory, and is left alone.
+    /// Its record and the data directory are copies: the supervisor holds the original, and is left alone.
     AnothersTask(PathBuf),
-    /// Its record is damaged, and nothing else tells of it; why. Or it is just being written: look again at once.
+    /// Its record is damaged, and its state is unknown; the reason. Or it is just being written: inspect again at once.
     Damaged(String),
 }
 
-/// Blocks for as long as it takes to end what a killed supervisor left.
-pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
+/// Blocks as long as it takes to kill what a killed supervisor left.
+pub fn inspect(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, DriverError> {
     let run_dir = handle.run_dir.clone();
     let unreadable = |e: std::io::Error| cannot(format_args!("cannot read the record of {}", run_dir.display()), &e);
     let same_boot = handle.boot_id == shared.boot_id;
@@ -60,7 +62,7 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
     };
     let (start, end, held) = match unnamed.as_ref().or(named.as_ref()) {
         Some(record) => {
-            // First the lock: what is read after it was free does not change any more.
+            // First the lock: slots read after it was free do not change any more.
             let held = !record.try_lock().map_err(unreadable)?;
             let slots = (record.read_start().map_err(unreadable)?, record.read_end().map_err(unreadable)?, held);
             if !held {
@@ -75,7 +77,7 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         learn(&mut handle, start);
     }
     if held {
-        // One of another boot holds nothing: somebody is just being forked who has a copy of the descriptor.
+        // A record of another boot is not held: a child that is just being forked has a copy of the descriptor.
         let runs = handle.main.is_some() && handle.boot_id == shared.boot_id;
         let supervisor = match (handle.supervisor.filter(|_| runs), &start) {
             (Some(supervisor), _) => supervisor,
@@ -84,14 +86,14 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
         };
         if !matches!(start, Slot::Written(_)) {
             let run_dir = handle.run_dir.display();
-            tracing::warn!(%run_dir, ?start, "the record of a living task is damaged; who supervises it is known all the same");
+            tracing::warn!(%run_dir, ?start, "record of a live task is damaged; its supervisor is known from the handle");
         }
         let supervisor = Process::open(supervisor);
-        // Gone between the lock and now: the lock will be free.
+        // It has ended since the check of the lock: the lock will be free.
         let supervisor = supervisor.map_err(unreadable)?;
         return supervisor.map_or(Ok(Found::NotSureYet), |supervisor| alive(shared, handle, supervisor, unnamed));
     }
-    // In the agent's own directory lies a record that is free; whoever it names may hold another.
+    // The record in the agent's own directory is free; the supervisor that it names may hold another one.
     if same_boot
         && let (Slot::Empty, Some(named)) = (&end, &named)
         && let Some(supervisor) = living(&handle).map_err(unreadable)?
@@ -100,11 +102,11 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
             Some(held) if !held.is_same_as(named).map_err(unreadable)? => {
                 match supervisor::is_for_another(supervisor.id().pid, &run_dir) {
                     Some(other) => Ok(Found::AnothersTask(other)),
-                    // Somebody put a copy in its place.
+                    // The record was replaced by a copy.
                     None => alive(shared, handle, supervisor, Some(held)),
                 }
             }
-            // It is leaving.
+            // It is exiting.
             Some(_) | None => Ok(Found::NotSureYet),
         };
     }
@@ -113,7 +115,8 @@ pub fn look(shared: &Arc<Shared>, mut handle: TaskHandle) -> Result<Found, Drive
             let end = attempt_end(end);
             return Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))));
         }
-        // By its name alone: who had it open without one has ended, and may have begun.
+        // By the named record alone: an unnamed one belonged to a supervisor that has ended, and may have started the
+        // task.
         (Slot::Empty, Slot::Empty) if named.is_some() && same_boot => return Ok(Found::NeverStarted),
         (_, _) if !same_boot => "the host was restarted meanwhile".to_owned(),
         (Slot::Bad(why), _) => why,
@@ -133,28 +136,28 @@ fn alive(
 ) -> Result<Found, DriverError> {
     let watch = shared.pool.watch().ok_or_else(no_watch)?;
     end_sessions(shared, &handle);
-    Ok(Found::Alive(Box::new(Running { handle, supervisor, found: true, unnamed, watch })))
+    Ok(Found::Alive(Box::new(LiveSupervisor { handle, supervisor, found: true, unnamed, watch })))
 }
 
-/// Exec sessions of an earlier agent whose helpers were killed with it: no process is left to end them. Those whose helpers live end by
+/// Kills exec sessions of an earlier agent whose helpers were killed with it. Sessions with live helpers end by
 /// themselves.
 fn end_sessions(shared: &Shared, handle: &TaskHandle) {
     let Some(path) = &handle.cgroup else { return };
     for session in Cgroup::at(&shared.sampling.layout, path).all_nested(supervisor::EXEC_CGROUP) {
         let ended = session.end(SESSION_PATIENCE).and_then(|()| session.remove(SESSION_PATIENCE));
         if let Err(error) = ended {
-            tracing::warn!(cgroup = %session.path, error = %chain(&error), "cannot end an exec session of an earlier agent");
+            tracing::warn!(cgroup = %session.path, error = %chain(&error), "failed to kill an exec session of an earlier agent");
         }
     }
 }
 
-/// The supervisor that a handle names, if it has not ended.
+/// The supervisor of a handle, if it has not ended.
 fn living(handle: &TaskHandle) -> std::io::Result<Option<Process>> {
     let Some(supervisor) = handle.supervisor.map_or(Ok(None), Process::open)? else { return Ok(None) };
     Ok((!supervisor.has_ended()?).then_some(supervisor))
 }
 
-/// The record of an attempt of this boot, by whoever supervises it; `None`: nobody does.
+/// The record of an attempt of this boot, read through its supervisor. `None`: there is no supervisor.
 fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>> {
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id)?,
@@ -165,8 +168,8 @@ fn held_by_its_supervisor(handle: &TaskHandle) -> std::io::Result<Option<Record>
     supervisor.filter(own).map_or(Ok(None), |supervisor| Record::held_by(&supervisor))
 }
 
-/// Neither a record nor a supervisor: it came to nothing, or its record was removed. Blocks for as long as it takes to end
-/// what is left.
+/// Neither a record nor a supervisor: it was never started, or its record was removed. Blocks as long as it takes to
+/// kill what is left.
 fn gone(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Found, DriverError> {
     if came_to_nothing(shared, &handle)? {
         return Ok(Found::NeverStarted);
@@ -177,8 +180,8 @@ fn gone(shared: &Arc<Shared>, handle: TaskHandle) -> Result<Found, DriverError> 
     Ok(Found::Ended(Box::new(Supervised::ended(Arc::clone(shared), handle, end))))
 }
 
-/// Nothing of an attempt was ever begun, as far as can be seen: its directory was made before its handle was recorded, and its
-/// supervisor would have left something in there.
+/// Whether an attempt was never started, as far as is known: its directory was created before its handle was recorded,
+/// and its supervisor would have written to it.
 fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverError> {
     if handle.supervisor.is_some() || handle.main.is_some() || handle.started_at.is_some() {
         return Ok(false);
@@ -199,7 +202,7 @@ fn came_to_nothing(shared: &Shared, handle: &TaskHandle) -> Result<bool, DriverE
 }
 
 fn no_watch() -> DriverError {
-    let message = "no descriptor is left to watch its supervisor: it runs on, and is found when one is free";
+    let message = "no descriptor is left to watch its supervisor: it keeps running, and is recovered when one is free";
     DriverError::Wanting { message: message.to_owned() }
 }
 
@@ -210,9 +213,9 @@ fn learn(handle: &mut TaskHandle, start: &Start) {
     handle.started_at = start.started_at.or(handle.started_at);
 }
 
-/// Ends what nobody can look after any more: then it has ended unseen. Blocks.
+/// Kills an attempt whose state stays unknown; then it has ended, not observed. Blocks.
 /// Errors: it may still run, and its handle must be kept.
-pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
+pub fn abandon(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Result<Supervised, DriverError> {
     room()?;
     let record = Record::open(&handle.run_dir);
     if let Ok(Some(record)) = &record
@@ -220,9 +223,9 @@ pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Res
     {
         learn(&mut handle, &start);
     }
-    // What a boot before this one started is gone.
+    // Processes of an earlier boot are gone.
     if handle.boot_id == shared.boot_id {
-        let kept = |left: String| failed(format!("{why}; it cannot be ended: {left}"));
+        let kept = |left: String| failed(format!("{why}; it cannot be killed: {left}"));
         end_all(shared, &handle, record).map_err(kept)?;
     }
     let end = clear_up(shared, &handle, why);
@@ -231,10 +234,10 @@ pub fn give_up(shared: &Arc<Shared>, mut handle: TaskHandle, why: String) -> Res
 
 fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<Record>>) -> Result<(), String> {
     let until = Instant::now() + END_PATIENCE;
-    // First the supervisor: whoever sees it gone knows that nothing is started any more.
+    // First the supervisor: once it is gone, nothing is started any more.
     let supervisor = match handle.supervisor {
         Some(id) => Process::open(id).map_err(|e| format!("process {}: {e}", id.pid))?,
-        None => supervisor::find(&handle.run_dir).map_err(|e| format!("its supervisor cannot be looked for: {e}"))?,
+        None => supervisor::find(&handle.run_dir).map_err(|e| format!("cannot search for its supervisor: {e}"))?,
     };
     if let Some(supervisor) = &supervisor {
         supervisor.signal(9).map_err(|e| format!("its supervisor: {e}"))?;
@@ -250,7 +253,7 @@ fn end_all(shared: &Shared, handle: &TaskHandle, record: std::io::Result<Option<
         let gone = match (&supervisor, handle.supervisor, &record) {
             (Some(supervisor), _, _) => supervisor.has_ended().map_err(|e| e.to_string())?,
             (None, Some(_), _) => true,
-            // Nobody knows who it is: the free lock tells that it is gone.
+            // An unknown process: the free lock shows that it is gone.
             (None, None, Ok(Some(record))) => record.try_lock().map_err(|e| e.to_string())?,
             (None, None, Ok(None)) => true,
             (None, None, Err(e)) => return Err(format!("its record: {e}")),

@@ -1,4 +1,4 @@
-//! What all attempts of one driver share.
+//! Shared by all attempts of one driver.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -19,41 +19,42 @@ use crate::runner::drivers::pool::SupervisorPool;
 use crate::runner::drivers::{DriverContext, DriverError, Fingerprint, SeenDirs, StartRequest, Unenforced};
 use crate::supervisor::orders::Orders;
 
-/// A supervisor that has said nothing for so long never will: a file system that hangs, a host that swaps.
+/// A supervisor without a report for this long will never report: a file system hangs, or the host swaps.
 pub const START_PATIENCE: Duration = Duration::from_secs(30);
 
-/// What one driver adds to what all of this kind do.
+/// The part of one driver, in addition to what all of this kind do.
 pub trait ProcessDriver: Send + Sync {
     fn name(&self) -> &'static str;
     /// As [`Driver::joins_namespaces`](super::Driver::joins_namespaces).
     fn joins_namespaces(&self) -> bool {
         false
     }
-    /// The user of a task whose job names none; `None`: the agent's.
+    /// The user of a task whose job names none. `None`: the agent's.
     fn default_user(&self) -> Option<&'static str> {
         None
     }
-    /// Where a task in a root directory of its own sees what is its own; `None`: where the host has it.
+    /// The directories as a task in its own root sees them. `None`: as on the host.
     fn seen(&self) -> Option<SeenDirs> {
         None
     }
     /// Whether these are orders of this driver.
     fn is_of(&self, orders: &Orders) -> bool;
-    /// What of a task's `config` all of them have. Pure. Errors: all that is wrong in it, of its own fields as well.
+    /// The common fields of a task's `config`. Pure. Errors: everything invalid in it, own fields included.
     fn work(&self, task: &Task) -> Result<Work, DriverError>;
-    /// What of its own fields of a checked task has no effect.
+    /// Own fields of a checked task without effect.
     fn unenforced(&self, _task: &Task) -> Vec<Unenforced> {
         Vec::new()
     }
-    /// How it is on this host, as long as supervisors can be watched.
+    /// Its fingerprint on this host, as long as supervisors can be watched.
     fn fingerprint(&self, shared: &Shared) -> Fingerprint;
-    /// Orders that would start a process as the agent's own: with what is this driver's. Blocks for as long as a disk does.
+    /// Adds this driver's part to orders that would start a process like the agent's own. Blocks as long as a disk
+    /// does.
     fn complete(&self, _request: &StartRequest, _orders: &mut Orders) -> Result<(), DriverError> {
         Ok(())
     }
 }
 
-/// What one driver's attempts have in common.
+/// Shared by the attempts of one driver.
 pub struct Shared {
     pub kind: Box<dyn ProcessDriver>,
     pub pool: Arc<SupervisorPool>,
@@ -92,27 +93,27 @@ pub fn failed(message: impl Into<String>) -> DriverError {
     DriverError::Failed { message: message.into() }
 }
 
-/// What could not be done, and whether that says anything of the task.
+/// An error of an operation, or a lack of resources that says nothing about the task.
 pub fn cannot(what: impl std::fmt::Display, error: &io::Error) -> DriverError {
     let message = format!("{what}: {error}");
     if process::is_resource_shortage(error) { DriverError::Wanting { message } } else { failed(message) }
 }
 
-/// A descriptor to be told about when it becomes readable. Concurrency: within the runtime.
+/// A descriptor registered with the runtime for readability. Concurrency: within the runtime.
 pub fn watched(descriptor: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
     // Its replacement is unsafe, because other types may close their descriptor early; an `OwnedFd` cannot.
     #[allow(deprecated)]
     AsyncFd::with_interest(descriptor, Interest::READABLE)
 }
 
-/// Work that blocks, on a thread for that.
+/// Runs blocking work on a thread for that.
 pub async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Result<T, DriverError> {
     tokio::task::spawn_blocking(work).await.map_err(|e| failed(format!("an internal error: {e}")))
 }
 
-/// What is told by failing to read files, or ended by reading who is there, needs descriptors that are really there.
+/// Checks that descriptors are available: without them, failed reads would say nothing about the task.
 pub fn room() -> Result<(), DriverError> {
     const NEEDED: usize = 6;
     let taken: std::io::Result<Vec<_>> = (0..NEEDED).map(|_| std::fs::File::open("/dev/null")).collect();
-    taken.map(drop).map_err(|e| cannot("no descriptors are left to look", &e))
+    taken.map(drop).map_err(|e| cannot("no descriptors are left", &e))
 }

@@ -1,4 +1,4 @@
-//! `ulimit` in `config`: `nofile = "1024:4096"`, by the names and in the form of Nomad's `docker` driver.
+//! `ulimit` in `config`: `nofile = "1024:4096"`, with the names and the form of Nomad's `docker` driver.
 
 use serde_json::Value;
 
@@ -7,7 +7,7 @@ use crate::jobspec::nearest::nearest;
 use crate::runner::drivers::ConfigProblem;
 use crate::runner::drivers::fields::{ConfigFields, error};
 
-/// Refused: an unknown name, a value that is no limit, a soft limit above the hard one.
+/// Refused: an unknown name, an invalid value, a soft limit above the hard one.
 pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
     let Some(value) = fields.value("ulimit") else { return Vec::new() };
     let Some(limits) = value.as_object() else {
@@ -18,7 +18,7 @@ pub fn limits(fields: &mut ConfigFields) -> Vec<ResourceLimit> {
     limits.iter().filter_map(|(name, value)| fields.kept(limit(name, value))).collect()
 }
 
-/// With the soft limit on descriptors that tasks get if their job names none; the agent has raised its own.
+/// Adds the soft limit on descriptors for tasks whose job sets none; the agent has raised its own.
 pub fn with_descriptors(mut limits: Vec<ResourceLimit>, soft: Option<u64>) -> Vec<ResourceLimit> {
     const DESCRIPTORS: &str = "nofile";
     if soft.is_some() && !limits.iter().any(|limit| limit.name == DESCRIPTORS) {
@@ -53,18 +53,18 @@ fn limit(name: &str, value: &Value) -> Result<ResourceLimit, ConfigProblem> {
         _ => None,
     };
     let (soft, hard) = both.ok_or_else(wrong)?;
-    // Unlimited is the highest of all.
+    // Unlimited is the highest value.
     if soft.unwrap_or(u64::MAX) > hard.unwrap_or(u64::MAX) {
         return Err(refused(format!("its soft limit is above its hard one: {value}")));
     }
     Ok(ResourceLimit { name: name.to_owned(), soft, hard })
 }
 
-/// `None`: it is none. Docker and the shell know -1 for unlimited.
+/// `None`: invalid. Docker and the shell use -1 for unlimited.
 fn parse(text: &str) -> Option<Option<u64>> {
     match text.trim() {
         "unlimited" | "-1" => Some(None),
-        // The kernel's own number for unlimited is not one of a limit.
+        // The kernel's own number for unlimited is no valid limit.
         number => number.parse().ok().filter(|number| *number != u64::MAX).map(Some),
     }
 }
@@ -85,17 +85,17 @@ mod tests {
         let ulimit =
             r#"{"ulimit": {"nofile": "1024:4096", "core": 0, "nproc": "7", "memlock": "-1", "stack": "5:unlimited"}}"#;
         let read = read(ulimit).unwrap();
-        let told = |name: &str| read.iter().find(|limit| limit.name == name).map(|limit| (limit.soft, limit.hard));
-        assert_eq!(told("nofile"), Some((Some(1024), Some(4096))));
-        assert_eq!(told("core"), Some((Some(0), Some(0))));
-        assert_eq!(told("nproc"), Some((Some(7), Some(7))));
-        assert_eq!(told("memlock"), Some((None, None)));
-        assert_eq!(told("stack"), Some((Some(5), None)));
+        let limit = |name: &str| read.iter().find(|limit| limit.name == name).map(|limit| (limit.soft, limit.hard));
+        assert_eq!(limit("nofile"), Some((Some(1024), Some(4096))));
+        assert_eq!(limit("core"), Some((Some(0), Some(0))));
+        assert_eq!(limit("nproc"), Some((Some(7), Some(7))));
+        assert_eq!(limit("memlock"), Some((None, None)));
+        assert_eq!(limit("stack"), Some((Some(5), None)));
         assert_eq!(read.len(), 5);
     }
 
     #[test]
-    fn what_is_no_limit_is_refused_with_what_would_do() {
+    fn invalid_limit_is_refused_with_a_valid_form() {
         let said = |config: &str| read(config).unwrap_err();
         assert_eq!(
             said(r#"{"ulimit": {"nofiles": 1}}"#),

@@ -1,4 +1,4 @@
-//! What runs, and its limits: what the `config` of each of these drivers has.
+//! The program of a task and its limits: the fields of `config` that all of these drivers have.
 
 use super::limits::LimitsConfig;
 use crate::model::job::Task;
@@ -14,8 +14,8 @@ pub struct Work {
 }
 
 impl Work {
-    /// `fields`: of which a driver has taken its own. Pure. Errors: every field that is unknown, missing, of the wrong type or
-    /// impossible.
+    /// `fields`: the driver has taken its own fields already. Pure. Errors: every field that is unknown, missing, of
+    /// the wrong type or impossible.
     pub fn of(mut fields: ConfigFields, task: &Task) -> Result<Work, DriverError> {
         let work = Work {
             command: fields.needed_text("command", "/path/to/program"),

@@ -1,4 +1,4 @@
-//! Why there is no data directory.
+//! Errors of opening the data directory.
 
 use std::io;
 use std::path::PathBuf;
@@ -16,11 +16,11 @@ pub enum DataDirError {
     )]
     Locked { path: PathBuf, owner: String },
     #[error(
-        "the data directory {path} is a link to {target}, where nothing is: make that directory, or choose another with --data-dir"
+        "the data directory {path} is a link to {target}, which does not exist: create that directory, or choose another with --data-dir"
     )]
     Dangling { path: PathBuf, target: PathBuf },
     #[error(
-        "the data directory {path} is not safe: {why}, and with it could have anything run by this agent; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
+        "the data directory {path} is not safe: {why}, and could make this agent run anything; choose another with --data-dir, or `chown` it if all that is in it may be trusted"
     )]
     Exposed { path: PathBuf, why: Exposed },
     #[error("cannot lock {path}: agent.data_dir (--data-dir) must be a directory that this user can write")]

@@ -1,7 +1,7 @@
-//! One agent at a time: the lock of a data directory, and who has it where we cannot.
+//! The lock of a data directory: one agent at a time, and which process holds it.
 //!
-//! Mode 0600: whoever can open a file, can lock it, and keep every agent away. The pid in it is a help for people and is never
-//! believed: who holds a lock, the kernel knows.
+//! Mode 0600: any process that can open a file can lock it, and block every agent. The PID in the file is only a hint
+//! for users: the kernel knows who holds the lock.
 
 use std::fs::File;
 use std::io::{self, Seek, Write};
@@ -14,8 +14,8 @@ use rustix::io::Errno;
 
 use super::error::DataDirError;
 
-/// How long what a killed agent held may be held on by a child that it was about to start: until that one's exec, nobody else
-/// has it.
+/// How long a child that a killed agent was starting may hold its locks: until its exec, no other process can take
+/// them.
 pub const LET_GO: Duration = Duration::from_secs(1);
 
 pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
@@ -29,7 +29,7 @@ pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
         io::ErrorKind::PermissionDenied => DataDirError::Make { path: root.to_owned(), source },
         _ => failed(source),
     })?;
-    // Explicitly: the umask must not decide, nor an agent that made it before.
+    // Explicit: neither the umask nor an earlier agent decides the mode.
     rustix::fs::fchmod(&file, Mode::RUSR | Mode::WUSR).map_err(|e| failed(e.into()))?;
     let until = Instant::now() + LET_GO;
     let locked = loop {
@@ -41,7 +41,7 @@ pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
     match locked {
         Ok(()) => {}
         Err(Errno::WOULDBLOCK) => {
-            let owner = holder(&file).unwrap_or_else(|| "a process that cannot be seen from here".to_owned());
+            let owner = holder(&file).unwrap_or_else(|| "a process that is not visible here".to_owned());
             return Err(DataDirError::Locked { path: root.to_owned(), owner });
         }
         Err(e) => return Err(failed(e.into())),
@@ -51,15 +51,16 @@ pub(super) fn lock(root: &Path) -> Result<File, DataDirError> {
         file.rewind()?;
         writeln!(file, "{}", std::process::id())
     };
-    // The pid is a help for people; a full disk must not keep the agent from starting.
+    // The PID is a hint for users; a full disk must not prevent the start.
     let _ = note();
     Ok(file)
 }
 
-/// A process that lives and has a file open by which it is locked, in words. `None`: it is none that we may look at.
+/// Describes a live process that has the locked file open. `None`: this user may not inspect it.
 ///
-/// Source: `/proc/PID/fdinfo/FD`, `lock:` (4.1). `/proc/locks` would name who took the lock, which may have ended, and left it
-/// to a child that has the same open file; and on some file systems by another device than stat(2).
+/// Source: `/proc/PID/fdinfo/FD`, `lock:` (4.1). `/proc/locks` would name the process that took the lock, which may
+/// have ended and left it to a child with the same open file; on some file systems it also has another device than
+/// stat(2).
 fn holder(file: &File) -> Option<String> {
     let meta = file.metadata().ok()?;
     let wanted = (meta.dev(), meta.ino());
@@ -79,7 +80,7 @@ fn holder(file: &File) -> Option<String> {
 fn holds(pid: u32, wanted: (u64, u64)) -> bool {
     let Ok(descriptors) = std::fs::read_dir(format!("/proc/{pid}/fd")) else { return false };
     descriptors.flatten().any(|entry| {
-        // Its name first, wherever that is: what else is open may be on a disk that hangs.
+        // The path first, without touching the file: other open files may be on a disk that hangs.
         let named = std::fs::read_link(entry.path()).is_ok_and(|path| {
             path.file_name().is_some_and(|name| name.to_string_lossy().trim_end_matches(" (deleted)") == "lock")
         });
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_agent_is_told_who_has_the_directory() {
+    fn second_agent_gets_an_error_with_the_holder_of_the_directory() {
         let dir = tempfile::tempdir().unwrap();
         let first = DataDir::open(dir.path()).unwrap();
         let message = DataDir::open(dir.path()).unwrap_err().to_string();
@@ -113,13 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn the_lock_is_for_its_owner_and_whoever_holds_it_is_named_by_its_own_pid() {
+    fn lock_file_is_private_and_its_holder_is_named_by_pid() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lock");
-        // As an agent before this one left it, and what is written in it is of one that is dead.
+        // As an earlier agent left it, with the PID of a dead process.
         std::fs::write(&path, "4194303\n").unwrap();
         std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)).unwrap();
-        // It takes the lock and ends, and its child has it.
+        // The process takes the lock and ends; its child keeps it.
         let script = "exec 9<\"$0\"; flock -xn 9 || exit 1; echo held; sleep 600 & exit";
         let mut taker = Command::new("sh");
         taker.args(["-c", script]).arg(&path).stdout(Stdio::null()).process_group(0);

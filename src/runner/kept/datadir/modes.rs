@@ -1,8 +1,8 @@
-//! Makes the directories, each with its mode and owner, and closes those that an agent before this one left open.
+//! Creates directories with their modes and owners, and tightens those that an earlier agent left too open.
 //!
-//! A task may own the directory above one and swap what is in it meanwhile: no directory is reached through a link, and mode and
-//! owner go to what was opened, whatever its path leads to by then. Nothing that exists is ever opened wider, but the data
-//! directory itself under root.
+//! A task may own a parent directory and replace entries in it meanwhile. So no directory is reached through a link,
+//! and mode and owner are set on the open descriptor, whatever the path leads to by then. The mode of an existing
+//! directory is never widened, except that of the data directory under root.
 
 use std::collections::BTreeSet;
 use std::io;
@@ -16,36 +16,36 @@ use rustix::io::Errno;
 use crate::host::access::{self, DIRECTORY, is_directory};
 use crate::telemetry::lock;
 
-/// Numeric owner of what a task writes.
+/// Numeric owner of a task's files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Owner {
     pub uid: u32,
     pub gid: u32,
 }
 
-/// What of a mode is for others than the owner.
+/// The mode bits of group and others.
 const OTHERS: u32 = 0o077;
 const STICKY: u32 = 0o1000;
 
-/// `alloc/<alloc id>/alloc` and what is in it: the way to it is closed, and within, no task moves away what is another's.
-/// With the sticky bit and for everybody, since only then the kernel protects from links and pipes that another one planted
+/// For `alloc/<alloc id>/alloc` and its entries. The directory above is closed, and within it no task can move entries
+/// of another. World-writable with the sticky bit, because only then the kernel protects from planted links and pipes
 /// (`fs.protected_*`).
 pub(super) const SHARED: u32 = 0o1777;
-/// The same where there are no ACLs: nobody but the agent's own user gets in.
+/// The same without ACLs: accessible only for the agent's user.
 const CLOSED: u32 = 0o1700;
-/// Of an alloc: the users of its tasks pass through it, by an ACL.
+/// For the directory of an alloc: the users of its tasks may traverse it, by an ACL.
 pub(super) const ALLOC: u32 = 0o700;
-/// The same where there are no ACLs: everybody passes through it.
+/// The same without ACLs: every user may traverse it.
 const PASSAGE: u32 = 0o711;
-/// What is the task's.
+/// For a task's own directories.
 pub(super) const TASK: u32 = 0o700;
 pub(super) const LOGS: u32 = 0o750;
 
-/// A directory as it is to be.
+/// Target state of a directory.
 pub(super) struct Wanted<'a> {
     pub path: &'a Path,
     pub mode: u32,
-    /// `None`: us.
+    /// `None`: the agent's user.
     pub owner: Option<Owner>,
 }
 
@@ -63,19 +63,19 @@ fn us() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// Pure: never wider than it is, nor than it is to be; sticky where it is to be and others write.
+/// The mode to set: never wider than the current one or the wanted one; sticky if wanted and writable by others. Pure.
 fn tightened(found: u32, wanted: u32) -> u32 {
     let open = found & wanted & 0o777;
     let sticky = if open & 0o022 != 0 { wanted & STICKY } else { 0 };
     (found & 0o7000) | sticky | open
 }
 
-/// Makes the last directory of a path. One that exists is closed where it is open wider.
+/// Creates the last directory of a path, or tightens it if it exists.
 ///
-/// Errors: something else than a directory stands there.
+/// Errors: the path exists and is no directory.
 pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
     let (Some(parent), Some(name)) = (wanted.path.parent(), wanted.path.file_name()) else {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no directory above it"));
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it has no parent directory"));
     };
     let parent = rustix::fs::open(parent, DIRECTORY | OFlags::PATH, Mode::empty())?;
     let made = match rustix::fs::mkdirat(&parent, name, Mode::RWXU) {
@@ -84,7 +84,7 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
         Err(e) => return Err(e.into()),
     };
     if !made {
-        // Asked without opening it: one that is as it should be need not be readable to us.
+        // Checked without opening it: a directory with the right mode need not be readable for the agent.
         let stat = rustix::fs::statat(&parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
         if !is_directory(&stat) {
             return Err(not_a_directory());
@@ -98,12 +98,12 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
         e => e.into(),
     })?;
     if made {
-        // Who owns the one above may have put another one in its place by now, which must not become his.
+        // The owner of the parent may have replaced it by now; a foreign directory must not change its owner.
         let stat = rustix::fs::fstat(&directory)?;
         if wanted.owner.is_some() && (stat.st_uid != us() || stat.st_mode & 0o777 != 0o700) {
-            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced while it was made"));
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, "it was replaced during its creation"));
         }
-        // Explicitly: the umask must not decide.
+        // Explicit: the umask must not decide.
         rustix::fs::fchmod(&directory, Mode::from_raw_mode(wanted.mode))?;
         return give(&directory, wanted.owner);
     }
@@ -111,13 +111,13 @@ pub(super) fn make_dir(wanted: &Wanted<'_>) -> io::Result<()> {
     tighten(&directory, wanted.mode).map(drop)
 }
 
-/// Tells the file system that what is made in a directory has nothing to do with one another, so that each gets a place of its own.
-/// ext4 looks for a free inode where the directory above is, past all that were removed there in the last minutes: among some thousands
-/// of them each directory of a task would take a tenth of a millisecond and more. Where it cannot be told, all works as well.
+/// Hints to ext4 that the directories created in this one are unrelated, so that it spreads them over the disk.
+/// Otherwise ext4 looks for a free inode near the parent, past all that were removed there in the last minutes: after
+/// some thousands, each new directory takes a tenth of a millisecond or more. Other file systems ignore the hint.
 ///
 /// Source: chattr(1), `T`; `find_group_orlov` and `recently_deleted` in the kernel's `fs/ext4/ialloc.c`.
 pub(super) fn spread(path: &Path) {
-    let tell = || -> io::Result<()> {
+    let hint = || -> io::Result<()> {
         let directory = access::open_dir(path)?;
         let flags = rustix::fs::ioctl_getflags(&directory)?;
         if !flags.contains(IFlags::TOPDIR) {
@@ -125,8 +125,8 @@ pub(super) fn spread(path: &Path) {
         }
         Ok(())
     };
-    if let Err(error) = tell() {
-        tracing::debug!(path = %path.display(), %error, "the file system takes no word on where to make directories");
+    if let Err(error) = hint() {
+        tracing::debug!(path = %path.display(), %error, "cannot set the directory placement hint (chattr +T)");
     }
 }
 
@@ -140,7 +140,7 @@ fn give(directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
     Ok(rustix::fs::fchown(directory, Some(Uid::from_raw(uid)), Some(Gid::from_raw(gid)))?)
 }
 
-/// The directory at the end of a path below one, itself alone: what is in it keeps its owner.
+/// Gives a directory below another one to its owner, without its entries.
 pub(super) fn give_below(root: &Path, names: &[&str], owner: Owner) -> io::Result<()> {
     let mut at = access::open_dir(root)?;
     for name in names {
@@ -149,8 +149,8 @@ pub(super) fn give_below(root: &Path, names: &[&str], owner: Owner) -> io::Resul
     give(&at, Some(owner))
 }
 
-/// One that is another user's than it should be is given to whom it is for, if that other cannot have put it there: his account
-/// has another number by now, or the agent was another user's.
+/// Corrects the owner of a directory that belongs to another user, unless that user may have created it: the account
+/// has a new UID, or the agent ran as another user before.
 fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Result<()> {
     if us() != 0 || rustix::fs::fstat(directory)?.st_uid == owner.map_or(0, |owner| owner.uid) {
         return Ok(());
@@ -162,7 +162,7 @@ fn adopt(parent: &OwnedFd, directory: &OwnedFd, owner: Option<Owner>) -> io::Res
     give(directory, owner.or(Some(Owner { uid: 0, gid: 0 })))
 }
 
-/// Whether anything was changed. What is another user's stays as it is, unless we are root.
+/// Returns whether the mode changed. Directories of other users stay as they are unless the agent is root.
 fn tighten(directory: &OwnedFd, wanted: u32) -> io::Result<bool> {
     let stat = rustix::fs::fstat(directory)?;
     let mode = stat.st_mode & 0o7777;
@@ -175,10 +175,10 @@ fn tighten(directory: &OwnedFd, wanted: u32) -> io::Result<bool> {
 }
 
 fn not_a_directory() -> io::Error {
-    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory stands there")
+    io::Error::new(io::ErrorKind::NotADirectory, "something that is not a directory is there")
 }
 
-/// `None`: there is none of that name, or it is something else.
+/// `None`: there is no directory of that name.
 fn open_in(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
     match rustix::fs::openat(parent, name, DIRECTORY, Mode::empty()) {
         Ok(directory) => Ok(Some(directory)),
@@ -187,7 +187,7 @@ fn open_in(parent: BorrowedFd<'_>, name: &str) -> io::Result<Option<OwnedFd>> {
     }
 }
 
-/// The directories in one, by name, and their owners. A name that is no text is nobody's.
+/// Subdirectories by name, with their owners. Names that are no UTF-8 are skipped.
 fn owners(directory: &OwnedFd) -> io::Result<Vec<(String, u32)>> {
     let mut found = Vec::new();
     for entry in Dir::read_from(directory)? {
@@ -205,16 +205,16 @@ fn owners(directory: &OwnedFd) -> io::Result<Vec<(String, u32)>> {
     Ok(found)
 }
 
-/// Of the tasks of an alloc: the name of what they share stands beside their own.
+/// Name of the directory that the tasks of an alloc share, next to their own.
 pub(super) const SHARED_NAME: &str = "alloc";
 
-/// Who passes through the directories of allocs. One change at a time: it begins with who passes already.
+/// Controls which users may traverse the directories of allocs. Serialized: each change starts from the current users.
 #[derive(Debug, Default)]
 pub(super) struct Gates(Mutex<bool>);
 
 impl Gates {
-    /// Lets the owners of the task directories in an alloc's directory pass through it, and nobody else. Whether that was changed.
-    /// `newcomer`: one of them, whose directory was just made.
+    /// Lets the owners of an alloc's task directories traverse the alloc's directory, and no other user. Returns
+    /// whether that changed. `newcomer`: the owner of a directory that was just created.
     pub fn close(&self, path: &Path, newcomer: Option<u32>) -> io::Result<bool> {
         let directory = access::open_dir(path)?;
         let newcomer = newcomer.filter(|uid| *uid != us());
@@ -224,9 +224,9 @@ impl Gates {
         if is_closed && newcomer.map_or(Ok(true), is_let_pass)? {
             return Ok(false);
         }
-        let mut said = lock(&self.0);
+        let mut reported = lock(&self.0);
         if us() == 0 && stat.st_uid != 0 {
-            // Made by an agent of that user, who could swap what is in it.
+            // Created by an agent of that user, who could replace its entries.
             give(&directory, Some(Owner { uid: 0, gid: 0 }))?;
         }
         let theirs = owners(&directory)?.into_iter().filter(|(name, _)| name != SHARED_NAME);
@@ -236,14 +236,14 @@ impl Gates {
         } else if access::grant_traversal(&directory, &users)? {
             (None, SHARED)
         } else {
-            if !std::mem::replace(&mut *said, true) {
-                tracing::warn!(path = %path.display(), "file system keeps no ACLs: what the tasks of an alloc share is closed to other users than the agent's");
+            if !std::mem::replace(&mut *reported, true) {
+                tracing::warn!(path = %path.display(), "file system without ACLs: the shared directory of allocs is accessible only for the agent's user");
             }
             (Some(PASSAGE), CLOSED)
         };
         if let Some(shared_dir) = open_in(directory.as_fd(), SHARED_NAME)? {
             let mode = rustix::fs::fstat(&shared_dir)?.st_mode & 0o7777;
-            // Open to all only behind a door that is closed by now; what a task of ours made of it stays.
+            // Opened only when the directory above is closed by now; a mode that a task set stays.
             if shared == CLOSED && mode & OTHERS != 0 || shared == SHARED && mode == CLOSED {
                 rustix::fs::fchmod(&shared_dir, Mode::from_raw_mode(shared))?;
             }
@@ -256,12 +256,12 @@ impl Gates {
     }
 }
 
-/// What an agent before this one had left open, and is closed now.
+/// Result of tightening the directories of an earlier agent.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
 pub struct Closed {
     pub directories: u64,
     pub example: Option<String>,
-    /// What could not be closed.
+    /// Directories that could not be tightened.
     pub problems: Vec<String>,
 }
 
@@ -278,8 +278,9 @@ impl Closed {
     }
 }
 
-/// Closes an alloc's directory and what is in it, if it is open to others: an agent of before made it 0755, and it is closed last
-/// of all. One look where it is closed already. What runs in there goes on: it is its owner's, or root's.
+/// Tightens an alloc's directory and its entries if it is open to others: earlier agents created it with mode 0755. It
+/// is changed last. If it is tight already, this is a single check. Running tasks are unaffected: they are owners or
+/// root.
 pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
     let name = |more: &[&str]| more.iter().fold(path.to_owned(), |path, name| path.join(name)).display().to_string();
     let is_open = || -> io::Result<Option<OwnedFd>> {
@@ -314,7 +315,7 @@ pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
         closed.note(tighten(&opened, mode), || name(&[&child]));
         for (grandchild, mode) in below {
             let tightened = open_in(opened.as_fd(), grandchild).and_then(|found| {
-                // Another's directory that a task put there is none of ours to change.
+                // A directory of another user, created by a task, is not changed.
                 let own = |d: &OwnedFd| rustix::fs::fstat(d).map(|stat| stat.st_uid == owner);
                 match found {
                     Some(directory) if own(&directory)? => tighten(&directory, *mode),
@@ -327,14 +328,14 @@ pub(super) fn close_alloc(gates: &Gates, path: &Path, closed: &mut Closed) {
     closed.note(gates.close(path, None), || name(&[]));
 }
 
-/// What stands in a data directory; some have siblings while they are written anew.
+/// Entries of a data directory; some have temporary siblings while they are rewritten.
 const KNOWN: [&str; 9] =
     ["lock", "allostat.sock", "cgroup-parent", "shown", "samples", "alloc", "run", "history", "lost+found"];
 const WITH_SIBLINGS: [&str; 5] = ["state", "known-as", "device-uses", "observed", "otlp"];
-/// Of the data directory: tasks of other users pass through it to their own.
+/// Mode of the data directory: tasks of other users traverse it to reach their own.
 pub(super) const DATA: u32 = 0o711;
 
-/// Makes the data directory, with what is missing above it.
+/// Creates the data directory, with missing parents.
 pub(super) fn make_root(path: &Path) -> io::Result<()> {
     make_way(path, DATA)
 }
@@ -348,7 +349,7 @@ fn make_way(path: &Path, mode: u32) -> io::Result<()> {
         Some(parent) => parent,
         None => return Err(io::ErrorKind::InvalidInput.into()),
     };
-    // What an ordinary user's agent runs is that user's alone: nobody else has a way to go here.
+    // The agent of an ordinary user runs tasks of that user alone: no other user needs access.
     make_way(parent, if us() == 0 { DATA } else { 0o700 })?;
     match std::fs::create_dir(path) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
@@ -358,8 +359,8 @@ fn make_way(path: &Path, mode: u32) -> io::Result<()> {
     Ok(rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?)
 }
 
-/// Gives a data directory that is there its mode, and what stands in it. One with other things in it, or a sticky bit, was made
-/// for more than us, and stays as it is.
+/// Sets the mode of an existing data directory, and of its entries. A directory with other entries or a sticky bit was
+/// created for other purposes and stays as it is.
 pub(super) fn close_root(root: &Path) -> io::Result<()> {
     let directory = access::open_dir(root)?;
     let stat = rustix::fs::fstat(&directory)?;
@@ -381,7 +382,7 @@ pub(super) fn close_root(root: &Path) -> io::Result<()> {
         let [before, now] = [mode, right].map(|mode| format!("{mode:04o}"));
         tracing::warn!(path = %root.display(), before, now, "mode of the data directory changed");
     } else if mode & 0o022 != 0 && mode & STICKY == 0 {
-        tracing::warn!(path = %root.display(), alien, "others can move away what is in the data directory: `chmod go-w` it");
+        tracing::warn!(path = %root.display(), alien, "other users can replace entries of the data directory: run `chmod go-w` on it");
     }
     let ours = ["shown", "samples", "device-uses", "observed"].map(|name| (name, 0o600));
     for (name, mode) in ours.into_iter().chain([("cgroup-parent", 0o644)]) {
@@ -410,17 +411,17 @@ mod tests {
     }
 
     #[test]
-    fn what_exists_is_closed_and_never_opened() {
+    fn existing_mode_is_tightened_and_never_widened() {
         assert_eq!(tightened(0o777, TASK), 0o700);
         assert_eq!(tightened(0o500, TASK), 0o500);
         assert_eq!(tightened(0o777, SHARED), 0o1777);
-        assert_eq!(tightened(0o755, SHARED), 0o755, "a task of ours wants it so");
+        assert_eq!(tightened(0o755, SHARED), 0o755, "set by a task");
         assert_eq!(tightened(0o710, DATA), 0o710);
         assert_eq!(tightened(0o2755, LOGS), 0o2750);
     }
 
     #[test]
-    fn a_data_directory_gets_its_mode_unless_it_is_more_than_that() {
+    fn data_directory_gets_its_mode_unless_it_has_other_uses() {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().join("a/b/data");
         make_root(&root).unwrap();
@@ -436,10 +437,14 @@ mod tests {
         }
         set(&root, 0o700);
         close_root(&root).unwrap();
-        assert_eq!(mode(&root), if us() == 0 { DATA } else { 0o700 }, "root's is for tasks of other users too");
+        assert_eq!(
+            mode(&root),
+            if us() == 0 { DATA } else { 0o700 },
+            "root's directory serves tasks of other users too"
+        );
         set(&root, 0o1777);
         close_root(&root).unwrap();
-        assert_eq!(mode(&root), 0o1777, "/tmp is not ours to close");
+        assert_eq!(mode(&root), 0o1777, "/tmp keeps its mode");
         set(&root, 0o775);
         std::fs::write(root.join("another's"), "").unwrap();
         close_root(&root).unwrap();
@@ -447,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn the_tree_of_an_earlier_agent_is_closed_once() {
+    fn tree_of_an_earlier_agent_is_tightened_once() {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let old = [
@@ -474,14 +479,14 @@ mod tests {
         for (name, _, after) in old {
             assert_eq!(mode(&alloc.join(name)), after, "{name}");
         }
-        assert_eq!(mode(&elsewhere), 0o777, "through no link");
+        assert_eq!(mode(&elsewhere), 0o777, "links are not followed");
         let mut again = Closed::default();
         close_alloc(&Gates::default(), &alloc, &mut again);
         assert_eq!(again, Closed::default());
     }
 
     #[test]
-    fn the_users_of_an_alloc_pass_and_what_stands_in_for_another_is_given_to_whom_it_is_for() {
+    fn alloc_users_may_traverse_and_wrong_owners_are_corrected() {
         let dir = tempfile::tempdir().unwrap();
         let alloc = dir.path().join("id");
         let (shared, web) = (alloc.join(SHARED_NAME), alloc.join("web"));
@@ -495,16 +500,16 @@ mod tests {
         for (task, uid) in [(&web, 1), (&alloc.join("db"), 2)] {
             make_dir(&Wanted { path: task, mode: TASK, owner: of(uid) }).unwrap();
             assert!(gates.close(&alloc, Some(uid)).is_ok());
-            assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they pass already");
+            assert!(!gates.close(&alloc, Some(uid)).unwrap(), "they may traverse it already");
         }
         assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([1, 2]));
         assert_eq!((mode(&alloc), mode(&shared)), (0o710, 0o1777));
-        // The account has another number by now.
+        // The account has a new UID.
         make_dir(&Wanted { path: &web, mode: TASK, owner: of(3) }).unwrap();
         gates.close(&alloc, Some(3)).unwrap();
         assert_eq!(web.metadata().unwrap().uid(), 3);
         assert_eq!(access::traversal_users(&opened).unwrap(), BTreeSet::from([2, 3]));
-        // What the task itself put there is nobody's to be given.
+        // A directory created by the task itself keeps its owner.
         std::fs::create_dir(web.join("local")).unwrap();
         std::os::unix::fs::chown(web.join("local"), Some(9), Some(9)).unwrap();
         make_dir(&Wanted { path: &web.join("local"), mode: TASK, owner: of(3) }).unwrap();

@@ -1,10 +1,10 @@
-//! The names that a data directory has had. It is the directory itself, and not the text of its path, whose tasks these are: moved,
-//! with or without a link in its old place, it keeps all of them. A copy is another directory, and owns nothing of what runs.
+//! The paths that a data directory has had. Tasks belong to the directory itself, not to its path: moved, with or
+//! without a link in its old place, it keeps its tasks. A copy is another directory and owns no running task.
 //!
 //! ```text
-//! <data>/known-as   device and inode of the directory, and the paths by which agents have found it there      0600
+//! <data>/known-as   device and inode of the directory, and the paths at which agents found it      0600
 //! ```
-//! Handles and orders name their places by path: one that begins with any of these names is meant by them.
+//! Handles and supervisor orders contain absolute paths: a path below any of these is in this directory.
 
 use std::io;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
@@ -13,19 +13,19 @@ use std::path::{Path, PathBuf};
 use serde::{Deserialize, Serialize};
 
 const FILE: &str = "known-as";
-/// Handles follow at each start, so that the oldest names are nobody's any more.
+/// Maximum number of paths. Handles are rewritten at each start, so the oldest paths are in no handle any more.
 const KEPT: usize = 32;
 
-/// What is known of a directory that an agent has just locked.
+/// What is known of a directory that was just locked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Before {
-    /// No agent was here.
+    /// No agent was here before.
     Fresh,
-    /// An agent was here that did not write down where that was.
+    /// An earlier agent recorded no path.
     Unknown,
-    /// It is the one that it was, be it in another place.
+    /// The same directory, perhaps at another path.
     Same,
-    /// It was written in another directory: this is a copy, or what came back from one.
+    /// Recorded in another directory: this is a copy or a restored backup.
     Copied,
 }
 
@@ -33,20 +33,20 @@ pub enum Before {
 struct Mark {
     device: u64,
     inode: u64,
-    /// The newest last.
+    /// Newest last.
     names: Vec<PathBuf>,
 }
 
 #[derive(Debug)]
 pub struct Whereabouts {
     pub before: Before,
-    /// This one among them.
+    /// Includes the current path.
     pub names: Vec<PathBuf>,
 }
 
 impl Whereabouts {
-    /// Of a directory that is locked; `used`: an agent was here before. Notes where it is now: what cannot be noted is said, and
-    /// costs a later move.
+    /// For a locked directory. `used`: an agent was here before. Records the current path; a failure is logged and
+    /// matters only after a later move.
     pub fn find(root: &Path, used: bool) -> io::Result<Whereabouts> {
         let (device, inode) = identity(root)?;
         let noted = read(&root.join(FILE));
@@ -54,7 +54,7 @@ impl Whereabouts {
             Some(mark) if (mark.device, mark.inode) == (device, inode) => (Before::Same, mark.names.clone()),
             Some(mark) => {
                 let from = mark.names.last().map(|name| name.display().to_string()).unwrap_or_default();
-                tracing::warn!(path = %root.display(), from, "the data directory is a copy: what runs of the one it is of is not its own");
+                tracing::warn!(path = %root.display(), from, "the data directory is a copy: tasks of the original are not managed");
                 (Before::Copied, Vec::new())
             }
             None if used => (Before::Unknown, Vec::new()),
@@ -62,7 +62,7 @@ impl Whereabouts {
         };
         if names.last().is_none_or(|last| last != root) {
             if let Some(last) = names.last() {
-                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; its tasks are looked for");
+                tracing::info!(from = %last.display(), to = %root.display(), "the data directory was moved; recovering its tasks");
             }
             names.retain(|name| name != root);
             names.push(root.to_owned());
@@ -72,16 +72,16 @@ impl Whereabouts {
         if noted.as_ref() != Some(&mark)
             && let Err(error) = write(root, &mark)
         {
-            tracing::warn!(%error, path = %root.display(), "where the data directory is cannot be noted: moved now, it loses its tasks");
+            tracing::warn!(%error, path = %root.display(), "failed to record the path of the data directory: if it is moved now, it loses its tasks");
         }
         Ok(Whereabouts { before, names })
     }
 
-    /// Where something in the directory lies now, of which a record says where it lay. `None`: that is not in it.
+    /// The current path of a recorded path. `None`: that is not in this directory.
     pub fn now(&self, root: &Path, recorded: &Path) -> Option<PathBuf> {
         let inside = |name: &Path| recorded.strip_prefix(name).ok().map(|inside| root.join(inside));
         self.names.iter().rev().find_map(|name| inside(name)).or_else(|| {
-            // By a link, or by another name of a mount.
+            // By a link, or by another mount path.
             let own = identity(root).ok()?;
             let above = recorded.ancestors().find(|above| identity(above).is_ok_and(|other| other == own))?;
             inside(above)
@@ -93,27 +93,27 @@ fn identity(path: &Path) -> io::Result<(u64, u64)> {
     path.metadata().map(|meta| (meta.dev(), meta.ino()))
 }
 
-/// What cannot be read was never noted.
+/// An unreadable file counts as missing.
 fn read(path: &Path) -> Option<Mark> {
     let text = match std::fs::read(path) {
         Ok(text) => text,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return None,
         Err(error) => {
-            tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read");
+            tracing::warn!(%error, path = %path.display(), "cannot read the earlier paths of the data directory");
             return None;
         }
     };
     let mark = serde_json::from_slice(&text);
     mark.inspect_err(
-        |error| tracing::warn!(%error, path = %path.display(), "where the data directory was cannot be read"),
+        |error| tracing::warn!(%error, path = %path.display(), "cannot read the earlier paths of the data directory"),
     )
     .ok()
 }
 
-/// Whole or not at all.
+/// Atomic.
 fn write(root: &Path, mark: &Mark) -> io::Result<()> {
     let new = root.join(format!("{FILE}.new"));
-    // Left by an agent that died of it.
+    // A file left by an agent that died here.
     let _ = std::fs::remove_file(&new);
     let file = std::fs::File::options().write(true).create_new(true).mode(0o600).open(&new)?;
     serde_json::to_writer(&file, mark)?;
@@ -144,12 +144,12 @@ mod tests {
         for _ in 0..2 {
             let copied = Whereabouts::find(&copy, true).unwrap();
             assert_eq!(copied.names, std::slice::from_ref(&copy));
-            assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also when it has noted where it is");
+            assert_eq!(copied.now(&copy, &first.join("run/a/t/0")), None, "also after it has recorded its path");
         }
     }
 
     #[test]
-    fn a_link_in_its_old_place_leads_to_it_though_nobody_noted_that() {
+    fn link_in_its_old_place_leads_to_it_without_a_record() {
         let top = tempfile::tempdir().unwrap();
         let top = top.path().canonicalize().unwrap();
         let (old, new) = (top.join("d"), top.join("big"));
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_can_read_is_noted_anew() {
+    fn unreadable_file_is_written_again() {
         let top = tempfile::tempdir().unwrap();
         std::fs::write(top.path().join(FILE), "{").unwrap();
         assert_eq!(Whereabouts::find(top.path(), true).unwrap().before, Before::Unknown);

@@ -1,49 +1,48 @@
-//! Pure: whose an alloc is of which something is found on the host.
+//! Classifies the owner of an alloc with remains on the host. Pure.
 
 use std::collections::BTreeSet;
 
 use crate::model::id::AllocId;
 
-/// Whose an alloc is, of which something is on the host.
+/// Whether an alloc with remains on the host has a record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Whose {
-    OnRecord,
-    SetAside,
-    Nobodys,
+pub enum Ownership {
+    Recorded,
+    Quarantined,
+    Unrecorded,
 }
 
-/// The allocs that records name, at the start of the agent.
+/// The allocs that have records at the start of the agent.
 #[derive(Debug, Default)]
-pub struct Named {
+pub struct RecordedAllocs {
     on_record: BTreeSet<AllocId>,
     set_aside: BTreeSet<AllocId>,
 }
 
-impl Named {
-    /// `quarantined`: keys of records that were set aside, at this start or an earlier one.
+impl RecordedAllocs {
+    /// `quarantined`: keys of records that were quarantined, at this start or an earlier one.
     pub fn new<'a>(
         known: impl Iterator<Item = AllocId>,
         tombstones: &[AllocId],
         quarantined: impl Iterator<Item = &'a str>,
-    ) -> Named {
+    ) -> RecordedAllocs {
         let alloc_of = |key: &str| {
             let id = key.strip_prefix("alloc/").or_else(|| key.strip_prefix("task/")?.split('/').next())?;
             AllocId::parse(id)
         };
-        Named {
+        RecordedAllocs {
             on_record: known.chain(tombstones.iter().cloned()).collect(),
             set_aside: quarantined.filter_map(alloc_of).collect(),
         }
     }
 
-    /// Pure.
-    pub fn whose(&self, id: &AllocId) -> Whose {
+    pub fn ownership(&self, id: &AllocId) -> Ownership {
         if self.on_record.contains(id) {
-            Whose::OnRecord
+            Ownership::Recorded
         } else if self.set_aside.contains(id) {
-            Whose::SetAside
+            Ownership::Quarantined
         } else {
-            Whose::Nobodys
+            Ownership::Unrecorded
         }
     }
 }

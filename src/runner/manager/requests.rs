@@ -1,4 +1,4 @@
-//! Wishes about allocs that are there: a signal, a restart.
+//! Requests for existing allocs: signals and restarts.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,32 +14,32 @@ use crate::model::signal;
 use crate::model::units::Nanos;
 use crate::runner::alloc::{Alloc, Recall, Refusal};
 
-/// Who wished it: there is nobody else yet.
+/// Reason of the events: only users make these requests.
 const REASON: &str = "requested";
 
-/// What is to be restarted of an alloc.
+/// What to restart of an alloc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Restarted<'a> {
-    /// One task that runs, in its place.
+    /// One running task, in place.
     Task(&'a str),
-    /// Each task that runs, in its place.
+    /// Each running task, in place.
     Running,
-    /// All of them, from the beginning, in the order of their lifecycle.
+    /// All tasks from the beginning, in lifecycle order.
     All,
 }
 
 impl Handle {
-    /// Sends a signal to the main process of a task, or of every task of the alloc that has one; which these were.
+    /// Sends a signal to the main process of a task, or of every task of the alloc that has one. Returns the tasks.
     ///
-    /// Errors: there is no such signal; nothing runs, or that is not known yet; the driver cannot send it.
+    /// Errors: there is no such signal; nothing runs, or the state is unknown; the driver cannot send it.
     pub async fn signal(&self, id: &AllocId, task: Option<&str>, signal: &str) -> Result<Vec<TaskName>, RunnerError> {
         self.0.signal(id, task, signal).await
     }
 
-    /// Ends attempts that run and starts new ones, whatever the restart policy says; of which tasks. It is recorded when
-    /// this returns, and goes on by itself.
+    /// Ends running attempts and starts new ones, whatever the restart policy says. Returns the tasks. The request is
+    /// recorded when this returns; the restart follows in the background.
     ///
-    /// Errors: what is asked for does not run, or is about to end.
+    /// Errors: the task or alloc does not run, or is about to end.
     pub async fn restart(&self, id: &AllocId, what: Restarted<'_>) -> Result<Vec<TaskName>, RunnerError> {
         self.0.restart(id, what).await
     }
@@ -56,7 +56,7 @@ impl Manager {
 
     async fn signal(&self, id: &AllocId, task: Option<&str>, name: &str) -> Result<Vec<TaskName>, RunnerError> {
         let alloc = self.alloc(id)?;
-        // Before anything is sent: of several tasks none gets it, or all.
+        // Checked before anything is sent: either all tasks get the signal or none.
         let Some(name) = signal::number(name).and_then(signal::name) else {
             let near = nearest(&name.to_ascii_uppercase(), signal::names());
             return Err(RunnerError::UnknownSignal { name: name.to_owned(), near });
@@ -69,7 +69,7 @@ impl Manager {
             }
         };
         if let Some(at) = wanted.clone().find(|at| alloc.is_unknown(*at)) {
-            return Err(RunnerError::Sought { task: alloc.task(at).name.clone() });
+            return Err(RunnerError::InRecovery { task: alloc.task(at).name.clone() });
         }
         let (mut sent, mut refused) = (Vec::new(), None);
         for at in wanted {
@@ -89,7 +89,7 @@ impl Manager {
                 edit.event(EventKind::Signaling, format!("sent {name}"), &details);
             });
             if let Err(error) = alloc.shown(alloc.save(at)).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a signal was sent and is not saved");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist the event of a signal that was sent");
             }
             sent.push(task_name);
         }
@@ -113,7 +113,7 @@ impl Manager {
             }
             Restarted::Running => {
                 self.may_begin(&alloc)?;
-                // Nothing of the group goes on: so its own delay holds too.
+                // The whole group restarts, so its own delay applies too.
                 let delay = alloc.group().shutdown_delay;
                 let restarted: Vec<usize> =
                     (0..alloc.group().tasks.len()).filter(|at| alloc.restart(*at, REASON, delay).is_ok()).collect();
@@ -127,20 +127,20 @@ impl Manager {
         }
     }
 
-    /// Durable first, then its owner acts.
+    /// Durable first, then the owner acts.
     async fn record_restarts(&self, alloc: &Alloc, tasks: &[usize]) {
         let saves: Vec<_> = tasks.iter().map(|at| alloc.save(*at)).collect();
         for save in saves {
             if let Err(error) = alloc.shown(save).await {
-                tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+                tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
             }
         }
-        tasks.iter().for_each(|at| alloc.nudge(*at));
+        tasks.iter().for_each(|at| alloc.wake_task(*at));
     }
 
     async fn restart_all(self: &Arc<Self>, alloc: &Arc<Alloc>) -> Result<Vec<TaskName>, RunnerError> {
         let mut ended = alloc.ended();
-        // Collections and submissions wait meanwhile: it is neither forgotten nor replaced while it comes back.
+        // The ledger is held meanwhile: the alloc is neither collected nor replaced.
         let (ledger, recall) = loop {
             let ledger = self.ledger().await;
             self.may_begin(alloc)?;
@@ -151,7 +151,7 @@ impl Manager {
                 Recall::Ending => drop(ledger),
                 recall => break (ledger, recall),
             }
-            // Ends: all its tasks are dead, so with its tidying. An error: it has been collected, which the next look finds.
+            // Ends: all its tasks are dead and its cleanup ends. An error: it was collected, which the next pass finds.
             let _ = ended.wait_for(|ended| *ended).await;
         };
         let (save, revived) = match recall {
@@ -166,7 +166,7 @@ impl Manager {
         };
         self.allocs.undelivered(&alloc.id);
         if let Err(error) = alloc.shown(save).await {
-            tracing::error!(alloc_id = %alloc.id, %error, "a restart is not saved: an agent that dies now forgets it");
+            tracing::error!(alloc_id = %alloc.id, %error, "failed to persist a restart; an agent that dies now forgets it");
         }
         if revived {
             self.enter(Created::new(Arc::clone(alloc)));
@@ -175,7 +175,7 @@ impl Manager {
         Ok(alloc.group().tasks.iter().map(|t| t.name.clone()).collect())
     }
 
-    /// An alloc whose end was asked for, whose time is over or whose place a newer one has taken begins nothing any more.
+    /// Refuses an alloc that is to stop, has expired, or was replaced by a newer one: it starts nothing any more.
     fn may_begin(&self, alloc: &Alloc) -> Result<(), RunnerError> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(RunnerError::ShuttingDown);

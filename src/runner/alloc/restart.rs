@@ -1,9 +1,9 @@
-//! Requested restarts: one task in its place, or the whole alloc from its beginning.
+//! Requested restarts: of one task in place, or of a whole alloc from its beginning.
 //!
 //! ```text
-//! whole: asked, durable: ended tasks wait again ─► live ones end in their order, and wait ─► all wait: as if it were new
+//! whole alloc: requested, durable: dead tasks are pending again ─► live ones end by rank, then pend ─► all start again
 //! ```
-//! Between the request and the last arrow the alloc's record says `again`: the next agent goes on with it.
+//! Between the request and the last arrow the alloc's record has `again` set: the next agent continues from there.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,17 +15,17 @@ use super::show::Save;
 use crate::model::event::EventKind;
 use crate::model::task::{RestartReason, TaskState};
 use crate::model::units::Nanos;
-use crate::runner::decide::coordinator::Order;
-use crate::runner::decide::step::{Action, Cue, State, step};
+use crate::runner::decide::coordinator::TaskAction;
+use crate::runner::decide::step::{Action, State, StepEvent, step};
 use crate::runner::kept::record::Restart;
 use crate::store::Batch;
 
 /// The result of a request to restart a whole alloc.
 pub enum Recall {
     Asked(Save),
-    /// It had ended: somebody has to own it again.
+    /// It had ended: it needs a new owner.
     Revived(Save),
-    /// Its end is not through yet: ask again when it is.
+    /// It is ending: repeat the request when it has ended.
     Ending,
     Refused(Refusal),
 }
@@ -34,18 +34,18 @@ pub enum Recall {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Refusal {
     NothingRan,
-    /// What is left of this task may run still: a second one beside it would be one too many.
+    /// A process of this task may still run: a second attempt must not run beside it.
     MayRun(usize),
 }
 
 impl Alloc {
-    /// Asks for a new attempt in place of the one that runs; its owner is told by [`Alloc::nudge`]. Asking for what is
-    /// under way already changes nothing. `delay`: before its own.
+    /// Requests a new attempt in place of the running one; [`Alloc::wake_task`] wakes the task's owner. A repeated
+    /// request changes nothing. `delay`: added before the task's own.
     ///
-    /// Errors: what the task is doing instead of running.
+    /// Errors: the state of the task, if it is not running.
     pub fn restart(&self, at: usize, reason: &str, delay: Duration) -> Result<(), TaskState> {
         let delay = Nanos::from_duration(delay).saturating_add(Nanos::from_duration(self.task(at).shutdown_delay));
-        self.edit(at, |edit| match step(edit.state(), Cue::Restart) {
+        self.edit(at, |edit| match step(edit.state(), StepEvent::Restart) {
             (state, Some(Action::SendKillSignal)) => {
                 *edit.restart() = Some(Restart {
                     whole: false,
@@ -62,30 +62,31 @@ impl Alloc {
             (state, _) => Err(state.shown()),
         })
     }
-    /// What a task's driver says of an attempt, from any thread: its owner makes events of it, as long as that attempt is the task's.
-    pub fn say(&self, at: usize, attempt: u32, text: String) {
+    /// A message of a task's driver about an attempt, from any thread. The task's owner turns it into an event if that
+    /// attempt is the current one.
+    pub fn driver_message(&self, at: usize, attempt: u32, text: String) {
         let mut inner = self.lock();
         let cell = &mut inner.cells[at];
         let status = &cell.record.status;
         if (status.attempt, status.state == TaskState::Dead) == (attempt, false) {
-            cell.said.push(text);
-            self.nudge(at);
+            cell.driver_messages.push(text);
+            self.wake_task(at);
         }
     }
-    pub fn take_said(&self, at: usize) -> Vec<String> {
-        std::mem::take(&mut self.lock().cells[at].said)
+    pub fn take_driver_messages(&self, at: usize) -> Vec<String> {
+        std::mem::take(&mut self.lock().cells[at].driver_messages)
     }
 
-    /// Tells its owner to look at what was asked of it.
-    pub fn nudge(&self, at: usize) {
-        self.nudges[at].notify_one();
+    /// Wakes the owner of a task to check the recorded requests.
+    pub fn wake_task(&self, at: usize) {
+        self.wakers[at].notify_one();
     }
-    pub async fn nudged(&self, at: usize) {
+    pub async fn woken(&self, at: usize) {
         // Ends: one branch of the owner's select.
-        self.nudges[at].notified().await;
+        self.wakers[at].notified().await;
     }
 
-    /// Asks all tasks to begin anew. Those that have ended wait for their turn from now on.
+    /// Requests a restart of all tasks. Dead tasks become pending at once.
     pub fn recall(&self, reason: &str) -> Recall {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
@@ -97,7 +98,7 @@ impl Alloc {
             return Recall::Refused(Refusal::MayRun(at));
         }
         let never =
-            |c: &TaskCell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.sought;
+            |c: &TaskCell| c.record.status.state == TaskState::Pending && c.record.status.attempt == 0 && !c.recovering;
         if !inner.record.again && inner.cells.iter().all(never) {
             return Recall::Refused(Refusal::NothingRan);
         }
@@ -117,12 +118,12 @@ impl Alloc {
         inner.record.failed_setup = None;
         let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
-            let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, again: true };
+            let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting: true };
             if !asked {
                 let message = "restarting with its whole alloc";
                 edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             }
-            edit.turn_back_if_dead();
+            edit.reset_if_dead();
             tasks.push((at, self.put_task(&mut inner, at, &mut batch)));
         }
         self.put_alloc(&inner, &mut batch);
@@ -135,31 +136,31 @@ impl Alloc {
         if over { Recall::Revived(save) } else { Recall::Asked(save) }
     }
 
-    /// While all begin anew: who has ended meanwhile waits too, and when all wait it goes on as if it were new. One that may
-    /// still run ends the whole matter.
-    pub fn settle_again(self: &Arc<Self>) {
-        if !self.lock().begins_anew() {
+    /// During a restart of the whole alloc: tasks that ended meanwhile become pending too. When all are pending, the
+    /// alloc starts again. A task that may still run cancels the restart.
+    pub fn settle_restart(self: &Arc<Self>) {
+        if !self.lock().is_restarting() {
             return;
         }
         for at in 0..self.group().tasks.len() {
-            // Looked at first: an edit wakes the alloc's owner, who is here.
-            if self.status(at).state == TaskState::Dead && self.edit(at, |edit| edit.turn_back_if_dead()) {
+            // Checked first: an edit would wake the alloc's owner, which is the caller.
+            if self.status(at).state == TaskState::Dead && self.edit(at, |edit| edit.reset_if_dead()) {
                 self.save_aside(at);
             }
         }
         let mut inner = self.lock();
         let hopeless = inner.cells.iter().any(|c| c.record.status.state == TaskState::Dead);
-        let waits = |(cell, order): (&TaskCell, &tokio::sync::watch::Sender<Order>)| {
-            let pending = cell.record.status.state == TaskState::Pending && !cell.sought;
-            pending && matches!(*order.borrow(), Order::Keep | Order::Recall)
+        let waits = |(cell, action): (&TaskCell, &tokio::sync::watch::Sender<TaskAction>)| {
+            let pending = cell.record.status.state == TaskState::Pending && !cell.recovering;
+            pending && matches!(*action.borrow(), TaskAction::Keep | TaskAction::Recall)
         };
-        if !hopeless && !inner.cells.iter().zip(&self.orders).all(waits) {
+        if !hopeless && !inner.cells.iter().zip(&self.actions).all(waits) {
             return;
         }
         (inner.record.again, inner.record.again_asked_at) = (false, None);
         let mut batch = Batch::default();
         self.put_alloc(&inner, &mut batch);
-        // An agent that dies before it is written finds them all waiting, and comes here again.
+        // If the agent dies before this is written, the next one finds all tasks pending and gets here again.
         drop(self.ctx.journal.queue(batch));
     }
 }
@@ -172,23 +173,23 @@ impl Edit<'_> {
         &mut self.cell.record.restart
     }
 
-    /// It ends by itself while its whole alloc is to begin anew, before it was told: nothing else follows from that than what
-    /// was asked for. Not where its start may come to life yet.
-    pub fn recall_if_again(&mut self) {
-        if self.again && !self.state().restarts() && self.cell.record.handle.is_none() {
-            let (state, _) = step(self.state(), Cue::Recall);
+    /// It exits by itself during a restart of its whole alloc, before it received the recall: only the restart follows.
+    /// Not if its start may still succeed.
+    pub fn recall_if_restarting(&mut self) {
+        if self.restarting && !self.state().restarts() && self.cell.record.handle.is_none() {
+            let (state, _) = step(self.state(), StepEvent::Recall);
             let (asked_at, delay) = (self.steady(), Nanos::ZERO);
             *self.restart() = Some(Restart { whole: true, asked_at, delay, signalled_at: None, is_failure: false });
             self.enter_state(state);
         }
     }
 
-    /// Pending again, with all that was counted: its turn comes as if it had never run.
-    pub fn turn_back(&mut self, state: State) {
+    /// Pending again, with all counters: it is started as if it had never run.
+    pub fn reset_to_pending(&mut self, state: State) {
         let used = self.cell.record.status.last_exit().is_some_and(|e| e.attempt == self.cell.record.status.attempt);
         self.cell.record.kill = None;
         self.cell.record.handle = None;
-        self.cell.record.tracker.begin_anew();
+        self.cell.record.tracker.reset();
         let status = self.status();
         (status.failed, status.failure) = (false, None);
         (status.started_at, status.finished_at) = (None, None);
@@ -197,18 +198,18 @@ impl Edit<'_> {
             self.cell.record.restarts_for = Some(RestartReason::Requested);
         }
         self.enter_state(state);
-        // What it was told was for the life before. Under the alloc's lock: whoever sees it wait can tell it anew.
-        self.alloc.orders[self.at].send_replace(Order::Keep);
+        // The earlier action does not apply any more. Under the alloc's lock, so that no newer action is overwritten.
+        self.alloc.actions[self.at].send_replace(TaskAction::Keep);
     }
 
-    /// Whether it was dead, with nothing left that may run.
-    fn turn_back_if_dead(&mut self) -> bool {
+    /// Makes a dead task pending, unless it may still run. Returns whether it did.
+    fn reset_if_dead(&mut self) -> bool {
         if self.cell.record.status.state != TaskState::Dead || self.cell.may_run() {
             return false;
         }
-        let (state, action) = step(self.state(), Cue::Recall);
+        let (state, action) = step(self.state(), StepEvent::Recall);
         if action == Some(Action::AwaitTurn) {
-            self.turn_back(state);
+            self.reset_to_pending(state);
         }
         action == Some(Action::AwaitTurn)
     }

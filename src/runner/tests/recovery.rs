@@ -1,5 +1,5 @@
-//! A driver that does not answer after a restart of the agent: nobody waits for it, and what is wished of its tasks is done once
-//! it does.
+//! A driver that does not respond after a restart of the agent: nothing waits for it, and requests for its tasks are
+//! done once it responds.
 
 use serde_json::json;
 
@@ -16,12 +16,12 @@ use crate::runner::{Restarted, RunnerError, Wait};
 struct Stage {
     host: Host,
     agent: Handle,
-    /// Its task `slow` is not found; with it in one alloc is `main`.
+    /// Its task `slow` is not found; `main` is in the same alloc.
     odd: AllocId,
     good: AllocId,
 }
 
-/// Both run, and the next agent is there.
+/// Both run, and the next agent has started.
 async fn stage(config: Value) -> Stage {
     let host = Host::new();
     let agent = host.start().await;
@@ -39,7 +39,7 @@ async fn stage(config: Value) -> Stage {
 fn states(agent: &Handle, id: &AllocId) -> Vec<TaskState> {
     status_of(agent, id).tasks.iter().map(|t| t.state).collect()
 }
-fn sought(agent: &Handle, id: &AllocId) -> Vec<String> {
+fn recovering(agent: &Handle, id: &AllocId) -> Vec<String> {
     status_of(agent, id).sought.iter().map(ToString::to_string).collect()
 }
 fn count(agent: &Handle, id: &AllocId, task: usize, kind: EventKind) -> u64 {
@@ -58,20 +58,20 @@ impl Stage {
         self.host.world.hidden.send_replace(Vec::new());
     }
     async fn until_found(&self) {
-        until("found", || sought(&self.agent, &self.odd).is_empty()).await;
+        until("found", || recovering(&self.agent, &self.odd).is_empty()).await;
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn neighbours_of_a_task_that_is_looked_for_are_served_at_once_and_it_is_shown_as_it_is_recorded() {
+async fn requests_beside_a_task_in_recovery_are_served_and_it_is_shown_as_recorded() {
     let Stage { host, agent, odd, good } = &stage(json!({})).await;
     assert_eq!(states(agent, odd), [TaskState::Running; 2]);
-    assert_eq!((sought(agent, odd), sought(agent, good)), (vec!["slow".to_owned()], vec![]));
+    assert_eq!((recovering(agent, odd), recovering(agent, good)), (vec!["slow".to_owned()], vec![]));
     assert_eq!((found(agent).0["reattached"], found(agent).0["failed"]), (2.0, 0.0), "all but that one, so far");
     let new = submit(agent, service("new")).await;
     until_state(agent, &new, TaskState::Running).await;
     let served = agent.stop(good, Wait::UntilEnded);
-    tokio::time::timeout(Duration::from_secs(1), served).await.expect("it waits for nobody").unwrap();
+    tokio::time::timeout(Duration::from_secs(1), served).await.expect("it does not wait").unwrap();
     assert_eq!(main_task(agent, good).last_exit().unwrap().outcome, Outcome::Killed);
     assert_eq!(host.world.started(), 4);
 }
@@ -80,7 +80,7 @@ async fn neighbours_of_a_task_that_is_looked_for_are_served_at_once_and_it_is_sh
 async fn what_is_found_late_goes_on_and_counts_once() {
     let stage = stage(json!({})).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(sought(&stage.agent, &stage.odd), ["slow"]);
+    assert_eq!(recovering(&stage.agent, &stage.odd), ["slow"]);
     stage.show();
     stage.until_found().await;
     let Stage { host, agent, odd, .. } = &stage;
@@ -106,21 +106,21 @@ async fn what_ended_meanwhile_and_is_found_late_counts_once() {
     let Stage { host, agent, odd, .. } = &stage;
     host.world.of(&"slow".into()).end(ExitStatus::Code(0));
     tokio::time::sleep(Duration::from_secs(30)).await;
-    assert_eq!(states(agent, odd), [TaskState::Running; 2], "of this one nobody knows");
+    assert_eq!(states(agent, odd), [TaskState::Running; 2], "as recorded");
     stage.show();
     until("processed", || states(agent, odd)[1] == TaskState::Backoff).await;
-    assert!(sought(agent, odd).is_empty());
+    assert!(recovering(agent, odd).is_empty());
     let slow = &agent.board().view().totals.workloads[&("odd".into(), "slow".into())].clone();
     assert_eq!((slow.exits, slow.usage.cpu_usage_ns()), ([1, 0, 0, 0, 0, 0], Some(1_000_000_000)));
     assert_eq!(count(agent, odd, 1, EventKind::Restored), 0);
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_stop_of_what_is_looked_for_is_accepted_and_done_when_it_is_found() {
+async fn stop_of_a_task_in_recovery_is_accepted_and_done_when_it_is_recovered() {
     let stage = stage(json!({})).await;
     let Stage { host, agent, odd, .. } = &stage;
     let asked = tokio::time::timeout(Duration::from_secs(1), agent.stop(odd, Wait::No)).await;
-    asked.expect("asking waits for nobody").unwrap();
+    asked.expect("the request does not wait").unwrap();
     until("its sibling ended", || states(agent, odd)[0] == TaskState::Dead).await;
     tokio::time::sleep(Duration::from_secs(10)).await;
     assert_eq!((states(agent, odd)[1], host.world.living()), (TaskState::Running, 2));
@@ -133,13 +133,13 @@ async fn a_stop_of_what_is_looked_for_is_accepted_and_done_when_it_is_found() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_signal_to_what_is_looked_for_is_refused_at_once_and_reaches_its_siblings() {
+async fn signal_to_a_task_in_recovery_is_refused_and_reaches_its_siblings() {
     let stage = stage(json!({})).await;
     let Stage { agent, odd, .. } = &stage;
-    let refused = RunnerError::Sought { task: "slow".into() };
+    let refused = RunnerError::InRecovery { task: "slow".into() };
     for (task, answer) in [
         (Some("slow"), Err(refused.clone())),
-        // All of them, or none.
+        // Either all tasks get it, or none.
         (None, Err(refused)),
         (Some("main"), Ok(vec!["main".into()])),
     ] {
@@ -155,7 +155,7 @@ async fn a_signal_to_what_is_looked_for_is_refused_at_once_and_reaches_its_sibli
 }
 
 #[tokio::test(start_paused = true)]
-async fn siblings_of_what_is_looked_for_live_as_ever() {
+async fn siblings_of_a_task_in_recovery_run_as_usual() {
     let stage = stage(json!({})).await;
     let Stage { host, agent, odd, .. } = &stage;
     for attempt in 1..3 {
@@ -165,7 +165,7 @@ async fn siblings_of_what_is_looked_for_live_as_ever() {
     }
     agent.restart(odd, Restarted::Task("main")).await.unwrap();
     until("restarted as it was asked", || status_of(agent, odd).tasks[0].attempt == 3).await;
-    assert_eq!(sought(agent, odd), ["slow"], "all that while");
+    assert_eq!(recovering(agent, odd), ["slow"], "all that while");
     stage.show();
     stage.until_found().await;
     until("all run", || states(agent, odd) == [TaskState::Running; 2]).await;
@@ -173,7 +173,7 @@ async fn siblings_of_what_is_looked_for_live_as_ever() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn nothing_begins_that_waits_for_what_is_looked_for() {
+async fn tasks_waiting_for_a_task_in_recovery_do_not_start() {
     let host = Host::new();
     let agent = host.start().await;
     let mut job = job("ordered", JobKind::Batch, &[("pre", json!({})), ("side", json!({})), ("main", json!({}))]);
@@ -187,7 +187,7 @@ async fn nothing_begins_that_waits_for_what_is_looked_for() {
     host.world.of(&"pre".into()).end(ExitStatus::Code(0));
     until("pre is over", || states(&agent, &id)[0] == TaskState::Dead).await;
     tokio::time::sleep(Duration::from_secs(30)).await;
-    // On record its sidecar runs, and that is all that main waits for.
+    // Its sidecar runs as recorded, and that is all that main waits for.
     assert_eq!(states(&agent, &id)[1..], [TaskState::Running, TaskState::Pending]);
     host.world.hidden.send_replace(Vec::new());
     until("main begins", || states(&agent, &id)[2] == TaskState::Running).await;
@@ -195,18 +195,18 @@ async fn nothing_begins_that_waits_for_what_is_looked_for() {
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_restart_of_what_is_looked_for_is_accepted_and_done_once() {
+async fn restart_of_a_task_in_recovery_is_accepted_and_done_once() {
     for what in [Restarted::Task("slow"), Restarted::All] {
         let stage = stage(json!({})).await;
         let Stage { host, agent, odd, .. } = &stage;
         let asked = tokio::time::timeout(Duration::from_secs(1), agent.restart(odd, what)).await;
-        asked.expect("asking waits for nobody").unwrap();
+        asked.expect("the request does not wait").unwrap();
         tokio::time::sleep(Duration::from_secs(10)).await;
         assert_eq!(host.world.started(), 3, "{what:?}");
         assert_eq!(host.world.living(), if what == Restarted::All { 2 } else { 3 }, "{what:?}: its sibling waits");
         stage.show();
         let second = || status_of(agent, odd).tasks[1].attempt == 1 && states(agent, odd) == [TaskState::Running; 2];
-        until("begun anew", second).await;
+        until("started again", second).await;
         tokio::time::sleep(Duration::from_secs(60)).await;
         let all = what == Restarted::All;
         assert_eq!((host.world.started(), host.world.living()), (if all { 5 } else { 4 }, 3), "{what:?}");
@@ -236,9 +236,9 @@ async fn want_of_what_it_takes_to_look_is_no_verdict_however_long_it_lasts() {
     host.world.wants.store(true, Ordering::Relaxed);
     let agent = host.restart(agent).await;
     tokio::time::sleep(call::RECOVER * 60).await;
-    assert_eq!((states(&agent, &id), sought(&agent, &id).len()), (vec![TaskState::Running], 1));
+    assert_eq!((states(&agent, &id), recovering(&agent, &id).len()), (vec![TaskState::Running], 1));
     host.world.wants.store(false, Ordering::Relaxed);
-    until("found", || sought(&agent, &id).is_empty()).await;
+    until("found", || recovering(&agent, &id).is_empty()).await;
     assert_eq!((found(&agent).0, host.world.started(), host.world.living()), (only("reattached"), 1, 1));
 }
 
@@ -249,17 +249,17 @@ async fn an_agent_that_dies_while_it_looks_leaves_everything_to_the_next_one() {
     stage.agent.stop(&stage.odd, Wait::No).await.unwrap();
     for _ in 0..3 {
         stage.agent = stage.host.restart(stage.agent.clone()).await;
-        assert_eq!(sought(&stage.agent, &stage.odd), ["slow"]);
+        assert_eq!(recovering(&stage.agent, &stage.odd), ["slow"]);
     }
     stage.show();
     until_over(&stage.agent, &stage.odd).await;
     assert_eq!((stage.host.world.living(), stage.host.world.started()), (1, 3));
     let of = totals(&stage.agent, "odd");
     assert_eq!((of.exits.iter().sum::<u64>(), of.events["received"], of.events["killing"]), (1, 1, 1));
-    // Leaving waits for nobody either.
+    // The shutdown does not wait either.
     stage.host.world.hidden.send_replace(vec!["main"]);
     let agent = stage.host.restart(stage.agent).await;
-    assert_eq!(sought(&agent, &stage.good), ["main"]);
+    assert_eq!(recovering(&agent, &stage.good), ["main"]);
     let began = std::time::Instant::now();
     agent.shutdown();
     assert!(began.elapsed() < call::RECOVER / 4, "{:?}", began.elapsed());

@@ -1,53 +1,53 @@
-//! Pure: every end that an alloc can come to, from what its tasks do by themselves and what is asked of it: the pure cores
-//! (`coordinator`, `step`, `restart`, the state of an alloc) walked through in any order of what may happen next. For tests,
-//! which compare real allocs with it; compiled with debug assertions only.
+//! Computes every possible end of an alloc, from what its tasks do by themselves and from the requests for it. It
+//! explores all interleavings of the pure cores (`coordinator`, `step`, `restart`, the state of an alloc). Tests
+//! compare real allocs with the result. Compiled with debug assertions only.
 //!
-//! An agent that is away does nothing, so whatever it misses is among the orders.
+//! A stopped agent does nothing, so what it misses is covered by the interleavings.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use super::coordinator::{self, Cause, Order, View};
+use super::coordinator::{self, Cause, DesiredState, TaskAction, View};
 use super::restart::{Decision, Ending, Tracker, Why};
-use super::step::{Action, Cue, State, step};
+use super::step::{Action, State, StepEvent, step};
 use crate::model::alloc::AllocState;
 use crate::model::job::{Job, Task};
 use crate::model::task::{Outcome, RestartReason, TaskStatus};
 use crate::model::units::{Nanos, Steady, Timestamp};
 
-/// What a task does if nobody ends it.
+/// What a task does without requests.
 #[derive(Debug, Clone, Copy)]
 pub enum Course {
-    /// It runs on.
+    /// It keeps running.
     Runs,
-    /// How its attempts end, one after the other; those that follow end as the last one.
+    /// The outcomes of its attempts, in order. Further attempts end as the last one.
     Ends(&'static [Outcome]),
 }
 
-/// What somebody asks for.
+/// A request by a user.
 #[derive(Debug, Clone, Copy)]
 pub enum Ask {
     Stop,
-    /// Of the task at this place, once it runs.
+    /// Of the task at this index, once it runs.
     Restart(usize),
     RestartAll,
 }
 
-/// What is asked for, and which tasks run at that moment.
+/// A request, and the tasks that run at that moment.
 pub type Demand = (Ask, &'static [usize]);
 
 /// How an alloc ended.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct CourseEnd {
     pub state: AllocState,
-    /// Of each task its exits by outcome, in the order of `Outcome::ALL`.
+    /// Exits of each task by outcome, in the order of `Outcome::ALL`.
     pub exits: Vec<[u64; 6]>,
 }
 
-/// Every end of an alloc of a job's first group. `courses`: one for each task. `asked`: one after the other, each at any moment
-/// from when its tasks run.
+/// Computes every end of an alloc of a job's first group. `courses`: one for each task. `asked`: the requests in order,
+/// each at any moment from when its tasks run.
 ///
-/// Panics: where nothing can happen any more before all tasks are dead.
+/// Panics: if no event is possible before all tasks are dead.
 pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseEnd> {
     let tasks = &job.groups[0].tasks;
     assert_eq!(tasks.len(), courses.len(), "one course for each task");
@@ -63,13 +63,13 @@ pub fn ends(job: &Job, courses: &[Course], asked: &[Demand]) -> BTreeSet<CourseE
             continue;
         }
         let next = world.next(&life);
-        assert!(!next.is_empty(), "nothing can happen any more: {life:?}");
+        assert!(!next.is_empty(), "no event is possible: {life:?}");
         open.extend(next);
     }
     ends
 }
 
-/// All within one interval of every restart policy.
+/// All events happen within one interval of every restart policy.
 const NOW: Timestamp = Timestamp(1_000_000_000);
 
 struct World<'a> {
@@ -82,7 +82,7 @@ struct World<'a> {
 #[derive(Debug, Clone)]
 struct Life {
     tasks: Vec<One>,
-    /// How many wishes were asked.
+    /// Number of requests made.
     asked: usize,
     stop: bool,
     again: bool,
@@ -104,12 +104,12 @@ impl One {
     }
 }
 
-/// To one task.
+/// What happens to one task.
 enum Happening {
-    Told(Cue),
+    Step(StepEvent),
     /// Its attempt has ended.
     Ended(Outcome),
-    /// Its start was stopped in time.
+    /// Its start was cancelled.
     CalledOff,
 }
 
@@ -120,63 +120,63 @@ impl Life {
         CourseEnd { state: AllocState::derive(None, &statuses).0, exits }
     }
 
-    fn wish(&self) -> coordinator::Wish {
+    fn desired_state(&self) -> DesiredState {
         match (self.stop, self.again) {
-            (true, _) => coordinator::Wish::Stop,
-            (false, true) => coordinator::Wish::Again,
-            (false, false) => coordinator::Wish::Run,
+            (true, _) => DesiredState::Stop,
+            (false, true) => DesiredState::Restart,
+            (false, false) => DesiredState::Run,
         }
     }
 }
 
 impl World<'_> {
-    /// Whatever may happen next, each for itself.
+    /// All possible next states.
     fn next(&self, life: &Life) -> Vec<Life> {
         let mut next = Vec::new();
-        // Whom an end is blamed on changes nothing of how it ends.
+        // The cause of an end does not change its effect.
         let view = |(task, one): (&Task, &One)| View::of(task, &one.status, None);
         let views: Vec<View> = self.tasks.iter().zip(&life.tasks).map(view).collect();
-        for (at, order) in coordinator::decide(&views, life.wish()).into_iter().enumerate() {
-            for happening in self.happenings(at, &life.tasks[at], order, life.again && !life.stop) {
+        for (at, action) in coordinator::decide(&views, life.desired_state()).into_iter().enumerate() {
+            for happening in self.happenings(at, &life.tasks[at], action, life.again && !life.stop) {
                 let mut after = life.clone();
-                let no_more = coordinator::no_more(&views, at, life.wish());
+                let no_more = coordinator::no_more(&views, at, life.desired_state());
                 self.apply(at, &mut after.tasks[at], happening, no_more);
-                // All wait: it goes on as if it were new.
+                // All tasks wait: continues as a new alloc.
                 after.again &= !after.tasks.iter().all(|one| one.state == State::Pending);
                 next.push(after);
             }
         }
-        if let Some((wish, running)) = self.asked.get(life.asked)
+        if let Some((desired_state, running)) = self.asked.get(life.asked)
             && running.iter().all(|at| life.tasks[*at].state == State::Running)
         {
             let mut after = life.clone();
             after.asked += 1;
-            match wish {
+            match desired_state {
                 Ask::Stop => after.stop = true,
                 Ask::RestartAll => after.again = true,
-                Ask::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Told(Cue::Restart), None),
+                Ask::Restart(at) => self.apply(*at, &mut after.tasks[*at], Happening::Step(StepEvent::Restart), None),
             }
             next.push(after);
         }
         next
     }
 
-    fn happenings(&self, at: usize, one: &One, order: Order, again: bool) -> Vec<Happening> {
-        use Happening::{CalledOff, Ended, Told};
+    fn happenings(&self, at: usize, one: &One, action: TaskAction, again: bool) -> Vec<Happening> {
+        use Happening::{CalledOff, Ended, Step};
         let mut all = Vec::new();
-        match (one.state, order) {
-            (State::Dead | State::Killing, _) | (State::Pending | State::Recalled, Order::Recall) => {}
-            (State::Pending, Order::Start) => all.push(Told(Cue::Start)),
-            (_, Order::End(_)) => all.push(Told(Cue::Kill)),
-            (_, Order::Recall) => all.push(Told(Cue::Recall)),
-            (_, Order::Keep | Order::Start) => {}
+        match (one.state, action) {
+            (State::Dead | State::Killing, _) | (State::Pending | State::Recalled, TaskAction::Recall) => {}
+            (State::Pending, TaskAction::Start) => all.push(Step(StepEvent::Start)),
+            (_, TaskAction::End(_)) => all.push(Step(StepEvent::Kill)),
+            (_, TaskAction::Recall) => all.push(Step(StepEvent::Recall)),
+            (_, TaskAction::Keep | TaskAction::Start) => {}
         }
         match (one.state, one.runs) {
-            (State::Starting, _) => all.push(Told(Cue::Started)),
-            (State::Backoff, _) => all.push(Told(Cue::BackoffOver)),
-            (State::Dead, _) if again => all.push(Told(Cue::Recall)),
-            // Called off, or too late for that.
-            (State::Killing | State::Recalled, false) => all.extend([Told(Cue::Started), CalledOff]),
+            (State::Starting, _) => all.push(Step(StepEvent::Started)),
+            (State::Backoff, _) => all.push(Step(StepEvent::BackoffOver)),
+            (State::Dead, _) if again => all.push(Step(StepEvent::Recall)),
+            // The start is cancelled, or the cancellation comes too late.
+            (State::Killing | State::Recalled, false) => all.extend([Step(StepEvent::Started), CalledOff]),
             (State::Killing | State::Restarting | State::Recalled, true) => all.push(Ended(Outcome::Killed)),
             (State::Running, _) => match self.courses[at] {
                 Course::Runs => {}
@@ -190,19 +190,19 @@ impl World<'_> {
         all
     }
 
-    /// `no_more`: why it is not started again if it ends now.
+    /// `no_more`: why the task is not restarted if it ends now.
     fn apply(&self, at: usize, one: &mut One, happening: Happening, no_more: Option<Cause>) {
         let event = match happening {
-            Happening::Told(event) => event,
-            Happening::CalledOff => Cue::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
+            Happening::Step(event) => event,
+            Happening::CalledOff => StepEvent::StartFailed(self.decide(at, one, Outcome::Killed, no_more)),
             Happening::Ended(outcome) => {
                 let decision = self.decide(at, one, outcome, no_more);
                 one.status.exit_counts[outcome.index()] += 1;
                 one.runs = false;
-                Cue::Exited(decision)
+                StepEvent::Exited(decision)
             }
         };
-        if event == Cue::Started {
+        if event == StepEvent::Started {
             (one.runs, one.status.started_at) = (true, Some(NOW));
         }
         let (state, action) = step(one.state, event);
@@ -210,7 +210,7 @@ impl World<'_> {
         match action {
             Some(Action::Finish { failed }) => (one.status.failed, one.status.finished_at) = (failed, Some(NOW)),
             Some(Action::AwaitTurn) => {
-                one.tracker.begin_anew();
+                one.tracker.reset();
                 one.status.failed = false;
                 (one.status.started_at, one.status.finished_at) = (None, None);
                 one.status.attempt = u32::from(one.status.exit_counts != [0; 6]);
@@ -238,7 +238,7 @@ impl World<'_> {
         };
         match (decision, no_more) {
             (Decision::Restart { .. }, Some(_)) => {
-                one.state = step(one.state, Cue::Kill).0;
+                one.state = step(one.state, StepEvent::Kill).0;
                 Decision::Finish { failed: false, why: Why::AllocEnds }
             }
             (decision, _) => decision,
@@ -259,8 +259,8 @@ mod tests {
         crate::jobspec::parse("j.hcl", &text).unwrap().job
     }
 
-    /// State, and of each task successes, errors and kills.
-    fn told(ends: &BTreeSet<CourseEnd>) -> Vec<(AllocState, Vec<[u64; 3]>)> {
+    /// The state, and the successes, errors and kills of each task.
+    fn summary(ends: &BTreeSet<CourseEnd>) -> Vec<(AllocState, Vec<[u64; 3]>)> {
         let of = |exits: &[u64; 6]| [Success, Error, Outcome::Killed].map(|outcome| exits[outcome.index()]);
         ends.iter().map(|end| (end.state, end.exits.iter().map(of).collect())).collect()
     }
@@ -269,28 +269,28 @@ mod tests {
     fn what_a_task_does_by_itself_ends_one_way() {
         let flaky = group("batch", 5, &[("try", "")]);
         let ends = ends(&flaky, &[Course::Ends(&[Error, Error, Success])], &[]);
-        assert_eq!(told(&ends), [(AllocState::Complete, vec![[1, 2, 0]])]);
+        assert_eq!(summary(&ends), [(AllocState::Complete, vec![[1, 2, 0]])]);
         let broken = group("batch", 1, &[("bad", "")]);
         let ends = super::ends(&broken, &[Course::Ends(&[Error])], &[]);
-        assert_eq!(told(&ends), [(AllocState::Failed, vec![[0, 2, 0]])]);
+        assert_eq!(summary(&ends), [(AllocState::Failed, vec![[0, 2, 0]])]);
     }
 
     #[test]
-    fn who_stands_beside_a_leader_was_ended_or_never_started() {
+    fn task_beside_an_ended_leader_was_killed_or_never_started() {
         let clean = "lifecycle {\n hook = \"poststop\"\n}";
         let job = group("batch", 0, &[("main", "leader = true"), ("beside", ""), ("clean", clean)]);
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs, Course::Ends(&[Success])], &[]);
         let of = |beside| (AllocState::Complete, vec![[1, 0, 0], [0, 0, beside], [1, 0, 0]]);
-        assert_eq!(told(&ends), [of(0), of(1)]);
+        assert_eq!(summary(&ends), [of(0), of(1)]);
     }
 
     #[test]
-    fn restarts_that_are_asked_for_begin_anew_and_a_stop_ends_all() {
+    fn requested_restarts_start_again_and_a_stop_ends_all() {
         let job = group("service", 0, &[("init", "lifecycle {\n hook = \"prestart\"\n}"), ("serve", "")]);
         let asked: [Demand; 3] = [(Ask::Restart(1), &[1]), (Ask::RestartAll, &[1]), (Ask::Stop, &[1])];
         let ends = ends(&job, &[Course::Ends(&[Success]), Course::Runs], &asked);
-        // Stopped right after the wish, while it still runs, or after it.
+        // Stopped right after the request, during the restart, or after it.
         let of = |init, serve| (AllocState::Complete, vec![[init, 0, 0], [0, 0, serve]]);
-        assert_eq!(told(&ends), [of(1, 2), of(2, 3)]);
+        assert_eq!(summary(&ends), [of(1, 2), of(2, 3)]);
     }
 }
