@@ -297,7 +297,7 @@ impl Shared {
         let mut worst = vec![None; state.services.len()];
         for cell in state.checks.iter().filter(|cell| cell.view.is_active) {
             let of: &mut Option<CheckStatus> = &mut worst[cell.place.0];
-            *of = of.into_iter().map(|status| *status).chain([cell.view.status]).max_by_key(|status| badness(*status));
+            *of = of.iter().copied().chain([cell.view.status]).max_by_key(|status| badness(*status));
         }
         let instances = state.services.iter_mut().zip(worst).filter_map(|((_, instance), status)| {
             let instance = instance.as_mut()?;
