@@ -18,6 +18,7 @@ use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
+use allostat::model::alloc::AllocSource;
 use allostat::model::capability::Capability;
 use allostat::model::event::EventKind;
 use allostat::model::id::{AllocId, CgroupPath, TaskName};
@@ -325,7 +326,7 @@ fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
 }
 
 /// What who pays per series was promised.
-const STANDARD: usize = 47;
+const STANDARD: usize = 48;
 const LEAN: usize = 12;
 
 #[test]
@@ -732,6 +733,49 @@ fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_ot
         assert_eq!(headers(others(&both)), headers(others(&alone)), "no count and no sum has it");
     }
     openmetrics::check(&body(vec![observed, managed], Format::OpenMetrics)).unwrap();
+}
+
+/// The labels of one series as `name=value`, sorted.
+fn labels_of(body: &str, name: &str, alloc: &str) -> String {
+    let all = parsed::Exposition::parse(body).samples;
+    let one = all.into_iter().find(|s| s.name == name && s.labels.get("alloc_id").is_some_and(|id| id == alloc));
+    let labels = one.unwrap_or_else(|| panic!("{name} of {alloc} in {body}")).labels;
+    labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
+    let of = |id: &str, source, workload: &str, namespace: &str, name: &str, cgroup: &str| {
+        let mut published = synthetic::observed(id, &["app"]);
+        let identity = Arc::make_mut(&mut published.identity);
+        (identity.source, identity.namespace, identity.name) = (source, namespace.to_owned(), name.to_owned());
+        identity.workload = (!workload.is_empty()).then(|| workload.into());
+        identity.cgroup = Some(CgroupPath::from(cgroup));
+        Arc::new(published)
+    };
+    let pod = of("k8s:shop/web-0", AllocSource::Kubernetes, "shop/web", "shop", "web-0", "/kubepods/pod1");
+    let unit = of("systemd:a.service", AllocSource::Systemd, "a.service", "", "a.service", "/system.slice/a.service");
+    let unnamed = of("docker:3f2a", AllocSource::Docker, "", "", "3f2a", "/docker/3f2a");
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let board = synthetic::board(vec![pod, unit, unnamed], Totals::default());
+    let body = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    assert_eq!(
+        labels_of(&body, "allostat_alloc_info", "k8s:shop/web-0"),
+        "aggregation=cgroup alloc_id=k8s:shop/web-0 alloc_ns=shop cgroup=/kubepods/pod1 measured=cgroup name=web-0 \
+         namespace=shop node=host pod=web-0 source=kubernetes workload=shop/web"
+    );
+    assert_eq!(
+        labels_of(&body, "allostat_task_info", "k8s:shop/web-0"),
+        "alloc_id=k8s:shop/web-0 cgroup_version=v2 container=app namespace=shop node=host pod=web-0 task=app \
+         workload=shop/web"
+    );
+    assert_eq!(
+        labels_of(&body, "allostat_alloc_info", "systemd:a.service"),
+        "aggregation=cgroup alloc_id=systemd:a.service cgroup=/system.slice/a.service measured=cgroup name=a.service \
+         slice=system.slice source=systemd workload=a.service"
+    );
+    let unnamed = labels_of(&body, "allostat_task_info", "docker:3f2a");
+    assert!(unnamed.ends_with("task=app workload=3f2a"), "never the empty text: {unnamed}");
 }
 
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {

@@ -94,10 +94,12 @@ fn labelled(labels: &[(String, String)]) -> Value {
 /// What can be seen from outside.
 fn observed_row(task: &TaskView, detail: Detail) -> Value {
     let mut row = json!({});
+    let started_at = task.started_at;
     let Some(task) = &task.observed else { return row };
     row["state"] = json!(task.state());
     row["restarts"] = json!(task.restarts_total());
     set(&mut row, "state_since", task.since);
+    set(&mut row, "started_at", started_at);
     set(&mut row, "last_exit", task.exits.back().map(|exit| exit_row(exit, detail)));
     row
 }

@@ -31,6 +31,7 @@ use crate::board::disk::DiskUses;
 use crate::board::services::AllocServices;
 use crate::collectors::EarlierReading;
 use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
+use crate::model::disk_io::DiskIo;
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
@@ -171,6 +172,10 @@ pub struct TaskView {
     pub sampled_at: Option<Timestamp>,
     /// Of the running attempt too: the reading that rates are taken against.
     pub before: Option<EarlierReading>,
+    /// Of the running attempt: when its main process started.
+    pub started_at: Option<Timestamp>,
+    /// Of the running attempt: its I/O by block device, where that is known.
+    pub disks: Option<Arc<[DiskIo]>>,
 }
 
 /// A cgroup above those of tasks.

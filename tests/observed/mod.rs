@@ -25,6 +25,7 @@ mod processes;
 mod recorded;
 mod restarts;
 mod spoofed;
+mod started;
 mod steps;
 mod trees;
 mod workloads;

@@ -14,7 +14,7 @@ use super::fields::{measured, set};
 use crate::board::devices::{AllocDevices, DeviceView, PluginView};
 use crate::devices::measures;
 use crate::model::answer::{Detail, WITHHELD};
-use crate::model::device::{DeviceReading, DeviceUsage, TaskDevice, TaskDeviceUsage};
+use crate::model::device::{DeviceReading, DeviceUsage, DeviceUsageSum, TaskDevice};
 use crate::model::id::{DeviceId, TaskName};
 use crate::model::measure::Measure;
 use crate::snapshot::Snapshot;
@@ -163,12 +163,14 @@ pub(super) fn of_alloc(devices: &AllocDevices<'_>, detail: Detail) -> Option<Map
 /// What the tasks of an alloc use of a device, as its series say it.
 fn together(tasks: &[&TaskDevice]) -> [(&'static str, Value); 3] {
     let ended = tasks.iter().all(|of| of.ended);
-    let mut sum = TaskDeviceUsage::default();
-    tasks.iter().for_each(|of| sum.add(&of.usage));
+    let mut sum = DeviceUsageSum::default();
+    for of in tasks {
+        if of.ended { sum.add_ended(&of.usage) } else { sum.add(&of.usage) }
+    }
     let told = measures::ON_TASK.iter().filter(|measure| {
         let nature = measure.nature();
         nature.is_of_allocs() && !(ended && nature.goes_with_the_end())
     });
     let reserved = tasks.iter().any(|of| of.reserved);
-    [("usage", measured(told, &sum).into()), ("reserved", json!(reserved)), ("final", json!(ended))]
+    [("usage", measured(told, sum.get()).into()), ("reserved", json!(reserved)), ("final", json!(ended))]
 }

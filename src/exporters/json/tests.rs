@@ -119,6 +119,8 @@ fn alloc(id: &str, tasks: &[&str]) -> Arc<AllocView> {
         attempt: Some(Arc::clone(&usage)),
         sampled_at: Some(NOW),
         before: None,
+        started_at: None,
+        disks: None,
     };
     Arc::new(AllocView {
         identity: Arc::new(identity),

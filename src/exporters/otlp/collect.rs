@@ -22,9 +22,7 @@ use crate::exporters::walk::{
     PARENT_ROWS, Point, RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle, written,
 };
 use crate::model::metric::{Exemplar, Kind, Value};
-use crate::model::task::TaskState;
 use crate::model::units::{Nanos, Timestamp};
-use crate::snapshot::TaskView;
 use crate::snapshot::itself::PROCESS_START;
 use crate::telemetry::otlp;
 
@@ -56,8 +54,6 @@ struct Gathered<'w> {
     walk: &'w Walk<'w>,
     /// Of each kind of rows that was heard of.
     rows: Vec<(&'static Rows, Vec<RowPlace>)>,
-    /// Which tasks run, in the order of their rows.
-    running: Vec<bool>,
     /// By id of a device its place.
     devices: HashMap<&'w str, usize>,
     /// When the agent's process began.
@@ -113,9 +109,6 @@ pub(super) fn collect_each(
 impl<'w> Gathered<'w> {
     fn new(walk: &'w Walk<'w>) -> Gathered<'w> {
         let tasks = || walk.allocs.iter().flat_map(|alloc| &alloc.tasks);
-        let runs = |task: &Arc<TaskView>| {
-            task.managed.as_ref().is_some_and(|managed| managed.status.state == TaskState::Running)
-        };
         let tasks_end = FIRST_ALLOC + walk.allocs.len() + tasks().count();
         let devices: HashMap<_, _> = walk.devices().map(|view| view.device.id.as_str()).zip(tasks_end..).collect();
         let began = walk.snapshot.agent.0.iter().find(|sample| sample.desc.name == PROCESS_START.name);
@@ -123,7 +116,6 @@ impl<'w> Gathered<'w> {
             walk,
             rows: Vec::new(),
             places: (0..tasks_end + devices.len()).map(|_| Vec::new()).collect(),
-            running: tasks().map(runs).collect(),
             devices,
             began: began.and_then(|sample| moment(sample.value)),
         }
@@ -285,10 +277,6 @@ impl Listener for Gathered<'_> {
         // Other rows are whose they are.
         let named = *head.rows == ONE_ROW;
         for (row, points) in rows.enumerate() {
-            // Of a task, only while it runs.
-            if is_uptime && *head.rows == TASK_ROWS && !self.running[row] {
-                continue;
-            }
             let (of_row, start, at) =
                 (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {

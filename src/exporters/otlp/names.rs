@@ -297,6 +297,7 @@ mod tests {
             "allostat_alloc_info",
             "allostat_task_info",
             "allostat_build_info",
+            "allostat_task_state_since_timestamp_seconds",
             "allostat_device_info",
             "allostat_mig_info",
             "allostat_exposition_info",

@@ -8,10 +8,11 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 
 use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
 use crate::board::devices::DeviceView;
-use crate::exporters::walk::{RowSubject, written};
+use crate::exporters::walk::{RowSubject, is_named_pod, written};
 use crate::model::alloc::{AllocIdentity, AllocSource, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
+use crate::model::pod;
 use crate::snapshot::{AllocView, TaskView};
 
 const SERVICE: &str = "service.name";
@@ -44,8 +45,8 @@ impl HostIdentity {
         let id = alloc.identity.id.as_str();
         let mut own = service(&alloc.identity, id.to_owned());
         own.push(owned(("allostat.alloc.id", id)));
-        own.extend(info("allostat.alloc", &RowSubject::alloc(alloc)));
-        own.extend(of_pod(&alloc.identity));
+        own.extend(info("allostat.alloc", &RowSubject::alloc(alloc, node)));
+        own.extend(of_pod(&alloc.identity, node));
         self.resource(node, own)
     }
 
@@ -59,9 +60,9 @@ impl HostIdentity {
         let mut own = service(&alloc.identity, format!("{id}/{name}"));
         own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
-        own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
+        own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), node)));
         let cgroup = task.observed.as_deref().and_then(|observed| observed.cgroup.as_ref());
-        own.extend(of_container(&alloc.identity, known, cgroup.map_or("", |cgroup| cgroup.as_str())));
+        own.extend(of_container(&alloc.identity, known, cgroup.map_or("", |cgroup| cgroup.as_str()), node));
         self.resource(node, own)
     }
 
@@ -128,32 +129,44 @@ pub(super) fn instance(resource: &Resource) -> &str {
     }
 }
 
-/// Of an observed one without a workload its own name is that of the service.
+/// Of an observed one without a workload its own name is that of the service. The workload of a pod begins with its
+/// namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the two.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
-    let name = (SERVICE, workload.unwrap_or(&known.name));
+    let name = workload.unwrap_or(&known.name);
+    let within = || name.strip_prefix(known.namespace.as_str())?.strip_prefix('/').filter(|name| !name.is_empty());
+    let name = if is_named_pod(known) { within().unwrap_or(name) } else { name };
     let namespace = ("service.namespace", known.namespace.as_str());
-    [name, namespace, (INSTANCE, instance.as_str())].map(owned).into()
+    [(SERVICE, name), namespace, (INSTANCE, instance.as_str())].map(owned).into()
 }
+
+/// Labels that the conventions have attributes for.
+const CONVENTIONAL: [&str; 5] = ["alloc_ns", "namespace", "pod", "container", "node"];
 
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
-    let told = subject.info.iter().filter(|(label, _)| *label != "alloc_ns");
+    let told = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
     told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
 }
 
-/// As the conventions have it; nothing of what is no pod, or of one whose name nobody has told.
-fn of_pod(alloc: &AllocIdentity) -> Vec<(String, String)> {
-    match alloc.source {
-        AllocSource::Kubernetes if alloc.workload.is_some() => {
-            [("k8s.namespace.name", alloc.namespace.as_str()), ("k8s.pod.name", &alloc.name)].map(owned).into()
-        }
-        _ => Vec::new(),
+/// Attributes of the conventions. A pod without a name yet has only its UID and its node.
+fn of_pod(alloc: &AllocIdentity, node: &NodeInfo) -> Vec<(String, String)> {
+    if alloc.source != AllocSource::Kubernetes {
+        return Vec::new();
     }
+    let uid = alloc.cgroup.as_ref().and_then(|cgroup| pod::uid_in_path(cgroup.as_str())).unwrap_or_default();
+    let mut all = vec![owned(("k8s.node.name", &node.hostname)), owned(("k8s.pod.uid", &uid))];
+    if is_named_pod(alloc) {
+        all.push(owned(("k8s.namespace.name", &alloc.namespace)));
+        all.push(owned(("k8s.pod.name", &alloc.name)));
+        let controllers = pod::controllers(&alloc.name).into_iter();
+        all.extend(controllers.map(|(kind, name)| (format!("k8s.{kind}.name"), name.to_owned())));
+    }
+    all
 }
 
 /// The same of a container, in a pod or not. `cgroup`: its own, whose path has its id.
-fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str) -> Vec<(String, String)> {
+fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str, node: &NodeInfo) -> Vec<(String, String)> {
     let name = match alloc.source {
         AllocSource::Docker | AllocSource::Podman | AllocSource::Containerd => alloc.name.as_str(),
         AllocSource::Kubernetes => task.name.as_str(),
@@ -162,7 +175,7 @@ fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str) -> Vec
     let id = cgroup.split(|c: char| !c.is_ascii_hexdigit()).find(|part| part.len() == 64);
     // Until its runtime has told a name, its id stands for that.
     let name = if alloc.workload.is_some() { name } else { "" };
-    let mut all = of_pod(alloc);
+    let mut all = of_pod(alloc, node);
     if alloc.source == AllocSource::Kubernetes {
         all.push(owned(("k8s.container.name", name)));
     }
@@ -206,11 +219,12 @@ mod tests {
             let path = path.replace("<id>", &id);
             let alloc =
                 AllocIdentity::of_cgroup(AllocId::from("a"), CgroupPath::new(path.clone()), [TaskName::from("app")]);
+            let namespace = workload.map_or("", |_| "shop").to_owned();
             let workload = workload.map(JobId::from);
-            let alloc = AllocIdentity { source, workload, name: "web-1".into(), namespace: "shop".into(), ..alloc };
+            let alloc = AllocIdentity { source, workload, name: "web-1".into(), namespace, ..alloc };
             let task =
                 TaskIdentity { driver: Some("docker".into()), image: Some("web:1".into()), ..alloc.tasks[0].clone() };
-            let all = of_container(&alloc, &task, &path).into_iter().filter(|(_, value)| !value.is_empty());
+            let all = of_container(&alloc, &task, &path, &node()).into_iter().filter(|(_, value)| !value.is_empty());
             all.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
         };
         let container = |name: &str| {
@@ -218,11 +232,63 @@ mod tests {
         };
         assert_eq!(of(AllocSource::Docker, Some("web"), "/docker/<id>"), container("web-1"));
         assert_eq!(of(AllocSource::Podman, Some("web"), "/machine.slice/libpod-<id>.scope"), container("web-1"));
-        let pod = format!("k8s.namespace.name=shop k8s.pod.name=web-1 k8s.container.name=app {}", container("app"));
+        let named = "k8s.node.name=h k8s.namespace.name=shop k8s.pod.name=web-1 k8s.container.name=app";
+        let pod = format!("{named} {}", container("app"));
         assert_eq!(of(AllocSource::Kubernetes, Some("web"), "/kubepods/pod1/<id>"), pod);
         assert_eq!(of(AllocSource::Systemd, Some("web"), "/system.slice/web.service"), "");
         let unnamed = of(AllocSource::Kubernetes, None, "/kubepods/pod1/<id>");
-        assert_eq!(unnamed, container("").replace("container.name= ", ""), "nobody has told its name");
+        let unnamed = unnamed.strip_prefix("k8s.node.name=h ").unwrap();
+        assert_eq!(unnamed, container("").replace("container.name= ", ""), "its runtime has not named it");
+    }
+
+    fn node() -> NodeInfo {
+        NodeInfo {
+            hostname: "h".into(),
+            kernel: String::new(),
+            boot_id: crate::model::id::BootId("b".into()),
+            booted_at: None,
+            cpus: 1,
+            memory_bytes: None,
+            cgroup_mode: "v2".into(),
+            capabilities: Vec::new(),
+            identity: crate::model::host::NodeIdentity::default(),
+        }
+    }
+
+    fn pod_named(name: &str, workload: &str) -> AllocIdentity {
+        const CGROUP: &str = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
+        let (source, workload) = (AllocSource::Kubernetes, Some(JobId::from(workload)));
+        let alloc = AllocIdentity::of_cgroup(AllocId::from("k8s:a"), CgroupPath::from(CGROUP), []);
+        AllocIdentity { source, workload, name: name.into(), namespace: "shop".into(), ..alloc }
+    }
+
+    #[test]
+    fn pod_has_its_uid_its_node_and_the_controllers_that_its_name_proves() {
+        let all = |name: &str| {
+            let all = of_pod(&pod_named(name, "shop/web"), &node());
+            all.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
+        };
+        let of = |name: &str| {
+            format!(
+                "k8s.node.name=h k8s.pod.uid=0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9 k8s.namespace.name=shop \
+                 k8s.pod.name={name}"
+            )
+        };
+        let deployed = " k8s.deployment.name=web k8s.replicaset.name=web-7d4b9c6f5";
+        assert_eq!(all("web-7d4b9c6f5-x2x7z"), of("web-7d4b9c6f5-x2x7z") + deployed);
+        let scheduled = " k8s.cronjob.name=backup k8s.job.name=backup-28912345";
+        assert_eq!(all("backup-28912345-x7x8z"), of("backup-28912345-x7x8z") + scheduled);
+        assert_eq!(all("db-0"), of("db-0"), "a stateful set, or a name given by hand");
+    }
+
+    #[test]
+    fn service_of_a_pod_does_not_repeat_its_namespace() {
+        let name = |alloc: &AllocIdentity| service(alloc, String::new())[0].1.clone();
+        assert_eq!(name(&pod_named("web-0", "shop/web")), "web", "Prometheus makes the job shop/web of it");
+        assert_eq!(name(&pod_named("web-0", "shopping/web")), "shopping/web");
+        assert_eq!(name(&pod_named("web-0", "ci")), "ci", "a rule of the configuration named it");
+        let managed = AllocIdentity { source: AllocSource::Managed, ..pod_named("web-0", "shop/web") };
+        assert_eq!(name(&managed), "shop/web");
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::page::Piece;
 use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS, written};
 use crate::model::alloc::AllocIdentity;
+use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
 use crate::model::units::Timestamp;
@@ -133,7 +134,7 @@ impl LabelCache {
         self.workloads.retain(|_, (used, _)| *used == stamp);
     }
 
-    pub(super) fn alloc(&mut self, view: &AllocView, cgroup_mode: &str) -> Arc<AllocLabels> {
+    pub(super) fn alloc(&mut self, view: &AllocView, host: &NodeInfo) -> Arc<AllocLabels> {
         let stamp = self.stamp;
         if let Some((used, labels)) = self.allocs.get_mut(&view.identity.id)
             && Arc::ptr_eq(&labels.of, &view.identity)
@@ -142,7 +143,7 @@ impl LabelCache {
             *used = stamp;
             return Arc::clone(labels);
         }
-        let labels = Arc::new(AllocLabels::render(view, cgroup_mode));
+        let labels = Arc::new(AllocLabels::render(view, host));
         self.allocs.insert(view.identity.id.clone(), (stamp, Arc::clone(&labels)));
         labels
     }
@@ -161,12 +162,12 @@ impl LabelCache {
 }
 
 impl AllocLabels {
-    fn render(view: &AllocView, cgroup_mode: &str) -> AllocLabels {
-        let task = |task| RowLabels::render(&RowSubject::task(view, task, cgroup_mode));
+    fn render(view: &AllocView, host: &NodeInfo) -> AllocLabels {
+        let task = |task| RowLabels::render(&RowSubject::task(view, task, host));
         AllocLabels {
             of: Arc::clone(&view.identity),
             aggregation: view.aggregation,
-            own: RowLabels::render(&RowSubject::alloc(view)),
+            own: RowLabels::render(&RowSubject::alloc(view, host)),
             tasks: view.tasks().map(task).collect(),
         }
     }

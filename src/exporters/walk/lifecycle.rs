@@ -14,9 +14,23 @@ families! {
 pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
     "allostat_alloc_info",
     "Alloc identity; join: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info.",
-    &["alloc_id", "workload", "task_group", "alloc_ns", "name", "source", "cgroup", "measured", "aggregation"],
+    &[
+        "alloc_id",
+        "workload",
+        "task_group",
+        "alloc_ns",
+        "name",
+        "source",
+        "cgroup",
+        "measured",
+        "aggregation",
+        "slice",
+        "namespace",
+        "pod",
+        "node",
+    ],
 )
-.from_source("runner");
+.from_source("runner; the observer");
 
 pub static ALLOC_DISK_USED: MetricDesc = MetricDesc::gauge(
     "allostat_alloc_disk_used_bytes",
@@ -43,11 +57,23 @@ pub static ALLOC_DISK_SIZE: MetricDesc = MetricDesc::gauge(
 
 pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "allostat_task_info",
-    "Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).",
-    &["alloc_id", "task", "workload", "driver", "user", "image", "cgroup_version"],
+    "Task identity: driver, user, image, cgroup version (v1, v2 or hybrid), and the pod of a container in Kubernetes.",
+    &[
+        "alloc_id",
+        "task",
+        "workload",
+        "driver",
+        "user",
+        "image",
+        "cgroup_version",
+        "namespace",
+        "pod",
+        "node",
+        "container",
+    ],
 )
 .from_profile(Profile::Standard)
-.from_source("runner");
+.from_source("runner; the observer");
 
 pub static BUILD_INFO: MetricDesc = MetricDesc::info(
     "allostat_build_info",
@@ -75,7 +101,17 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .from_source("runner")
-.absent_when("observed task that was running before the agent first scanned")
+.absent_when("observed task that was running before the agent first scanned");
+
+pub static TASK_START_TIME: MetricDesc = MetricDesc::gauge(
+    "allostat_task_start_time_seconds",
+    Unit::Seconds,
+    "Start time of the running task's main process (Unix time); uptime is time() minus this.",
+    TASK,
+)
+.from_profile(Profile::Standard)
+.from_source("runner; the observer; /proc/PID/stat starttime of the oldest process")
+.absent_when("it does not run; observed before the agent started, and a process of it cannot be read")
 .otlp("container.uptime", "s");
 
 pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(

@@ -5,7 +5,7 @@ allostat_build_info kind 1 unit "": Version of the agent; schema is the version 
 allostat_alloc_info kind 1 unit "": Alloc identity; join: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",task_group="app",alloc_ns="default",name="shop.app[0]",source="managed",cgroup="/allostat/00000000-0000-4000-8000-000000000001",measured="cgroup",aggregation="cgroup"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",workload="nightly\nbatch",task_group="app",alloc_ns="default",name="nightly\nbatch.app[0]",source="managed",measured="process",aggregation="sum"} 1
-allostat_task_info kind 1 unit "": Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).
+allostat_task_info kind 1 unit "": Task identity: driver, user, image, cgroup version (v1, v2 or hybrid), and the pod of a container in Kubernetes.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",driver="raw_exec",user="www \"data\"",cgroup_version="hybrid"} 1
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop",driver="raw_exec",cgroup_version="hybrid"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch",driver="raw_exec"} 1
@@ -146,6 +146,8 @@ allostat_task_state_since_timestamp_seconds kind 1 unit "seconds": Time of the l
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 1767322955
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop"} 1767323044
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1767323043
+allostat_task_start_time_seconds kind 1 unit "seconds": Start time of the running task's main process (Unix time); uptime is time() minus this.
+  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 1767322955
 allostat_task_time_in_state_seconds_total kind 0 unit "seconds": Time that the task spent in each state, including the current one and agent downtime.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="running"} 90.000000001 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="backoff"} 30.5 created 1767323045.000000000
@@ -557,4 +559,4 @@ allostat_task_start_phase_duration_seconds kind 4 unit "seconds": Duration of th
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
   {family="allostat_task_start_phase_duration_seconds"} 36
-  {family="_other"} 390
+  {family="_other"} 391
