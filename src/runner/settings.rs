@@ -1,10 +1,13 @@
 //! What the runner is told of its limits and budgets.
 
+mod migration;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::migration::{MigrationConfig, MigrationPeer, PeerToken};
 use super::decide::limits::GcConfig;
 use crate::model::id::CgroupPath;
 
@@ -21,6 +24,7 @@ pub struct Config {
     pub start_budget: Duration,
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
+    pub migration: MigrationConfig,
 }
 
 /// What artifacts may take. Sizes are bytes; 0: no limit.
@@ -136,8 +140,13 @@ impl fmt::Display for HostNetwork {
 
 impl Config {
     /// What is set of it; the rest as usual.
-    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig, artifact: ArtifactConfig) -> Config {
-        Config { cgroup_parent, gc, network, artifact, ..Config::default() }
+    pub fn of(
+        cgroup_parent: CgroupPath,
+        gc: GcConfig,
+        network: NetworkConfig,
+        (artifact, migration): (ArtifactConfig, MigrationConfig),
+    ) -> Config {
+        Config { cgroup_parent, gc, network, artifact, migration, ..Config::default() }
     }
 }
 
@@ -151,6 +160,7 @@ impl Default for Config {
             start_budget: Duration::from_secs(300),
             network: NetworkConfig::default(),
             artifact: ArtifactConfig::default(),
+            migration: MigrationConfig::default(),
         }
     }
 }
