@@ -29,6 +29,8 @@ const MOST_LINKED: usize = 1 << 16;
 const XATTR_MOST: usize = 64 << 10;
 const XATTRS_MOST: usize = 128 << 10;
 const BLOCK: u64 = 512;
+/// The end of an archive, and more than what fills a block.
+const ZEROS: [u8; 1024] = [0; 1024];
 /// Length limits of names in the header of an entry, and where the target of a link begins.
 const NAME: usize = 100;
 const LINK: usize = 157;
@@ -188,7 +190,7 @@ impl Archive<'_> {
         for (offset, length) in extents {
             self.content(file, offset, length)?;
         }
-        self.into.put(&[0; BLOCK as usize][..filler(map.len() as u64 + stored)])?;
+        self.into.put(&ZEROS[..filler(map.len() as u64 + stored)])?;
         self.in_entry = false;
         self.seal.bytes += size;
         Ok(())
@@ -252,7 +254,7 @@ impl Archive<'_> {
     fn extension(&mut self, (kind, name): (EntryType, &str), Records(records): &Records) -> io::Result<()> {
         self.into.put(extension_header(kind, name, records.len()).as_bytes())?;
         self.into.put(records)?;
-        self.into.put(&[0; BLOCK as usize][..filler(records.len() as u64)])
+        self.into.put(&ZEROS[..filler(records.len() as u64)])
     }
 
     /// The digest is of all before the records, the header of the seal included.
@@ -270,7 +272,7 @@ impl Archive<'_> {
         self.into.put(header.as_bytes())?;
         let Records(records) = records(&hexadecimal(self.into.sum.clone().finish().as_ref()));
         self.into.put(&records)?;
-        self.into.put(&[0; BLOCK as usize][..filler(records.len() as u64)])?;
+        self.into.put(&ZEROS[..filler(records.len() as u64)])?;
         self.end()
     }
 
@@ -282,7 +284,7 @@ impl Archive<'_> {
     }
 
     fn end(mut self) -> io::Result<()> {
-        self.into.put(&[0; 2 * BLOCK as usize])?;
+        self.into.put(&ZEROS)?;
         self.into.into.flush()
     }
 }

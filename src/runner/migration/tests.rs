@@ -164,7 +164,7 @@ fn filled(dir: &Path) -> PathBuf {
     std::fs::write(alloc.join("alloc/logs/web.stdout.0"), "LOG").unwrap();
     std::fs::write(alloc.join("gone/local/file"), "of a task that is not in the group any more").unwrap();
     std::fs::write(data.join("empty"), "").unwrap();
-    let bytes: Vec<u8> = (0..700_001_u32).map(|n| (n.wrapping_mul(2_654_435_761) >> 13) as u8).collect();
+    let bytes: Vec<u8> = (0..700_001_u32).map(|n| n.wrapping_mul(2_654_435_761).to_le_bytes()[2]).collect();
     std::fs::write(data.join("deep/er/bytes"), bytes).unwrap();
     std::fs::write(data.join("deep").join("long-".repeat(45)), "a long name").unwrap();
     let sparse = std::fs::File::create(data.join("sparse")).unwrap();
