@@ -24,6 +24,7 @@ mod gpu;
 mod hostile;
 mod launches;
 mod logs;
+mod migration;
 mod network;
 mod newcomer;
 mod otlp;

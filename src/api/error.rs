@@ -149,6 +149,7 @@ impl From<RunnerError> for ApiError {
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
             RunnerError::UnknownJob { .. } => (Code::NotFound, Some("id")),
             RunnerError::Dispatch { refusal, .. } => (Code::BadRequest, refusal.field()),
+            RunnerError::Migration { .. } => (Code::BadRequest, Some("migrate_from")),
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
             RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
             RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),

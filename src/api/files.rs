@@ -126,8 +126,11 @@ pub(super) async fn found<T: Send + 'static>(
 
 /// What is its task's alone, as in Nomad: `secrets` and `private` of each task.
 fn is_hidden(names: &[OsString]) -> bool {
-    // While an artifact comes, the key of its repository is there.
-    let stages = |name: &OsString| name.as_encoded_bytes().starts_with(b".artifacts-");
+    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet.
+    let stages = |name: &OsString| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b".artifacts-") || name.starts_with(b".migrat")
+    };
     let [top, inner, ..] = names else { return names.iter().any(stages) };
     if stages(top) || stages(inner) {
         return true;

@@ -28,6 +28,7 @@ mod jobs;
 mod launches;
 mod logs;
 mod metrics;
+mod migration;
 mod negotiate;
 mod node;
 mod page;
@@ -222,6 +223,7 @@ pub static ROUTES: &[&Route] = &[
     &files::STAT,
     &files::CAT,
     &snapshot::SNAPSHOT,
+    &migration::MIGRATION,
     &events::EVENTS,
     &history::HISTORY,
     &recent::SERIES,

@@ -2,6 +2,7 @@
 //! memory is a few pieces, whatever its size.
 
 use std::io::{self, Write};
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
@@ -9,10 +10,11 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::access::Access;
 use super::error::{ApiError, Code};
 use super::files::found;
-use super::http::Reply;
+use super::http::{Reply, Request};
 use super::pieces::Following;
-use super::{Method, Route};
+use super::{Context, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
+use crate::host::foreign_tree::{ForeignTree, FoundFile};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::write_snapshot;
 
@@ -22,8 +24,7 @@ pub const SNAPSHOT_TYPE: &str = "application/x-tar";
 const PIECE: usize = 64 << 10;
 const WAITING: usize = 4;
 /// Each reads the disk without end.
-static SNAPSHOTS: std::sync::LazyLock<std::sync::Arc<Semaphore>> =
-    std::sync::LazyLock::new(|| std::sync::Arc::new(Semaphore::new(4)));
+static SNAPSHOTS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 
 pub(super) static SNAPSHOT: Route = Route {
     method: Method::Get,
@@ -33,28 +34,40 @@ pub(super) static SNAPSHOT: Route = Route {
     handler: |context, request| {
         Box::pin(async {
             request.query().only(&["path"])?;
-            let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
-            let seat = std::sync::Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
-            let (sender, pieces) = mpsc::channel(WAITING);
-            found(context, request, move |tree, found| {
-                let tree = tree.try_clone()?;
-                // On a thread of its own: it lasts as long as its reader reads.
-                std::thread::Builder::new().name("snapshot".into()).spawn(move || {
-                    let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
-                    match write_snapshot(&tree, found, &mut writer) {
-                        // Without this the end is one that broke off.
-                        Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
-                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                        Err(error) => tracing::warn!(%error, "a snapshot of an alloc broke off"),
-                    }
-                })?;
-                Ok(())
-            })
-            .await?;
-            Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+            archived(context, request, write_snapshot).await
         })
     },
 };
+
+/// Writes an archive of what was found in the directory of an alloc, or of all of it.
+pub(super) type WriteArchive = fn(&ForeignTree, FoundFile, &mut dyn Write) -> io::Result<()>;
+
+/// Errors: four are being written; those of [`found`].
+pub(super) async fn archived(
+    context: &Arc<Context>,
+    request: &Request,
+    write: WriteArchive,
+) -> Result<Reply, ApiError> {
+    let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
+    let seat = Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
+    let (sender, pieces) = mpsc::channel(WAITING);
+    found(context, request, move |tree, found| {
+        let tree = tree.try_clone()?;
+        // On a thread of its own: it lasts as long as its reader reads.
+        std::thread::Builder::new().name("snapshot".into()).spawn(move || {
+            let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+            match write(&tree, found, &mut writer) {
+                // Without this the end is one that broke off.
+                Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                Err(error) => tracing::warn!(%error, "a snapshot of an alloc broke off"),
+            }
+        })?;
+        Ok(())
+    })
+    .await?;
+    Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+}
 
 /// The archive was written to its end.
 const WHOLE: Bytes = Bytes::new();
@@ -112,7 +125,7 @@ mod tests {
     async fn archive_comes_in_pieces_and_without_its_end_breaks_off() {
         for is_whole in [true, false] {
             let (sender, pieces) = mpsc::channel(WAITING);
-            let seat = std::sync::Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+            let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
             let mut archive = Archive { pieces, _seat: seat };
             let written = std::thread::spawn(move || {
                 let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };

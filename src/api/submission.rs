@@ -14,6 +14,7 @@ use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::migration::MigrationSource;
 use crate::model::network::PortRequest;
 use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::model::units::{Nanos, Timestamp};
@@ -145,10 +146,18 @@ pub struct PlannedTask {
 /// Takes a job on.
 ///
 /// Errors: a broken file (`invalid_job`, each problem with its place). An unchanged job that runs changes nothing.
-pub(super) async fn submit(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
+pub(super) async fn submit(
+    context: &Context,
+    job: &JobText,
+    migrate_from: Option<MigrationSource>,
+) -> Result<Submitted, ApiError> {
     let parsed = understand(context, job)?;
     let mut submitted = describe(context, &parsed).await;
-    let reply = match context.runner.submit(parsed.job).await {
+    let reply = match migrate_from {
+        None => context.runner.submit(parsed.job).await,
+        Some(source) => context.runner.submit_migrating(parsed.job, source).await,
+    };
+    let reply = match reply {
         Err(RunnerError::Unchanged { ids, .. }) => {
             submitted.unchanged = strings(&ids);
             submitted.not_placed.clear();

@@ -209,6 +209,11 @@ impl FoundFile {
         self.reopen(FileType::RegularFile, OFlags::empty()).map(File::from)
     }
 
+    /// Opens a directory. Errors: `NotADirectory`; those of open(2).
+    pub fn open_directory(&self) -> io::Result<OwnedFd> {
+        self.reopen(FileType::Directory, OFlags::DIRECTORY)
+    }
+
     /// Opens the inode that was found, through its descriptor: no device or FIFO is opened, even if the name was
     /// replaced.
     fn reopen(&self, kind: FileType, also: OFlags) -> io::Result<OwnedFd> {

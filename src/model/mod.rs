@@ -29,6 +29,7 @@ pub mod last_output;
 pub mod launching;
 pub mod measure;
 pub mod metric;
+pub mod migration;
 pub mod moment;
 pub mod network;
 pub mod observed;

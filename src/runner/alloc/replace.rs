@@ -90,6 +90,10 @@ impl Alloc {
         if group.ephemeral_disk.moves() {
             new.data_from = std::iter::once(self.id.clone()).chain(self.data_from()).take(MOST_SOURCES).collect();
         }
+        if group.ephemeral_disk.migrate {
+            // Still to be fetched.
+            new.migrate_from.clone_from(&self.lock().record.migrate_from);
+        }
     }
 
     pub(super) fn lineage(&self, inner: &Inner, over: bool) -> Lineage {

@@ -270,6 +270,29 @@ artifact {
   free_space_reserve_mib = 256
 }
 
+migrate {
+  # Agents from which `run --migrate-from` may fetch the data of an alloc: NAME=https://HOST:PORT, on this host also http:// and unix:. Default: none. (ALLOSTAT_MIGRATE_PEERS)
+  # peers =
+  # Token files for peers, PEER=/PATH: one of the tokens in the peer's agent.token_file. Read for each request. Default: none. (ALLOSTAT_MIGRATE_TOKENS)
+  # tokens =
+  # https: trusted CA certificates of peers, PEM. Reloaded for each connection. Default: those of the system. (ALLOSTAT_MIGRATE_CA_FILE)
+  # ca_file =
+  # https: client certificate that this agent shows to peers, PEM with its chain. Its name is one of the peer's agent.acting_certificates. Default: none. (ALLOSTAT_MIGRATE_CERT_FILE)
+  # cert_file =
+  # https: key of the client certificate, PEM. (ALLOSTAT_MIGRATE_KEY_FILE)
+  # key_file =
+  # Maximum duration of a migration, from the submission of the job: waiting for the end of the old alloc, retries and restarts of the agent included. (ALLOSTAT_MIGRATE_DEADLINE)
+  deadline = "24h"
+  # How long a peer may send nothing before the transfer is retried. (ALLOSTAT_MIGRATE_IDLE_TIMEOUT)
+  idle_timeout = "1m"
+  # Maximum size of the data of one alloc, holes of sparse files included, in MiB. 0: no limit. (ALLOSTAT_MIGRATE_MAX_SIZE_MIB)
+  max_size_mib = 102400
+  # Maximum number of files, directories and links of one alloc. 0: no limit. (ALLOSTAT_MIGRATE_MAX_ENTRIES)
+  max_entries = 1000000
+  # Space of the data directory's file system that migrations leave free, in MiB: below it a migration fails. (ALLOSTAT_MIGRATE_FREE_SPACE_RESERVE_MIB)
+  free_space_reserve_mib = 256
+}
+
 node {
   # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
   # datacenter =
