@@ -16,6 +16,7 @@ use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::network::PortRequest;
 use crate::model::placement::{NotPlaced, PlacementReason};
+use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
@@ -148,17 +149,24 @@ pub struct PlannedTask {
 pub(super) async fn submit(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
     let parsed = understand(context, job)?;
     let mut submitted = describe(context, &parsed).await;
+    let sensitive = parsed.job.sensitive.clone();
     let reply = match context.runner.submit(parsed.job).await {
         Err(RunnerError::Unchanged { ids, .. }) => {
             submitted.unchanged = strings(&ids);
             submitted.not_placed.clear();
             return Ok(submitted);
         }
-        reply => reply?,
+        reply => reply.map_err(|error| without(error, &sensitive))?,
     };
     submitted.allocs = strings(&reply.allocs);
     submitted.replaces = strings(&reply.replaced);
     Ok(submitted)
+}
+
+/// An error that may cite the job.
+pub(super) fn without(error: impl Into<ApiError>, values: &SensitiveValues) -> ApiError {
+    let error = error.into();
+    ApiError { message: values.hide(&error.message).into_owned(), ..error }
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
@@ -205,6 +213,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
     warnings.extend(at_their_places(parsed, &awaited));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
+    let warnings = warnings.into_iter().map(|warning| warning.without(&job.sensitive)).collect();
     Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),

@@ -36,6 +36,7 @@ pub mod placement;
 pub mod profile;
 pub mod raw_name;
 pub mod reschedule;
+pub mod sensitive;
 pub mod service;
 pub mod signal;
 pub mod sizing;

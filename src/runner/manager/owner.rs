@@ -235,6 +235,8 @@ impl Around {
 /// An alloc that cannot be set up fails as a whole. One that ran goes on: what it lacks will be missed by the next start.
 async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     for error in &failed {
+        let error = error.to_string();
+        let error = alloc.job.sensitive.hide(&error);
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
     }
     if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())
