@@ -132,6 +132,10 @@ impl Lower<'_, '_> {
             .entries
             .retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "variables" | "locals"));
         drop(scope);
+        // What is left of it is no job: nothing follows from what is missing.
+        if self.has_ended.get() {
+            lowered.entries.clear();
+        }
         for Fault { span, message, suggestion, .. } in budget.into_warnings() {
             self.problems.warn(&span, "", message, suggestion);
         }
