@@ -146,9 +146,9 @@ fn hostile() -> Vec<(&'static str, bool, String)> {
         (
             "an object of many keys",
             true,
-            job("", &format!("{{{}}}[\"k5\"]", many(20_000, ",", |n| format!("k{n}={n}")))),
+            job("", &format!("{{{}}}[\"k5\"]", many(4_000, ",", |n| format!("k{n}={n}")))),
         ),
-        ("a list of many values", false, job("", &format!("[{}]", many(60_000, ",", |n| n.to_string())))),
+        ("a list of many values", false, job("", &format!("[{}]", many(40_000, ",", |n| n.to_string())))),
     ]
 }
 

@@ -240,7 +240,7 @@ fn no_answer_of_the_agent_has_a_sensitive_value() {
         assert!(said.contains(shown), "{shown}: {said}");
     }
     let body = serde_json::json!({
-        "source": text.replace("meta {", "kill_signal = var.s\n      meta {"),
+        "source": text.replace("meta {", "kill_timeout = var.s\n      meta {"),
         "variables": [["s", {"text": "geheim-eins", "from": "curl", "may_be_unused": false}]],
     });
     let refused = agent.request("POST", "/v1/jobs?form=inputs&file=job.hcl", &body.to_string());

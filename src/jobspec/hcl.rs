@@ -12,9 +12,10 @@ use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::evaluate::basis::{Budget, Fault, Outside};
+use super::evaluate::given::GivenVariables;
 use super::evaluate::scope::{Scope, path};
 use super::evaluate::value::HclValue;
-use super::evaluate::variables::{self, GivenVariables};
+use super::evaluate::variables;
 use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
 use super::unclosed::Open;

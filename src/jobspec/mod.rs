@@ -62,7 +62,7 @@ use crate::model::sensitive::SensitiveValues;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
-pub use evaluate::variables::{GivenValue, GivenVariables};
+pub use evaluate::given::{GivenValue, GivenVariables};
 pub use hcl::Inputs;
 use tree::{Body, Form, Literal, Node, join};
 

@@ -38,9 +38,9 @@ pub(super) fn set<'b>(
 struct Waiting<'b> {
     attributes: Vec<&'b Attribute>,
     /// To how many others it still refers.
-    awaits: Vec<usize>,
+    needs: Vec<usize>,
     /// Which refer to it.
-    awaited_by: Vec<Vec<usize>>,
+    needed_by: Vec<Vec<usize>>,
     ready: VecDeque<usize>,
     /// They refer to a local whose name is computed: after all that do not.
     late: VecDeque<usize>,
@@ -62,8 +62,8 @@ impl<'b> Waiting<'b> {
         }
         let count = attributes.len();
         let mut waiting = Waiting {
-            awaits: vec![0; count],
-            awaited_by: vec![Vec::new(); count],
+            needs: vec![0; count],
+            needed_by: vec![Vec::new(); count],
             ready: VecDeque::new(),
             late: VecDeque::new(),
             is_late: vec![false; count],
@@ -75,8 +75,8 @@ impl<'b> Waiting<'b> {
                 match reference.attribute.as_deref() {
                     Some(name) => {
                         if let Some(&other) = places.get(name) {
-                            waiting.awaits[at] += 1;
-                            waiting.awaited_by[other].push(at);
+                            waiting.needs[at] += 1;
+                            waiting.needed_by[other].push(at);
                         }
                     }
                     None => waiting.is_late[at] = !reference.is_call,
@@ -88,7 +88,7 @@ impl<'b> Waiting<'b> {
     }
 
     fn offer(&mut self, at: usize) {
-        if self.awaits[at] == 0 {
+        if self.needs[at] == 0 {
             if self.is_late[at] { self.late.push_back(at) } else { self.ready.push_back(at) }
         }
     }
@@ -98,14 +98,14 @@ impl<'b> Waiting<'b> {
     }
 
     fn is_done(&mut self, at: usize) {
-        for next in std::mem::take(&mut self.awaited_by[at]) {
-            self.awaits[next] -= 1;
+        for next in std::mem::take(&mut self.needed_by[at]) {
+            self.needs[next] -= 1;
             self.offer(next);
         }
     }
 
     /// Those that wait for each other.
     fn left(&self) -> impl Iterator<Item = &&'b Attribute> {
-        self.attributes.iter().zip(&self.awaits).filter(|(_, awaits)| **awaits > 0).map(|(attribute, _)| attribute)
+        self.attributes.iter().zip(&self.needs).filter(|(_, needs)| **needs > 0).map(|(attribute, _)| attribute)
     }
 }

@@ -4,10 +4,11 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
 
 use super::basis::Fault;
+use super::constants::{constant, place};
+use super::given::GivenVariables;
 use super::scope::Scope;
 use super::types::{Type, type_of};
 use super::value::HclValue;
-use super::variables::{GivenVariables, constant, place};
 use crate::model::sensitive::{MOST, SensitiveValues};
 
 /// Whether the block says so. What is neither true nor false is refused elsewhere, and hides the value until then.

@@ -5,31 +5,16 @@ use std::collections::BTreeMap;
 use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
-use serde::{Deserialize, Serialize};
 
 use super::basis::{Evaluated, Fault, span_of};
+use super::constants::{constant, place};
+use super::given::{GivenValue, GivenVariables};
 use super::scope::Scope;
 use super::types::{Type, converted, type_of};
 use super::value::HclValue;
 use super::{locals, references, secrets};
-use crate::jobspec::diagnostic::Span;
 use crate::jobspec::nearest::nearest;
 use crate::model::sensitive::SensitiveValues;
-
-/// Values for variables, the most important last: each as text, and where it was given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct GivenVariables(pub Vec<(String, GivenValue)>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenValue {
-    /// A string as it is, anything else as an HCL expression.
-    pub text: String,
-    /// `--var`, `NOMAD_VAR_x`, or the name of a file.
-    pub from: String,
-    /// Without a variable of that name it is no mistake: one file of variables may serve many jobs.
-    pub may_be_unused: bool,
-}
 
 /// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent. Returns what no message may
 /// show.
@@ -93,10 +78,6 @@ pub fn declare(
     sensitive
 }
 
-pub(super) fn place(block: &Block) -> Span {
-    block.ident.span().or(block.span()).unwrap_or(0..0)
-}
-
 fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
     let known = ["type", "default", "description", "sensitive", "validation"];
     for structure in block.body.iter() {
@@ -143,19 +124,6 @@ fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>
     let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
     let hidden = |why| if is_sensitive { "it is no value of its type".to_owned() } else { why };
     converted(read(value, &kind, scope).map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
-}
-
-/// A default stands for itself: it refers to nothing and calls nothing.
-pub(super) fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated {
-    let found = references::of(expression, &(0..0));
-    let Some(first) = found.into_iter().next() else { return scope.evaluate(expression) };
-    Err(if first.is_call {
-        let fault = Fault::new(first.span, format!("a default calls no function: {}()", first.base));
-        fault.advise("write the value itself, or make it one of `locals`")
-    } else {
-        let fault = Fault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
-        fault.advise("write a text in quotes, with `$${` for the two characters, or make it one of `locals`")
-    })
 }
 
 /// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
