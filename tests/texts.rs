@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use allostat::config::{self, Config};
 use allostat::exporters::catalogue::{CATALOGUE, facts};
+use allostat::jobspec::evaluate::functions;
 
 fn golden(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
@@ -80,6 +81,24 @@ fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
     let named = page.matches("\n### `").count();
     assert_eq!(named, CATALOGUE.len(), "each family once");
     ends_with("docs/metrics.md", "# Every metric", &page[..page.len() - 1]);
+}
+
+#[test]
+fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
+    let mut page = String::from(
+        "# HCL functions\n\nGenerated from the code. Job files call the functions that Nomad documents; \
+         [job-files.md](job-files.md) has the rest of the language.\n\n\
+         ● supported, ○ not supported.\n\n| function | | arguments | remarks |\n|---|---|---|---|\n",
+    );
+    for (name, arguments, remark) in functions::documented() {
+        let (mark, arguments) = arguments.map_or(("○", String::new()), |arguments| ("●", arguments));
+        page += &format!("| `{name}` | {mark} | {arguments} | {remark} |\n");
+    }
+    page += "\n## Functions of Terraform\n\nNomad does not have these.\n\n| function | instead |\n|---|---|\n";
+    for (name, instead) in functions::of_terraform() {
+        page += &format!("| `{name}` | {instead} |\n");
+    }
+    crate::common::golden("docs/hcl-functions.md", &page);
 }
 
 #[test]

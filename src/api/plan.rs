@@ -14,7 +14,7 @@ use crate::model::job::Job;
 /// What a submission would do, without doing it.
 pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
     let parsed = submission::understand(context, job)?;
-    context.runner.check(&parsed.job)?;
+    context.runner.check(&parsed.job).map_err(|error| submission::without(error, &parsed.job.sensitive))?;
     let mut planned = submission::describe(context, &parsed).await;
     let job = &parsed.job;
     let view = context.runner.board().view();

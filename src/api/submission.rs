@@ -17,6 +17,7 @@ use crate::model::job::{Job, Task, TaskGroup};
 use crate::model::migration::MigrationSource;
 use crate::model::network::PortRequest;
 use crate::model::placement::{NotPlaced, PlacementReason};
+use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
@@ -153,6 +154,7 @@ pub(super) async fn submit(
 ) -> Result<Submitted, ApiError> {
     let parsed = understand(context, job)?;
     let mut submitted = describe(context, &parsed).await;
+    let sensitive = parsed.job.sensitive.clone();
     let reply = match migrate_from {
         None => context.runner.submit(parsed.job).await,
         Some(source) => context.runner.submit_migrating(parsed.job, source).await,
@@ -163,11 +165,17 @@ pub(super) async fn submit(
             submitted.not_placed.clear();
             return Ok(submitted);
         }
-        reply => reply?,
+        reply => reply.map_err(|error| without(error, &sensitive))?,
     };
     submitted.allocs = strings(&reply.allocs);
     submitted.replaces = strings(&reply.replaced);
     Ok(submitted)
+}
+
+/// An error that may cite the job.
+pub(super) fn without(error: impl Into<ApiError>, values: &SensitiveValues) -> ApiError {
+    let error = error.into();
+    ApiError { message: values.hide(&error.message).into_owned(), ..error }
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
@@ -214,6 +222,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
     warnings.extend(at_their_places(parsed, &awaited));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
+    let warnings = warnings.into_iter().map(|warning| warning.without(&job.sensitive)).collect();
     Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),

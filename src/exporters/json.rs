@@ -19,6 +19,7 @@ use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
 use crate::model::event::Event;
+use crate::model::job::Job;
 use crate::model::network::AllocNetwork;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
@@ -155,9 +156,19 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> Value {
     }
     if detail == Detail::Full {
         set(&mut all, "cgroup", identity.cgroup.as_ref());
-        set(&mut all, "definition", alloc.status.as_ref().map(|status| &status.job));
+        set(&mut all, "definition", alloc.status.as_ref().map(|status| definition(&status.job)));
     }
     all
+}
+
+/// A job without the values of its sensitive variables.
+fn definition(job: &Job) -> Value {
+    let mut shown = json!(job);
+    if let Some(fields) = shown.as_object_mut().filter(|_| !job.sensitive.is_empty()) {
+        fields.remove("sensitive");
+        return job.sensitive.hide_in_json(&shown);
+    }
+    shown
 }
 
 fn network_row(network: &AllocNetwork, detail: Detail) -> Value {

@@ -12,6 +12,7 @@ use super::id::{GroupName, JobId, TaskName};
 use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
 use super::reschedule::ReschedulePolicy;
+use super::sensitive::SensitiveValues;
 use super::service::{HealthRule, Service};
 use super::update::UpdatePolicy;
 use super::volume::{GroupStorage, VolumeMount};
@@ -37,6 +38,9 @@ pub struct Job {
     #[serde(flatten)]
     pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
+    /// What of it is shown nowhere.
+    #[serde(default, skip_serializing_if = "SensitiveValues::is_empty")]
+    pub sensitive: SensitiveValues,
 }
 
 /// What a job, a group or a task asks of its node.

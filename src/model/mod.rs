@@ -39,6 +39,7 @@ pub mod pod;
 pub mod profile;
 pub mod raw_name;
 pub mod reschedule;
+pub mod sensitive;
 pub mod service;
 pub mod signal;
 pub mod sizing;

@@ -154,7 +154,7 @@ impl Alloc {
         let tasks = cells.iter().map(|c| &c.record.status).map(|task| TaskIdentity {
             name: task.name.clone(),
             driver: Some(task.driver.clone()),
-            user: task.user.clone(),
+            user: task.user.as_ref().map(|user| job.sensitive.hide(user).into_owned()),
             image: None,
         });
         let identity = Arc::new(AllocIdentity {
@@ -382,7 +382,7 @@ impl Alloc {
     pub fn fail_setup(&self, why: String) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
-        inner.record.failed_setup = Some(why);
+        inner.record.failed_setup = Some(self.job.sensitive.hide(&why).into_owned());
         self.put_alloc(&inner, &mut batch);
         batch
     }

@@ -191,6 +191,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         datacenters: vec!["dc1".to_owned()],
         meta: BTreeMap::new(),
         groups: vec![group],
+        sensitive: Default::default(),
     }
 }
 

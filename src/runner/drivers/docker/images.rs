@@ -202,11 +202,15 @@ fn failed(message: String, recoverable: bool) -> DriverError {
 }
 
 /// Credentials for a registry: the task's own, else the file's.
-fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
+async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
     if let Some(auth) = config.auth.clone().filter(|auth| !auth.username.is_empty() || !auth.password.is_empty()) {
         return Ok(Some(auth));
     }
-    settings.auth_config.as_ref().map_or(Ok(None), |path| auth::of_file(path, registry))
+    let Some(path) = settings.auth_config.clone() else { return Ok(None) };
+    let registry = registry.to_owned();
+    // Ends: a helper has a deadline.
+    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).await;
+    found.unwrap_or_else(|_| Err("the credentials were not read: the agent ends".to_owned()))
 }
 
 async fn pull(
@@ -216,7 +220,7 @@ async fn pull(
     events: &EventSink,
 ) -> Result<(), DriverError> {
     let name = reference.whole();
-    let auth = match credentials(settings, config, &reference.registry) {
+    let auth = match credentials(settings, config, &reference.registry).await {
         Ok(auth) => auth,
         Err(why) if config.auth_soft_fail => {
             events.report(&format!("pulling without credentials: {why}"));
