@@ -37,7 +37,7 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("history", Some(&["history", "history --json", "history ab"])),
     ("logs", Some(&["logs ab"])),
     ("stop", Some(&["stop --detach ab", "stop ab", "stop --job j"])),
-    ("restart", Some(&["restart --detach ab", "restart --detach --job j"])),
+    ("restart", Some(&["restart ab", "restart --job j", "restart --detach ab"])),
     ("signal", Some(&["signal ab SIGHUP"])),
     ("gc", Some(&["gc --all"])),
     ("node", Some(&["node", "node --json"])),

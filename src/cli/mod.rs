@@ -39,6 +39,7 @@ mod run;
 mod shape;
 mod signal;
 mod sse;
+mod stalled;
 mod stats;
 mod status;
 mod stop;
