@@ -26,6 +26,7 @@ mod launches;
 mod logs;
 mod network;
 mod newcomer;
+mod openapi;
 mod otlp;
 mod outputs;
 mod pages;

@@ -142,7 +142,7 @@ impl Feed {
             Feed::Agent(feed) => feed.agent.get_json("/v1/stats"),
             Feed::Own(onlooker) => {
                 let snapshot = onlooker.snapshot();
-                let all = views::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
+                let all = views::stats::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
                 Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
             }
         }
