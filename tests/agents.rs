@@ -32,6 +32,7 @@ mod outputs;
 mod pages;
 mod plugins;
 mod prometheus;
+mod questions;
 mod raw_exec;
 mod replaced;
 mod reserve;
