@@ -87,7 +87,8 @@ fn processes(pen: &mut Pen<'_>, area: Rect, all: &[ProcessLine]) -> u16 {
     let more = all.len() - shown.len();
     let row = |[pid, user, rss, peak, cpu, threads, command]: [&str; 7]| {
         let user = shortened(user, 8);
-        shortened(&format!("{pid:>7} {user:<8}{rss:>10}{peak:>10}{cpu:>7}{threads:>4} {command}"), area.width)
+        // The end of a command is cut where the screen ends.
+        format!("{pid:>7} {user:<8}{rss:>10}{peak:>10}{cpu:>7}{threads:>4} {command}")
     };
     let mut heading = row(["PID", "USER", "RSS", "PEAK", "CPU", "THR", "COMMAND"]);
     if more > 0 {
