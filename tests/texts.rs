@@ -1,6 +1,9 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
+#[path = "texts/api_page.rs"]
+mod api_page;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -1,7 +1,9 @@
 //! What goes wrong for who asks: the one place that knows status codes.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::jobspec::Diagnostic;
 use crate::model::words;
 use crate::runner::RunnerError;
 use crate::telemetry::access::AccessRefusal;
@@ -118,19 +120,30 @@ impl ApiError {
     }
     /// `{"code","message","field"?,"problems"?}`
     pub fn to_json(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            code: Code,
-            message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            field: Option<&'a str>,
-            #[serde(skip_serializing_if = "<[_]>::is_empty")]
-            problems: &'a [serde_json::Value],
-        }
-        let body =
-            Body { code: self.code, message: &self.message, field: self.field.as_deref(), problems: &self.problems };
+        let body = ErrorBody {
+            code: self.code,
+            message: &self.message,
+            field: self.field.as_deref(),
+            problems: &self.problems,
+        };
         serde_json::to_vec(&body).expect("plain strings must serialize")
     }
+}
+
+/// Why a request was refused.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ErrorBody<'a> {
+    /// For programs: it does not change.
+    code: Code,
+    /// A sentence for people.
+    message: &'a str,
+    /// The parameter, header or field of the body that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    /// Every problem of a job file, with its place.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schemars(with = "Vec<Diagnostic>")]
+    problems: &'a [serde_json::Value],
 }
 
 /// A wish that the runner refused.

@@ -12,9 +12,11 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::FileType;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::pieces::Following;
@@ -28,17 +30,21 @@ pub(super) static LIST: Route = Route {
     path: "/v1/allocs/{id}/fs/ls",
     access: Access::SocketOnly("files of allocs are listed"),
     about: "the entries of a directory of the alloc: ?path=web/local",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::json::<DirectoryAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["path"])?;
             let entries = found(context, request, |tree, found| {
                 let (entries, omitted) = tree.list(&found, MOST_ENTRIES)?;
                 Ok((path_of(&found), entries, omitted))
             });
             let (path, entries, omitted) = entries.await?;
-            let rows: Vec<Value> =
-                entries.iter().map(|entry| row(&entry.name.to_string_lossy(), &entry.facts)).collect();
-            Ok(Reply::json(&json!({ "path": path, "files": rows, "omitted": omitted })))
+            let files = entries.iter().map(|entry| row(&entry.name.to_string_lossy(), &entry.facts)).collect();
+            Ok(Reply::json(&DirectoryAnswer { path, files, omitted }))
         })
     },
 };
@@ -48,17 +54,20 @@ pub(super) static STAT: Route = Route {
     path: "/v1/allocs/{id}/fs/stat",
     access: Access::SocketOnly("files of allocs are listed"),
     about: "one file or directory of the alloc: ?path=web/local/app.conf",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::json::<FileStatAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["path"])?;
             let (path, name, facts) = found(context, request, |_, found| {
                 let name = found.names.last().map_or_else(|| "/".into(), |name| name.to_string_lossy().into_owned());
                 Ok((path_of(&found), name, found.facts))
             })
             .await?;
-            let mut answer = row(&name, &facts);
-            answer["path"] = json!(path);
-            Ok(Reply::json(&answer))
+            Ok(Reply::json(&FileStatAnswer { path, file: row(&name, &facts) }))
         })
     },
 };
@@ -68,10 +77,19 @@ pub(super) static CAT: Route = Route {
     path: "/v1/allocs/{id}/fs/cat",
     access: Access::SocketOnly("files of allocs are read"),
     about: "the content of a file of the alloc: ?path=web/local/app.conf, ?offset=BYTES, ?limit=BYTES",
+    query: QueryRule::Once(&[
+        Parameter::new(
+            "path",
+            "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+        ),
+        Parameter::new("offset", "The first byte. Default: 0."),
+        Parameter::new("limit", "How many bytes. Default: all."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::other(&["application/octet-stream"], "The content")],
     handler: |context, request| {
         Box::pin(async {
             let query = request.query();
-            query.only(&["path", "offset", "limit"])?;
             let (offset, limit) = (query.number("offset")?.unwrap_or(0), query.number("limit")?);
             let (file, size) = found(context, request, |_, found| {
                 let file = found.open()?;
@@ -88,6 +106,39 @@ pub(super) static CAT: Route = Route {
         })
     },
 };
+
+/// The entries of a directory.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DirectoryAnswer {
+    pub path: String,
+    pub files: Vec<FileAnswer>,
+    /// Entries beyond the 10,000 that are listed.
+    pub omitted: usize,
+}
+
+/// A file, directory or other entry.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileAnswer {
+    pub name: String,
+    /// `file`, `directory`, `link`, `fifo`, `socket`, `device` or `unknown`.
+    pub kind: &'static str,
+    pub size_bytes: u64,
+    /// Octal.
+    pub mode: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Nanoseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modified_at: Option<u64>,
+}
+
+/// One entry and its place.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileStatAnswer {
+    pub path: String,
+    #[serde(flatten)]
+    pub file: FileAnswer,
+}
 
 const MOST_ENTRIES: usize = 10_000;
 /// Of one piece of a file.
@@ -142,7 +193,7 @@ fn path_of(found: &FoundFile) -> String {
     Path::new("/").join(found.names.iter().collect::<std::path::PathBuf>()).to_string_lossy().into_owned()
 }
 
-fn row(name: &str, facts: &FileFacts) -> Value {
+fn row(name: &str, facts: &FileFacts) -> FileAnswer {
     let kind = match facts.kind {
         FileType::RegularFile => "file",
         FileType::Directory => "directory",
@@ -152,16 +203,15 @@ fn row(name: &str, facts: &FileFacts) -> Value {
         FileType::CharacterDevice | FileType::BlockDevice => "device",
         FileType::Unknown => "unknown",
     };
-    let mut row = json!({
-        "name": name,
-        "kind": kind,
-        "size_bytes": facts.size_bytes,
-        "mode": format!("{:04o}", facts.mode),
-        "uid": facts.uid,
-        "gid": facts.gid,
-    });
-    facts.modified_nanos.iter().for_each(|nanos| row["modified_at"] = json!(nanos));
-    row
+    FileAnswer {
+        name: name.to_owned(),
+        kind,
+        size_bytes: facts.size_bytes,
+        mode: format!("{:04o}", facts.mode),
+        uid: facts.uid,
+        gid: facts.gid,
+        modified_at: facts.modified_nanos,
+    }
 }
 
 /// The rest of a file. One that became shorter meanwhile ends early, which its reader learns from the connection.

@@ -4,9 +4,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access::Access;
+use super::contract::{Content, EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
-use super::submission::{self, JobText};
+use super::submission::{self, JobText, Submitted};
 use super::target::Query;
 use super::{Context, Method, Route, plan};
 use crate::jobspec::GivenVariables;
@@ -18,6 +19,21 @@ pub(super) static SUBMIT: Route = Route {
     path: "/v1/jobs",
     access: Access::SocketOnly("jobs are submitted"),
     about: "submit the job file in the body (?file=NAME; ?form=inputs: as JSON, with variables), or ?plan=1",
+    query: QueryRule::Once(&[
+        Parameter::new("file", "The name that messages use for the file."),
+        Parameter::new("plan", "`1` says what would happen, and does nothing."),
+        Parameter::new("form", "`inputs`: the body is JSON with the file and its variables."),
+        Parameter::new("migrate_from", "PEER/ALLOC: the alloc of another agent whose data the alloc takes over."),
+        Parameter::new("on_migration_failure", "`fail` (default) or `start_empty`."),
+    ]),
+    body: Some(Content::other(
+        &["text/plain", "application/json"],
+        "The job file: HCL, Nomad's JSON, or with form=inputs a JSON object",
+    )),
+    answers: &[
+        EndpointAnswer::json_as::<Submitted>(201, "The job was accepted"),
+        EndpointAnswer::json_as::<Submitted>(200, "The job runs unchanged, or the plan"),
+    ],
     handler: |context, request| Box::pin(submit(context, request)),
 };
 
@@ -39,7 +55,6 @@ fn migration(query: &Query) -> Result<Option<MigrationSource>, ApiError> {
 
 async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["file", "plan", "form", "migrate_from", "on_migration_failure"])?;
     let is_json = request.header("content-type").is_some_and(|t| t.starts_with("application/json"));
     let unnamed = if is_json { "job.json" } else { "job.hcl" };
     let file = query.get("file").filter(|f| !f.is_empty()).unwrap_or(unnamed).to_owned();

@@ -1,8 +1,9 @@
 //! `GET /v1/allocs/{id}/migration`: the data of an ended alloc, for the agent that runs its replacement.
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
-use super::snapshot::archived;
+use super::snapshot::{SNAPSHOT_TYPE, archived};
 use super::{Method, Route, allocs};
 use crate::runner::write_migration;
 
@@ -11,9 +12,11 @@ pub(super) static MIGRATION: Route = Route {
     path: "/v1/allocs/{id}/migration",
     access: Access::SocketOnly("files of allocs are read"),
     about: "a sealed tar archive of the data of an ended alloc (alloc/data, TASK/local), for another agent",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
             if alloc.observed.is_some() {
                 let message = format!("{} is only observed here: this agent has no data of it", alloc.identity.id);

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::files::found;
 use super::http::{Reply, Request};
@@ -31,11 +32,14 @@ pub(super) static SNAPSHOT: Route = Route {
     path: "/v1/allocs/{id}/fs/snapshot",
     access: Access::SocketOnly("files of allocs are read"),
     about: "a tar archive of the alloc's directory, or of ?path=web/local, without secrets",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
     handler: |context, request| {
-        Box::pin(async {
-            request.query().only(&["path"])?;
-            archived(context, request, write_snapshot).await
-        })
+        Box::pin(archived(context, request, write_snapshot))
     },
 };
 

@@ -52,7 +52,7 @@ impl JobText {
 }
 
 /// What became of a job file, or would become of it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Submitted {
     pub job: String,
     /// `service`, `batch`, `system` or `sysbatch`.
@@ -87,7 +87,7 @@ pub struct Submitted {
 }
 
 /// What happens to the allocs of one group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct GroupEffect {
     pub group: String,
@@ -105,7 +105,7 @@ pub struct GroupEffect {
 }
 
 /// What a periodic or parameterized job waits for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedLaunches {
     /// Of a periodic job; absent: it has none, or is not launched by the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -114,14 +114,14 @@ pub struct PlannedLaunches {
 }
 
 /// Allocs of one group that are not placed, for the same reasons.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UnplacedGroup {
     pub group: String,
     pub count: u32,
     pub reasons: Vec<NotPlaced>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedGroup {
     pub name: String,
     pub count: u32,
@@ -134,7 +134,7 @@ pub struct PlannedGroup {
     pub ports: Vec<PortRequest>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedTask {
     pub name: String,
     pub driver: String,

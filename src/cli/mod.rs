@@ -40,6 +40,7 @@ mod shape;
 mod signal;
 mod single_dash;
 mod sse;
+mod stalled;
 mod stats;
 mod status;
 mod stop;

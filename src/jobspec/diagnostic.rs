@@ -15,7 +15,7 @@ use crate::model::text::steers_a_terminal;
 /// A range of bytes of the file.
 pub type Span = Range<usize>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The file is refused.
@@ -25,7 +25,7 @@ pub enum Severity {
 }
 
 /// One problem, with its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Diagnostic {
     pub severity: Severity,
     pub file: String,

@@ -42,7 +42,7 @@ words! {
 }
 
 /// What differs in a job, a group, a task or a part of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ObjectDiff {
     #[serde(rename = "type")]
     pub kind: DiffKind,
@@ -58,7 +58,7 @@ pub struct ObjectDiff {
 }
 
 /// One value that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FieldDiff {
     #[serde(rename = "type")]
     pub kind: DiffKind,

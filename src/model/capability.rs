@@ -4,7 +4,7 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Capability {
     /// The `feature` label: `cgroup`, `memory_peak`, `psi`, `swap`, `io`, `cpu_quota`, `pids`, `pids_peak` ...
     pub feature: Cow<'static, str>,

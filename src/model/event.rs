@@ -9,7 +9,7 @@ use super::units::Timestamp;
 macro_rules! event_kinds {
     ($($(#[$doc:meta])* $name:ident = $label:literal, $text:literal;)*) => {
         /// The closed list of event kinds. `label` is the metric label, `text` what people read.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
         pub enum EventKind { $($(#[$doc])* #[serde(rename = $text)] $name,)* }
         impl EventKind {
             pub const ALL: &'static [EventKind] = &[$(EventKind::$name,)*];
@@ -76,7 +76,7 @@ event_kinds! {
 
 /// One event. Shape: `seq` grows by one for each event of this agent's log; `task_seq` for each event of the task, so
 /// the order survives a step of the clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Event {
     pub seq: u64,
     pub task_seq: u64,

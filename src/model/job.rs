@@ -218,14 +218,14 @@ pub struct TaskTemplate {
 }
 
 /// When a task that is not a main task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lifecycle {
     pub hook: LifecycleHook,
     /// It runs on beside the main tasks, and is ended after them. Not with `poststop`.
     pub sidecar: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LifecycleHook {
     /// Before the main tasks, which wait for its success (a sidecar: for its start).

@@ -7,7 +7,7 @@ use super::text::terminal_lines;
 /// The end of what one attempt wrote to stderr.
 ///
 /// Shape: at most [`LastOutput::LINES`] lines and [`LastOutput::LONGEST`] bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LastOutput {
     /// Lines without the end of the last one. Nothing in it steers a terminal.
     pub text: String,

@@ -28,7 +28,7 @@ words! {
 }
 
 /// One reason, in a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotPlaced {
     pub reason: PlacementReason,
     pub message: String,

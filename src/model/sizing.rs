@@ -57,7 +57,7 @@ pub struct MemoryFacts {
     pub stall_ratio: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MemoryAdvice {
     /// `None`: nothing can be said.
     pub bytes: Option<u64>,

@@ -61,7 +61,7 @@ words! {
 }
 
 /// Why a task that failed is not started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
     /// As often as its restart policy allows, and then once more.
@@ -96,7 +96,7 @@ pub fn known_failure<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option
 }
 
 /// How the main process ended, as `wait4` told it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
     Code(u8),
