@@ -89,7 +89,8 @@ fn lost_state(options: AgentOptions) {
     assert!([&obeys, &alone, &removed, &deaf].iter().all(|task| parent(task.main).is_some()), "they run on");
     // In the middle of the grace of the one that is deaf.
     agent.begin();
-    let found = |agent: &Agent| agent.log().lines().any(|line| line.contains("orphan found") && line.contains(&deaf.id));
+    let found =
+        |agent: &Agent| agent.log().lines().any(|line| line.contains("orphan found") && line.contains(&deaf.id));
     wait_for("the orphan to be found", LIMIT * patience(), || found(&agent).then_some(()));
     agent.kill();
     agent.start_again();
