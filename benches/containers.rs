@@ -118,7 +118,7 @@ fn at_once(docker: &Docker, agent: &Agent) {
     report("containers/driver-memory", each, "KiB of the agent for each container", None);
     #[allow(clippy::cast_precision_loss)] // A hundred.
     let cpu = cpu_per_minute(agent.pid(), Duration::from_secs(10), || {}) / AT_ONCE as f64;
-    report("containers/driver-cpu", cpu, "CPU-s/min of the agent for each container, nobody asks", None);
+    report("containers/driver-cpu", cpu, "CPU-s/min of the agent for each container, without scrapes", None);
     stop(docker, agent, "once");
 }
 

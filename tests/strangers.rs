@@ -454,7 +454,7 @@ fn without_acls_what_an_alloc_shares_is_closed_rather_than_open_and_that_is_told
         wait_for(place, Duration::from_secs(20) * patience(), || alloc.join(place).exists().then_some(()));
     }
     assert!(!alloc.join("alloc/data/of-nobody").exists());
-    assert!(agent.log().contains("file system keeps no ACLs"), "{}", agent.log());
+    assert!(agent.log().contains("file system without ACLs"), "{}", agent.log());
     let own = own_directories(&alloc, &["agent", "nobody"]);
     for uid in [STRANGERS[0], DAEMON] {
         assert_closed(&agent, uid, &own);

@@ -69,10 +69,10 @@ fn the_list_of_runbooks_has_every_alert_with_how_bad_it_is() {
          One page per alert of [`alerts/allostat.yml`](../../alerts/allostat.yml); \
          the alert's `runbook_url` links to it.\n\n\
          The link is complete where Prometheus has the external label `allostat_docs`, the place of your copy of this \
-         repository with a slash at the end:\n\n\
+         repository\nwith a slash at the end:\n\n\
          ```yaml\nglobal:\n  external_labels:\n    allostat_docs: https://example.com/allostat/\n```\n\n\
          It is added to every alert, and to series that are sent on; `action: labeldrop` in `alert_relabel_configs` \
-         and `write_relabel_configs` removes it there.\n\n\
+         and\n`write_relabel_configs` removes it there.\n\n\
          | alert | severity | for |\n|---|---|---|\n",
     );
     for rule in alerts() {

@@ -120,7 +120,7 @@ fn a_damaged_record_of_a_living_task_costs_it_nothing_and_holds_nobody_up() {
         (main_pid(&alloc), agent.metrics().u64("allostat_restore_tasks", &[("outcome", "reattached")])),
         (main, 1)
     );
-    assert!(agent.log().contains("the record of a living task is damaged"), "{}", agent.log());
+    assert!(agent.log().contains("record of a live task is damaged"), "{}", agent.log());
     none_fell(&before, &counters(&agent.metrics()), "over a restart");
     agent.cli(&["stop", &alloc.id]).ok();
     alloc.wait_dead();

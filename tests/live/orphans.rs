@@ -89,8 +89,9 @@ fn lost_state(options: AgentOptions) {
     assert!([&obeys, &alone, &removed, &deaf].iter().all(|task| parent(task.main).is_some()), "they run on");
     // In the middle of the grace of the one that is deaf.
     agent.begin();
-    let told = |agent: &Agent| agent.log().lines().any(|line| line.contains("it is ended") && line.contains(&deaf.id));
-    wait_for("it to be told", LIMIT * patience(), || told(&agent).then_some(()));
+    let found =
+        |agent: &Agent| agent.log().lines().any(|line| line.contains("orphan found") && line.contains(&deaf.id));
+    wait_for("the orphan to be found", LIMIT * patience(), || found(&agent).then_some(()));
     agent.kill();
     agent.start_again();
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "it knows of nothing");

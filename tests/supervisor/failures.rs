@@ -137,7 +137,7 @@ async fn a_start_that_is_given_up_after_the_gate_was_opened_leaves_nothing_runni
             main
         });
         tokio::time::resume();
-        assert_eq!(error, ("its supervisor did not answer within 30 s".to_owned(), true));
+        assert_eq!(error, ("no response from its supervisor within 30 s".to_owned(), true));
         until("the task to be gone", || (!lives(main)).then_some(())).await;
     }
 }

@@ -145,7 +145,7 @@ fn is_wanted(asked: &mut HashMap<String, watch::Sender<Option<Answer>>>, host: &
 }
 
 impl Questions {
-    /// The oldest question that somebody still waits for.
+    /// The oldest question that a caller still waits for.
     fn next(&mut self) -> Option<String> {
         while let Some(host) = self.waiting.pop_front() {
             if is_wanted(&mut self.asked, &host) {
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn names_that_nobody_answers_hold_few_threads_and_others_are_answered_afterwards() {
+    fn names_without_an_answer_hold_few_threads_and_others_are_answered_afterwards() {
         static ANSWERS: (Mutex<bool>, Condvar) = (Mutex::new(false), Condvar::new());
         static CALLS: AtomicUsize = AtomicUsize::new(0);
         let names = Names::new(|host| {
@@ -209,7 +209,7 @@ mod tests {
             ANSWERS.1.notify_all();
             assert_eq!(*alive.await.unwrap(), [IpAddr::from([127, 0, 0, 1])]);
         });
-        // What nobody waited for any more was never looked up.
+        // Withdrawn questions were never looked up.
         assert!(CALLS.load(Ordering::SeqCst) <= THREADS + 1, "{CALLS:?}");
     }
 

@@ -266,6 +266,8 @@ artifact {
   decompression_size_limit_mib = 102400
   # Maximum number of entries of an archive. 0: no limit. (ALLOSTAT_ARTIFACT_DECOMPRESSION_FILE_COUNT_LIMIT)
   decompression_file_count_limit = 4096
+  # Maximum number of files and directories of a repository, git's own included. 0: no limit. (ALLOSTAT_ARTIFACT_GIT_FILE_COUNT_LIMIT)
+  git_file_count_limit = 1000000
   # Space of the data directory's file system that artifacts leave free, in MiB: below it a download fails. (ALLOSTAT_ARTIFACT_FREE_SPACE_RESERVE_MIB)
   free_space_reserve_mib = 256
 }
