@@ -38,9 +38,7 @@ pub(super) static SNAPSHOT: Route = Route {
     )]),
     body: None,
     answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
-    handler: |context, request| {
-        Box::pin(archived(context, request, write_snapshot))
-    },
+    handler: |context, request| Box::pin(archived(context, request, write_snapshot)),
 };
 
 /// Writes an archive of what was found in the directory of an alloc, or of all of it.
