@@ -249,7 +249,7 @@ impl Daemon {
             metrics,
             followers: api::Followers::of(config.api.max_connections),
             exec: api::ExecSessions::new(config.api.disable_remote_exec),
-            told: Arc::default(),
+            answered: Arc::default(),
             fingerprinters: fingerprints.states(),
             cpu_window: exporters::dropin::nomad::CpuWindow::default(),
         }));

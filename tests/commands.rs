@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, is_root, patience, says, test_dir, wait_for,
+    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, environment, is_root, patience, says, test_dir, wait_for,
 };
 
 #[track_caller]
@@ -1425,8 +1425,9 @@ fn processes(dir: &Path) -> Vec<String> {
     let mark = dir.to_str().expect("UTF-8").as_bytes().to_vec();
     let mut found = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
-        let read = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let (arguments, environment) = (read("cmdline"), read("environ"));
+        let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        let environment = environment(pid).unwrap_or_default();
         let ours = |text: &[u8]| text.windows(mark.len()).any(|w| w == mark);
         if ours(&arguments) || ours(&environment) {
             found.push(String::from_utf8_lossy(&arguments).replace('\0', " "));

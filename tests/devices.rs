@@ -6,7 +6,9 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use crate::common::{Agent, AgentOptions, counters, end, helpers, is_helper, none_fell, patience, wait_for, workload};
+use crate::common::{
+    Agent, AgentOptions, counters, end, environment, helpers, is_helper, none_fell, patience, wait_for, workload,
+};
 use fake_nvml::{Device, Fault, Installed, Process, Scenario, codes};
 
 const GPU_0: &str = "GPU-fa4e0000-0000-4000-8000-000000000000";
@@ -105,9 +107,9 @@ fn process_of(alloc: &str) -> Option<u32> {
     let marker = format!("NOMAD_ALLOC_ID={alloc}");
     std::fs::read_dir("/proc").expect("/proc must be there").flatten().find_map(|entry| {
         let pid: u32 = entry.file_name().to_str()?.parse().ok()?;
-        let file = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-        let is_it = file("environ").split(|b| *b == 0).any(|variable| variable == marker.as_bytes());
-        (is_it && file("cmdline").split(|b| *b == 0).any(|word| word == b"hold")).then_some(pid)
+        let is_it = environment(pid)?.split(|b| *b == 0).any(|variable| variable == marker.as_bytes());
+        let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        (is_it && arguments.split(|b| *b == 0).any(|word| word == b"hold")).then_some(pid)
     })
 }
 

@@ -73,7 +73,7 @@ pub use server::{serve_tcp, serve_unix};
 pub use snapshot::SNAPSHOT_TYPE;
 pub use submission::{GroupEffect, JobText, PlannedLaunches, Submitted, UnplacedGroup};
 pub use target::encode;
-pub use tasks::LastTold;
+pub use tasks::RecentSnapshots;
 pub use web::{AccessError, ClientAuth, Gate, WEB_FIELDS, check_access, check_web_config};
 
 use crate::exporters::dropin::nomad::CpuWindow;
@@ -157,7 +157,7 @@ pub struct Context {
     pub followers: Followers,
     pub exec: ExecSessions,
     /// Of `/v1/tasks`.
-    pub told: Arc<LastTold>,
+    pub answered: Arc<RecentSnapshots>,
     pub fingerprinters: Arc<FingerprinterStates>,
     /// Of the page under Nomad's names.
     pub cpu_window: CpuWindow,

@@ -31,9 +31,9 @@ pub(super) static TASKS: Route = Route {
     handler: |context, request| Box::pin(answer(context, request)),
 };
 
-/// What was told is kept for who comes back: for so long, and twice as long at most.
+/// Answered snapshots are kept for clients that return: for so long, and twice as long at most.
 const KEPT_FOR: Duration = Duration::from_secs(10);
-/// Of who looks each second all are told the same two: of this tick, and of the one before.
+/// Clients that ask each second all receive the same two: of this tick, and of the one before.
 const KEPT: usize = 2;
 
 async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
@@ -48,13 +48,13 @@ async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     }
     encoded(move || {
         let snapshot = context.snapshots.newest();
-        let body = match since.and_then(|since| context.told.find(since)) {
+        let body = match since.and_then(|since| context.answered.find(since)) {
             Some(before) => tasks::changes(&snapshot, &before, detail),
             None if with_before => tasks::all_with_before(&snapshot, detail),
             None => tasks::all(&snapshot, detail),
         };
         if since.is_some() {
-            LastTold::keep(&context.told, snapshot);
+            RecentSnapshots::keep(&context.answered, snapshot);
         }
         Reply::new("application/json", body)
     })
@@ -67,7 +67,7 @@ async fn whole(context: Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let (tag, body) = encoded(move || {
         let snapshot = context.snapshots.newest_unwatched();
         let tag = format!("{:x}-{}", snapshot.taken_at.0, snapshot.version);
-        let body = SharedTable::get(&context.told.tables[usize::from(detail == Detail::Full)], &snapshot, detail);
+        let body = SharedTable::get(&context.answered.tables[usize::from(detail == Detail::Full)], &snapshot, detail);
         (tag, body)
     })
     .await?;
@@ -108,25 +108,25 @@ impl SharedTable {
 
 /// The snapshots that were answered last to clients that come back, and the bodies that clients share.
 #[derive(Default)]
-pub struct LastTold {
+pub struct RecentSnapshots {
     snapshots: Mutex<Vec<(Instant, Arc<Snapshot>)>>,
     /// Without and with what only the owner reads.
     tables: [Arc<SharedTable>; 2],
 }
 
-impl LastTold {
+impl RecentSnapshots {
     /// By its `taken_at`, which another agent's has not.
     fn find(&self, taken_at: u64) -> Option<Arc<Snapshot>> {
-        let told = lock(&self.snapshots);
-        told.iter().find(|(_, snapshot)| snapshot.taken_at.0 == taken_at).map(|(_, snapshot)| Arc::clone(snapshot))
+        let recent = lock(&self.snapshots);
+        recent.iter().find(|(_, snapshot)| snapshot.taken_at.0 == taken_at).map(|(_, snapshot)| Arc::clone(snapshot))
     }
 
-    fn keep(told: &Arc<LastTold>, snapshot: Arc<Snapshot>) {
-        let mut kept = lock(&told.snapshots);
+    fn keep(recent: &Arc<RecentSnapshots>, snapshot: Arc<Snapshot>) {
+        let mut kept = lock(&recent.snapshots);
         if kept.is_empty() {
-            tokio::spawn(LastTold::forget(Arc::clone(told)));
+            tokio::spawn(RecentSnapshots::forget(Arc::clone(recent)));
         }
-        let mut gone: Vec<_> = kept.extract_if(.., |(_, told)| told.taken_at == snapshot.taken_at).collect();
+        let mut gone: Vec<_> = kept.extract_if(.., |(_, old)| old.taken_at == snapshot.taken_at).collect();
         if kept.len() == KEPT {
             gone.push(kept.remove(0));
         }
@@ -137,11 +137,11 @@ impl LastTold {
     }
 
     /// Until nobody has come back for long: each is some megabytes.
-    async fn forget(told: Arc<LastTold>) {
+    async fn forget(recent: Arc<RecentSnapshots>) {
         loop {
             tokio::time::sleep(KEPT_FOR).await;
             let (gone, is_over) = {
-                let mut kept = lock(&told.snapshots);
+                let mut kept = lock(&recent.snapshots);
                 let gone: Vec<_> = kept.extract_if(.., |(at, _)| at.elapsed() >= KEPT_FOR).collect();
                 (gone, kept.is_empty())
             };
@@ -164,23 +164,23 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn what_was_told_is_kept_while_somebody_comes_back_and_no_longer() {
-        let told = Arc::new(LastTold::default());
-        assert!(told.find(0).is_none(), "who has no answer yet is told everything");
+    async fn answered_snapshots_are_kept_while_clients_return_and_no_longer() {
+        let recent = Arc::new(RecentSnapshots::default());
+        assert!(recent.find(0).is_none(), "a client without an answer receives everything");
         for taken_at in [1, 2, 2, 3] {
-            LastTold::keep(&told, snapshot(taken_at));
+            RecentSnapshots::keep(&recent, snapshot(taken_at));
         }
-        let is_kept = |taken_at| told.find(taken_at).is_some();
+        let is_kept = |taken_at| recent.find(taken_at).is_some();
         assert_eq!([1, 2, 3].map(is_kept), [false, true, true], "of this tick and of the one before");
         tokio::time::sleep(KEPT_FOR / 2).await;
-        LastTold::keep(&told, snapshot(4));
+        RecentSnapshots::keep(&recent, snapshot(4));
         tokio::time::sleep(KEPT_FOR - Duration::from_secs(1)).await;
-        let is_kept = |taken_at| told.find(taken_at).is_some();
+        let is_kept = |taken_at| recent.find(taken_at).is_some();
         assert_eq!([2, 3, 4].map(is_kept), [false, false, true]);
         tokio::time::sleep(KEPT_FOR * 2).await;
-        assert!(lock(&told.snapshots).is_empty());
-        LastTold::keep(&told, snapshot(5));
+        assert!(lock(&recent.snapshots).is_empty());
+        RecentSnapshots::keep(&recent, snapshot(5));
         tokio::time::sleep(KEPT_FOR * 3).await;
-        assert!(lock(&told.snapshots).is_empty(), "nor of who comes later");
+        assert!(lock(&recent.snapshots).is_empty(), "nor of who comes later");
     }
 }

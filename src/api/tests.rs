@@ -175,7 +175,7 @@ fn start_on(config: Config, opened: bool, snapshot: Snapshot) -> Server {
         metrics: metrics.clone(),
         followers: Followers::of(config.max_connections),
         exec: ExecSessions::new(config.disable_remote_exec),
-        told: Arc::default(),
+        answered: Arc::default(),
         fingerprinters: fingerprints.states(),
         cpu_window: Default::default(),
     });

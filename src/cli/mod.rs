@@ -239,7 +239,7 @@ fn shown(error: &clap::Error) -> ExitCode {
     let printed = match error.kind() {
         // What a variable sets counts as an argument to clap: it would list the commands for tests, and no help.
         ErrorKind::MissingSubcommand => {
-            output::tell(&command().render_help().to_string());
+            output::to_stderr(&command().render_help().to_string());
             Ok(())
         }
         // An argument that the user did not write.

@@ -79,11 +79,11 @@ pub fn remark(text: &str) {
 
 /// A line on standard error.
 pub fn say(text: &str) {
-    tell(&format!("{text}\n"));
+    to_stderr(&format!("{text}\n"));
 }
 
-/// Text on standard error, as it is. Where that cannot be written nobody is left to tell.
-pub fn tell(text: &str) {
+/// Text on standard error, as it is. Errors are ignored: there is no other place to report them.
+pub fn to_stderr(text: &str) {
     let _ = io::Write::write_all(&mut io::stderr(), text.as_bytes());
 }
 
@@ -110,7 +110,7 @@ pub fn errors_are_on_a_terminal() -> bool {
 
 /// The line that the cursor of standard error is in, in place of what it said.
 pub fn rewrite_line(text: &str) {
-    tell(&format!("\r\x1b[K{}", terminal(text)));
+    to_stderr(&format!("\r\x1b[K{}", terminal(text)));
 }
 
 /// Asks a person a question with yes or no; anything but yes is no. `None`: no terminal to ask at.
@@ -120,7 +120,7 @@ pub fn confirm(question: &str) -> Option<bool> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return None;
     }
-    tell(&format!("{}\n[y/N] ", terminal_lines(question)));
+    to_stderr(&format!("{}\n[y/N] ", terminal_lines(question)));
     let mut answer = String::new();
     let line = io::Read::take(io::stdin().lock(), LONGEST);
     let _ = io::BufRead::read_line(&mut io::BufReader::new(line), &mut answer);

@@ -11,7 +11,7 @@ use std::time::Duration;
 use super::cgroups::Cgroups;
 use super::exposition::Exposition;
 use super::http::{self, Response};
-use super::{free_address, patience, programs, wait_for};
+use super::{environment, free_address, patience, programs, wait_for};
 
 const NOBODY: u32 = 65534;
 /// With two hundred tasks to find again, on a machine that runs all other tests beside it; times [`patience`].
@@ -370,8 +370,8 @@ impl Agent {
         let mut found = Vec::new();
         for entry in std::fs::read_dir("/proc").expect("/proc must be there").flatten() {
             let Some(pid) = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok()) else { continue };
-            let file = |name: &str| std::fs::read(entry.path().join(name)).unwrap_or_default();
-            let (arguments, environment) = (file("cmdline"), file("environ"));
+            let arguments = std::fs::read(entry.path().join("cmdline")).unwrap_or_default();
+            let environment = environment(pid).unwrap_or_default();
             let ours = |text: &[u8]| markers.iter().any(|marker| text.windows(marker.len()).any(|w| w == marker));
             if pid != std::process::id() && (ours(&arguments) || ours(&environment)) {
                 found.push(format!("{pid} {}", String::from_utf8_lossy(&arguments).replace('\0', " ")));

@@ -68,6 +68,15 @@ impl Docker {
         String::from_utf8_lossy(&all.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
+    /// Names of the containers of which it has reported an OOM kill.
+    pub fn ooms(&self) -> Vec<String> {
+        let format = "{{.Actor.Attributes.name}}";
+        let filter = ["events", "--since", "1h", "--until", "0s", "--filter", "event=oom", "--format", format];
+        let said = self.docker(&filter);
+        assert!(said.status.success(), "{said:?}");
+        String::from_utf8_lossy(&said.stdout).split_whitespace().map(str::to_owned).collect()
+    }
+
     /// An agent that asks this daemon for names. `sources`: whose it shows.
     pub fn observed(&self, sources: &str) -> AgentOptions {
         let env = [

@@ -60,7 +60,6 @@ fn parts() -> Option<PathBuf> {
     from_env("ALLOSTAT_PARTS").or_else(|| Some(profile_dir().parent()?.join("parts")))
 }
 
-/// A directory for this test's files: short (a Unix socket's path holds 107 bytes), removed on drop.
 /// A file that its owner alone reads, as an agent wants tokens and keys.
 pub fn write_secret(path: &Path, text: &str) {
     use std::os::unix::fs::PermissionsExt;
@@ -68,6 +67,7 @@ pub fn write_secret(path: &Path, text: &str) {
     std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).expect("it is ours");
 }
 
+/// A directory for this test's files: short (a Unix socket's path holds 107 bytes), removed on drop.
 pub fn test_dir() -> tempfile::TempDir {
     let base = from_env("ALLOSTAT_TEST_DIR").unwrap_or_else(std::env::temp_dir);
     tempfile::Builder::new()
@@ -83,6 +83,15 @@ fn profile_dir() -> PathBuf {
 
 fn from_env(name: &str) -> Option<PathBuf> {
     std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from)
+}
+
+/// Environment of a process. `None`: it has none, or one that cannot be ours: another test has one of 2 GiB, and one of
+/// which no byte ever comes. Where it lies follows from fields 50 and 51 of `stat`, `env_start` and `env_end`.
+pub fn environment(pid: u32) -> Option<Vec<u8>> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut places = stat.rsplit(") ").next()?.split(' ').skip(47).map(str::parse::<u64>);
+    let (start, end) = (places.next()?.ok()?, places.next()?.ok()?);
+    (end.saturating_sub(start) < 256 << 10).then(|| std::fs::read(format!("/proc/{pid}/environ")).ok())?
 }
 
 /// The processes in which an agent has libraries of drivers.

@@ -22,6 +22,7 @@ fn ends_are_those_that_docker_inspect_tells_and_peaks_those_of_the_kernel() {
     for (name, script, more) in &jobs {
         agent.run(&job(name, "batch", script, more));
     }
+    let id = |name: &str| alloc_of(&agent, name).expect("it has run")["id"].as_str().expect("an ID").to_owned();
     let end = |name: &str| {
         let alloc = wait_for("its end", long(), || over(&agent, name));
         alloc["tasks"]["main"]["exits"][0].clone()
@@ -30,9 +31,12 @@ fn ends_are_those_that_docker_inspect_tells_and_peaks_those_of_the_kernel() {
         [("code", "error", 42, 0), ("oom", "oom", 137, 1), ("child", "success", 0, 1), ("peak", "error", 7, 0)]
     {
         let exit = end(name);
+        // On cgroup v1 an engine that is late finds the cgroup removed and loses the kill: then nobody knows of it.
+        let lost = oom == 1 && !docker.ooms().iter().any(|container| container.contains(&id(name)));
+        let outcome = if lost && outcome == "oom" { "error" } else { outcome };
         assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{name}: {exit}");
         let kills = exit["oom_kills"].as_u64().unwrap_or(0);
-        assert_eq!(kills.min(1), oom, "{name}: {exit}");
+        assert!(kills.min(1) == oom || lost && kills == 0, "{name}: {exit}");
     }
     let peak = end("peak")["usage"]["memory_peak_bytes"].as_u64().unwrap();
     assert!((100 * MIB..130 * MIB).contains(&peak), "{peak}");

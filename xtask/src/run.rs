@@ -28,17 +28,32 @@ pub fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Runs it with its standard output and error in a file (a pipe would stay open as long as any grandchild lives).
-/// `None`: it took longer than `limit` and was killed.
+/// `None`: it printed nothing for longer than `limit` and was killed. Total time is no bound: a suite with many tests on
+/// a slow machine is not a test that hangs.
 pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
     let shown = shown(command);
     let file = File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
-    let child = command
+    let mut child = command
         .stdin(Stdio::null())
         .stdout(file.try_clone()?)
-        .stderr(file)
+        .stderr(file.try_clone()?)
         .spawn()
         .map_err(|e| format!("cannot start {shown}: {e}"))?;
-    wait(child, limit)
+    let (mut printed, mut since) = (0, Instant::now());
+    loop {
+        if let Some(status) = child.try_wait()? {
+            return Ok(Some(status));
+        }
+        let length = file.metadata()?.len();
+        if length != printed {
+            (printed, since) = (length, Instant::now());
+        }
+        if since.elapsed() > limit {
+            kill_tree(&mut child)?;
+            return Ok(None);
+        }
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Waits for a child's end; `None`: it took longer than `limit` and was killed.
@@ -92,4 +107,21 @@ fn shown(command: &Command) -> String {
     let mut words = vec![command.get_program().to_string_lossy().into_owned()];
     words.extend(command.get_args().map(|a| a.to_string_lossy().into_owned()));
     words.join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_prints_on_may_take_longer_than_its_limit_and_what_is_silent_is_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let run = |script: &str| {
+            let limit = Duration::from_millis(1_500);
+            logged(Command::new("sh").args(["-c", script]), &dir.path().join("log"), limit).unwrap()
+        };
+        let printing = run("for n in 1 2 3 4 5 6; do sleep 0.5; echo $n; done");
+        assert!(printing.is_some_and(|status| status.success()));
+        assert_eq!(run("echo once; exec sleep 60"), None);
+    }
 }

@@ -147,12 +147,12 @@ impl Size {
     }
 }
 
-/// How long a test may take, or be silent, before its process is killed.
+/// How long a process may print nothing before it is killed.
 #[derive(Debug, Clone, Copy)]
 struct Limits {
     /// With a process of its own.
     test: Duration,
-    /// All of a suite in one process.
+    /// All of a suite in one process, which prints each test that ended.
     suite: Duration,
     /// A test in a guest; as long again for each of its suites.
     guest: Duration,

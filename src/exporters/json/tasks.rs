@@ -36,7 +36,7 @@ use crate::model::usage::{Field, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
 /// What is told of each task, in this order.
-pub const TOLD: [Field; 25] = [
+pub const LISTED_FIELDS: [Field; 25] = [
     Field::cpu_usage_ns,
     Field::cpu_quota_us,
     Field::cpu_period_us,
@@ -89,7 +89,7 @@ fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_b
         host: host(snapshot, &snapshot.host),
         before: tick_before.map(|tick| HostBefore { ticked_at: tick.at, host: host(snapshot, &tick.host) }),
         devices: snapshot.devices.devices.len(),
-        fields: TOLD.map(Field::name),
+        fields: LISTED_FIELDS.map(Field::name),
         tasks: Rows { snapshot, before, detail, with_before },
     };
     serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
@@ -111,7 +111,7 @@ pub struct TasksAnswer<'a> {
     devices: usize,
     /// What `usage` of each row has.
     #[schemars(with = "Vec<String>")]
-    fields: [&'static str; TOLD.len()],
+    fields: [&'static str; LISTED_FIELDS.len()],
     /// A row; or what changed of a row of the answer before, see `since`.
     #[schemars(schema_with = "rows")]
     tasks: Rows<'a>,
@@ -227,7 +227,7 @@ impl Serialize for News<'_> {
         let mut news = to.serialize_seq(None)?;
         news.serialize_element(row)?;
         news.serialize_element(at)?;
-        for (place, field) in TOLD.iter().enumerate() {
+        for (place, field) in LISTED_FIELDS.iter().enumerate() {
             let value = now.get(*field);
             if value != before.get(*field) {
                 news.serialize_element(&place)?;
@@ -272,7 +272,7 @@ struct TaskRow<'a> {
 struct TaskBefore {
     at: Timestamp,
     #[schemars(with = "Vec<Option<u64>>")]
-    usage: [Option<u64>; TOLD.len()],
+    usage: [Option<u64>; LISTED_FIELDS.len()],
 }
 
 impl TaskBefore {
@@ -283,7 +283,7 @@ impl TaskBefore {
             let grown = attempt.get(field)?.checked_sub(before.usage.get(field)?)?;
             task.usage.get(field)?.checked_sub(grown)
         };
-        let usage = TOLD.map(|field| if field.nature().counts() { value(field) } else { None });
+        let usage = LISTED_FIELDS.map(|field| if field.nature().counts() { value(field) } else { None });
         Some(TaskBefore { at: before.at, usage })
     }
 }
@@ -299,7 +299,7 @@ struct Told<'a>(&'a Usage);
 
 impl Serialize for Told<'_> {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.collect_seq(TOLD.iter().map(|field| self.0.get(*field)))
+        to.collect_seq(LISTED_FIELDS.iter().map(|field| self.0.get(*field)))
     }
 }
 

@@ -34,6 +34,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const ASK_EACH: Duration = Duration::from_secs(60);
 /// Exit code by which engines report SIGKILL.
 const KILLED: i64 = 137;
+/// Inspections for an OOM kill that an engine reports after the end, and the delay before each. Docker learns of it
+/// from an event of its own, which may follow that of the exit.
+const LATE_OOM: (usize, Duration) = (20, Duration::from_millis(50));
 
 type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 
@@ -242,11 +245,34 @@ pub async fn end_of(
         }
     }
     let mut end = match ended {
-        ContainerEnd::Container(container) => facts(shared, handle, &container.state, &mut usage),
+        ContainerEnd::Container(container) => {
+            let state = with_late_oom(shared, *container, usage.memory_peak_bytes()).await;
+            facts(shared, handle, &state, &mut usage)
+        }
         ContainerEnd::Removed => unknown(shared, handle, "its container was removed"),
     };
     (end.usage, end.problems) = (usage, problems);
     end
+}
+
+/// Its state, inspected again where its OOM kill may not be reported yet: a container that SIGKILL ended, and whose
+/// peak, in bytes, reached its limit.
+async fn with_late_oom(shared: &Shared, container: Container, peak: Option<u64>) -> ContainerState {
+    let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
+    let Container { id, mut state, .. } = container;
+    let may_be_late = limit > 0 && peak.is_none_or(|peak| peak >= limit);
+    let (most, delay) = LATE_OOM;
+    let mut asked = 0;
+    while may_be_late && state.exit_code == KILLED && !state.oom_killed && asked < most {
+        tokio::time::sleep(delay).await;
+        asked += 1;
+        match shared.engine.inspect(&id).await {
+            Ok(again) if !again.state.running => state = again.state,
+            // Removed, started by another program, or the engine is down: what is known stays.
+            _ => break,
+        }
+    }
+    state
 }
 
 async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<String>) {

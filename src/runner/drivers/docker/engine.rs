@@ -124,6 +124,8 @@ pub struct Container {
 #[serde(rename_all = "PascalCase", default)]
 pub struct HostConfig {
     pub cgroup_parent: Option<String>,
+    /// Limit in bytes; 0: none.
+    pub memory: i64,
 }
 
 #[derive(Debug, Clone, Default, Deserialize)]

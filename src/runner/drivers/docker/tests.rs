@@ -210,6 +210,39 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
     assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
 }
 
+/// Docker reports the exit and the OOM kill by two events, in any order.
+#[tokio::test]
+async fn an_oom_kill_that_is_reported_after_the_end_is_the_outcome() {
+    for (limit, reported) in [(64 << 20, true), (64 << 20, false), (0, true)] {
+        let dir = tempfile::tempdir().unwrap();
+        let request = request(dir.path(), json!({"image": "app:1"}));
+        let run_dir = request.dirs.run.clone();
+        std::fs::create_dir_all(&run_dir).unwrap();
+        let inspected = AtomicUsize::new(0);
+        let engine = FakeEngine::start(move |asked, _| {
+            let path = asked.split('?').next().unwrap_or_default();
+            let is_late = reported && inspected.fetch_add(1, SeqCst) > 3;
+            let mut body: Value = serde_json::from_str(&container("exited", &run_dir)).unwrap();
+            body["State"]["ExitCode"] = json!(137);
+            body["State"]["OOMKilled"] = json!(is_late);
+            body["HostConfig"] = json!({"Memory": limit});
+            match path {
+                _ if path.ends_with("/json") => Some(answer(200, &body.to_string())),
+                _ if path.ends_with("/logs") => Some(log("")),
+                _ => None,
+            }
+        });
+        let driver = Docker::new(&engine.context());
+        let handle = driver.prepare(&request).unwrap();
+        let Ok(Recovered::Attempt(attempt)) = driver.recover(handle, EventSink::default()).await else {
+            panic!("its end is known")
+        };
+        let end = attempt.wait().await;
+        let is_found = limit > 0 && reported;
+        assert_eq!((end.oom_killed, end.usage.oom_kills()), (is_found, is_found.then_some(1)), "{limit} {reported}");
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
     /// Whatever an engine responds to any request: an error or an attempt, in time, and no panic.
