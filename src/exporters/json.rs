@@ -20,6 +20,7 @@ use crate::model::alloc::{AllocState, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
 use crate::model::event::Event;
 use crate::model::network::AllocNetwork;
+use crate::model::observed::SelectedLabel;
 use crate::model::placement::NotPlaced;
 use crate::model::task::{Exit, Outcome, RestartReason, TaskState};
 use crate::model::units::{Nanos, Timestamp};
@@ -87,8 +88,8 @@ fn number(attempt: u32) -> u64 {
     u64::from(attempt) + 1
 }
 
-fn labelled(labels: &[(String, String)]) -> Value {
-    labels.iter().map(|(name, value)| (name.clone(), json!(value))).collect::<Map<_, _>>().into()
+fn labelled(labels: &[SelectedLabel]) -> Value {
+    labels.iter().map(|label| (label.name.clone(), json!(label.value))).collect::<Map<_, _>>().into()
 }
 
 /// What can be seen from outside.

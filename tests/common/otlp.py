@@ -22,8 +22,14 @@ ENDED = metrics_pb2.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 DELTA = metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
 
 
+def shown(value):
+    if value.WhichOneof("value") == "array_value":
+        return json.dumps([one.string_value for one in value.array_value.values], separators=(",", ":"))
+    return value.string_value
+
+
 def attributes(pairs):
-    return {pair.key: pair.value.string_value for pair in pairs}
+    return {pair.key: shown(pair.value) for pair in pairs}
 
 
 def number(point):

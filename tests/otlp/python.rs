@@ -69,7 +69,7 @@ fn a_collector_of_another_language_is_told_the_same_over_grpc_and_over_http() {
         "job \"seen\" {\n group \"g\" {\n task \"sleeps\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/sleep\"\n args = \
          [\"600\"]\n }\n }\n }\n}\n",
     );
-    let has_task = |told: &[Told]| told.iter().any(|told| told.metric == "container.uptime");
+    let has_task = |told: &[Told]| told.iter().any(|told| told.metric == "allostat.task.uptime");
     wait_for("all of them to know the task", limit(), || {
         (has_task(&python.points("grpc")) && has_task(&python.points("http"))).then_some(())
     });

@@ -258,7 +258,7 @@ fn container(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView), is_v1
         labels.extend([("namespace".into(), namespace), ("pod".into(), pod), ("container".into(), container)]);
     }
     let chosen = alloc.observed.iter().flat_map(|alloc| &alloc.labels);
-    labels.extend(chosen.map(|(name, value)| (format!("container_{name}").into(), value.clone())));
+    labels.extend(chosen.map(|label| (format!("container_{}", label.name).into(), label.value.clone())));
     let started_at = match managed {
         Some(task) => task.started_at,
         None => alloc.identity.created_at.or_else(|| observed?.since),

@@ -5,7 +5,7 @@
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
-use super::resource::key_value;
+use super::attribute::{attribute, int, key_value};
 use crate::model::event::{Event, EventKind};
 use crate::model::task::Outcome;
 use crate::model::trace::{SpanId, TraceId};
@@ -98,14 +98,6 @@ pub(super) fn details(event: &Event) -> impl Iterator<Item = KeyValue> + '_ {
             _ => key_value(&name, value),
         }
     })
-}
-
-pub(super) fn int(name: &str, n: u64) -> KeyValue {
-    attribute(name.to_owned(), any_value::Value::IntValue(i64::try_from(n).unwrap_or(i64::MAX)))
-}
-
-fn attribute(key: String, value: any_value::Value) -> KeyValue {
-    KeyValue { key, value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
 }
 
 fn text(text: String) -> AnyValue {

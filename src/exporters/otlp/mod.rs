@@ -8,8 +8,10 @@
 //! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
 
 mod answer;
+mod attribute;
 mod batch;
 mod collect;
+mod container;
 mod deliver;
 mod delta;
 mod flat;
@@ -24,6 +26,7 @@ mod push;
 mod resource;
 mod send;
 mod settings;
+mod states;
 mod traces;
 
 use prost::Message;

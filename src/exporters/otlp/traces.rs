@@ -29,8 +29,8 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message;
 
-use super::logs::{SAMPLED, details, int};
-use super::resource::key_value;
+use super::attribute::{int, key_value};
+use super::logs::{SAMPLED, details};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::task::{Outcome, TaskState};
