@@ -84,8 +84,13 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     wait_for("rotel to show the logs and the trace of both", limit(), || {
         let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
         let count = |text: &str| log.matches(text).count();
-        let whole = ["EventName: allostat.task.terminated", "Name           : running", "Name           : alloc"];
-        (whole.iter().all(|text| count(text) == 2) && count(&trace) > 20).then_some(())
+        let whole = [
+            "EventName: allostat.task.terminated",
+            "Name           : submit",
+            "Name           : running",
+            "Name           : alloc",
+        ];
+        (whole.iter().all(|text| count(text) == 2) && count(&trace) > 16).then_some(())
     });
     let body = agent.metrics();
     assert_eq!(told, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);

@@ -26,12 +26,13 @@ const NAMES: &[(&str, &str)] = &[
 /// Sampled, as W3C has it.
 pub(super) const SAMPLED: u32 = 1;
 
-/// `observed`: when it was made. `span`: where in the trace of its alloc it happened.
-pub(super) fn record(event: &Event, observed: Timestamp, span: Option<SpanId>) -> LogRecord {
+/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their alloc.
+pub(super) fn record(event: &Event, observed: Timestamp) -> LogRecord {
     let severity = severity(event);
     let mut attributes = vec![int("allostat.event.id", event.seq)];
     attributes.extend(details(event));
-    let trace = event.alloc_id.as_ref().map(TraceId::of);
+    let attempt = attempt(event);
+    let trace = attempt.map(|(trace, _)| trace).or_else(|| event.alloc_id.as_ref().map(TraceId::of));
     LogRecord {
         time_unix_nano: event.time.0,
         observed_time_unix_nano: observed.0,
@@ -42,10 +43,18 @@ pub(super) fn record(event: &Event, observed: Timestamp, span: Option<SpanId>) -
         attributes,
         flags: if trace.is_some() { SAMPLED } else { 0 },
         trace_id: trace.map_or_else(Vec::new, |id| id.0.to_vec()),
-        span_id: span.filter(|_| trace.is_some()).map_or_else(Vec::new, |id| id.0.to_vec()),
+        span_id: attempt.map_or_else(Vec::new, |(_, id)| id.0.to_vec()),
         event_name: event_name(event),
         ..LogRecord::default()
     }
+}
+
+/// The trace and the span of its attempt.
+fn attempt(event: &Event) -> Option<(TraceId, SpanId)> {
+    let (alloc, task) = (event.alloc_id.as_ref()?, event.task.as_ref()?);
+    // Rescheduling counts attempts of its own.
+    let number = event.details.get("attempt").filter(|_| event.kind != EventKind::Rescheduling)?.parse().ok()?;
+    Some((TraceId::attempt(alloc, task, number), SpanId::attempt(alloc, task, number)))
 }
 
 fn event_name(event: &Event) -> String {
@@ -127,10 +136,12 @@ mod tests {
     fn an_event_is_a_record_with_its_name_its_time_and_its_details_in_the_words_of_the_conventions() {
         let details = [("attempt", "2"), ("exit_code", "3"), ("outcome", "failed"), ("delay_ns", "1500000000")];
         let event = event(EventKind::Terminated, &details);
-        let told = record(&event, Timestamp(12), Some(SpanId([9; 8])));
+        let told = record(&event, Timestamp(12));
         assert_eq!((told.time_unix_nano, told.observed_time_unix_nano), (11, 12));
         assert_eq!(told.event_name, "allostat.task.terminated");
-        assert_eq!((told.trace_id.len(), told.span_id, told.flags), (16, vec![9; 8], 1));
+        let (alloc, task) = (event.alloc_id.clone().unwrap(), event.task.clone().unwrap());
+        assert_eq!(told.trace_id, TraceId::attempt(&alloc, &task, 2).0);
+        assert_eq!((told.span_id, told.flags), (SpanId::attempt(&alloc, &task, 2).0.to_vec(), 1));
         let attributes: Vec<_> =
             told.attributes.into_iter().map(|a| (a.key, a.value.unwrap().value.unwrap())).collect();
         let expected = [
@@ -145,20 +156,30 @@ mod tests {
 
     #[test]
     fn how_bad_it_is_follows_from_what_happened() {
-        let of = |kind, details: &[(&str, &str)]| record(&event(kind, details), Timestamp(0), None).severity_text;
+        let of = |kind, details: &[(&str, &str)]| record(&event(kind, details), Timestamp(0)).severity_text;
         assert_eq!(of(EventKind::Started, &[]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "success")]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "killed")]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "oom")]), "WARN");
         assert_eq!(of(EventKind::DriverFailure, &[]), "ERROR");
         let failing = Event { fails_task: true, ..event(EventKind::NotRestarting, &[]) };
-        assert_eq!(record(&failing, Timestamp(0), None).severity_text, "ERROR");
+        assert_eq!(record(&failing, Timestamp(0)).severity_text, "ERROR");
+    }
+
+    #[test]
+    fn event_of_no_attempt_is_in_the_trace_of_its_alloc() {
+        for (kind, details) in [(EventKind::Received, &[][..]), (EventKind::Rescheduling, &[("attempt", "1")])] {
+            let event = event(kind, details);
+            let told = record(&event, Timestamp(0));
+            assert_eq!(told.trace_id, TraceId::of(&event.alloc_id.unwrap()).0);
+            assert!(told.span_id.is_empty() && told.flags == SAMPLED);
+        }
     }
 
     #[test]
     fn what_happened_to_no_task_is_the_hosts_and_in_no_trace() {
         let of_host = Event { alloc_id: None, task: None, workload: None, ..event(EventKind::Device, &[]) };
-        let told = record(&of_host, Timestamp(0), Some(SpanId([9; 8])));
+        let told = record(&of_host, Timestamp(0));
         assert_eq!((told.event_name.as_str(), told.flags), ("allostat.host.device", 0));
         assert!(told.trace_id.is_empty() && told.span_id.is_empty());
     }

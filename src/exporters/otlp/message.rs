@@ -208,7 +208,7 @@ pub(super) fn exemplar_message(exemplar: &Exemplar, has_traces: bool) -> Exempla
     let alloc = &exemplar.alloc_id;
     ExemplarMessage {
         trace_id: if has_traces { TraceId::of(alloc).0.to_vec() } else { Vec::new() },
-        span_id: if has_traces { SpanId::alloc(alloc, 0).0.to_vec() } else { Vec::new() },
+        span_id: if has_traces { SpanId::submit(alloc).0.to_vec() } else { Vec::new() },
         filtered_attributes,
         time_unix_nano: exemplar.at.0,
         value: Some(value),

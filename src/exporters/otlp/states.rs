@@ -20,13 +20,13 @@ pub(super) fn complete(points: &mut Vec<Told>) {
         return;
     }
     let mut more = Vec::new();
-    for told in points.iter() {
-        let Some((state, device)) = state(told) else { continue };
-        let Some(is) = number(told) else { continue };
+    for point in points.iter() {
+        let Some((state, device)) = state(point) else { continue };
+        let Some(is) = number(point) else { continue };
         let add = |key: &str, state: &str, n: u64| {
             let attributes = device.iter().cloned().chain([(key.to_owned(), state.to_owned())]).collect();
-            let series = Series { attributes, ..told.series.clone() };
-            Told { series, start: told.start, at: told.at, value: Measured::Number(Some(Value::Int(n)), None) }
+            let series = Series { attributes, ..point.series.clone() };
+            Told { series, start: point.start, at: point.at, value: Measured::Number(Some(Value::Int(n)), None) }
         };
         match state {
             FILE_SYSTEM => {
@@ -41,23 +41,23 @@ pub(super) fn complete(points: &mut Vec<Told>) {
 }
 
 /// Which of the two states a point has, and its other attributes.
-fn state(told: &Told) -> Option<(&'static str, Attributes)> {
-    let key = match told.series.desc.otlp?.name {
+fn state(point: &Told) -> Option<(&'static str, Attributes)> {
+    let key = match point.series.desc.otlp?.name {
         "system.filesystem.usage" => FILE_SYSTEM,
         "system.paging.usage" => PAGING,
         _ => return None,
     };
-    let rest: Arc<_> = told.series.attributes.iter().filter(|(name, _)| name != key).cloned().collect();
+    let rest: Arc<_> = point.series.attributes.iter().filter(|(name, _)| name != key).cloned().collect();
     Some((key, rest))
 }
 
 fn values(points: &[Told], name: &str) -> BTreeMap<Attributes, u64> {
-    let those = points.iter().filter(|told| told.series.desc.otlp.is_some_and(|otlp| otlp.name == name));
-    those.filter_map(|told| Some((Arc::clone(&told.series.attributes), number(told)?))).collect()
+    let those = points.iter().filter(|point| point.series.desc.otlp.is_some_and(|otlp| otlp.name == name));
+    those.filter_map(|point| Some((Arc::clone(&point.series.attributes), number(point)?))).collect()
 }
 
-fn number(told: &Told) -> Option<u64> {
-    match told.value {
+fn number(point: &Told) -> Option<u64> {
+    match point.value {
         Measured::Number(Some(Value::Int(n)), _) => Some(n),
         _ => None,
     }
@@ -75,9 +75,9 @@ mod tests {
         Told { series, start: 1, at: 2, value: Measured::Number(Some(Value::Int(n)), None) }
     }
 
-    fn told(points: &[Told], key: &str) -> Vec<(String, u64)> {
-        let state = |told: &Told| told.series.attributes.iter().find(|(name, _)| name == key).map(|(_, v)| v.clone());
-        points.iter().filter_map(|told| Some((state(told)?, number(told)?))).collect()
+    fn shown(points: &[Told], key: &str) -> Vec<(String, u64)> {
+        let state = |point: &Told| point.series.attributes.iter().find(|(name, _)| name == key).map(|(_, v)| v.clone());
+        points.iter().filter_map(|point| Some((state(point)?, number(point)?))).collect()
     }
 
     #[test]
@@ -93,9 +93,9 @@ mod tests {
         ];
         complete(&mut points);
         let expected = [("free", 30), ("used", 65), ("reserved", 5)].map(|(state, n)| (state.to_owned(), n));
-        assert_eq!(told(&points, FILE_SYSTEM), expected);
-        assert_eq!(told(&points, PAGING), [("used".to_owned(), 7), ("free".to_owned(), 13)]);
-        assert!(points.iter().all(|told| (told.start, told.at) == (1, 2)));
+        assert_eq!(shown(&points, FILE_SYSTEM), expected);
+        assert_eq!(shown(&points, PAGING), [("used".to_owned(), 7), ("free".to_owned(), 13)]);
+        assert!(points.iter().all(|point| (point.start, point.at) == (1, 2)));
     }
 
     #[test]
@@ -110,6 +110,6 @@ mod tests {
         ];
         complete(&mut odd);
         let expected = [("free", 30), ("used", 0), ("reserved", 0)].map(|(state, n)| (state.to_owned(), n));
-        assert_eq!(told(&odd, FILE_SYSTEM), expected);
+        assert_eq!(shown(&odd, FILE_SYSTEM), expected);
     }
 }
