@@ -1005,11 +1005,11 @@ fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
     let states = |metric: &str, key: &str, mount: Option<&str>| -> BTreeMap<String, i64> {
-        let is_it = |told: &&otlp::Told| {
-            told.metric == metric && told.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
+        let is_it = |point: &&otlp::Told| {
+            point.metric == metric && point.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
         };
-        let read = |told: &otlp::Told| match told.value {
-            otlp::Value::Int(n) => (told.attributes[key].clone(), n),
+        let read = |point: &otlp::Told| match point.value {
+            otlp::Value::Int(n) => (point.attributes[key].clone(), n),
             ref other => panic!("{other:?}"),
         };
         points.iter().filter(is_it).map(read).collect()
@@ -1119,13 +1119,13 @@ fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
 
 fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
     // States that no family of the exposition has.
-    let is_rest = |told: &otlp::Told| {
-        let state = |key: &str| told.attributes.get(key).map(String::as_str);
+    let is_rest = |point: &otlp::Told| {
+        let state = |key: &str| point.attributes.get(key).map(String::as_str);
         matches!(state("system.filesystem.state"), Some("used" | "reserved"))
             || state("system.paging.state") == Some("free")
     };
-    let rest = points.iter().filter(|told| is_rest(told)).count();
-    points.retain(|told| !is_rest(told));
+    let rest = points.iter().filter(|point| is_rest(point)).count();
+    points.retain(|point| !is_rest(point));
     let swaps = body.samples.iter().filter(|sample| sample.name == "allostat_host_swap_total_bytes").count();
     assert!(rest >= swaps, "{rest} states of {swaps} swap areas");
     use AllocSource::{Containerd, Docker, Kubernetes, Lxc, Podman};

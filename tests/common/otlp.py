@@ -97,7 +97,7 @@ def records(request):
             numbers = [value(pair.value) for pair in record.attributes if pair.key == "allostat.event.id"]
             yield {
                 "instance": instance,
-                "number": numbers[0],
+                "number": numbers[0] if numbers else None,
                 "body": record.body.string_value,
                 "at": record.time_unix_nano,
                 "trace": record.trace_id.hex(),

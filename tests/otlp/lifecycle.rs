@@ -27,7 +27,7 @@ fn failing(restarts: u32) -> String {
     )
 }
 
-fn text(of: &[KeyValue], name: &str) -> String {
+pub fn text(of: &[KeyValue], name: &str) -> String {
     let value = of.iter().find(|attribute| attribute.key == name).and_then(|a| a.value.as_ref()?.value.clone());
     match value {
         Some(any_value::Value::StringValue(text)) => text,
@@ -36,7 +36,7 @@ fn text(of: &[KeyValue], name: &str) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -53,8 +53,14 @@ fn once(receiver: &Receiver, path: &str) -> (Vec<Request>, usize) {
     (once, again)
 }
 
-/// With the instance of their resource.
+/// Those of events of this agent.
 fn records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
+    let is_event = |record: &LogRecord| record.attributes.iter().any(|of| of.key == "allostat.event.id");
+    all_records(receiver).into_iter().filter(|(_, record)| is_event(record)).collect()
+}
+
+/// With the instance of their resource.
+pub fn all_records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
     let requests = once(receiver, "/v1/logs").0.into_iter();
     let requests = requests.map(|r| ExportLogsServiceRequest::decode(r.plain().as_slice()).expect("logs"));
     let resources = requests.flat_map(|request| request.resource_logs);
@@ -143,7 +149,17 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
         spans(&receiver).iter().any(|(_, span)| span.name == "alloc").then_some(())
     });
     let all = spans(&receiver);
-    let of_alloc = ["submit", "alloc", "task", "prerun", "hook migrate", "hook ports", "hook cgroup", "hook network", "hook stats"];
+    let of_alloc = [
+        "submit",
+        "alloc",
+        "task",
+        "prerun",
+        "hook migrate",
+        "hook ports",
+        "hook cgroup",
+        "hook network",
+        "hook stats",
+    ];
     for (_, span) in &all {
         let is_of_alloc = of_alloc.contains(&span.name.as_str());
         assert_eq!(hex(&span.trace_id) == trace, is_of_alloc, "the trace of an alloc is its ID: {}", span.name);
@@ -190,6 +206,13 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
         let body = record.body.clone().and_then(|body| body.value);
         assert_eq!(body, Some(any_value::Value::StringValue(event["message"].as_str().unwrap().to_owned())));
     }
+    let hooks = records.iter().find(|(_, record)| record.event_name == "allostat.task.started").map(|(_, record)| {
+        let hooks =
+            record.attributes.iter().find(|of| of.key == "allostat.hooks").and_then(|of| of.value.clone()?.value);
+        let Some(any_value::Value::KvlistValue(hooks)) = hooks else { panic!("{hooks:?} is no map") };
+        hooks.values.into_iter().map(|of| of.key).collect::<Vec<_>>()
+    });
+    assert!(hooks.is_some_and(|hooks| hooks.contains(&"env".to_owned())), "details are typed");
     let exits = records.iter().filter(|(_, record)| record.event_name == "allostat.task.terminated");
     for ((_, exit), attempt) in exits.zip(&attempts) {
         assert_eq!((text(&exit.attributes, "process.exit.code").as_str(), exit.severity_text.as_str()), ("3", "WARN"));
@@ -236,7 +259,8 @@ fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
     agent.run(&failing(0));
     let line = wait_for("what the log says of it", limit(), || {
         let log = agent.log();
-        log.lines().find(|line| line.contains("collector refused points for good")).map(str::to_owned)
+        let is_it = |line: &&str| line.contains("collector refused points for good") && line.contains("\"logs\"");
+        log.lines().find(is_it).map(str::to_owned)
     });
     assert!(line.contains("signal=\"logs\"") && line.contains("404: no pipeline for logs"), "{line}");
     agent.stop();

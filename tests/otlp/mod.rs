@@ -5,6 +5,7 @@ mod destinations;
 mod grpc;
 mod lifecycle;
 mod outage;
+mod output;
 mod python;
 mod receiver;
 mod rotel;

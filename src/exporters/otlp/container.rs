@@ -53,7 +53,7 @@ fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str) -> Vec
         // The name that the driver gives it.
         AllocSource::Managed => format!("{}-{}", task.name, alloc.id),
         AllocSource::Kubernetes => task.name.to_string(),
-        // Nomad's container has a name that its own API would tell.
+        // Unknown: Nomad's API has it.
         AllocSource::Nomad => String::new(),
         _ => alloc.name.clone(),
     };

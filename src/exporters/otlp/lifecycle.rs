@@ -154,14 +154,9 @@ impl Maker {
         find: &impl Fn(&AllocId) -> Option<&'v AllocView>,
     ) -> Resource {
         let node = &*snapshot.info;
-        let Some(id) = alloc else { return self.identity.host(node) };
-        match (find(id), task) {
-            (Some(view), None) => self.identity.alloc(node, view),
-            (Some(view), Some(name)) => match view.tasks().find(|(known, _)| known.name == *name) {
-                Some(task) => self.identity.task(node, view, task),
-                None => self.identity.alloc(node, view),
-            },
-            (None, task) => self.identity.forgotten(node, id, task.as_ref()),
+        match alloc {
+            Some(id) => self.identity.owner(node, (id, task.as_ref()), find(id)),
+            None => self.identity.host(node),
         }
     }
 }

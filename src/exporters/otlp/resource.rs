@@ -90,8 +90,22 @@ impl HostIdentity {
         self.resource(node, own)
     }
 
-    /// Of one that nobody knows any more: what its ids say.
-    pub(super) fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
+    /// The resource that its metrics have. `view`: absent for an alloc that was forgotten meanwhile.
+    pub(super) fn owner(
+        &self,
+        node: &NodeInfo,
+        (alloc, task): (&AllocId, Option<&TaskName>),
+        view: Option<&AllocView>,
+    ) -> Resource {
+        let Some(view) = view else { return self.forgotten(node, alloc, task) };
+        match task.and_then(|name| view.tasks().find(|(known, _)| known.name == *name)) {
+            Some(task) => self.task(node, view, task),
+            None => self.alloc(node, view),
+        }
+    }
+
+    /// Of an alloc that is not known any more: its IDs.
+    fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
         let id = alloc.as_str();
         let instance = task.map_or_else(|| id.to_owned(), |task| format!("{id}/{task}"));
         let mut own = [(INSTANCE, instance.as_str()), ("allostat.alloc.id", id)].map(owned).to_vec();

@@ -6,14 +6,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::message::{Attributes, Measured, Series, Told};
+use super::message::{Attributes, Measured, Series, Told as SeriesPoint};
 use crate::model::metric::Value;
 
 const FILE_SYSTEM: &str = "system.filesystem.state";
 const PAGING: &str = "system.paging.state";
 
 /// Absent when a number that a state follows from is absent.
-pub(super) fn complete(points: &mut Vec<Told>) {
+pub(super) fn complete(points: &mut Vec<SeriesPoint>) {
     let (sizes, free) = (values(points, "system.filesystem.limit"), values(points, "allostat.host.mount.free"));
     let swap = values(points, "allostat.host.swap.limit");
     if sizes.is_empty() && swap.is_empty() {
@@ -26,7 +26,7 @@ pub(super) fn complete(points: &mut Vec<Told>) {
         let add = |key: &str, state: &str, n: u64| {
             let attributes = device.iter().cloned().chain([(key.to_owned(), state.to_owned())]).collect();
             let series = Series { attributes, ..point.series.clone() };
-            Told { series, start: point.start, at: point.at, value: Measured::Number(Some(Value::Int(n)), None) }
+            SeriesPoint { series, start: point.start, at: point.at, value: Measured::Number(Some(Value::Int(n)), None) }
         };
         match state {
             FILE_SYSTEM => {
@@ -41,7 +41,7 @@ pub(super) fn complete(points: &mut Vec<Told>) {
 }
 
 /// Which of the two states a point has, and its other attributes.
-fn state(point: &Told) -> Option<(&'static str, Attributes)> {
+fn state(point: &SeriesPoint) -> Option<(&'static str, Attributes)> {
     let key = match point.series.desc.otlp?.name {
         "system.filesystem.usage" => FILE_SYSTEM,
         "system.paging.usage" => PAGING,
@@ -51,12 +51,12 @@ fn state(point: &Told) -> Option<(&'static str, Attributes)> {
     Some((key, rest))
 }
 
-fn values(points: &[Told], name: &str) -> BTreeMap<Attributes, u64> {
+fn values(points: &[SeriesPoint], name: &str) -> BTreeMap<Attributes, u64> {
     let those = points.iter().filter(|point| point.series.desc.otlp.is_some_and(|otlp| otlp.name == name));
     those.filter_map(|point| Some((Arc::clone(&point.series.attributes), number(point)?))).collect()
 }
 
-fn number(point: &Told) -> Option<u64> {
+fn number(point: &SeriesPoint) -> Option<u64> {
     match point.value {
         Measured::Number(Some(Value::Int(n)), _) => Some(n),
         _ => None,
@@ -68,15 +68,16 @@ mod tests {
     use super::*;
     use crate::exporters::catalogue;
 
-    fn point(family: &str, attributes: &[(&str, &str)], n: u64) -> Told {
+    fn point(family: &str, attributes: &[(&str, &str)], n: u64) -> SeriesPoint {
         let desc = catalogue::find(family).unwrap();
         let attributes = attributes.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
         let series = Series { desc, in_container: true, attributes };
-        Told { series, start: 1, at: 2, value: Measured::Number(Some(Value::Int(n)), None) }
+        SeriesPoint { series, start: 1, at: 2, value: Measured::Number(Some(Value::Int(n)), None) }
     }
 
-    fn shown(points: &[Told], key: &str) -> Vec<(String, u64)> {
-        let state = |point: &Told| point.series.attributes.iter().find(|(name, _)| name == key).map(|(_, v)| v.clone());
+    fn shown(points: &[SeriesPoint], key: &str) -> Vec<(String, u64)> {
+        let state =
+            |point: &SeriesPoint| point.series.attributes.iter().find(|(name, _)| name == key).map(|(_, v)| v.clone());
         points.iter().filter_map(|point| Some((state(point)?, number(point)?))).collect()
     }
 
