@@ -22,7 +22,7 @@ use allostat::model::alloc::AllocSource;
 use allostat::model::disk_io::DiskIo;
 use allostat::model::id::{AllocId, CgroupPath, JobId};
 use allostat::model::metric::{Kind, Sample, Samples, Value};
-use allostat::model::observed::{ObservedAlloc, ObservedTask};
+use allostat::model::observed::{ObservedAlloc, ObservedTask, SelectedLabel};
 use allostat::model::task::{Outcome, TaskState};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
@@ -138,7 +138,8 @@ fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Publis
 fn all_kinds(mode: &str) -> Arc<Snapshot> {
     let mut docker = observed(AllocSource::Docker, "web \"1\"\\", &[("web", &format!("/docker/{ID}"))]);
     let shown = Arc::make_mut(docker.observed.as_mut().expect("it is observed"));
-    shown.labels = vec![("label_com_example_team".to_owned(), "core\n".to_owned())];
+    let (key, name) = ("com.example/team".to_owned(), "label_com_example_team".to_owned());
+    shown.labels = vec![SelectedLabel { key, name, value: "core\n".to_owned() }];
     let scope = format!("/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope");
     let pod = observed(AllocSource::Kubernetes, "shop/web-7d4b9c6f5-x2x7z", &[("app", &scope)]);
     let unnamed = observed(AllocSource::Kubernetes, "8d4c3a52", &[("app", &format!("/kubepods/pod8d4c3a52/{ID}"))]);

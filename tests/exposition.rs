@@ -1026,6 +1026,45 @@ const CLOSED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Every state of the conventions is there, and they add up to the limit.
+#[test]
+fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let mut host = Samples::default();
+    fn push(host: &mut Samples, name: &str, labels: &[&'static str], n: u64) {
+        host.push_int(catalogue::find(name).expect("it is in the catalogue"), labels, n);
+    }
+    for (mount, [size, free, avail]) in [("/", [1_000, 300, 250]), ("/data", [50, 50, 50])] {
+        let labels = [mount, "/dev/a", "ext4"];
+        push(&mut host, "allostat_host_mount_size_bytes", &labels, size);
+        push(&mut host, "allostat_host_mount_avail_bytes", &labels, avail);
+        push(&mut host, "allostat_host_mount_free_bytes", &labels, free);
+    }
+    push(&mut host, "allostat_host_swap_used_bytes", &[], 7);
+    push(&mut host, "allostat_host_swap_total_bytes", &[], 20);
+    let board = synthetic::board(vec![], Totals::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), host);
+    let (metrics, filter) = (Metrics::new(), Filter::default());
+    let walk = Walk::new(&snapshot, &metrics, &filter);
+    let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
+    let states = |metric: &str, key: &str, mount: Option<&str>| -> BTreeMap<String, i64> {
+        let is_it = |point: &&otlp::Told| {
+            point.metric == metric && point.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
+        };
+        let read = |point: &otlp::Told| match point.value {
+            otlp::Value::Int(n) => (point.attributes[key].clone(), n),
+            ref other => panic!("{other:?}"),
+        };
+        points.iter().filter(is_it).map(read).collect()
+    };
+    let expected = |all: &[(&str, i64)]| all.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect::<BTreeMap<_, _>>();
+    let of = |mount| states("system.filesystem.usage", "system.filesystem.state", Some(mount));
+    assert_eq!(of("/"), expected(&[("used", 700), ("reserved", 50), ("free", 250)]));
+    assert_eq!(of("/data"), expected(&[("used", 0), ("reserved", 0), ("free", 50)]));
+    let swap = states("system.paging.usage", "system.paging.state", None);
+    assert_eq!(swap, expected(&[("used", 7), ("free", 13)]));
+}
+
 /// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of plugins.
 const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
@@ -1122,27 +1161,46 @@ fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
 }
 
 fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
+    // States that no family of the exposition has.
+    let is_rest = |point: &otlp::Told| {
+        let state = |key: &str| point.attributes.get(key).map(String::as_str);
+        matches!(state("system.filesystem.state"), Some("used" | "reserved"))
+            || state("system.paging.state") == Some("free")
+    };
+    let rest = points.iter().filter(|point| is_rest(point)).count();
+    points.retain(|point| !is_rest(point));
+    let swaps = body.samples.iter().filter(|sample| sample.name == "allostat_host_swap_total_bytes").count();
+    assert!(rest >= swaps, "{rest} states of {swaps} swap areas");
+    use AllocSource::{Containerd, Docker, Kubernetes, Lxc, Podman};
+    let is_container = |source| matches!(source, Containerd | Docker | Kubernetes | Lxc | Podman);
+    let containers: Vec<&str> =
+        snapshot.allocs.iter().map(|a| &a.identity).filter(|a| is_container(a.source)).map(|a| a.id.as_str()).collect();
     let mut compared = 0;
     for sample in &body.samples {
         let Some(desc) = catalogue::find(&sample.name).or_else(|| catalogue::family(&sample.name)) else {
             panic!("{} is not in the catalogue", sample.name)
         };
         let Some(twin) = desc.otlp.filter(|_| desc.name != "allostat_series") else { continue };
+        let is_container = sample.labels.get("alloc_id").is_some_and(|id| containers.contains(&id.as_str()));
+        let is_renamed = desc.labels.starts_with(&["alloc_id", "task"]) && !is_container;
+        let renamed = twin.name.replacen("container.", "allostat.task.", 1);
+        let metric = if is_renamed { renamed.as_str() } else { twin.name };
         let part = sample.name.strip_prefix(desc.name).filter(|_| desc.kind == Kind::Histogram);
         // Its buckets and its sum are one point, found by its count.
         if part.is_some_and(|part| part != "_count") {
             continue;
         }
-        let (instance, attributes) = in_otlp(sample, twin.name);
+        let (instance, attributes) = in_otlp(sample, metric);
         let found = points.iter().position(|told| {
-            let same = told.metric == twin.name && told.attributes == attributes && told.unit == twin.unit;
+            let same = told.metric == metric && told.attributes == attributes && told.unit == twin.unit;
             same && told.resource["service.instance.id"] == instance
         });
-        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, twin.name);
+        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, metric);
         let Some(found) = found else {
             // Told by mode instead; only while it runs.
-            let by_mode = twin.name.ends_with("cpu.time") && !sample.labels.contains_key("mode");
-            assert!(by_mode || twin.name == "container.uptime", "no point: {said}");
+            let by_mode = metric.ends_with("cpu.time") && !sample.labels.contains_key("mode");
+            let of_running = ["container.uptime", "allostat.task.uptime"].contains(&metric);
+            assert!(by_mode || of_running, "no point: {said}");
             continue;
         };
         let told = points.remove(found);
@@ -1151,7 +1209,7 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
         match told.value {
             #[allow(clippy::cast_precision_loss)]
             otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
-            otlp::Value::Float(n) if twin.name.ends_with(".uptime") => {
+            otlp::Value::Float(n) if metric.ends_with(".uptime") => {
                 #[allow(clippy::cast_precision_loss)]
                 let at = told.at as f64 / 1e9;
                 assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
@@ -1246,7 +1304,7 @@ fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
     let after = told(&later);
     let gone = ended(&after);
     let has = |metric: &str| gone.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
-    assert!(has("container.memory.usage") && has("container.memory.working_set"), "{gone:?}");
+    assert!(has("allostat.task.memory.usage") && has("allostat.task.memory.working_set"), "{gone:?}");
     assert!(!has("allostat.task.memory.peak"), "a peak stays");
     let points = after.iter().filter(|told| told.value == otlp::Value::Ended);
     assert!(points.clone().count() == gone.len() && points.clone().all(|told| told.at == later.taken_at.0));

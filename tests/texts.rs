@@ -71,7 +71,8 @@ fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
          - Queries: [`cookbook.md`](cookbook.md)\n\
          - Values of labels: [`label-values.md`](label-values.md)\n\
          - Metrics of each profile: [`profiles.md`](profiles.md)\n\n\
-         `absent`: when there is no series (never 0 instead). `OTLP`: name and instrument, see [`otlp.md`](otlp.md).\n",
+         `absent`: when there is no series (never 0 instead). `OTLP`: name and instrument, see [`otlp.md`](otlp.md); \
+         `container.*` is `allostat.task.*` for a task that is no container.\n",
     );
     let part_of = |name: &str| SUBJECTS.iter().position(|(_, _, begins)| begins.iter().any(|b| name.starts_with(b)));
     for (at, (title, about, _)) in SUBJECTS.iter().enumerate() {

@@ -18,7 +18,7 @@ use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
+use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
 use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome};
 use crate::model::text::{digest, label_value};
 use crate::model::totals::{TaskTotals, Totals};
@@ -53,7 +53,7 @@ struct Held {
     native: String,
     /// Index of the rule that set the workload.
     rule: Option<usize>,
-    labels: Vec<(String, String)>,
+    labels: Vec<SelectedLabel>,
     tasks: Vec<HeldTask>,
     /// The alloc's own cgroup, if it is not its task's.
     own: Option<(String, Arc<TaskReader>)>,
@@ -78,7 +78,7 @@ pub struct NewTask {
     pub naming: Naming,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
-    pub labels: Vec<(String, String)>,
+    pub labels: Vec<SelectedLabel>,
     pub reader: Arc<TaskReader>,
     /// Reader of the alloc's own cgroup with its path, if it is another one.
     pub own_reader: Option<(String, Arc<TaskReader>)>,
@@ -289,7 +289,7 @@ impl ObservedAllocs {
         path: &str,
         naming: &Naming,
         rule: Option<usize>,
-        labels: Vec<(String, String)>,
+        labels: Vec<SelectedLabel>,
     ) -> Option<AllocId> {
         self.by_source.take();
         let (id, at) = self.places.get(path)?;

@@ -186,7 +186,7 @@ impl Rotator {
 }
 
 /// Of the files that are there.
-pub(super) fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
+pub fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
     let mut present = Vec::new();
     for entry in rustix::fs::Dir::read_from(directory)? {
         let entry = entry?;
@@ -208,7 +208,7 @@ fn directory(opened: &Result<OwnedFd, (io::ErrorKind, String)>) -> io::Result<&O
 }
 
 /// Errors: it is a link, or no directory, or somebody else's, who could put anything into it.
-pub(super) fn open_own(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_own(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
     let owner = rustix::fs::fstat(&directory)?.st_uid;

@@ -22,6 +22,7 @@ mod once;
 mod parents;
 mod podman;
 mod processes;
+mod pushed;
 mod recorded;
 mod restarts;
 mod spoofed;

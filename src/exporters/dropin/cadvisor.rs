@@ -276,7 +276,7 @@ fn container(
         labels.extend(pod_labels(alloc, Some(known), host));
     }
     let chosen = alloc.observed.iter().flat_map(|alloc| &alloc.labels);
-    labels.extend(chosen.map(|(name, value)| (format!("container_{name}").into(), value.clone())));
+    labels.extend(chosen.map(|label| (format!("container_{}", label.name).into(), label.value.clone())));
     let started_at = match managed {
         Some(task) => task.started_at,
         None => alloc.identity.created_at.or(task.started_at),

@@ -306,7 +306,8 @@ fn summary(alloc: &AllocView, detail: Detail) -> AllocSummary {
         description: status.map(|status| status.description().into_owned()),
         desired: status.map(|status| status.desired),
         finished_at: status.and_then(|status| status.finished_at).or(observed.and_then(|observed| observed.ended_at)),
-        labels: labels.map(|observed| observed.labels.iter().cloned().collect()),
+        labels: labels
+            .map(|observed| observed.labels.iter().map(|label| (label.name.clone(), label.value.clone())).collect()),
         may_run: status.map(|status| status.may_run.clone()).filter(|tasks| !tasks.is_empty()),
         not_placed: not_placed.filter(|reasons| !reasons.is_empty()),
         previous_alloc: lineage.and_then(|lineage| lineage.previous.clone()),

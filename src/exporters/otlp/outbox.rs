@@ -105,6 +105,12 @@ impl Outbox {
         self.turned_away.fetch_add(points, Ordering::SeqCst);
     }
 
+    /// Points that wait.
+    #[cfg(test)]
+    pub fn queued(&self) -> u64 {
+        lock(&self.queue).ledger().queued
+    }
+
     /// Waits for the oldest parcel. `None`: it is over.
     pub fn next(&self) -> Option<Parcel> {
         let mut queue = lock(&self.queue);

@@ -3,13 +3,15 @@
 //! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
 //! each has an instance id that no other has.
 
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::attribute::{key_value, owned};
+use super::container;
 use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
 use crate::board::devices::DeviceView;
 use crate::exporters::walk::{RowSubject, is_named_pod, written};
-use crate::model::alloc::{AllocIdentity, AllocSource, TaskIdentity};
+use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::pod;
@@ -46,7 +48,7 @@ impl HostIdentity {
         let mut own = service(&alloc.identity, id.to_owned());
         own.push(owned(("allostat.alloc.id", id)));
         own.extend(info("allostat.alloc", &RowSubject::alloc(alloc, node)));
-        own.extend(of_pod(&alloc.identity, node));
+        own.extend(container::of_alloc(alloc, node));
         self.resource(node, own)
     }
 
@@ -61,9 +63,12 @@ impl HostIdentity {
         own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
         own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), node)));
-        let cgroup = task.observed.as_deref().and_then(|observed| observed.cgroup.as_ref());
-        own.extend(of_container(&alloc.identity, known, cgroup.map_or("", |cgroup| cgroup.as_str()), node));
-        self.resource(node, own)
+        let (texts, lists) = container::of_task(alloc, (known, task), node);
+        own.extend(texts);
+        let mut resource = self.resource(node, own);
+        resource.attributes.retain(|attribute| !lists.iter().any(|list| list.key == attribute.key));
+        resource.attributes.extend(lists);
+        resource
     }
 
     /// Of an instance of a divided device too, whose parent is the whole.
@@ -86,8 +91,22 @@ impl HostIdentity {
         self.resource(node, own)
     }
 
-    /// Of one that nobody knows any more: what its ids say.
-    pub(super) fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
+    /// The resource that its metrics have. `view`: absent for an alloc that was forgotten meanwhile.
+    pub(super) fn owner(
+        &self,
+        node: &NodeInfo,
+        (alloc, task): (&AllocId, Option<&TaskName>),
+        view: Option<&AllocView>,
+    ) -> Resource {
+        let Some(view) = view else { return self.forgotten(node, alloc, task) };
+        match task.and_then(|name| view.tasks().find(|(known, _)| known.name == *name)) {
+            Some(task) => self.task(node, view, task),
+            None => self.alloc(node, view),
+        }
+    }
+
+    /// Of an alloc that is not known any more: its IDs.
+    fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
         let id = alloc.as_str();
         let instance = task.map_or_else(|| id.to_owned(), |task| format!("{id}/{task}"));
         let mut own = [(INSTANCE, instance.as_str()), ("allostat.alloc.id", id)].map(owned).to_vec();
@@ -146,47 +165,9 @@ const CONVENTIONAL: [&str; 5] = ["alloc_ns", "namespace", "pod", "container", "n
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
     let told = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
+    // Labels of containers are attributes of their own.
+    let told = told.filter(|(label, _)| !label.starts_with("label_"));
     told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
-}
-
-/// Attributes of the conventions. A pod without a name yet has only its UID and its node.
-fn of_pod(alloc: &AllocIdentity, node: &NodeInfo) -> Vec<(String, String)> {
-    if alloc.source != AllocSource::Kubernetes {
-        return Vec::new();
-    }
-    let uid = alloc.cgroup.as_ref().and_then(|cgroup| pod::uid_in_path(cgroup.as_str())).unwrap_or_default();
-    let mut all = vec![owned(("k8s.node.name", &node.hostname)), owned(("k8s.pod.uid", &uid))];
-    if is_named_pod(alloc) {
-        all.push(owned(("k8s.namespace.name", &alloc.namespace)));
-        all.push(owned(("k8s.pod.name", &alloc.name)));
-        let controllers = pod::controllers(&alloc.name).into_iter();
-        all.extend(controllers.map(|(kind, name)| (format!("k8s.{kind}.name"), name.to_owned())));
-    }
-    all
-}
-
-/// The same of a container, in a pod or not. `cgroup`: its own, whose path has its id.
-fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str, node: &NodeInfo) -> Vec<(String, String)> {
-    let name = match alloc.source {
-        AllocSource::Docker | AllocSource::Podman | AllocSource::Containerd => alloc.name.as_str(),
-        AllocSource::Kubernetes => task.name.as_str(),
-        _ => return Vec::new(),
-    };
-    let id = cgroup.split(|c: char| !c.is_ascii_hexdigit()).find(|part| part.len() == 64);
-    // Until its runtime has told a name, its id stands for that.
-    let name = if alloc.workload.is_some() { name } else { "" };
-    let mut all = of_pod(alloc, node);
-    if alloc.source == AllocSource::Kubernetes {
-        all.push(owned(("k8s.container.name", name)));
-    }
-    let known = [
-        ("container.id", id.unwrap_or_default()),
-        ("container.name", name),
-        ("container.runtime.name", task.driver.as_deref().unwrap_or_default()),
-        ("container.image.name", task.image.as_deref().unwrap_or_default()),
-    ];
-    all.extend(known.map(owned));
-    all
 }
 
 /// What a label of the info of devices is called, where the conventions have it.
@@ -198,88 +179,11 @@ fn of_hardware(label: &str) -> String {
     }
 }
 
-fn owned((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
-}
-
-pub(super) fn key_value(key: &str, value: &str) -> KeyValue {
-    let value = any_value::Value::StringValue(value.to_owned());
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::container::tests::pod_named;
     use super::*;
-    use crate::model::id::{CgroupPath, JobId};
-
-    #[test]
-    fn containers_and_pods_have_the_names_of_the_conventions_and_what_is_none_has_none() {
-        let id = "0123456789abcdef".repeat(4);
-        let of = |source, workload: Option<&str>, path: &str| {
-            let path = path.replace("<id>", &id);
-            let alloc =
-                AllocIdentity::of_cgroup(AllocId::from("a"), CgroupPath::new(path.clone()), [TaskName::from("app")]);
-            let namespace = workload.map_or("", |_| "shop").to_owned();
-            let workload = workload.map(JobId::from);
-            let alloc = AllocIdentity { source, workload, name: "web-1".into(), namespace, ..alloc };
-            let task =
-                TaskIdentity { driver: Some("docker".into()), image: Some("web:1".into()), ..alloc.tasks[0].clone() };
-            let all = of_container(&alloc, &task, &path, &node()).into_iter().filter(|(_, value)| !value.is_empty());
-            all.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
-        };
-        let container = |name: &str| {
-            format!("container.id={id} container.name={name} container.runtime.name=docker container.image.name=web:1")
-        };
-        assert_eq!(of(AllocSource::Docker, Some("web"), "/docker/<id>"), container("web-1"));
-        assert_eq!(of(AllocSource::Podman, Some("web"), "/machine.slice/libpod-<id>.scope"), container("web-1"));
-        let named = "k8s.node.name=h k8s.namespace.name=shop k8s.pod.name=web-1 k8s.container.name=app";
-        let pod = format!("{named} {}", container("app"));
-        assert_eq!(of(AllocSource::Kubernetes, Some("web"), "/kubepods/pod1/<id>"), pod);
-        assert_eq!(of(AllocSource::Systemd, Some("web"), "/system.slice/web.service"), "");
-        let unnamed = of(AllocSource::Kubernetes, None, "/kubepods/pod1/<id>");
-        let unnamed = unnamed.strip_prefix("k8s.node.name=h ").unwrap();
-        assert_eq!(unnamed, container("").replace("container.name= ", ""), "its runtime has not named it");
-    }
-
-    fn node() -> NodeInfo {
-        NodeInfo {
-            hostname: "h".into(),
-            kernel: String::new(),
-            boot_id: crate::model::id::BootId("b".into()),
-            booted_at: None,
-            cpus: 1,
-            memory_bytes: None,
-            cgroup_mode: "v2".into(),
-            capabilities: Vec::new(),
-            identity: crate::model::host::NodeIdentity::default(),
-        }
-    }
-
-    fn pod_named(name: &str, workload: &str) -> AllocIdentity {
-        const CGROUP: &str = "/kubepods/burstable/pod0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9";
-        let (source, workload) = (AllocSource::Kubernetes, Some(JobId::from(workload)));
-        let alloc = AllocIdentity::of_cgroup(AllocId::from("k8s:a"), CgroupPath::from(CGROUP), []);
-        AllocIdentity { source, workload, name: name.into(), namespace: "shop".into(), ..alloc }
-    }
-
-    #[test]
-    fn pod_has_its_uid_its_node_and_the_controllers_that_its_name_proves() {
-        let all = |name: &str| {
-            let all = of_pod(&pod_named(name, "shop/web"), &node());
-            all.into_iter().map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
-        };
-        let of = |name: &str| {
-            format!(
-                "k8s.node.name=h k8s.pod.uid=0a1b2c3d-4e5f-6071-8293-a4b5c6d7e8f9 k8s.namespace.name=shop \
-                 k8s.pod.name={name}"
-            )
-        };
-        let deployed = " k8s.deployment.name=web k8s.replicaset.name=web-7d4b9c6f5";
-        assert_eq!(all("web-7d4b9c6f5-x2x7z"), of("web-7d4b9c6f5-x2x7z") + deployed);
-        let scheduled = " k8s.cronjob.name=backup k8s.job.name=backup-28912345";
-        assert_eq!(all("backup-28912345-x7x8z"), of("backup-28912345-x7x8z") + scheduled);
-        assert_eq!(all("db-0"), of("db-0"), "a stateful set, or a name given by hand");
-    }
+    use crate::model::alloc::AllocSource;
 
     #[test]
     fn service_of_a_pod_does_not_repeat_its_namespace() {

@@ -46,7 +46,7 @@ impl<'a> RowSubject<'a> {
             ("aggregation", view.aggregation.as_str()),
             ("slice", slice(known)),
         ];
-        let chosen = chosen.map(|(name, value)| (name.as_str(), value.as_str()));
+        let chosen = chosen.map(|label| (label.name.as_str(), label.value.as_str()));
         RowSubject {
             labels: vec![("alloc_id", known.id.as_str()), ("workload", workload(known))],
             info: info.into_iter().chain(of_pod).chain(chosen).collect(),

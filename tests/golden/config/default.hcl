@@ -149,6 +149,12 @@ otlp {
   queue_bytes = 268435456
   # Maximum age of queued points: older ones are dropped. (ALLOSTAT_OTLP_QUEUE_AGE)
   queue_age = "2d"
+  # Push the output of managed tasks with the logs: stdout, stderr, or both separated by a comma. Default: none. (ALLOSTAT_OTLP_LOGS_TASKS)
+  # logs_tasks =
+  # Maximum output of one task to push, in bytes per second; each line counts 64 more. Bursts may have four seconds of it. (ALLOSTAT_OTLP_LOGS_TASKS_RATE)
+  logs_tasks_rate = 65536
+  # Maximum output of all tasks together to push, in bytes per second. (ALLOSTAT_OTLP_LOGS_TASKS_TOTAL_RATE)
+  logs_tasks_total_rate = 1048576
   # Push metrics if an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
   metrics_exporter = "otlp"
   # Endpoint for metrics, with the whole path. Like all settings of one signal, it takes precedence over the common one. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
