@@ -25,7 +25,7 @@ use crate::exporters::walk::{
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::{Nanos, Timestamp};
 use crate::snapshot::itself::PROCESS_START;
-use crate::snapshot::{AllocView, TaskView};
+use crate::snapshot::AllocView;
 use crate::telemetry::otlp;
 
 /// What was told last, by instance: so that its end can be told.

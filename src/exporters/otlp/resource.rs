@@ -14,7 +14,6 @@ use crate::exporters::walk::{RowSubject, is_named_pod, written};
 use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
-use crate::model::pod;
 use crate::snapshot::{AllocView, TaskView};
 
 const SERVICE: &str = "service.name";
