@@ -24,8 +24,8 @@ use crate::exporters::walk::{
 };
 use crate::model::metric::{Exemplar, Kind, Value};
 use crate::model::units::{Nanos, Timestamp};
-use crate::snapshot::itself::PROCESS_START;
 use crate::snapshot::AllocView;
+use crate::snapshot::itself::PROCESS_START;
 use crate::telemetry::otlp;
 
 /// What was told last, by instance: so that its end can be told.

@@ -15,6 +15,9 @@ use rustix::io::Errno;
 use super::places::OutputPlace;
 use crate::supervisor::rotate::{numbers, open_own};
 
+/// Bytes of a stream that are read at once.
+pub(super) const PIECE: usize = 64 << 10;
+
 #[derive(Debug)]
 pub(super) struct OutputDirectory(OwnedFd);
 
@@ -141,7 +144,7 @@ impl OutputDirectory {
                 continue;
             }
             let mut place = OutputPlace { file, bytes: start + excess };
-            let ahead = self.read(&format!("{prefix}{file}"), place.bytes, super::PIECE).unwrap_or_default();
+            let ahead = self.read(&format!("{prefix}{file}"), place.bytes, PIECE).unwrap_or_default();
             // At the beginning of a file a line begins.
             if place.bytes > 0 {
                 place.bytes += ahead.iter().position(|byte| *byte == b'\n').map_or(0, |at| at as u64 + 1);

@@ -10,6 +10,7 @@
 
 mod allowance;
 mod files;
+mod gathered;
 mod lines;
 mod observed;
 mod places;
@@ -28,7 +29,8 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use tokio::time::MissedTickBehavior;
 
 use allowance::Allowance;
-use files::OutputDirectory;
+use files::{OutputDirectory, PIECE};
+use gathered::Gathered;
 use lines::{OutputLine, first_line};
 use places::{OutputPlace, OutputPlaces, StreamKey};
 use times::OutputTimes;
@@ -50,8 +52,6 @@ use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::telemetry::Metrics;
 use crate::telemetry::otlp::{LossReason, OutputLoss};
 
-/// What is read of a stream at once.
-const PIECE: usize = 64 << 10;
 /// Of one batch: collectors accept 4 MiB at most, and bytes that are no text take three times their length.
 const BATCH_BYTES: u64 = 1 << 20;
 /// What a record costs beside its text: so there are not too many empty lines either.
@@ -89,14 +89,6 @@ struct OpenStream {
     /// The attempt with which its task has ended.
     ended: Option<u32>,
     file_bytes: u64,
-}
-
-/// Records of the tasks of a batch, and where their streams go on.
-#[derive(Default)]
-struct Gathered {
-    records: BTreeMap<(AllocId, TaskName), Vec<LogRecord>>,
-    moved: BTreeMap<StreamKey, OutputPlace>,
-    bytes: u64,
 }
 
 /// The resource of a task.

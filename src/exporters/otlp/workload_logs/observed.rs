@@ -3,7 +3,7 @@
 use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
-use super::Gathered;
+use super::gathered::Gathered;
 use super::places::{EVENTS, OutputPlace, OutputPlaces, StreamKey};
 use crate::exporters::otlp::attribute::{attribute, int, key_value};
 use crate::exporters::otlp::logs::{severity_text, text};
