@@ -11,14 +11,30 @@ fn cpu_burnt_under_a_quota_is_counted_and_its_throttling_too() {
         skip_test!(reason);
     }
     let agent = Agent::start();
-    let work = Work::batch("burner", &["burn", "4000"]).config("cpu_hard_limit = true\n cpu_cfs_period = 100000");
-    let alloc = work.resources("cpu = 250").run(&agent);
-    alloc.ready();
-    let limit = wait_for("its quota", Duration::from_secs(20) * patience(), || {
-        Some(agent.metrics().one("allostat_task_cpu_limit_cores", &alloc.labels())?.f64())
-    });
-    assert!(limit > 0.0, "a quota is a limit: {limit}");
-    alloc.wait_dead();
+    let burn = |name: &str| {
+        let work = Work::batch(name, &["burn", "4000"]).config("cpu_hard_limit = true\n cpu_cfs_period = 100000");
+        let alloc = work.resources("cpu = 250").run(&agent);
+        alloc.ready();
+        let limit = wait_for("its quota", Duration::from_secs(20) * patience(), || {
+            Some(agent.metrics().one("allostat_task_cpu_limit_cores", &alloc.labels())?.f64())
+        });
+        assert!(limit > 0.0, "a quota is a limit: {limit}");
+        alloc.wait_dead();
+        let metrics = agent.metrics();
+        let throttled = metrics.one("allostat_task_cpu_cfs_throttled_periods_total", &alloc.labels());
+        let is_throttled = throttled.is_some_and(|throttled| throttled.f64() > 0.0);
+        (alloc, limit, is_throttled)
+    };
+    // One that gets less than its quota, since other programs have the processors, is not throttled: it burns again.
+    let names = ["burner", "burner-2", "burner-3", "burner-4"];
+    let (mut burnt, mut next) = (burn(names[0]), names[1..].iter());
+    while !burnt.2
+        && burnt.1 < 0.9
+        && let Some(name) = next.next()
+    {
+        burnt = burn(name);
+    }
+    let (alloc, limit, _) = burnt;
     let metrics = agent.metrics();
     let used = metrics.f64("allostat_task_cpu_usage_seconds_total", &alloc.labels());
     let allowed = limit.min(1.0) * 4.0;

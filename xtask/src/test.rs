@@ -143,7 +143,7 @@ impl Size {
 
     fn limits(self, patience: u32) -> Limits {
         let seconds = |gate, full| Duration::from_secs(if self == Size::Gate { gate } else { full }) * patience;
-        Limits { test: seconds(180, 600), suite: seconds(400, 1_200), guest: seconds(400, 900) }
+        Limits { test: seconds(400, 900), suite: seconds(400, 1_200), guest: seconds(400, 900) }
     }
 }
 
