@@ -805,7 +805,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let node = agent.cli(&["node"]).ok();
     for part in [
         "raw_exec",
-        "alloc_dir, migrate, ports, cgroup, network, stats",
+        "alloc_dir, migrate, migrate_remote, ports, cgroup, network, stats",
         "task_dir, devices, dispatch, artifact, template, env, volumes",
     ] {
         assert!(node.contains(part), "{part}: {node}");

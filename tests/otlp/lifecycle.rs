@@ -155,6 +155,7 @@ fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_
         "task",
         "prerun",
         "hook migrate",
+        "hook migrate_remote",
         "hook ports",
         "hook cgroup",
         "hook network",
