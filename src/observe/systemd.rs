@@ -28,9 +28,9 @@ fn is_machine(unit: &str) -> bool {
 }
 
 /// The workload of a service: the service, or the template of its instances. A socket may start an instance for each
-/// connection. `None` for a unit whose name is used once: a scope, or a service that `systemd-run` named.
+/// connection. `None` for a unit whose name is used once (a scope, or a service that `systemd-run` named), and for a machine.
 fn workload(unit: &str, stem: &str, kind: &str) -> Option<String> {
-    if kind != "service" || is_generated(stem) {
+    if kind != "service" || is_generated(stem) || is_machine(unit) {
         return None;
     }
     Some(match stem.split_once('@') {
