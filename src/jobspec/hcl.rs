@@ -165,7 +165,7 @@ impl Lower<'_, '_> {
             (Structure::Block(block), _) => {
                 let key_span = block.ident.span().or(block.span()).unwrap_or(0..0);
                 if let Some(scope) = scope {
-                    if let Err(fault) = scope.pay_block(&key_span) {
+                    if let Err(fault) = scope.pay_block(&key_span, 0) {
                         self.fault(fault);
                         return Vec::new();
                     }

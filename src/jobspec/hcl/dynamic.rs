@@ -39,11 +39,12 @@ impl Lower<'_, '_> {
         };
         let Some(elements) = elements.pairs() else { return wrong("`for_each` is a list or an object") };
         let label = label_of(name, &place);
+        let written = block.span().map_or(0, |span| span.len());
         let mut blocks = Vec::new();
         for (key, value) in elements {
             let each = HclValue::Object([("key".to_owned(), key), ("value".to_owned(), value)].into());
             let scope = scope.inner([(iterator.to_owned(), each)]);
-            if let Err(fault) = scope.pay_block(&place) {
+            if let Err(fault) = scope.pay_block(&place, written) {
                 self.fault(fault);
                 break;
             }
