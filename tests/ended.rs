@@ -79,7 +79,8 @@ fn last_output_is_of_the_last_attempt_alone_and_status_tells_a_crash_loop() {
     // The second attempt runs for a moment, in which it may be seen.
     match again.code {
         Some(0) => says(&again.stdout, &["Started", "restarted 1 alloc"]),
-        _ => says(&again.stderr, &["does not run: exit 4", "allostat status"]),
+        Some(1) => says(&again.stderr, &["does not run: exit 4", "allostat status"]),
+        code => panic!("{code:?}: {again:?}"),
     }
     let listed = agent.cli(&["status"]).ok();
     says(&listed, &["exit 4, next in "]);

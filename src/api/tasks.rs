@@ -181,6 +181,6 @@ mod tests {
         assert!(lock(&recent.snapshots).is_empty());
         RecentSnapshots::keep(&recent, snapshot(5));
         tokio::time::sleep(KEPT_FOR * 3).await;
-        assert!(lock(&recent.snapshots).is_empty(), "nor of who comes later");
+        assert!(lock(&recent.snapshots).is_empty(), "nor the snapshot of a later client");
     }
 }

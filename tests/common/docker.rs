@@ -68,7 +68,7 @@ impl Docker {
         String::from_utf8_lossy(&all.stdout).split_whitespace().map(str::to_owned).collect()
     }
 
-    /// Names of the containers of which it has reported an OOM kill.
+    /// Names of the containers whose OOM kill the engine has reported.
     pub fn ooms(&self) -> Vec<String> {
         let format = "{{.Actor.Attributes.name}}";
         let filter = ["events", "--since", "1h", "--until", "0s", "--filter", "event=oom", "--format", format];

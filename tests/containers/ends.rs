@@ -31,7 +31,7 @@ fn ends_are_those_that_docker_inspect_tells_and_peaks_those_of_the_kernel() {
         [("code", "error", 42, 0), ("oom", "oom", 137, 1), ("child", "success", 0, 1), ("peak", "error", 7, 0)]
     {
         let exit = end(name);
-        // On cgroup v1 an engine that is late finds the cgroup removed and loses the kill: then nobody knows of it.
+        // On cgroup v1 a late engine finds the cgroup removed and loses the OOM kill; the exit code alone is left.
         let lost = oom == 1 && !docker.ooms().iter().any(|container| container.contains(&id(name)));
         let outcome = if lost && outcome == "oom" { "error" } else { outcome };
         assert_eq!((&exit["outcome"], &exit["status"]["code"]), (&outcome.into(), &code.into()), "{name}: {exit}");

@@ -9,7 +9,7 @@ use crate::common::{Agent, Cgroups, is_root, part, test_dir, wait_for};
 use crate::observed::live::{Scene, agent, long};
 
 const NOBODY: u32 = 65_534;
-/// A user of which no process is slow to answer: one that is costs its user's others their names for a minute.
+/// A user without slow processes: after a timeout the agent reads no environment of that user for a minute.
 const HONEST: u32 = 65_533;
 /// Of the agent at any time, in kB: on a host with nothing else.
 const MOST_MEMORY: u64 = 120 << 10;
@@ -98,7 +98,7 @@ fn an_environment_without_end_or_answer_costs_its_own_name_alone() {
         ["slurm:61", "slurm:62"].iter().all(|id| ids.iter().any(|known| known == id)).then_some(())
     });
     let honest = step(others, 63, sleeper(63, "ada"));
-    // On a machine that is too busy to read it within half a second, its user is asked again after a minute.
+    // A busy machine may exceed the deadline of half a second; the agent tries that user again after a minute.
     wait_for("the name of another job", 2 * long(), || {
         let body = scene.agent.metrics();
         let info =

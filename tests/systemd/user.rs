@@ -85,7 +85,7 @@ fn as_he_was_told_a_user_has_limits_and_measures_that_last_over_restarts() {
     // What this user's systemd was not given is said with the way to get it.
     assert_eq!(metrics.u64("allostat_capability", &[("feature", "io")]), 0);
     let node = agent.cli(&["node"]).ok();
-    assert!(node.contains("the io controller is not handed down") && node.contains("user@.service"), "{node}");
+    assert!(node.contains("the io controller is not delegated to") && node.contains("user@.service"), "{node}");
 
     let before = counters(&metrics);
     let (id, task) = (limited.id.clone(), limited.task.clone());

@@ -28,9 +28,9 @@ pub fn output(command: &mut Command) -> Result<String> {
 }
 
 /// Runs it with its standard output and error in a file (a pipe would stay open as long as any grandchild lives).
-/// `None`: it printed nothing for longer than `limit` and was killed. Total time is no bound: a suite with many tests on
-/// a slow machine is not a test that hangs.
-pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Option<ExitStatus>> {
+/// `None`: it took longer than `total`, or printed nothing for longer than `silence`, and was killed. A suite with many
+/// tests on a slow machine is not a test that hangs.
+pub fn logged(command: &mut Command, log: &Path, silence: Duration, total: Duration) -> Result<Option<ExitStatus>> {
     let shown = shown(command);
     let file = File::create(log).map_err(|e| format!("cannot write {}: {e}", log.display()))?;
     let mut child = command
@@ -39,7 +39,8 @@ pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Opti
         .stderr(file.try_clone()?)
         .spawn()
         .map_err(|e| format!("cannot start {shown}: {e}"))?;
-    let (mut printed, mut since) = (0, Instant::now());
+    let began = Instant::now();
+    let (mut printed, mut since) = (0, began);
     loop {
         if let Some(status) = child.try_wait()? {
             return Ok(Some(status));
@@ -48,7 +49,7 @@ pub fn logged(command: &mut Command, log: &Path, limit: Duration) -> Result<Opti
         if length != printed {
             (printed, since) = (length, Instant::now());
         }
-        if since.elapsed() > limit {
+        if since.elapsed() > silence || began.elapsed() > total {
             kill_tree(&mut child)?;
             return Ok(None);
         }
@@ -114,14 +115,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_prints_on_may_take_longer_than_its_limit_and_what_is_silent_is_killed() {
+    fn printing_extends_the_limit_up_to_the_total() {
         let dir = tempfile::tempdir().unwrap();
-        let run = |script: &str| {
-            let limit = Duration::from_millis(1_500);
-            logged(Command::new("sh").args(["-c", script]), &dir.path().join("log"), limit).unwrap()
+        let run = |script: &str, total: u64| {
+            let (silence, total) = (Duration::from_millis(1_500), Duration::from_secs(total));
+            logged(Command::new("sh").args(["-c", script]), &dir.path().join("log"), silence, total).unwrap()
         };
-        let printing = run("for n in 1 2 3 4 5 6; do sleep 0.5; echo $n; done");
+        let printing = run("for n in 1 2 3 4 5 6; do sleep 0.5; echo $n; done", 60);
         assert!(printing.is_some_and(|status| status.success()));
-        assert_eq!(run("echo once; exec sleep 60"), None);
+        assert_eq!(run("echo once; exec sleep 60", 60), None, "silent");
+        assert_eq!(run("while :; do echo again; sleep 0.1; done", 3), None, "endless");
     }
 }

@@ -35,7 +35,7 @@ use crate::model::units::Timestamp;
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::{AllocView, Snapshot, TaskView};
 
-/// What is told of each task, in this order.
+/// Fields of each task in the list, in this order.
 pub const LISTED_FIELDS: [Field; 25] = [
     Field::cpu_usage_ns,
     Field::cpu_quota_us,

@@ -476,7 +476,7 @@ fn who_comes_back_is_told_numbers_that_changed_and_whole_rows_only_of_what_is_ne
     });
     let (whole, answer) = (told(&before, None), told(&at(2, &[moved, b, alloc("c", &["z"])]), Some(&before)));
     assert_eq!((&whole["since"], &answer["since"], &answer["taken_at"]), (&json!(0), &json!(1), &json!(2)));
-    let place = |field: Field| super::tasks::LISTED_FIELDS.iter().position(|told| *told == field);
+    let place = |field: Field| super::tasks::LISTED_FIELDS.iter().position(|listed| *listed == field);
     let numbers = json!([0, 5, place(Field::memory_usage_bytes), 200, place(Field::memory_peak_bytes), null]);
     assert_eq!(answer["tasks"].as_array().unwrap()[..3], [numbers, json!(1), json!(2)]);
     assert_eq!(answer["tasks"][3]["alloc_id"], "c");

@@ -38,7 +38,7 @@ pub fn run(root: &Path, logs: &Path, steps: &Steps) -> Result<Verdict> {
     };
     let logged = |mut command: Command, log: &str| -> Result<()> {
         let log = logs.join(log);
-        match run::logged(&mut command, &log, MOST)? {
+        match run::logged(&mut command, &log, MOST, MOST)? {
             Some(status) if status.success() => Ok(()),
             ended => Err(format!("{ended:?}: {}", tail(&log)).into()),
         }

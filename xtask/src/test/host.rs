@@ -26,6 +26,8 @@ const FIRST: &[&str] =
     &["live", "observed", "boards", "allostat", "plugins", "otlp", "commands", "devices", "prometheus"];
 /// So many tests of this suite may run at once.
 const MOST_AT_ONCE: &[(&str, usize)] = &[("live", 2)];
+/// Total time of a process, in limits of its silence: on a machine that is three times slower a suite may need that.
+const MOST_SILENCES: u32 = 4;
 /// They compare their values with the kernel's of the same moment, or count its work: nothing runs beside them.
 const ALONE: &[&str] = &["kernel_pass", "kernel_ends", "reader"];
 /// One test at a time, each in a process of its own, so that one that hangs costs itself alone.
@@ -174,7 +176,7 @@ impl<'a> Context<'a> {
         if tests.len() == 1 {
             command.arg("--test-threads=1");
         }
-        let ended = run::logged(&mut command, log, limit)?;
+        let ended = run::logged(&mut command, log, limit, limit * MOST_SILENCES)?;
         let mut printed = libtest::parse(&String::from_utf8_lossy(&fs::read(log)?));
         printed.finished &= ended.is_some_and(|status| status.success() || !printed.failed.is_empty());
         if !printed.finished {
