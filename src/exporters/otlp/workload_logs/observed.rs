@@ -4,7 +4,7 @@ use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
 use super::gathered::Gathered;
-use super::places::{EVENTS, OutputPlace, OutputPlaces, StreamKey};
+use super::places::{ENDS, OutputPlace, OutputPlaces, STARTS, StreamKey};
 use crate::exporters::otlp::attribute::{attribute, int, key_value};
 use crate::exporters::otlp::logs::{severity_text, text};
 use crate::model::event::EventKind;
@@ -20,41 +20,52 @@ pub(super) fn events(snapshot: &Snapshot, places: &OutputPlaces, now: Timestamp)
     for alloc in &snapshot.allocs {
         for (known, view) in alloc.tasks() {
             let Some(task) = view.observed.as_deref() else { continue };
-            let key = StreamKey { alloc: alloc.identity.id.clone(), task: known.name.clone(), stream: EVENTS };
-            let source = alloc.identity.source.as_str();
-            let (records, newest, missed) = of_task(task, source, places.get(&key), now);
+            let key = |stream| StreamKey { alloc: alloc.identity.id.clone(), task: known.name.clone(), stream };
+            let queued = QueuedEvents { start: places.get(&key(STARTS)), end: places.get(&key(ENDS)) };
+            let (records, newest, missed) = of_task(task, alloc.identity.source.as_str(), queued, now);
             forgotten += missed;
             if !records.is_empty() {
-                gathered.records.insert((key.alloc.clone(), key.task.clone()), records);
-                gathered.moved.insert(key, newest);
+                gathered.records.insert((alloc.identity.id.clone(), known.name.clone()), records);
+                gathered.moved.extend(newest.start.map(|place| (key(STARTS), place)));
+                gathered.moved.extend(newest.end.map(|place| (key(ENDS), place)));
             }
         }
     }
     (gathered, forgotten)
 }
 
-/// In the order of time. `queued`: the newest start, and behind the newest end, that are in the queue.
+/// The newest start and end of a task that are in the queue. `file` is their time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct QueuedEvents {
+    start: Option<OutputPlace>,
+    /// `bytes`: the number of attempts that ended.
+    end: Option<OutputPlace>,
+}
+
+/// In the order of time, and how many ends were forgotten.
 fn of_task(
     task: &ObservedTask,
     source: &str,
-    queued: Option<OutputPlace>,
+    queued: QueuedEvents,
     now: Timestamp,
-) -> (Vec<LogRecord>, OutputPlace, u64) {
-    let mut newest = queued.unwrap_or_default();
-    let behind = task.exits.back().map_or(newest.bytes, |last| u64::from(last.attempt) + 1);
-    if behind < newest.bytes {
-        // The observer's state was lost: it counts from the start again.
-        newest.bytes = 0;
-    }
-    let is_new = |exit: &&Exit| u64::from(exit.attempt) >= newest.bytes;
+) -> (Vec<LogRecord>, QueuedEvents, u64) {
+    let mut newest = queued;
+    let end = queued.end.unwrap_or_default();
+    // An observer that lost its state counts from 0 again, and a clock may be set back: either says that an end is new.
+    let is_new = |exit: &&Exit| u64::from(exit.attempt) >= end.bytes || exit.finished_at.0 > end.file;
     let ends: Vec<&Exit> = task.exits.iter().map(|exit| &**exit).filter(is_new).collect();
-    let oldest = task.exits.front().map_or(0, |oldest| u64::from(oldest.attempt));
-    // Of one that was never queued, the earlier ends are history.
-    let missed = if queued.is_some() { oldest.saturating_sub(newest.bytes) } else { 0 };
+    // Of a task that was never queued, the earlier ends are history.
+    let missed = match (queued.end.or(queued.start), ends.first()) {
+        (Some(_), Some(first)) => u64::from(first.attempt).saturating_sub(end.bytes),
+        _ => 0,
+    };
+    if let Some(last) = ends.last() {
+        newest.end = Some(OutputPlace { file: last.finished_at.0, bytes: u64::from(last.attempt) + 1 });
+    }
     let mut records: Vec<LogRecord> = ends.iter().map(|exit| ended(exit, source, now)).collect();
-    newest.bytes = behind;
-    if let Some(since) = task.since.filter(|since| task.runs && since.0 > newest.file) {
-        newest.file = since.0;
+    let start = queued.start.unwrap_or_default();
+    if let Some(since) = task.since.filter(|since| task.runs && since.0 > start.file) {
+        newest.start = Some(OutputPlace { file: since.0, bytes: 0 });
         records.push(started(since, source, now));
     }
     records.sort_by_key(|record| record.time_unix_nano);
@@ -151,32 +162,37 @@ mod tests {
     #[test]
     fn starts_and_ends_of_an_observed_task_are_sent_once() {
         let mut task = ObservedTask { runs: true, since: Some(Timestamp(10)), ..ObservedTask::default() };
-        let (records, first, missed) = of_task(&task, "docker", None, Timestamp(1));
+        let (records, first, missed) = of_task(&task, "docker", QueuedEvents::default(), Timestamp(1));
         assert_eq!((bodies(&records), missed), (vec!["10 task started".to_owned()], 0));
-        assert!(of_task(&task, "docker", Some(first), Timestamp(1)).0.is_empty());
+        assert!(of_task(&task, "docker", first, Timestamp(1)).0.is_empty());
         task.add_exit(exit(0, 20, Outcome::Oom, ExitStatus::Signal(9)));
         task.add_exit(exit(1, 30, Outcome::Error, ExitStatus::Code(3)));
         task.since = Some(Timestamp(40));
-        let (records, second, _) = of_task(&task, "docker", Some(first), Timestamp(50));
+        let (records, second, _) = of_task(&task, "docker", first, Timestamp(50));
         let expected = ["20 OOM killed; ended by signal 9", "30 exit code 3", "40 task started"];
         assert_eq!(bodies(&records), expected);
-        assert_eq!((second, records[0].severity_text.as_str()), (OutputPlace { file: 40, bytes: 2 }, "WARN"));
+        let at = |file, bytes| Some(OutputPlace { file, bytes });
+        assert_eq!(second, QueuedEvents { start: at(40, 0), end: at(30, 2) });
+        assert_eq!(records[0].severity_text, "WARN");
         assert_eq!(records[0].event_name, "allostat.task.terminated");
-        assert!(of_task(&task, "docker", Some(second), Timestamp(50)).0.is_empty());
+        assert!(of_task(&task, "docker", second, Timestamp(50)).0.is_empty());
         // Only the newest ten are kept.
         for attempt in 2..20 {
             task.add_exit(exit(attempt, 100 + u64::from(attempt), Outcome::Success, ExitStatus::Code(0)));
         }
-        let (records, third, missed) = of_task(&task, "docker", Some(second), Timestamp(200));
-        assert_eq!((records.len(), missed, third.bytes), (10, 8, 20));
+        let (records, third, missed) = of_task(&task, "docker", second, Timestamp(200));
+        assert_eq!((records.len(), missed, third.end), (10, 8, at(119, 20)));
     }
 
     #[test]
-    fn observer_that_counts_from_the_start_again_loses_no_end() {
-        let mut task = ObservedTask::default();
-        task.add_exit(exit(0, 20, Outcome::Success, ExitStatus::Code(0)));
-        let (records, newest, missed) =
-            of_task(&task, "systemd", Some(OutputPlace { file: 5, bytes: 7 }), Timestamp(30));
-        assert_eq!((records.len(), newest.bytes, missed), (1, 1, 0));
+    fn end_is_sent_when_the_observer_counts_from_0_again_or_the_clock_is_set_back() {
+        let queued = QueuedEvents { end: Some(OutputPlace { file: 25, bytes: 1 }), ..QueuedEvents::default() };
+        for (attempt, at) in [(0, 30), (1, 20)] {
+            let mut task = ObservedTask::default();
+            task.add_exit(exit(attempt, at, Outcome::Success, ExitStatus::Code(0)));
+            let (records, newest, missed) = of_task(&task, "systemd", queued, Timestamp(40));
+            assert_eq!((records.len(), missed), (1, 0), "attempt {attempt} at {at}");
+            assert!(of_task(&task, "systemd", newest, Timestamp(40)).0.is_empty());
+        }
     }
 }

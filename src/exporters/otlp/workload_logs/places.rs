@@ -27,12 +27,14 @@ pub(super) struct OutputPlace {
 pub(super) struct StreamKey {
     pub alloc: AllocId,
     pub task: TaskName,
-    /// `stdout`, `stderr`, or [`EVENTS`].
+    /// `stdout`, `stderr`, [`STARTS`] or [`ENDS`].
     pub stream: &'static str,
 }
 
-/// Of an observed task: its place is the newest start and the newest end that are in the queue.
-pub(super) const EVENTS: &str = "events";
+/// Of an observed task: the newest start that is in the queue.
+pub(super) const STARTS: &str = "starts";
+/// Of an observed task: the newest end that is in the queue.
+pub(super) const ENDS: &str = "ends";
 
 #[derive(Clone, PartialEq, Message)]
 struct KeptPlace {
