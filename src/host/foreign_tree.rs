@@ -196,8 +196,8 @@ impl ForeignTree {
         Ok((entries, omitted))
     }
 
-    /// The names in a directory, sorted, without hidden ones: those that disappear meanwhile too. Each is checked before
-    /// it is kept.
+    /// The names in a directory, sorted, without hidden ones: those that disappear meanwhile too. Each is checked
+    /// before it is kept.
     ///
     /// Errors: `FileTooLarge`: the check refuses a name; those of open(2) and getdents(2).
     pub fn names(

@@ -1,4 +1,4 @@
-//! Whether the data of an alloc can be read for another agent: it has ended, and nothing here is about to take its data.
+//! Whether the data of an alloc can be read for another agent: it has ended, and nothing here is about to take it.
 
 use std::sync::Arc;
 
@@ -30,8 +30,8 @@ impl DataRefusal {
 }
 
 impl Handle {
-    /// The end of an alloc whose data may be read. Asked again after the read, an equal stamp means that nothing of this
-    /// agent wrote meanwhile.
+    /// The end of an alloc whose data may be read. An equal stamp after the read means that nothing of this agent wrote
+    /// meanwhile.
     pub fn ended_data(&self, id: &AllocId) -> Result<EndStamp, DataRefusal> {
         let alloc = self.0.allocs.get(id).ok_or_else(|| DataRefusal::Unknown(id.clone()))?;
         if !alloc.is_terminal() || alloc.one_that_may_run().is_some() {

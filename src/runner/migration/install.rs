@@ -32,10 +32,11 @@ pub(super) fn has_place(ground: &MigrationGround) -> io::Result<bool> {
     Ok(false)
 }
 
-/// Moves each directory to its place; what else came is removed. Idempotent; durable when it returns. Returns how many
-/// were moved.
+/// Moves each directory to its place; what else came is removed. Idempotent; durable when it returns. Returns how
+/// many were moved.
 ///
-/// Errors: a directory that cannot be moved, or whose place has content already. If that is known before, none is moved.
+/// Errors: a directory that cannot be moved, or whose place has content already: if that is known before, none is
+/// moved.
 pub fn install(ground: &MigrationGround) -> Result<usize, String> {
     let root = &ground.alloc_dir;
     let failed = |names: &[&str], e: io::Error| format!("cannot move {}: {e}", names.join("/"));

@@ -8,8 +8,8 @@
 //! An agent that dies before the rename of `.migrating` fetches again; one that dies later goes on with the install. Tasks start
 //! once all of it is done, so no task sees a part.
 //!
-//! The peer seals an archive only if the alloc is still the ended one that the transfer began with, and its directories
-//! are still in their places.
+//! The peer seals an archive only if the alloc is still the ended one that the transfer began with, and its
+//! directories are still in their places.
 
 mod archive;
 mod fetch;
