@@ -7,12 +7,33 @@ use std::sync::mpsc::channel;
 use super::*;
 use crate::model::job::EphemeralDisk;
 use crate::model::migration::{MigrationFailure, MigrationSource};
+use crate::runner::manager::Restarted;
 use crate::runner::settings::MigrationPeer;
-use crate::runner::{DataRefusal, Wait};
+use crate::runner::{Collect, DataRefusal, Wait};
 
 fn sticky(mut job: Job) -> Job {
     job.groups[0].ephemeral_disk = EphemeralDisk { sticky: true, migrate: true };
     job
+}
+
+#[tokio::test(start_paused = true)]
+async fn data_is_readable_from_an_end_until_the_next_life_or_removal() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, sticky(batch("s", 5_000, 0))).await;
+    let runs = Err(DataRefusal::Runs(id.clone()));
+    assert_eq!(agent.ended_data(&id), runs);
+    until_over(&agent, &id).await;
+    let first = agent.ended_data(&id).unwrap();
+    assert_eq!(agent.ended_data(&id), Ok(first.clone()));
+    // The whole alloc runs again, and ends again.
+    agent.restart(&id, Restarted::All).await.unwrap();
+    assert_eq!(agent.ended_data(&id), runs);
+    until_over(&agent, &id).await;
+    assert_ne!(agent.ended_data(&id), Ok(first), "the archive of the life before gets no seal");
+    agent.collectable([id.clone()]);
+    agent.collect(Collect::All).await.unwrap();
+    assert_eq!(agent.ended_data(&id), Err(DataRefusal::Unknown(id.clone())));
 }
 
 #[tokio::test(start_paused = true)]
