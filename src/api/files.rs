@@ -23,6 +23,7 @@ use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
+use crate::model::id::AllocId;
 use crate::runner::drivers::BoxFuture;
 
 pub(super) static LIST: Route = Route {
@@ -145,19 +146,39 @@ const MOST_ENTRIES: usize = 10_000;
 const PIECE: usize = 64 << 10;
 
 /// Opens the directory of an alloc, finds what `path` names in it and works with that on a thread that may block.
-pub(super) async fn found<T: Send + 'static>(
+async fn found<T: Send + 'static>(
     context: &Arc<Context>,
     request: &Request,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let id = managed(context, request)?;
+    found_in(context, &id, asked_path(request), work).await
+}
+
+/// The path that a request names; by default the directory of the alloc.
+pub(super) fn asked_path(request: &Request) -> &str {
+    request.query().get("path").unwrap_or("/")
+}
+
+/// The alloc that a request names. Errors: there is none; it is only observed.
+pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, ApiError> {
     let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
     if alloc.observed.is_some() {
         let (id, source) = (&alloc.identity.id, alloc.identity.source.as_str());
         let message = format!("{id} is only observed here ({source}): this agent has no directory of it");
         return Err(ApiError::new(Code::Conflict, message).on("id"));
     }
-    let path = request.query().get("path").unwrap_or("/").to_owned();
-    let (root, asked) = (context.data_dir.alloc(&alloc.identity.id), path.clone());
+    Ok(alloc.identity.id.clone())
+}
+
+/// The same for an alloc that is known.
+pub(super) async fn found_in<T: Send + 'static>(
+    context: &Context,
+    id: &AllocId,
+    path: &str,
+    work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let (root, asked) = (context.data_dir.alloc(id), path.to_owned());
     let done = tokio::task::spawn_blocking(move || {
         let tree = ForeignTree::open(&root, is_hidden)?;
         let found = tree.find(&asked)?;
@@ -171,7 +192,7 @@ pub(super) async fn found<T: Send + 'static>(
             io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => Code::BadRequest,
             _ => Code::Failed,
         };
-        ApiError::new(code, format!("{path:?} of alloc {}: {error}", alloc.identity.id.short())).on("path")
+        ApiError::new(code, format!("{path:?} of alloc {}: {error}", id.short())).on("path")
     })
 }
 

@@ -44,6 +44,10 @@ const SEEN_WITHIN: Duration = Duration::from_secs(1);
 fn migration(query: &Query) -> Result<Option<MigrationSource>, ApiError> {
     let on_failure = match query.get("on_migration_failure") {
         None => MigrationFailure::Fail,
+        Some(_) if query.get("migrate_from").is_none() => {
+            let message = "on_migration_failure is only for a submission with migrate_from";
+            return Err(ApiError::bad_parameter("on_migration_failure", message));
+        }
         Some(word) => MigrationFailure::parse(word).ok_or_else(|| {
             let known = MigrationFailure::ALL.map(MigrationFailure::as_str).join(" or ");
             ApiError::bad_parameter("on_migration_failure", format!("on_migration_failure is {known}, not {word:?}"))
@@ -75,7 +79,7 @@ async fn submit(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     };
     let migrate_from = migration(query)?;
     if query.flag("plan")? {
-        return Ok(Reply::json(&plan::plan(context, &job).await?));
+        return Ok(Reply::json(&plan::plan(context, &job, migrate_from).await?));
     }
     let submitted = submission::submit(context, &job, migrate_from).await?;
     if !submitted.unchanged.is_empty() {

@@ -1,11 +1,15 @@
 //! `GET /v1/allocs/{id}/migration`: the data of an ended alloc, for the agent that runs its replacement.
 
+use std::sync::Arc;
+
 use super::access::Access;
 use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
+use super::files::{found_in, managed};
+use super::http::{Reply, Request};
 use super::snapshot::{SNAPSHOT_TYPE, archived};
-use super::{Method, Route, allocs};
-use crate::runner::write_migration;
+use super::{Context, Method, Route};
+use crate::runner::{DataRefusal, has_data, write_migration};
 
 pub(super) static MIGRATION: Route = Route {
     method: Method::Get,
@@ -15,19 +19,30 @@ pub(super) static MIGRATION: Route = Route {
     query: QueryRule::NONE,
     body: None,
     answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
-    handler: |context, request| {
-        Box::pin(async {
-            let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
-            if alloc.observed.is_some() {
-                let message = format!("{} is only observed here: this agent has no data of it", alloc.identity.id);
-                return Err(ApiError::new(Code::BadRequest, message).on("id"));
-            }
-            let status = alloc.status.as_ref();
-            if status.is_some_and(|status| !status.is_terminal() || !status.may_run.is_empty()) {
-                let message = format!("alloc {} has not ended: its tasks may still write", alloc.identity.id.short());
-                return Err(ApiError::new(Code::Conflict, message).on("id"));
-            }
-            archived(context, request, |tree, _, into| write_migration(tree, into)).await
-        })
-    },
+    handler: |context, request| Box::pin(migration(context, request)),
 };
+
+async fn migration(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
+    let id = managed(context, request)?;
+    let ended = context.runner.ended_data(&id).map_err(|refusal| refused(&refusal))?;
+    if !found_in(context, &id, "/", |tree, _| has_data(tree)).await? {
+        let message = match context.runner.successor(&id) {
+            Some(next) => format!("alloc {} has no data; alloc {} replaced it", id.short(), next.short()),
+            None => format!("alloc {} has no data", id.short()),
+        };
+        return Err(ApiError::new(Code::NotFound, message).on("id"));
+    }
+    let (agent, of) = (Arc::clone(context), id.clone());
+    let unchanged = move || match agent.runner.ended_data(&of) {
+        Ok(now) if now == ended => Ok(()),
+        Ok(_) => Err(format!("alloc {} was started again", of.short())),
+        Err(refusal) => Err(refusal.to_string()),
+    };
+    archived(context, &id, "/", move |tree, _, into| write_migration(tree, &unchanged, into)).await
+}
+
+/// A conflict is one that the receiver waits for.
+fn refused(refusal: &DataRefusal) -> ApiError {
+    let code = if refusal.is_temporary() { Code::Conflict } else { Code::NotFound };
+    ApiError::new(code, refusal.to_string()).on("id")
+}

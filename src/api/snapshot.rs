@@ -10,12 +10,13 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use super::access::Access;
 use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::files::found;
-use super::http::{Reply, Request};
+use super::files::{asked_path, found_in, managed};
+use super::http::Reply;
 use super::pieces::Following;
 use super::{Context, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{ForeignTree, FoundFile};
+use crate::model::id::AllocId;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::write_snapshot;
 
@@ -38,22 +39,27 @@ pub(super) static SNAPSHOT: Route = Route {
     )]),
     body: None,
     answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
-    handler: |context, request| Box::pin(archived(context, request, write_snapshot)),
+    handler: |context, request| {
+        Box::pin(async {
+            let id = managed(context, request)?;
+            archived(context, &id, asked_path(request), write_snapshot).await
+        })
+    },
 };
 
-/// Writes an archive of what was found in the directory of an alloc, or of all of it.
-pub(super) type WriteArchive = fn(&ForeignTree, FoundFile, &mut dyn Write) -> io::Result<()>;
-
-/// Errors: four are being written; those of [`found`].
+/// An archive of `path` in the directory of an alloc, by the function that writes it.
+///
+/// Errors: four are being written; those of [`found_in`].
 pub(super) async fn archived(
-    context: &Arc<Context>,
-    request: &Request,
-    write: WriteArchive,
+    context: &Context,
+    id: &AllocId,
+    path: &str,
+    write: impl FnOnce(&ForeignTree, FoundFile, &mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Reply, ApiError> {
     let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
     let seat = Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
     let (sender, pieces) = mpsc::channel(WAITING);
-    found(context, request, move |tree, found| {
+    found_in(context, id, path, move |tree, found| {
         let tree = tree.try_clone()?;
         // On a thread of its own: it lasts as long as its reader reads.
         std::thread::Builder::new().name("snapshot".into()).spawn(move || {

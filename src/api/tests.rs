@@ -486,6 +486,10 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
     let error: Value = serde_json::from_slice(&refused.body).unwrap();
     let found = |p: &Value| p["file"] == "a b.hcl" && p["line"] == 2;
     assert!(error["problems"].as_array().is_some_and(|all| all.iter().any(found)), "{error}");
+    for query in ["on_migration_failure=fail", "plan=1&on_migration_failure=fail", "plan=1&migrate_from=none/5f0dc4f8"]
+    {
+        assert_eq!(server.unix("POST", &format!("/v1/jobs?{query}"), JOB).code(), "bad_request", "{query}");
+    }
     let planned: Value = serde_json::from_slice(&server.unix("POST", "/v1/jobs?plan=1", JOB).body).unwrap();
     assert_eq!((&planned["job"], &planned["groups"][0]["count"]), (&json!("j"), &json!(1)));
     assert!(server.runner.board().view().allocs.is_empty(), "it was only asked");

@@ -90,7 +90,8 @@ pub(super) static SETTINGS: &[Setting] = &[
         stanza: "migrate",
         key: "max_entries",
         env: "ALLOSTAT_MIGRATE_MAX_ENTRIES",
-        about: "Maximum number of files, directories and links of one alloc. 0: no limit.",
+        about: "Maximum number of files, directories and links of one alloc. A peer sends at most 1,000,000, so larger values and \
+                0 have no effect.",
         kind: Kind::Whole(0, 1_000_000_000, |c, n| c.migrate.max_entries = n),
         get: |c| Some(c.migrate.max_entries.to_string()),
     },

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::units::Steady;
 use super::words;
 
 words! {
@@ -27,6 +28,9 @@ pub struct MigrationSource {
     /// The ID there, an unambiguous prefix of it, or the name of a job with one alloc.
     pub alloc: String,
     pub on_failure: MigrationFailure,
+    /// When the migration was requested: its deadline counts from then, also in the allocs that replace the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub submitted: Option<Steady>,
 }
 
 impl MigrationSource {
@@ -39,7 +43,7 @@ impl MigrationSource {
         if !is_name(alloc) {
             return Err(format!("{alloc:?} is no alloc ID: letters, digits and _ - . are allowed"));
         }
-        Ok(MigrationSource { peer: peer.to_owned(), alloc: alloc.to_owned(), on_failure })
+        Ok(MigrationSource { peer: peer.to_owned(), alloc: alloc.to_owned(), on_failure, submitted: None })
     }
 }
 

@@ -69,10 +69,10 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted,
-    RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, DataRefusal, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan,
+    Restarted, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
-pub use migration::write_migration;
+pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
 pub use settings::{

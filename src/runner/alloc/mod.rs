@@ -32,7 +32,7 @@ use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
 use self::place::PlaceState;
-pub use self::replace::AwaitedReplacement;
+pub use self::replace::{AwaitedReplacement, EndStamp};
 pub use self::restart::{Recall, Refusal};
 use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
 use super::decide::desired::{AllocRequests, desired_state};

@@ -25,6 +25,13 @@ pub struct AwaitedReplacement {
     pub attempt: u64,
 }
 
+/// An end of an alloc. Two are equal while it was not started again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndStamp {
+    generation: u64,
+    attempts: Vec<u32>,
+}
+
 impl Alloc {
     fn policy(&self) -> Option<ReschedulePolicy> {
         self.group().reschedule_policy(self.job.kind)
@@ -69,6 +76,16 @@ impl Alloc {
     /// The alloc that replaced it.
     pub fn next(&self) -> Option<AllocId> {
         self.lock().record.next.clone()
+    }
+    /// The alloc that it replaces.
+    pub fn previous(&self) -> Option<AllocId> {
+        self.lock().record.previous.clone()
+    }
+    /// Of an alloc that has ended: which end that is.
+    pub fn end_stamp(&self) -> EndStamp {
+        let inner = self.lock();
+        let attempts = inner.cells.iter().map(|cell| cell.record.status.attempt).collect();
+        EndStamp { generation: inner.generation, attempts }
     }
     /// The allocs whose data it takes over, newest first.
     pub fn data_from(&self) -> Vec<AllocId> {

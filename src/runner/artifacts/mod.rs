@@ -27,12 +27,12 @@ pub use self::cancelled::Cancelled;
 pub use self::meter::{Meter, MeterBounds, SetLimit, Unpacked, fault};
 pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, Fetched};
 pub use self::sealed::{
-    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE, Sealed, XATTR,
-    hexadecimal,
+    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE, Sealed,
+    XATTR, hexadecimal,
 };
 pub use self::staging::{Staging, TREE};
 pub use self::tar::unpack_sealed;
-pub use self::tree::ArchiveTree;
+pub use self::tree::{ArchiveTree, DEEPEST};
 use crate::model::artifact::ArtifactOrigin;
 pub use crate::telemetry::artifacts::ArtifactOutcome;
 

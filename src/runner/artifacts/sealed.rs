@@ -6,6 +6,7 @@
 //! ALLOSTAT.bytes=4096   the sizes of all files
 //! ALLOSTAT.sha256=...   of the archive up to the header block of the seal, including that
 //! ALLOSTAT.error=...    instead of these: why the sender could not read the rest
+//! ALLOSTAT.changed=...  instead of these: what changed while the sender read; another attempt may succeed
 //! ```
 //! Source: pax(1); GNU tar's manual, "PAX Format, Version 1.0"; star(5) for `SCHILY.xattr`.
 
@@ -97,11 +98,12 @@ pub const SEAL_ENTRIES: &str = "ALLOSTAT.entries";
 pub const SEAL_BYTES: &str = "ALLOSTAT.bytes";
 pub const SEAL_SHA256: &str = "ALLOSTAT.sha256";
 pub const SEAL_ERROR: &str = "ALLOSTAT.error";
+pub const SEAL_CHANGED: &str = "ALLOSTAT.changed";
 
 impl ArchiveSeal {
     /// `None`: it is not complete.
     ///
-    /// Errors: its digest is not that of what was read; the sender failed.
+    /// Errors: its digest is not that of what was read; the sender failed; `UnexpectedEof`: the data changed meanwhile.
     pub(super) fn parse(bytes: &[u8], digest: String) -> io::Result<Option<ArchiveSeal>> {
         let (mut entries, mut size, mut expected) = (None, None, None);
         for record in records(bytes) {
@@ -110,12 +112,11 @@ impl ArchiveSeal {
                 (key, value) if key == SEAL_BYTES.as_bytes() => size = Some(number(value)?),
                 (key, value) if key == SEAL_SHA256.as_bytes() => expected = Some(value.to_vec()),
                 (key, value) if key == SEAL_ERROR.as_bytes() => {
-                    let why = String::from_utf8_lossy(value)
-                        .chars()
-                        .filter(|c| !c.is_control())
-                        .take(300)
-                        .collect::<String>();
-                    return Err(io::Error::other(format!("the peer could not read it: {why}")));
+                    return Err(io::Error::other(format!("the peer could not read it: {}", reason(value))));
+                }
+                (key, value) if key == SEAL_CHANGED.as_bytes() => {
+                    let message = format!("it changed while the peer read it: {}", reason(value));
+                    return Err(io::Error::new(io::ErrorKind::UnexpectedEof, message));
                 }
                 _ => {}
             }
@@ -137,6 +138,11 @@ impl ArchiveSeal {
             self.entries, self.bytes
         )))
     }
+}
+
+/// The sender's own words.
+fn reason(value: &[u8]) -> String {
+    String::from_utf8_lossy(value).chars().filter(|c| !c.is_control()).take(300).collect()
 }
 
 /// A file of which the archive has the extents alone.

@@ -15,7 +15,7 @@ use super::staging::{Staging, TREE};
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Directories in directories.
-pub(super) const DEEPEST: usize = 128;
+pub const DEEPEST: usize = 128;
 /// Of a whole name in an archive, in bytes. Source: limits.h, `PATH_MAX`.
 const LONGEST_PATH: usize = 4096;
 

@@ -47,11 +47,7 @@ impl Hook<OfAlloc> for MigrateRemote {
             };
             let began = Instant::now();
             let outcome = match take_over(subject, asks, &source).await {
-                Ok(None) => {
-                    (asks.say)(EventKind::Migration, format!("alloc {source} has no data"));
-                    MigrationOutcome::Nothing
-                }
-                Ok(Some((moved, data))) => {
+                Ok((moved, data)) => {
                     let message = took_over(&source, moved, data, began.elapsed());
                     (asks.say)(EventKind::Migration, message);
                     MigrationOutcome::Moved
@@ -78,11 +74,14 @@ impl Hook<OfAlloc> for MigrateRemote {
 
 fn took_over(source: &MigrationSource, moved: usize, data: Option<FetchedData>, took: Duration) -> String {
     let noun = if moved == 1 { "directory" } else { "directories" };
-    let size = data.map_or_else(String::new, |FetchedData { entries, bytes }| {
-        let mib = bytes as f64 / f64::from(1 << 20);
-        format!(", {entries} entries, {mib:.1} MiB in {:.1} s", took.as_secs_f64())
-    });
-    format!("took over the data of alloc {source}: {moved} {noun}{size}")
+    let what = match data {
+        Some(FetchedData { entries, bytes }) => {
+            let mib = bytes as f64 / f64::from(1 << 20);
+            format!("{moved} {noun}, {entries} entries, {mib:.1} MiB in {:.1} s", took.as_secs_f64())
+        }
+        None => "it was received before the agent restarted".to_owned(),
+    };
+    format!("took over the data of alloc {source}: {what}")
 }
 
 struct NotMigrated {
@@ -106,18 +105,18 @@ impl Drop for CancelOnDrop {
     }
 }
 
-/// How many directories, and what this agent received. `None`: the alloc had no data.
+/// How many directories, and what was received. No data: an agent before this one received it.
 async fn take_over(
     subject: &OfAlloc,
     asks: &AllocAsks,
     source: &MigrationSource,
-) -> Result<Option<(usize, Option<FetchedData>)>, NotMigrated> {
+) -> Result<(usize, Option<FetchedData>), NotMigrated> {
     let ctx = &subject.ctx;
     let tasks: Vec<(TaskName, Option<String>)> =
         asks.group().tasks.iter().map(|task| (task.name.clone(), task.user.clone())).collect();
     let names: Vec<TaskName> = tasks.iter().map(|(name, _)| name.clone()).collect();
     let cancel = CancelOnDrop(Arc::default());
-    let due = subject.began.plus(Nanos::from_duration(ctx.config.migration.deadline));
+    let due = source.submitted.unwrap_or(subject.began).plus(Nanos::from_duration(ctx.config.migration.deadline));
     let left = due.since(ctx.line.now()).as_duration();
     let ground = Arc::new(MigrationGround {
         config: ctx.config.migration.clone(),
@@ -141,8 +140,9 @@ async fn take_over(
         Ok(moved)
     };
     let half = |why: String| NotMigrated { why, may_start_empty: false };
-    let moved = ctx.artifacts.block(work).await.and_then(|moved| moved).map_err(half)?;
-    Ok(Some((moved, data)).filter(|(moved, _)| *moved > 0))
+    // Renames and a sync: not behind the transfers of other allocs.
+    let moved = ctx.removals.block(work).await.and_then(|moved| moved).map_err(half)?;
+    Ok((moved, data))
 }
 
 /// Tries until it is there, or cannot come.
@@ -157,7 +157,7 @@ async fn fetched(
     // Ends: at the deadline at the latest.
     loop {
         let (of, on) = (source.clone(), Arc::clone(ground));
-        let done = subject.ctx.artifacts.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;
+        let done = subject.ctx.migrations.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;
         let why = match done {
             Ok(data) => return Ok(data),
             Err(MigrationError::Final(why)) => return Err(NotMigrated::nothing(why)),

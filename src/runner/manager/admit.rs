@@ -104,8 +104,8 @@ impl Manager {
             if let Some(before) = before {
                 before.hand_over(&mut record, group);
             }
-            if migrate_from.is_some() {
-                record.migrate_from = migrate_from;
+            if let Some(source) = migrate_from {
+                record.migrate_from = Some(MigrationSource { submitted: record.began, ..source });
             }
             record::put(&mut batch, record::alloc_key(&record.id), &record);
             let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };

@@ -2,6 +2,7 @@
 
 mod admit;
 mod allocs;
+mod data_source;
 mod exec;
 mod fingerprints;
 mod found;
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::allocs::Allocs;
+pub use self::data_source::DataRefusal;
 pub use self::exec::ExecNote;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
@@ -190,6 +192,11 @@ impl Handle {
     /// The same, with the data of an alloc of another agent.
     pub async fn submit_migrating(&self, job: Job, source: MigrationSource) -> Result<SubmitReply, RunnerError> {
         self.0.submit(job, Some(source)).await
+    }
+
+    /// Whether [`Handle::submit_migrating`] would refuse the migration.
+    pub fn check_migration(&self, job: &Job, source: &MigrationSource) -> Result<(), RunnerError> {
+        self.0.check_migration(job, source, &self.0.allocs.live(|alloc| alloc.job.id == job.id))
     }
 
     /// Requests that all tasks of an alloc end; a failed alloc is not rescheduled any more. Idempotent. The stop always

@@ -17,14 +17,20 @@ use rustix::fs::{FileType, SeekFrom};
 use rustix::io::Errno;
 
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
+use crate::host::foreign_walk::{ForeignWalk, WalkBounds};
 use crate::runner::artifacts::{
-    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE, XATTR, hexadecimal,
+    ArchiveSeal, DEEPEST, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE,
+    XATTR, hexadecimal,
 };
 
 /// More entries are no directory of an alloc.
-const MOST_ENTRIES: u64 = 1_000_000;
+const MOST_ENTRIES: usize = 1_000_000;
+/// Memory of the names that wait.
+const MOST_NAME_BYTES: usize = 64 << 20;
 /// Files with several names whose links are kept; further ones are sent once for each name.
 const MOST_LINKED: usize = 1 << 16;
+/// Memory of their paths.
+const MOST_LINKED_BYTES: usize = 16 << 20;
 /// Extended attributes of one file. Source: `XATTR_SIZE_MAX`, `XATTR_LIST_MAX`.
 const XATTR_MOST: usize = 64 << 10;
 const XATTRS_MOST: usize = 128 << 10;
@@ -36,22 +42,61 @@ const NAME: usize = 100;
 const LINK: usize = 157;
 const PIECE: usize = 256 << 10;
 
-/// Writes the data of an alloc. What cannot be read ends the archive with the reason instead of a seal.
+/// Whether an alloc has data to migrate: a replacement takes the directories away.
+pub fn has_data(tree: &ForeignTree) -> io::Result<bool> {
+    Ok(!tops(tree)?.is_empty())
+}
+
+/// `alloc/data` and `TASK/local`, as far as they exist.
+fn tops(tree: &ForeignTree) -> io::Result<Vec<FoundFile>> {
+    let all = tree.find("/")?;
+    let mut found = Vec::new();
+    for name in tree.names(&all, |_| Ok(()))? {
+        // Of the agent's own.
+        if name.as_bytes().starts_with(b".") {
+            continue;
+        }
+        let inner = if name == "alloc" { "data" } else { "local" };
+        match tree.exactly(vec![name, inner.into()]) {
+            Ok(top) => found.push(top),
+            Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {}
+            // No directory of a task: a link.
+            Err(e) if e.raw_os_error() == Some(Errno::LOOP.raw_os_error()) => {}
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(found)
+}
+
+/// Writes the data of an alloc. What cannot be read ends the archive with the reason instead of a seal, and so does a
+/// change: a file that disappeared, a directory that was moved, an alloc of which `unchanged` says why it is another.
 ///
-/// Errors: of the writer; a file that cannot be read to its end.
-pub fn write_migration(tree: &ForeignTree, into: &mut dyn Write) -> io::Result<()> {
+/// Errors: of the writer.
+pub fn write_migration(
+    tree: &ForeignTree,
+    unchanged: &dyn Fn() -> Result<(), String>,
+    into: &mut dyn Write,
+) -> io::Result<()> {
     let mut archive = Archive {
         into: Summed { into, sum: Context::new(&SHA256) },
         seal: ArchiveSeal::default(),
         linked: HashMap::new(),
+        linked_bytes: 0,
         buffer: vec![0; PIECE],
         in_entry: false,
     };
-    match archive.roots(tree) {
+    match archive.roots(tree).and_then(|()| unchanged().map_err(changed)) {
         Ok(()) => archive.finish(),
         Err(error) if archive.in_entry => Err(error),
         Err(error) => archive.failed(&error),
     }
+}
+
+/// The kind of an error that a later attempt may not have.
+const CHANGED: io::ErrorKind = io::ErrorKind::ResourceBusy;
+
+fn changed(why: String) -> io::Error {
+    io::Error::new(CHANGED, why)
 }
 
 /// Sums up what is written.
@@ -72,6 +117,7 @@ struct Archive<'a> {
     seal: ArchiveSeal,
     /// By inode, of files with several names: the first of them.
     linked: HashMap<(u64, u64), Vec<u8>>,
+    linked_bytes: usize,
     buffer: Vec<u8>,
     /// Between the header of an entry and its end.
     in_entry: bool,
@@ -102,40 +148,37 @@ fn filler(bytes: u64) -> usize {
 
 impl Archive<'_> {
     fn roots(&mut self, tree: &ForeignTree) -> io::Result<()> {
-        let all = tree.find("/")?;
-        let (entries, _) = tree.list(&all, usize::try_from(MOST_ENTRIES).unwrap_or(usize::MAX))?;
-        for entry in entries.iter().filter(|entry| entry.facts.kind == FileType::Directory) {
-            let inner = if entry.name == "alloc" { "data" } else { "local" };
-            // Of the agent's own.
-            if !entry.name.as_bytes().starts_with(b".") {
-                self.below(tree, vec![entry.name.clone(), inner.into()])?;
+        let tops = tops(tree)?;
+        for top in &tops {
+            self.below(tree, top)?;
+        }
+        // A replacement on this host moves them away, and garbage collection removes them.
+        for top in &tops {
+            let is_there = tree.exactly(top.names.clone()).and_then(|now| now.is_same_as(top));
+            if !is_there.is_ok_and(|is_it| is_it) {
+                return Err(changed(format!("{}: it was moved or removed", shown(top).display())));
             }
         }
         Ok(())
     }
 
-    fn below(&mut self, tree: &ForeignTree, top: Vec<OsString>) -> io::Result<()> {
-        let mut waiting = vec![top];
-        while let Some(names) = waiting.pop() {
+    fn below(&mut self, tree: &ForeignTree, top: &FoundFile) -> io::Result<()> {
+        let sent = usize::try_from(self.seal.entries).unwrap_or(MOST_ENTRIES);
+        let left = MOST_ENTRIES.saturating_sub(sent);
+        let bounds = WalkBounds { entries: left, name_bytes: MOST_NAME_BYTES, depth: DEEPEST };
+        let mut walk = ForeignWalk::below(top.names.clone(), bounds);
+        while let Some(names) = walk.next_path() {
             let shown = names.join(OsStr::new("/"));
-            let named = |e: io::Error| io::Error::new(e.kind(), format!("{}: {e}", shown.display()));
-            let found = match tree.exactly(names) {
-                // Gone meanwhile.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => continue,
-                found => found.map_err(named)?,
+            let named = |e: io::Error| {
+                // It was listed, or was found before: it disappeared, or is another file now.
+                let is_change = matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory);
+                let kind = if is_change { CHANGED } else { e.kind() };
+                io::Error::new(kind, format!("{}: {e}", shown.display()))
             };
-            if self.seal.entries >= MOST_ENTRIES {
-                return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than a million entries"));
-            }
+            let found = tree.exactly(names).map_err(named)?;
             self.entry(&found, shown.as_bytes()).map_err(named)?;
             if found.facts.kind == FileType::Directory {
-                let most = usize::try_from(MOST_ENTRIES).unwrap_or(usize::MAX);
-                let (below, omitted) = tree.list(&found, most).map_err(named)?;
-                if omitted > 0 {
-                    return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than a million entries"));
-                }
-                let child = |name: OsString| found.names.iter().cloned().chain([name]).collect::<Vec<_>>();
-                waiting.extend(below.into_iter().rev().map(|entry| child(entry.name)));
+                walk.enter(tree, &found).map_err(named)?;
             }
         }
         Ok(())
@@ -171,7 +214,8 @@ impl Archive<'_> {
             if let Some(first) = self.linked.get(&id).cloned() {
                 return self.header(EntryType::Link, (path, &first), facts, (0, Records::default()));
             }
-            if self.linked.len() < MOST_LINKED {
+            if self.linked.len() < MOST_LINKED && self.linked_bytes + path.len() <= MOST_LINKED_BYTES {
+                self.linked_bytes += path.len();
                 self.linked.insert(id, path.to_vec());
             }
         }
@@ -187,34 +231,42 @@ impl Archive<'_> {
         self.header(EntryType::Regular, (path, b""), facts, (map.len() as u64 + stored, records))?;
         self.in_entry = true;
         self.into.put(&map)?;
+        let mut unread = None;
         for (offset, length) in extents {
-            self.content(file, offset, length)?;
+            unread = unread.or(self.content(file, offset, length)?);
         }
         self.into.put(&ZEROS[..filler(map.len() as u64 + stored)])?;
         self.in_entry = false;
         self.seal.bytes += size;
-        Ok(())
+        unread.map_or(Ok(()), Err)
     }
 
-    /// So many bytes, whatever becomes of the file: what shrank meanwhile is filled with zeros.
-    fn content(&mut self, file: &File, mut offset: u64, mut left: u64) -> io::Result<()> {
+    /// So many bytes, whatever becomes of the file: what shrank meanwhile is filled with zeros. Returns why a part cannot
+    /// be read: that is filled too, so that the archive can end with the reason.
+    ///
+    /// Errors: of the writer.
+    fn content(&mut self, file: &File, mut offset: u64, mut left: u64) -> io::Result<Option<io::Error>> {
+        let mut unread = None;
         while left > 0 {
             let most = usize::try_from(left).unwrap_or(PIECE).min(PIECE);
             let piece = self.buffer.get_mut(..most).unwrap_or_default();
-            let read = match file.read_at(piece, offset) {
-                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-                read => read?,
+            let read = match &unread {
+                None => file.read_at(piece, offset),
+                Some(_) => Ok(0),
             };
-            let piece = if read == 0 {
-                piece.fill(0);
-                piece
-            } else {
-                piece.get_mut(..read).unwrap_or_default()
+            let piece = match read {
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
+                Ok(length @ 1..) => piece.get_mut(..length).unwrap_or_default(),
+                ended => {
+                    unread = unread.or(ended.err());
+                    piece.fill(0);
+                    piece
+                }
             };
             self.into.put(piece)?;
             (offset, left) = (offset + piece.len() as u64, left - piece.len() as u64);
         }
-        Ok(())
+        Ok(unread)
     }
 
     fn header(
@@ -278,7 +330,8 @@ impl Archive<'_> {
 
     fn failed(mut self, error: &io::Error) -> io::Result<()> {
         let mut records = Records::default();
-        records.add(SEAL_ERROR.as_bytes(), error.to_string().as_bytes());
+        let key = if error.kind() == CHANGED { SEAL_CHANGED } else { SEAL_ERROR };
+        records.add(key.as_bytes(), error.to_string().as_bytes());
         self.extension((EntryType::Regular, SEAL), &records)?;
         self.end()
     }
@@ -287,6 +340,10 @@ impl Archive<'_> {
         self.into.put(&ZEROS)?;
         self.into.into.flush()
     }
+}
+
+fn shown(found: &FoundFile) -> OsString {
+    found.names.join(OsStr::new("/"))
 }
 
 fn extension_header(kind: EntryType, name: &str, size: usize) -> Header {
@@ -383,4 +440,45 @@ fn xattrs(records: &mut Records, file: &impl AsFd) -> io::Result<()> {
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn file_with_an_unreadable_part_is_filled_and_the_archive_ends_with_the_reason() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("file");
+        std::fs::write(&path, vec![7; 3000]).unwrap();
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+        let tree = ForeignTree::open(dir.path(), |_| false).unwrap();
+        let facts = tree.find("file").unwrap().facts;
+        let mut written = Vec::new();
+        let mut archive = Archive {
+            into: Summed { into: &mut written, sum: Context::new(&SHA256) },
+            seal: ArchiveSeal::default(),
+            linked: HashMap::new(),
+            linked_bytes: 0,
+            buffer: vec![0; PIECE],
+            in_entry: false,
+        };
+        // Each read of it fails.
+        let file = File::options().write(true).open(&path).unwrap();
+        let error = archive.file(&file, b"web/local/file", &facts).unwrap_err();
+        assert!(!archive.in_entry, "the connection needs no end: {error}");
+        archive.failed(&error).unwrap();
+        let mut archive = ::tar::Archive::new(written.as_slice());
+        let read = |entry: io::Result<::tar::Entry<'_, _>>| {
+            let (mut entry, mut content) = (entry.unwrap(), Vec::new());
+            io::Read::read_to_end(&mut entry, &mut content).unwrap();
+            content
+        };
+        let contents: Vec<_> = archive.entries().unwrap().map(read).collect();
+        assert_eq!((contents.len(), &contents[0]), (2, &vec![0; 3000]));
+        let seal = String::from_utf8(contents[1].clone()).unwrap();
+        assert!(seal.contains("ALLOSTAT.error=Bad file descriptor"), "{seal}");
+    }
 }

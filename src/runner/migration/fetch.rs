@@ -9,6 +9,7 @@ use rustix::fs::{Mode, OFlags};
 use tokio::runtime::Runtime;
 
 use super::ground::{FETCHED, FetchedData, MigrationError, MigrationGround, STAGING};
+use super::install::has_place;
 use crate::host::http::exchange::{HttpAnswer, Payload, Verb, ask};
 use crate::host::http::{Address, TlsFiles};
 use crate::host::peer::Trust;
@@ -20,6 +21,8 @@ use crate::runner::artifacts::{
 };
 use crate::telemetry::chain;
 
+/// A peer that sends less while `migrate.idle_timeout` is spent on waiting for it is too slow.
+const LEAST: u64 = 256 << 10;
 /// Of a token and of the body of an error.
 const LONGEST_TOKEN: usize = 4096;
 const LARGEST_ERROR: usize = 16 << 10;
@@ -50,9 +53,13 @@ impl Transfer<'_> {
         let staging = Staging::at(ground.alloc_dir.join(STAGING), MODE, &ground.cancelled).map_err(broken)?;
         let meter = Meter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
         let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
-        let body = Body { transfer: self, answer, held: Bytes::new() };
+        let body = Body { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
         let mut from = Sealed::new(Unpacked { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
         let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| meant(&e))?;
+        if !has_place(ground).map_err(broken)? {
+            let what = "alloc/data nor the local directory of a task of the group";
+            return Err(MigrationError::Final(format!("the peer has no data of it: neither {what}")));
+        }
         // It is never fetched again: so it must be there after a loss of power.
         rustix::fs::syncfs(staging.directory()).map_err(|e| broken(e.into()))?;
         if ground.cancelled.is() {
@@ -188,15 +195,39 @@ struct Body<'t, 'a> {
     transfer: &'t Transfer<'a>,
     answer: HttpAnswer,
     held: Bytes,
+    /// For so long so many bytes: since the rate was checked.
+    waited: Duration,
+    came: u64,
+}
+
+impl Body<'_, '_> {
+    /// Only the wait for the peer counts: the disk here may be slower.
+    fn check_rate(&mut self, waited: Duration, came: usize) -> Result<(), MigrationError> {
+        let idle = self.transfer.ground.config.idle_timeout;
+        (self.waited, self.came) = (self.waited + waited, self.came + came as u64);
+        if self.waited < idle {
+            return Ok(());
+        }
+        if self.came < LEAST {
+            let (kib, secs) = (LEAST >> 10, idle.as_secs_f32());
+            return Err(MigrationError::Retry(format!("the peer sent less than {kib} KiB in {secs} s")));
+        }
+        (self.waited, self.came) = (Duration::ZERO, 0);
+        Ok(())
+    }
 }
 
 impl Read for Body<'_, '_> {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
         let interrupted = |why| io::Error::other(Interrupted(why));
         while self.held.is_empty() {
+            let began = Instant::now();
             let piece = self.transfer.wait(self.answer.piece()).map_err(interrupted)?;
             match piece.map_err(|e| interrupted(MigrationError::Retry(chain(&e))))? {
-                Some(piece) => self.held = piece,
+                Some(piece) => {
+                    self.check_rate(began.elapsed(), piece.len()).map_err(interrupted)?;
+                    self.held = piece;
+                }
                 None => return Ok(0),
             }
         }

@@ -7,6 +7,9 @@
 //! ```
 //! An agent that dies before the rename of `.migrating` fetches again; one that dies later goes on with the install. Tasks start
 //! once all of it is done, so no task sees a part.
+//!
+//! The peer seals an archive only if the alloc is still the ended one that the transfer began with, and its
+//! directories are still in their places.
 
 mod archive;
 mod fetch;
@@ -15,7 +18,7 @@ mod install;
 #[cfg(test)]
 mod tests;
 
-pub use self::archive::write_migration;
+pub use self::archive::{has_data, write_migration};
 pub use self::fetch::fetch;
 pub use self::ground::{FetchedData, MigrationError, MigrationGround};
 pub use self::install::{install, is_fetched};

@@ -1,5 +1,6 @@
 //! Migrations from a server in this process: what is kept, what is refused, and that nothing hostile gets out of its directory.
 
+mod changes;
 mod hostile;
 mod outages;
 
@@ -132,7 +133,7 @@ fn is_hidden(names: &[OsString]) -> bool {
 fn archive_of(alloc_dir: &Path) -> Vec<u8> {
     let tree = ForeignTree::open(alloc_dir, is_hidden).unwrap();
     let mut archive = Vec::new();
-    write_migration(&tree, &mut archive).unwrap();
+    write_migration(&tree, &|| Ok(()), &mut archive).unwrap();
     archive
 }
 
@@ -281,6 +282,7 @@ fn directory_that_has_content_is_not_replaced() {
     let why = install(&site.ground("127.0.0.1:1")).unwrap_err();
     assert!(why.contains("web/local of the new alloc is not empty"), "{why}");
     assert_eq!(paths(&site.alloc_dir().join("web/local")), ["own"]);
+    assert!(paths(&site.alloc_dir().join("alloc/data")).is_empty(), "no part is installed");
 }
 
 #[test]
@@ -292,4 +294,13 @@ fn file_that_cannot_be_sent_ends_the_archive_with_the_reason() {
     let archive = archive_of(&old);
     std::fs::remove_dir_all(&old).unwrap();
     site.refuses(archive, "the peer could not read it: web/local/odd\u{fffd}: its name is no UTF-8");
+}
+
+#[test]
+fn directory_that_the_receiver_refuses_as_too_deep_is_refused_by_the_sender() {
+    let (site, dir) = (Site::new(), tempfile::tempdir().unwrap());
+    std::fs::create_dir_all(dir.path().join("web/local").join("d/".repeat(127))).unwrap();
+    site.refuses(archive_of(dir.path()), "the peer could not read it: web/local/d/d/d");
+    std::fs::remove_dir(dir.path().join("web/local").join("d/".repeat(127))).unwrap();
+    assert!(site.fetch(&serve_archive(archive_of(dir.path()))).is_ok());
 }

@@ -4,6 +4,7 @@ mod cancel;
 mod clock;
 mod coordinate;
 mod crash;
+mod data_source;
 mod devices;
 mod disk;
 mod fake;

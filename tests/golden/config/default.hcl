@@ -295,7 +295,7 @@ migrate {
   idle_timeout = "1m"
   # Maximum size of the data of one alloc, holes of sparse files included, in MiB. 0: no limit. (ALLOSTAT_MIGRATE_MAX_SIZE_MIB)
   max_size_mib = 102400
-  # Maximum number of files, directories and links of one alloc. 0: no limit. (ALLOSTAT_MIGRATE_MAX_ENTRIES)
+  # Maximum number of files, directories and links of one alloc. A peer sends at most 1,000,000, so larger values and 0 have no effect. (ALLOSTAT_MIGRATE_MAX_ENTRIES)
   max_entries = 1000000
   # Space of the data directory's file system that migrations leave free, in MiB: below it a migration fails. (ALLOSTAT_MIGRATE_FREE_SPACE_RESERVE_MIB)
   free_space_reserve_mib = 256

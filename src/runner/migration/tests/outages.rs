@@ -133,3 +133,21 @@ fn answers_of_the_peer_decide_whether_it_is_retried() {
     drop(listener);
     is_retried(Site::new().fetch(&address), "cannot connect");
 }
+
+#[test]
+fn peer_that_sends_single_bytes_is_retried() {
+    let whole = archive();
+    let address = serve(move |_, stream| {
+        respond(stream, "200 OK", whole.len(), &[]);
+        for byte in &whole {
+            // A slow link, not a wait for anything.
+            std::thread::sleep(Duration::from_millis(10));
+            if stream.write_all(&[*byte]).is_err() {
+                return;
+            }
+        }
+    });
+    let site = Site::with(|config| config.idle_timeout = Duration::from_millis(500));
+    is_retried(site.fetch(&address), "the peer sent less than 256 KiB in 0.5 s");
+    site.is_untouched();
+}
