@@ -1,6 +1,8 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
+#[path = "texts/api_document.rs"]
+mod api_document;
 #[path = "texts/api_page.rs"]
 mod api_page;
 
