@@ -71,6 +71,11 @@ fn hostile() -> Vec<(&'static str, bool, String)> {
             false,
             groups(1, &tasks(1_000, &format!("args = [{}]", many(1_000, ",", |_| "1".to_owned())))),
         ),
+        (
+            "dynamic tasks with a long text",
+            false,
+            groups(1, &tasks(1_000, &format!("args = [<<EOF\n{}\nEOF\n]", "x".repeat(200 << 10)))),
+        ),
         ("a list of lists", false, job("", "[for a in range(1000) : [for b in range(150) : \"x\"]]")),
         (
             "locals in reverse order",

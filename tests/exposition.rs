@@ -555,13 +555,17 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
     for outcome in Outcome::ALL.map(Outcome::as_str) {
-        let line = format!("allostat_task_exits_total{{task=\"web\",workload=\"shop\",outcome=\"{outcome}\"}} 0\n");
+        let line = format!(
+            "allostat_task_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
+        );
         assert!(text.contains(&line), "{line}");
         assert!(text.contains(&format!("allostat_node_task_exits_total{{outcome=\"{outcome}\"}} 0\n")));
     }
     assert!(text.contains("allostat_node_task_oom_kills_total 0\n"));
     assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
-    assert!(text.contains("allostat_task_events_total{task=\"web\",workload=\"shop\",event=\"terminated\"} 0\n"));
+    assert!(text.contains(
+        "allostat_task_events_total{task=\"web\",workload=\"shop\",source=\"managed\",event=\"terminated\"} 0\n"
+    ));
     assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
 }
 
@@ -636,12 +640,12 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
     let whose = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
     let alone = format!("{{alloc_id=\"{ALLOC}\"}}");
     for line in [
-        r#"allostat_task_exits_total{task="web",workload="shop",outcome="error"} 1 # WHOSE 1 1767323045"#,
-        r#"allostat_task_exits_total{task="web",workload="shop",outcome="oom"} 0"#,
-        r#"allostat_task_exit_codes_total{task="web",workload="shop",code="3"} 1 # WHOSE 1 1767323045"#,
-        r#"allostat_workload_oom_kills_total{task="web",workload="shop"} 2 # WHOSE 2 1767323045"#,
-        r#"allostat_task_kill_escalations_total{task="web",workload="shop"} 1 # ALONE 1 1767323045"#,
-        r#"allostat_task_given_up_total{task="web",workload="shop"} 0"#,
+        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="error"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="oom"} 0"#,
+        r#"allostat_task_exit_codes_total{task="web",workload="shop",source="managed",code="3"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_workload_oom_kills_total{task="web",workload="shop",source="managed"} 2 # WHOSE 2 1767323045"#,
+        r#"allostat_task_kill_escalations_total{task="web",workload="shop",source="managed"} 1 # ALONE 1 1767323045"#,
+        r#"allostat_task_given_up_total{task="web",workload="shop",source="managed"} 0"#,
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
         r#"allostat_task_start_duration_seconds_sum{workload="shop"} 0.047"#,
@@ -805,7 +809,7 @@ proptest! {
                 format!("\nallostat_task_memory_usage_bytes{task} {bytes}\n"),
                 format!("\nallostat_task_oom_kills_total{task} {kills}\n"),
                 format!("\nallostat_task_cpu_usage_seconds_total{task} {seconds}\n"),
-                format!("\nallostat_workload_oom_kills_total{} {kills}\n", "{task=\"web\",workload=\"shop\"}"),
+                format!("\nallostat_workload_oom_kills_total{} {kills}\n", "{task=\"web\",workload=\"shop\",source=\"managed\"}"),
             ];
             for line in lines {
                 prop_assert!(text.contains(&line), "{} is missing", line);
@@ -915,7 +919,7 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
 
     let web = r#"[("alloc_id", "00000000-0000-4000-8000-000000000001"), ("task", "web"), ("workload", "shop")]"#;
     assert_eq!(heard.times[web], (Some(NOW), snapshot.allocs[0].identity.created_at));
-    let workload = r#"[("task", "web"), ("workload", "shop")]"#;
+    let workload = r#"[("task", "web"), ("workload", "shop"), ("source", "managed")]"#;
     assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
 }
 

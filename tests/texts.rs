@@ -1,6 +1,8 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
+#[path = "texts/api_document.rs"]
+mod api_document;
 #[path = "texts/api_page.rs"]
 mod api_page;
 
@@ -91,7 +93,7 @@ fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
 fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
     let mut page = String::from(
         "# HCL functions\n\nGenerated from the code. Job files call the functions that Nomad documents; \
-         [job-files.md](job-files.md) has the rest of the language.\n\n\
+         [hcl.md](hcl.md) has the rest of the language.\n\n\
          ● supported, ○ not supported.\n\n| function | | arguments | remarks |\n|---|---|---|---|\n",
     );
     for (name, arguments, remark) in functions::documented() {

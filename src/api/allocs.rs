@@ -127,7 +127,7 @@ pub struct StopAnswer {
     pub id: AllocId,
     /// It had ended already, and nothing was to replace it.
     pub had_ended: bool,
-    /// Why the stop is not persisted: an agent that dies before that is mended starts the alloc again.
+    /// Why the stop is not persisted. If the agent ends before it is, the next agent starts the alloc again.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub unsaved: Option<String>,
 }

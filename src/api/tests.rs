@@ -84,6 +84,7 @@ fn snapshot() -> Snapshot {
     let workload = WorkloadView {
         workload: JobId::from("x".repeat(BODY / 30).as_str()),
         task: "t".into(),
+        source: None,
         usage: Usage::default(),
         ended: Arc::default(),
         observed: false,

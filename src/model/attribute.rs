@@ -244,7 +244,7 @@ impl UnitName {
 
 /// Exactly one of a number, a text and a boolean; only a number has a unit.
 ///
-/// `==` compares what is written (1 W is not 1000 mW); [`Attribute::compare`] what is meant.
+/// `==` compares the text (1 W is not 1000 mW); `Attribute::compare` compares the quantity.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribute {

@@ -28,7 +28,7 @@ pub struct NodeInfo {
 /// What the operator calls this node: settings of the agent.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeIdentity {
-    /// `None`: the node is in every datacenter that a job names.
+    /// Absent: the node is in every datacenter that a job names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datacenter: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -98,12 +98,12 @@ impl TryFrom<String> for NetworkMode {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PortRequest {
     pub label: String,
-    /// The port of the host; `None`: a dynamic one.
+    /// The port of the host. Absent: a dynamic port.
     #[serde(rename = "static", default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<u16>,
     #[serde(default, skip_serializing_if = "PortTarget::is_unset")]
     pub to: PortTarget,
-    /// A name of one of the host's addresses; `None`: that of the default route.
+    /// The name of a host network. Absent: the address of the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<String>,
     /// A static port that other allocs of jobs with the same word may have as well.

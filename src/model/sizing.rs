@@ -59,7 +59,7 @@ pub struct MemoryFacts {
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MemoryAdvice {
-    /// `None`: nothing can be said.
+    /// Null if no peak is known.
     pub bytes: Option<u64>,
     pub reason: SizingReason,
     /// It concerns `memory_max`, which is above `memory`.

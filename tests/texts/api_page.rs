@@ -100,9 +100,11 @@ fn object(page: &mut String, name: &str, schema: &Value) {
 fn about(schema: &Value) -> String {
     let own = schema["description"].as_str().unwrap_or_default().split_whitespace().collect::<Vec<_>>().join(" ");
     let choices = schema["oneOf"].as_array().into_iter().flatten();
-    let described = choices.filter_map(|choice| Some(format!("`{}`: {}", choice["const"].as_str()?, about(choice))));
+    let described = choices
+        .filter_map(|choice| Some(format!("`{}`: {}", choice["const"].as_str()?, about(choice).trim_end_matches('.'))));
     let described: Vec<String> = described.filter(|text| !text.ends_with(": ")).collect();
-    [own, described.join("; ")].join(" ").trim().replace('|', "\\|")
+    let end = if described.is_empty() { "" } else { "." };
+    format!("{own} {}{end}", described.join("; ")).trim().replace('|', "\\|")
 }
 
 /// What a value is, with links to types.

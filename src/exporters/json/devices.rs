@@ -55,7 +55,7 @@ pub struct DeviceMake {
     #[serde(rename = "type")]
     pub kind: String,
     pub name: String,
-    /// The device of which this one is an instance (MIG).
+    /// The device that this MIG instance belongs to.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub parent: Option<DeviceId>,
 }
@@ -155,14 +155,14 @@ pub struct UseOfDevice {
     pub values: MeasuredValues<TaskDeviceTable>,
 }
 
-/// A device of an alloc. One that is gone has no name; one that no running task holds has no state.
+/// A device of an alloc. A removed device has no name; a device that no running task holds has no state.
 #[derive(Debug, Default, Serialize, JsonSchema)]
 pub struct DeviceOfAlloc {
     #[serde(flatten)]
     pub device: Option<DeviceMake>,
     #[serde(flatten)]
     pub now: Option<DeviceNow>,
-    /// Sums over the tasks of the alloc. Absent of a device of which its tasks hold instances only.
+    /// Sums over the tasks of the alloc. Absent if its tasks hold only MIG instances of the device.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub usage: Option<MeasuredValues<TaskDeviceTable>>,
     /// A task of the alloc was given the device.

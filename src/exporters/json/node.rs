@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::host::{self, HostUse, OwnCost};
 use super::{by, restarts};
 use crate::collectors::capability::KERNEL_ENDS;
-use crate::model::alloc::AllocState;
+use crate::model::alloc::{AllocSource, AllocState};
 use crate::model::host::NodeInfo;
 use crate::model::id::{JobId, TaskName};
 use crate::model::task::{Outcome, RestartReason, TaskState};
@@ -74,6 +74,9 @@ pub struct LifetimeTotals {
 #[derive(Debug, Serialize, JsonSchema)]
 pub struct WorkloadAnswer {
     pub workload: JobId,
+    /// Absent for totals that an earlier version of the agent recorded.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub source: Option<AllocSource>,
     pub task: TaskName,
     pub usage: Usage,
     /// Exits by outcome.
@@ -116,6 +119,7 @@ pub fn node(snapshot: &Snapshot) -> NodeSummary {
 fn workloads(snapshot: &Snapshot) -> Vec<WorkloadAnswer> {
     let each = snapshot.workloads.iter().map(|w| WorkloadAnswer {
         workload: w.workload.clone(),
+        source: w.source,
         task: w.task.clone(),
         usage: w.usage.clone(),
         exits: by(Outcome::ALL.map(Outcome::as_str), w.ended.exits),

@@ -99,10 +99,11 @@ fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_b
 #[derive(Serialize, JsonSchema)]
 pub struct TasksAnswer<'a> {
     epoch: u64,
-    /// 0: everything is told.
+    /// The `since` of the request. 0: every row is complete.
     since: Timestamp,
     taken_at: Timestamp,
-    /// When the tick began of which the host's values are. Between two ticks whoever begins or ends makes a newer answer of the same tick.
+    /// When the tick of the host's values began. A task that starts or ends between two ticks makes a newer answer of
+    /// the same tick.
     ticked_at: Timestamp,
     host: HostRow<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -330,12 +331,12 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
     }
 }
 
-/// What the tasks share. Absent: this kernel does not tell.
+/// What all tasks of the host share. A field that the kernel does not report is absent.
 #[derive(Default, Serialize, JsonSchema)]
 pub struct HostRow<'a> {
     pub hostname: &'a str,
     pub cpus: u64,
-    /// Time in which CPUs of the host did something.
+    /// CPU time of the host, all CPUs together, without idle, iowait and steal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_busy_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -344,7 +345,7 @@ pub struct HostRow<'a> {
     pub memory_available_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_used_bytes: Option<u64>,
-    /// Of all interfaces that are told of but the loopback, together.
+    /// Sum over the exposed network interfaces, without the loopback interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_receive_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use super::page::Piece;
 use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS, written};
-use crate::model::alloc::AllocIdentity;
+use crate::model::alloc::{AllocIdentity, AllocSource};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
@@ -113,12 +113,14 @@ impl<'a> Blocks<'a> {
     }
 }
 
+type WorkloadKey = (JobId, TaskName, Option<AllocSource>);
+
 /// Concurrency: one encoder at a time.
 #[derive(Debug, Default)]
 pub(super) struct LabelCache {
     /// With the body that asked for it last.
     allocs: HashMap<AllocId, (u64, Arc<AllocLabels>)>,
-    workloads: HashMap<(JobId, TaskName), (u64, Arc<WorkloadLabels>)>,
+    workloads: HashMap<WorkloadKey, (u64, Arc<WorkloadLabels>)>,
     stamp: u64,
 }
 
@@ -151,7 +153,8 @@ impl LabelCache {
     pub(super) fn workload(&mut self, view: &WorkloadView) -> Arc<WorkloadLabels> {
         let stamp = self.stamp;
         let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
-        let entry = self.workloads.entry((view.workload.clone(), view.task.clone())).or_insert_with(render);
+        let entry =
+            self.workloads.entry((view.workload.clone(), view.task.clone(), view.source)).or_insert_with(render);
         // Retired and submitted anew between two bodies.
         if entry.1.created != view.ended.created {
             *entry = render();

@@ -195,7 +195,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_workload_restarts_total",
     Unit::None,
     "Restarts of the task in all allocs of the workload, live and ended, by reason.",
-    &["task", "workload", "reason"],
+    &["task", "workload", "source", "reason"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner; the observer")
@@ -207,7 +207,7 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
     "allostat_task_exits_total",
     Unit::None,
     "Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.",
-    &["task", "workload", "outcome"],
+    &["task", "workload", "source", "outcome"],
 )
 .from_source("runner")
 .absent_when("all outcomes but unknown: observed task, exit status unavailable")
@@ -218,7 +218,7 @@ pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
     "allostat_task_exit_codes_total",
     Unit::None,
     "Failed exits by exit code, and exits by signal by signal number.",
-    &["task", "workload", "code", "signal"],
+    &["task", "workload", "source", "code", "signal"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
@@ -230,7 +230,7 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
     "allostat_task_events_total",
     Unit::None,
     "Events of the task in all allocs of the workload, by kind.",
-    &["task", "workload", "event"],
+    &["task", "workload", "source", "event"],
 )
 .from_profile(Profile::Standard)
 .zeros_from(Profile::Full)
@@ -242,7 +242,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
     "allostat_task_kill_escalations_total",
     Unit::None,
     "Kills in which the task outlived its kill timeout and was killed by force.",
-    &["task", "workload"],
+    &["task", "workload", "source"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
@@ -254,7 +254,7 @@ pub static LOG_LOST: MetricDesc = MetricDesc::counter(
     "allostat_task_log_lost_bytes_total",
     Unit::Bytes,
     "Task output lost because the logs could not be written, over ended attempts of the workload.",
-    &["task", "workload", "stream"],
+    &["task", "workload", "source", "stream"],
 )
 .from_profile(Profile::Standard)
 .from_source("supervisor")
@@ -266,7 +266,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
     "allostat_task_given_up_total",
     Unit::None,
     "Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).",
-    &["task", "workload"],
+    &["task", "workload", "source"],
 )
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")

@@ -160,7 +160,7 @@ pub static WORKLOAD_ROWS: Rows = Rows {
     profile: |profiles| profiles.workload,
     ..Rows::new(
         "allostat_workload_",
-        &["task", "workload"],
+        &["task", "workload", "source"],
         |walk| walk.snapshot.workloads.len(),
         |walk, row| RowSubject::workload(&walk.snapshot.workloads[row]),
     )

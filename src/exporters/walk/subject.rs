@@ -80,7 +80,11 @@ impl<'a> RowSubject<'a> {
 
     pub fn workload(view: &'a WorkloadView) -> RowSubject<'a> {
         RowSubject {
-            labels: vec![("task", view.task.as_str()), ("workload", view.workload.as_str())],
+            labels: vec![
+                ("task", view.task.as_str()),
+                ("workload", view.workload.as_str()),
+                ("source", view.source.map_or("", AllocSource::as_str)),
+            ],
             since: view.ended.created,
             ..RowSubject::default()
         }

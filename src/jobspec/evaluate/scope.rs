@@ -47,14 +47,15 @@ impl<'a> Scope<'a> {
         }
     }
 
-    /// Pays for a block, where it is expanded: what is written once costs nothing. `written`: bytes of its text, of
-    /// which each expansion has a copy.
+    /// Charges the budget for an expanded block; a block outside of `dynamic` is free. `written`: the bytes of its
+    /// source text, because each expansion has its own copy.
     ///
     /// Errors: steps or bytes are used up, perhaps before.
     pub fn pay_block(&self, span: &Span, written: usize) -> Evaluated<()> {
         self.budget.still_lasts(span)?;
         self.pay(span, BLOCK_BYTES.saturating_add(written))
     }
+
     /// Pays for a value as it is written in such a block.
     pub fn pay_value(&self, span: &Span) -> Evaluated<()> {
         self.pay(span, VALUE_BYTES)

@@ -277,6 +277,31 @@ fn expanded_blocks_are_within_the_budget_and_its_end_is_one_problem() {
     assert_eq!((first, count), ("values and expanded blocks take more than 16 MiB", 1), "{errors}");
 }
 
+/// A task for each number below `count`, each with a template of a text of `bytes` bytes.
+fn tasks_with_text(count: usize, bytes: usize) -> String {
+    let text = format!("{}\n", "x".repeat(99)).repeat(bytes / 100);
+    format!(
+        "job \"j\" {{\n group \"g\" {{\n dynamic \"task\" {{\n for_each = range({count})\n labels = [\"t${{task.value}}\"]\n \
+         content {{\n driver = \"mock\"\n template {{\n destination = \"local/text\"\n data = <<EOF\n{text}EOF\n }}\n \
+         config {{\n }}\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+#[test]
+fn text_of_a_dynamic_block_counts_once_for_each_element() {
+    let parse = |text: &str| crate::jobspec::parse("x.hcl", text);
+    let ordinary = parse(&tasks_with_text(100, 4 << 10)).unwrap();
+    assert_eq!(ordinary.job.groups[0].tasks.len(), 100);
+    // Written once, the same text is no expansion.
+    assert!(parse(&tasks_with_text(1, 220 << 10)).is_ok());
+    let errors = parse(&tasks_with_text(1_000, 220 << 10)).unwrap_err();
+    assert_eq!(errors.0.len(), 1, "{errors}");
+    let said = errors.to_string();
+    let expected = "x.hcl:3:2: error: values and expanded blocks take more than 16 MiB\n    3 |  dynamic \"task\" {";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(said.contains("make it smaller: fewer elements, or several job files"), "{said}");
+}
+
 #[test]
 fn faults_name_their_place_and_what_would_be_right() {
     for (text, at, message) in [
