@@ -17,6 +17,7 @@ use super::{Context, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{ForeignTree, FoundFile};
 use crate::model::id::AllocId;
+use crate::model::text::log_text;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::write_snapshot;
 
@@ -68,7 +69,10 @@ pub(super) async fn archived(
                 // Without this the end is one that broke off.
                 Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
                 Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                Err(error) => tracing::warn!(%error, "a snapshot of an alloc broke off"),
+                // It has the name of a file, which the task chose.
+                Err(error) => {
+                    tracing::warn!(error = log_text(&error.to_string()), "a snapshot of an alloc broke off");
+                }
             }
         })?;
         Ok(())

@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::fmt;
+use std::sync::{Arc, OnceLock};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -14,15 +15,27 @@ use serde_json::Value;
 pub const HIDDEN: &str = "(sensitive)";
 /// In characters. A shorter value is part of almost every text, and is not hidden.
 pub const SHORTEST: usize = 3;
-/// Texts of one job.
+/// Texts and lines of texts of one job.
 pub const MOST: usize = 1_000;
+/// Bytes of all texts of one job.
+pub const MOST_BYTES: usize = 64 << 10;
 /// Of a text that was cut, so much at least is recognized.
 const CUT_FROM: usize = 8;
 
 /// Texts that no person sees.
 #[derive(Clone, Default, Serialize, Deserialize)]
 #[serde(transparent)]
-pub struct SensitiveValues(BTreeSet<String>);
+pub struct SensitiveValues {
+    texts: BTreeSet<String>,
+    /// Counted when they are added.
+    #[serde(skip)]
+    count: usize,
+    #[serde(skip)]
+    bytes: usize,
+    /// Built when a text is hidden for the first time.
+    #[serde(skip)]
+    needles: OnceLock<Arc<Needles>>,
+}
 
 impl PartialEq for SensitiveValues {
     fn eq(&self, _: &SensitiveValues) -> bool {
@@ -35,29 +48,32 @@ impl Eq for SensitiveValues {}
 /// How many there are: the values themselves reach no log.
 impl fmt::Debug for SensitiveValues {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "SensitiveValues({})", self.0.len())
+        write!(f, "SensitiveValues({})", self.texts.len())
     }
 }
 
 impl SensitiveValues {
-    /// Hides the text from now on, wherever it stands in another one. `false`: there are too many.
+    /// Hides the text from now on, wherever it stands in another one. `false`: there are too many. It is hidden all the
+    /// same, so that the message which refuses the job does not show it.
     pub fn add(&mut self, text: &str) -> bool {
         let text = text.trim();
         // What says nothing of a secret stands in too many texts.
         let is_word = matches!(text, "true" | "false" | "null");
-        if is_word || text.chars().count() < SHORTEST {
-            return true;
+        if !is_word && text.chars().count() >= SHORTEST && self.texts.insert(text.to_owned()) {
+            let lines = Some(text.lines().count()).filter(|lines| *lines > 1).unwrap_or(0);
+            self.count = self.count.saturating_add(1 + lines);
+            self.bytes = self.bytes.saturating_add(text.len());
+            self.needles = OnceLock::new();
         }
-        self.0.insert(text.to_owned());
-        self.0.len() <= MOST
+        self.count <= MOST && self.bytes <= MOST_BYTES
     }
     pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
+        self.texts.is_empty()
     }
     /// These and the others.
     #[must_use]
     pub fn with(&self, others: &SensitiveValues) -> SensitiveValues {
-        SensitiveValues(self.0.union(&others.0).cloned().collect())
+        SensitiveValues { texts: self.texts.union(&others.texts).cloned().collect(), ..SensitiveValues::default() }
     }
 
     /// The text without them. One that was cut (`…`) is recognized by its beginning.
@@ -72,7 +88,7 @@ impl SensitiveValues {
     pub fn hide_in_json(&self, value: &Value) -> Value {
         match value {
             Value::String(text) => self.hide(text).into(),
-            Value::Number(number) if self.0.contains(&number.to_string()) => HIDDEN.into(),
+            Value::Number(number) if self.texts.contains(&number.to_string()) => HIDDEN.into(),
             Value::Array(list) => list.iter().map(|one| self.hide_in_json(one)).collect(),
             Value::Object(object) => {
                 let entries = object.iter().map(|(key, one)| (self.hide(key).into_owned(), self.hide_in_json(one)));
@@ -83,11 +99,14 @@ impl SensitiveValues {
     }
 
     fn replaced<'t>(&self, text: &'t str, instead: impl Fn(&str) -> String) -> Cow<'t, str> {
-        let needles = self.needles();
+        if self.texts.is_empty() {
+            return Cow::Borrowed(text);
+        }
+        let needles = self.needles.get_or_init(|| Arc::new(Needles::of(&self.texts)));
         let mut out = String::new();
         let (mut from, mut at) = (0, 0);
         while let Some(rest) = text.get(at..).filter(|rest| !rest.is_empty()) {
-            match needles.iter().find_map(|needle| begins(rest, needle)) {
+            match needles.begins(rest) {
                 Some(length) => {
                     out.push_str(&text[from..at]);
                     out.push_str(&instead(&rest[..length]));
@@ -99,11 +118,20 @@ impl SensitiveValues {
         }
         if from == 0 { Cow::Borrowed(text) } else { Cow::Owned(out + &text[from..]) }
     }
+}
 
-    /// The longest first, also as they stand in templates, in quotes and in messages.
-    fn needles(&self) -> Vec<String> {
+/// What is searched for: each text also as it stands in templates, in quotes and in messages, and its lines.
+struct Needles {
+    /// In the order of their bytes.
+    all: Vec<String>,
+    /// Where those that begin with a byte are among them.
+    by_first: Vec<(usize, usize)>,
+}
+
+impl Needles {
+    fn of(texts: &BTreeSet<String>) -> Needles {
         let mut needles = BTreeSet::new();
-        for text in &self.0 {
+        for text in texts {
             let debug = format!("{text:?}");
             let inner = |quoted: &str| quoted.get(1..quoted.len() - 1).unwrap_or_default().to_owned();
             let steers = |c: char| if c.is_control() { c.escape_default().to_string() } else { c.to_string() };
@@ -116,20 +144,48 @@ impl SensitiveValues {
             needles.extend(lines.map(str::to_owned));
             needles.insert(text.clone());
         }
-        let mut needles: Vec<String> = needles.into_iter().collect();
-        needles.sort_by_key(|needle| std::cmp::Reverse(needle.len()));
-        needles
+        let all: Vec<String> = needles.into_iter().filter(|needle| !needle.is_empty()).collect();
+        let at = |first: u8, is_behind: bool| {
+            all.partition_point(|needle| {
+                let own = needle.as_bytes().first().copied().unwrap_or(0);
+                own < first || (is_behind && own == first)
+            })
+        };
+        let by_first = (0..=u8::MAX).map(|first| (at(first, false), at(first, true))).collect();
+        Needles { all, by_first }
     }
-}
 
-/// How many bytes of the text are the needle, or the beginning of it that was left where the text was cut.
-fn begins(text: &str, needle: &str) -> Option<usize> {
-    if text.starts_with(needle) {
-        return Some(needle.len());
+    /// How many bytes of the text are the longest needle with which it begins, or the beginning of one that was left
+    /// where the text was cut. Compares each byte of the text with the needles that are the same up to it.
+    fn begins(&self, text: &str) -> Option<usize> {
+        let bytes = text.as_bytes();
+        let (mut low, mut high) = *self.by_first.get(usize::from(*bytes.first()?))?;
+        let (mut found, mut chars) = (None, 0);
+        let byte = |needle: &String, at: usize| needle.as_bytes().get(at).copied();
+        for depth in 1..=bytes.len() {
+            // Those that have an end here stand before those that go on.
+            if low < high && self.all[low].len() == depth {
+                (found, low) = (Some(depth), low + 1);
+            }
+            if low == high {
+                break;
+            }
+            if text.is_char_boundary(depth) {
+                chars += 1;
+                if chars >= CUT_FROM && text[depth..].starts_with('…') {
+                    found = Some(depth);
+                }
+            }
+            let Some(next) = bytes.get(depth).copied() else { break };
+            let same = &self.all[low..high];
+            let (from, to) = (
+                same.partition_point(|needle| byte(needle, depth) < Some(next)),
+                same.partition_point(|needle| byte(needle, depth) <= Some(next)),
+            );
+            (low, high) = (low + from, low + to);
+        }
+        found
     }
-    let same = text.chars().zip(needle.chars()).take_while(|(a, b)| a == b);
-    let (count, length) = same.fold((0, 0), |(count, length), (c, _)| (count + 1, length + c.len_utf8()));
-    (count >= CUT_FROM && text[length..].starts_with('…')).then_some(length)
 }
 
 #[cfg(test)]
@@ -181,10 +237,52 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_thousand_values_are_refused() {
+    fn more_than_a_thousand_values_and_lines_or_64_kib_are_refused_and_hidden() {
         let mut all = SensitiveValues::default();
         assert!((0..MOST).all(|n| all.add(&format!("secret {n}"))));
         assert!(all.add("secret 1") && !all.add("one more"));
+        assert_eq!(all.hide("the value `one more`"), "the value `(sensitive)`");
+        let lines: Vec<String> = (0..MOST).map(|n| format!("line {n}")).collect();
+        assert!(SensitiveValues::default().add(&lines[1..].join("\n")));
+        assert!(!SensitiveValues::default().add(&lines.join("\n")), "and the text itself");
+        assert!(SensitiveValues::default().add(&"x".repeat(MOST_BYTES)));
+        let mut long = of(&["abc"]);
+        assert!(!long.add(&"x".repeat(MOST_BYTES)));
+    }
+
+    #[test]
+    fn longest_value_counts_and_a_shorter_one_that_was_not_cut() {
+        let all = of(&["secret", "secret-long", "secret-longer-than", "äöüß-größer", "äöü"]);
+        for (text, hidden) in [
+            ("secret-longer", "(sensitive)er"),
+            ("secret-lon", "(sensitive)-lon"),
+            ("secret-longer-t…", "(sensitive)…"),
+            ("secret-l…", "(sensitive)…"),
+            ("secr…", "secr…"),
+            ("äöüß-grö…", "(sensitive)…"),
+            ("äöüß-gr", "(sensitive)ß-gr"),
+        ] {
+            assert_eq!(all.hide(text), hidden, "{text}");
+        }
+    }
+
+    /// Events are hidden under a lock: what is searched for is prepared once.
+    #[test]
+    fn hiding_many_texts_costs_less_than_preparing_the_values_for_each() {
+        let texts: Vec<String> = (0..MOST).map(|n| format!("{n:04}{}", "x".repeat(60))).collect();
+        let prepare = || {
+            let all = of(&texts.iter().map(String::as_str).collect::<Vec<_>>());
+            let began = std::time::Instant::now();
+            assert_eq!(all.hide("no secret"), "no secret");
+            (all, began.elapsed())
+        };
+        let once = (0..5).map(|_| prepare().1).min().unwrap();
+        let (all, _) = prepare();
+        let began = std::time::Instant::now();
+        for n in 0..1_000 {
+            assert!(matches!(all.hide(&format!("attempt {n} 0001xxx")), Cow::Borrowed(_)));
+        }
+        assert!(began.elapsed() < once * 300, "{:?} for 1,000 texts, {once:?} to prepare", began.elapsed());
     }
 
     proptest! {

@@ -186,10 +186,18 @@ impl Rotator {
 }
 
 /// Of the files that are there.
-pub fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
+pub(super) fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
+    numbers_within(directory, prefix, usize::MAX)
+}
+
+/// The same. Errors: those of readdir(3), or the directory has more than `most` entries.
+pub fn numbers_within(directory: &OwnedFd, prefix: &str, most: usize) -> io::Result<Vec<u64>> {
     let mut present = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
+    for (count, entry) in rustix::fs::Dir::read_from(directory)?.enumerate() {
         let entry = entry?;
+        if count >= most {
+            return Err(io::Error::other(format!("the log directory has more than {most} entries")));
+        }
         let name = entry.file_name().to_str().ok();
         let number = name.and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse::<u64>().ok());
         // We never come to the last number: such a name is none of ours.

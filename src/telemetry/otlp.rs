@@ -151,9 +151,10 @@ impl Push {
     /// Task output that a destination does not get; 0 makes it known.
     pub fn output_lost(&self, destination: &str, reason: OutputLoss, bytes: u64) {
         let mut all = lock(&self.outputs);
+        let add = |lost: &mut u64| *lost = lost.saturating_add(bytes);
         match all.get_mut(destination) {
-            Some(lost) => lost[reason.index()] += bytes,
-            None => all.entry(destination.to_owned()).or_default()[reason.index()] += bytes,
+            Some(lost) => add(&mut lost[reason.index()]),
+            None => add(&mut all.entry(destination.to_owned()).or_default()[reason.index()]),
         }
     }
     pub fn outputs_lost(&self) -> BTreeMap<String, [u64; OutputLoss::ALL.len()]> {

@@ -1,5 +1,6 @@
 //! `/v1/allocs` and `/v1/allocs/{id}`: what an alloc is and does. What it uses is in [`stats`](super::stats).
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
@@ -8,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{EventAnswer, by, by_name, event, number, restarts};
 use crate::board::services::AllocHealth;
-use crate::model::alloc::{AllocSource, AllocState, Desired, Measured, TaskIdentity};
+use crate::model::alloc::{AllocSource, AllocState, AllocStatus, Desired, Measured, TaskIdentity};
 use crate::model::answer::{Detail, WITHHELD};
 use crate::model::few::Few;
 use crate::model::id::{AllocId, CgroupPath, DeviceId, GroupName, JobId, ProcessId, TaskName};
@@ -16,6 +17,7 @@ use crate::model::job::{Job, JobKind, Lifecycle};
 use crate::model::last_output::LastOutput;
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork, NetworkMode};
 use crate::model::placement::NotPlaced;
+use crate::model::sensitive::HIDDEN;
 use crate::model::service::CheckStatus;
 use crate::model::task::{Exit, ExitStatus, Failure, Outcome, TaskState};
 use crate::model::units::{Nanos, Timestamp};
@@ -386,7 +388,7 @@ pub fn alloc(alloc: &AllocView, detail: Detail) -> AllocAnswer {
         index: status.map(|status| status.index),
         kind: status.map(|status| status.job.kind),
         generation: status.map(|status| status.generation),
-        network: network.map(|network| network_answer(network, detail)),
+        network: network.map(|network| network_answer(network, status, detail)),
         ports: status.map(|status| status.ports.clone()).filter(|ports| !ports.is_empty()),
         cgroup: identity.cgroup.clone().filter(|_| is_full),
         definition: status.filter(|_| is_full).map(|status| definition(&status.job)),
@@ -405,13 +407,23 @@ fn definition(job: &Job) -> Value {
     shown
 }
 
-fn network_answer(network: &AllocNetwork, detail: Detail) -> NetworkAnswer {
+fn network_answer(network: &AllocNetwork, status: Option<&AllocStatus>, detail: Detail) -> NetworkAnswer {
     NetworkAnswer {
         mode: network.mode.clone(),
-        hostname: network.hostname.clone(),
+        hostname: status.map_or_else(|| network.hostname.clone(), |status| shown_hostname(network, status)),
         addresses: network.addresses.clone(),
         interface: network.interface.clone(),
         namespace: Some(network.namespace.clone()).filter(|_| detail == Detail::Full),
+    }
+}
+
+/// Without sensitive values: whole if its job has one there, for characters that no host name has are replaced.
+fn shown_hostname(network: &AllocNetwork, status: &AllocStatus) -> String {
+    let hide = |text| status.job.sensitive.hide(text);
+    let asked = status.job.group(status.group.as_str()).and_then(|group| group.network.as_ref()?.hostname.as_deref());
+    match asked.map(hide) {
+        Some(Cow::Owned(_)) => HIDDEN.to_owned(),
+        _ => hide(&network.hostname).into_owned(),
     }
 }
 

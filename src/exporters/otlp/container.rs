@@ -97,7 +97,7 @@ fn configured_image(alloc: &AllocView, known: &TaskIdentity) -> Option<String> {
     let status = alloc.status.as_ref()?;
     let group = status.job.group(status.group.as_str())?;
     let image = group.task(known.name.as_str())?.config.get("image")?.as_str()?;
-    (!image.contains("${")).then(|| image.to_owned())
+    (!image.contains("${")).then(|| status.job.sensitive.hide(image).into_owned())
 }
 
 /// An image reference in parts: `registry:5000/team/web:1.2@sha256:...`. A bare digest is the ID of an image.

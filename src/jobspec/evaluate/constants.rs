@@ -5,9 +5,13 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::Block;
 
 use super::basis::{Evaluated, Fault};
+use super::given::GivenValue;
 use super::references;
 use super::scope::Scope;
+use super::types::Type;
+use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
+use crate::jobspec::read::MAX_FILE_BYTES;
 
 pub(super) fn place(block: &Block) -> Span {
     block.ident.span().or(block.span()).unwrap_or(0..0)
@@ -24,4 +28,19 @@ pub(super) fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated 
         let fault = Fault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
         fault.advise("write a text in quotes, with `$${` for the two characters, or make it one of `locals`")
     })
+}
+
+/// A given value: a collection is an expression, any other text stands for itself.
+///
+/// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
+pub(super) fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
+    if !kind.is_collection() {
+        return Ok(HclValue::Text(given.text.clone()));
+    }
+    // As a file: the parser takes quadratic time for very large objects.
+    if given.text.len() > MAX_FILE_BYTES {
+        return Err(format!("it is longer than {} KiB", MAX_FILE_BYTES >> 10));
+    }
+    let expression: Expression = given.text.parse().map_err(|_| "it is no HCL expression".to_owned())?;
+    scope.evaluate(&expression).map_err(|fault| fault.message)
 }

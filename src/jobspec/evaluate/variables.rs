@@ -7,9 +7,10 @@ use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
 
 use super::basis::{Evaluated, Fault, span_of};
-use super::constants::{constant, place};
-use super::given::{GivenValue, GivenVariables};
+use super::constants::{constant, place, read};
+use super::given::GivenVariables;
 use super::scope::Scope;
+use super::secrets::ReadValues;
 use super::types::{Type, converted, type_of};
 use super::value::HclValue;
 use super::{locals, references, secrets};
@@ -24,7 +25,7 @@ pub fn declare(
     scope: &mut Scope<'_>,
     report: &mut dyn FnMut(Fault),
 ) -> SensitiveValues {
-    let sensitive = secrets::values(body, given, scope, report);
+    let (sensitive, mut all_read) = secrets::values(body, given, scope, report);
     let blocks = |name: &'static str| {
         body.iter().filter_map(Structure::as_block).filter(move |block| block.ident.as_str() == name)
     };
@@ -39,7 +40,7 @@ pub fn declare(
             report(Fault::new(place(block), format!("the variable `{name}` is declared twice")));
             continue;
         }
-        match variable(block, &name, given, scope) {
+        match variable(block, &name, (given, &mut all_read), scope) {
             Ok(value) => _ = variables.insert(name.clone(), value),
             Err(fault) => report(fault),
         }
@@ -78,7 +79,12 @@ pub fn declare(
     sensitive
 }
 
-fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
+fn variable(
+    block: &Block,
+    name: &str,
+    (given, all_read): (&GivenVariables, &mut ReadValues),
+    scope: &Scope<'_>,
+) -> Evaluated {
     let known = ["type", "default", "description", "sensitive", "validation"];
     for structure in block.body.iter() {
         let (key, span) = match structure {
@@ -123,16 +129,8 @@ fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>
     default.map_or(Ok(HclValue::Null), |(_, value)| value)?;
     let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
     let hidden = |why| if is_sensitive { "it is no value of its type".to_owned() } else { why };
-    converted(read(value, &kind, scope).map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
-}
-
-/// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
-fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
-    if !kind.is_collection() {
-        return Ok(HclValue::Text(given.text.clone()));
-    }
-    let expression: Expression = given.text.parse().map_err(|_| "it is no HCL expression".to_owned())?;
-    scope.evaluate(&expression).map_err(|fault| fault.message)
+    let value = all_read.remove(name).unwrap_or_else(|| read(value, &kind, scope));
+    converted(value.map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
 }
 
 fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) {

@@ -13,10 +13,14 @@ use rustix::fs::{AtFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
 use super::places::OutputPlace;
-use crate::supervisor::rotate::{numbers, open_own};
+use crate::supervisor::rotate::{numbers_within, open_own};
 
 /// Bytes of a stream that are read at once.
 pub(super) const PIECE: usize = 64 << 10;
+/// Entries of a log directory. A task may create any number of files there; more than these are not listed.
+const MOST_ENTRIES: usize = 8_192;
+/// A larger gap between two numbers is no rotation: a task created a file with a number of its own.
+const MOST_ROTATED: u64 = 10_000;
 
 #[derive(Debug)]
 pub(super) struct OutputDirectory(OwnedFd);
@@ -35,6 +39,8 @@ pub(super) struct Chunk {
     pub is_closed: bool,
     /// Bytes behind the given place that rotation has removed; estimated from the size of a file.
     pub rotated: u64,
+    /// The stream ends before the given place: its files were truncated or removed. `place` is their end.
+    pub is_cut: bool,
 }
 
 impl OutputDirectory {
@@ -73,8 +79,10 @@ impl OutputDirectory {
     }
 
     /// Numbers of the plain files with this prefix, in order.
+    ///
+    /// Errors: the directory has too many entries to list.
     pub fn numbers(&self, prefix: &str) -> io::Result<Vec<u64>> {
-        let mut all = numbers(&self.0, prefix)?;
+        let mut all = numbers_within(&self.0, prefix, MOST_ENTRIES)?;
         all.sort_unstable();
         all.retain(|number| self.size(&format!("{prefix}{number}")).is_ok_and(|size| size.is_some()));
         Ok(all)
@@ -96,7 +104,8 @@ impl OutputDirectory {
                 continue;
             };
             // First whether there is a next one: if so, the size of this one is final.
-            let is_closed = self.size(&format!("{prefix}{}", at.file.saturating_add(1)))?.is_some();
+            let following = at.file.checked_add(1).map(|file| self.size(&format!("{prefix}{file}"))).transpose()?;
+            let is_closed = following.flatten().is_some();
             match self.size(&format!("{prefix}{}", at.file))? {
                 Some(size) if size > at.bytes => {
                     let bytes = match self.read(&format!("{prefix}{}", at.file), at.bytes, limit) {
@@ -104,18 +113,25 @@ impl OutputDirectory {
                         bytes => bytes?,
                     };
                     let left = size.saturating_sub(at.bytes + bytes.len() as u64);
-                    return Ok(Chunk { place: at, bytes, is_end: left == 0, left, is_closed, rotated });
+                    return Ok(Chunk { place: at, bytes, is_end: left == 0, left, is_closed, rotated, is_cut: false });
                 }
-                Some(_) if is_closed => place = Some(OutputPlace { file: at.file + 1, bytes: 0 }),
+                Some(_) if is_closed => place = Some(OutputPlace { file: at.file.saturating_add(1), bytes: 0 }),
+                Some(size) if size < at.bytes => return Ok(cut(at.file, size, rotated)),
                 Some(_) => return Ok(Chunk { place: at, is_end: true, rotated, ..Chunk::default() }),
                 None => {
                     let all = self.numbers(prefix)?;
-                    let later = all.iter().copied().find(|number| *number > at.file);
-                    let Some(file) = later.or(all.first().copied()) else {
+                    let Some(newest) = all.last().copied() else {
                         return Ok(Chunk { place: at, is_end: true, rotated, ..Chunk::default() });
                     };
-                    let passed = file.saturating_sub(at.file).saturating_mul(file_bytes);
-                    rotated += passed.saturating_sub(at.bytes);
+                    let Some(file) = all.into_iter().find(|number| *number > at.file) else {
+                        match self.size(&format!("{prefix}{newest}"))? {
+                            Some(size) if newest < at.file => return Ok(cut(newest, size, rotated)),
+                            _ => continue,
+                        }
+                    };
+                    let files = Some(file - at.file).filter(|files| *files <= MOST_ROTATED).unwrap_or(1);
+                    let passed = files.saturating_mul(file_bytes).saturating_sub(at.bytes);
+                    rotated = rotated.saturating_add(passed);
                     place = Some(OutputPlace { file, bytes: 0 });
                 }
             }
@@ -153,6 +169,12 @@ impl OutputDirectory {
         }
         Ok((from, 0))
     }
+}
+
+/// Whether the rest of these files was read before cannot be known. It is not read again, and counts as removed.
+fn cut(file: u64, size: u64, rotated: u64) -> Chunk {
+    let place = OutputPlace { file, bytes: size };
+    Chunk { place, is_end: true, rotated: rotated.saturating_add(size), is_cut: true, ..Chunk::default() }
 }
 
 #[cfg(test)]
@@ -202,10 +224,41 @@ mod tests {
     }
 
     #[test]
-    fn what_rotation_has_removed_is_counted_and_a_new_directory_begins_again() {
-        let (_dir, directory) = directory(&[(8, "one\n"), (9, "two\n")]);
+    fn output_that_rotation_has_removed_is_counted() {
+        let (dir, directory) = directory(&[(8, "one\n"), (9, "two\n")]);
         assert_eq!(whole(&directory, Some(place(6, 4))), ("one\ntwo\n".to_owned(), 16), "the rest of 6, and 7");
-        assert_eq!(whole(&directory, Some(place(50, 3))), ("one\ntwo\n".to_owned(), 0));
+        // Numbers that no rotation reaches: a task creates these files.
+        let plant = |number| std::fs::write(dir.path().join(format!("t.stdout.{number}")), "x\n").unwrap();
+        plant(u64::MAX - 1);
+        std::fs::remove_file(dir.path().join("t.stdout.9")).unwrap();
+        assert_eq!(whole(&directory, Some(place(9, 4))), ("x\n".to_owned(), 6), "one file");
+        plant(u64::MAX);
+        assert_eq!(whole(&directory, Some(place(u64::MAX, 2))), (String::new(), 0));
+    }
+
+    #[test]
+    fn stream_that_was_cut_continues_at_its_end_and_is_counted() {
+        let (dir, directory) = directory(&[(8, "one\n"), (9, "two\n")]);
+        let cut = |from| {
+            let chunk = directory.next("t.stdout.", Some(from), LIMITS).unwrap();
+            (chunk.is_cut, chunk.place, chunk.rotated, chunk.bytes.len())
+        };
+        assert_eq!(cut(place(50, 3)), (true, place(9, 4), 4, 0), "its newest files were removed");
+        assert_eq!(cut(place(9, 100)), (true, place(9, 4), 4, 0), "its newest file was truncated");
+        assert_eq!(cut(place(9, 4)), (false, place(9, 4), 0, 0));
+        assert_eq!(cut(place(8, 100)), (false, place(9, 0), 0, 4), "a file that is complete");
+        std::fs::write(dir.path().join("t.stdout.9"), "two\nthree\n").unwrap();
+        assert_eq!(whole(&directory, Some(place(9, 4))).0, "three\n");
+    }
+
+    #[test]
+    fn directory_with_too_many_files_is_listed_in_part_only_and_read_on() {
+        let (dir, directory) = directory(&[(0, "one\n"), (1, "two\n")]);
+        for number in 0..=MOST_ENTRIES {
+            std::fs::write(dir.path().join(format!("t.order.{number}")), "").unwrap();
+        }
+        assert!(directory.numbers("t.order.").unwrap_err().to_string().contains("more than 8192 entries"));
+        assert_eq!(whole(&directory, Some(place(0, 0))), ("one\ntwo\n".to_owned(), 0), "the next number is known");
     }
 
     #[test]

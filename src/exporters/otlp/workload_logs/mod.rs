@@ -66,6 +66,8 @@ const QUIET: Duration = Duration::from_secs(3);
 /// Places of an alloc that is in no snapshot are kept for so long: observed ones are found again after a restart.
 const KEPT: Duration = Duration::from_secs(600);
 const SWEEP: Duration = Duration::from_secs(60);
+/// A driver that follows a stored log removes its last bytes when the agent starts, and writes them again.
+const REWRITTEN: Duration = Duration::from_secs(10);
 /// Where the places are, in the queue's directory.
 const PLACES: &str = "places";
 
@@ -80,6 +82,8 @@ struct StreamState {
     behind: u64,
     /// The attempt that has ended, and since when nothing has come.
     quiet: Option<(u32, Instant)>,
+    /// Since when its files end before its place.
+    cut: Option<Instant>,
 }
 
 /// A stream that is to be read.
@@ -89,6 +93,8 @@ struct OpenStream {
     /// The attempt with which its task has ended.
     ended: Option<u32>,
     file_bytes: u64,
+    /// Its driver may remove the end of its files, and write the same again.
+    is_rewritten: bool,
 }
 
 /// The resource of a task.
@@ -109,6 +115,8 @@ pub(super) struct WorkloadMaker {
     states: BTreeMap<StreamKey, StreamState>,
     tasks: BTreeMap<(AllocId, TaskName), Allowance>,
     total: Allowance,
+    /// Numbers of the files with the times of a task, listed once in each second.
+    times: BTreeMap<(AllocId, TaskName), Vec<u64>>,
     /// Where the next round begins: with a small allowance each has its turn.
     turn: usize,
     swept: Instant,
@@ -137,6 +145,7 @@ impl WorkloadMaker {
             states: BTreeMap::new(),
             tasks: BTreeMap::new(),
             total: Allowance::new(config.tasks_rate, Instant::now()),
+            times: BTreeMap::new(),
             turn: 0,
             swept: Instant::now(),
             missing: BTreeMap::new(),
@@ -167,7 +176,8 @@ impl WorkloadMaker {
     fn push_output(&mut self, open: &[OpenStream], resource: ResourceOf<'_>, outbox: &Outbox, now: Instant) {
         let destination = outbox.destination();
         self.begin(open, destination, now);
-        while self.total.has_some() {
+        // While the disk refuses batches, output waits in the files of the tasks.
+        while self.total.has_some() && outbox.flush() {
             let gathered = self.round(open, destination, now);
             if !self.queue(gathered, resource, outbox) {
                 break;
@@ -178,7 +188,7 @@ impl WorkloadMaker {
         }
     }
 
-    /// False: there was nothing.
+    /// False: there was nothing, or the disk refuses it.
     fn queue(&mut self, gathered: Gathered, resource: ResourceOf<'_>, outbox: &Outbox) -> bool {
         let count: u64 = gathered.records.values().map(|records| records.len() as u64).sum();
         if count == 0 {
@@ -193,9 +203,12 @@ impl WorkloadMaker {
         let bytes = pack(&ExportLogsServiceRequest { resource_logs }, self.compression);
         let moved: Vec<_> = gathered.moved.into_iter().collect();
         self.places.move_to(self.next, &moved);
-        outbox.push_as(self.next, (count, bytes));
+        let is_durable = outbox.push_as(self.next, (count, bytes));
+        if is_durable {
+            self.places.durable(self.next);
+        }
         self.next += 1;
-        true
+        is_durable
     }
 
     /// Those of managed tasks.
@@ -212,7 +225,9 @@ impl WorkloadMaker {
                 for stream in &self.streams {
                     let (alloc, task) = (alloc.identity.id.clone(), known.name.clone());
                     let key = StreamKey { alloc, task, stream: stream.as_str() };
-                    open.push(OpenStream { key, index: stream.index(), ended, file_bytes: logs.max_file_bytes });
+                    let (index, file_bytes) = (stream.index(), logs.max_file_bytes);
+                    let is_rewritten = known.driver.as_deref() == Some("docker");
+                    open.push(OpenStream { key, index, ended, file_bytes, is_rewritten });
                 }
             }
         }
@@ -221,6 +236,7 @@ impl WorkloadMaker {
 
     /// Those that are gone are dropped, with what was not read of them.
     fn begin(&mut self, open: &[OpenStream], destination: &str, now: Instant) {
+        self.times.clear();
         for OpenStream { key, .. } in open {
             let whose = (key.alloc.clone(), key.task.clone());
             self.tasks.entry(whose).or_insert_with(|| Allowance::new(self.task_rate, now));
@@ -278,9 +294,13 @@ impl WorkloadMaker {
         let from = state.skipped_to.or_else(durable);
         let prefix = format!("{}.{}.", key.task, key.stream);
         let chunk = directory.next(&prefix, from, (PIECE, stream.file_bytes))?;
+        state.cut = chunk.is_cut.then(|| state.cut.unwrap_or(now));
+        if stream.is_rewritten && state.cut.is_some_and(|since| now.duration_since(since) < REWRITTEN) {
+            return Ok(());
+        }
         self.metrics.push.output_lost(destination, OutputLoss::Rotated, chunk.rotated);
         let end = OutputPlace { bytes: chunk.place.bytes + chunk.bytes.len() as u64, ..chunk.place };
-        if chunk.rotated > 0 {
+        if chunk.rotated > 0 || chunk.is_cut {
             state.skipped_to = Some(chunk.place);
         }
         if chunk.bytes.is_empty() {
@@ -291,9 +311,11 @@ impl WorkloadMaker {
         state.quiet = None;
         let waited = state.open_line.is_some_and(|(at, since)| at == end && now.duration_since(since) >= OPEN_LINE);
         let is_closed = chunk.is_end && (chunk.is_closed || stream.ended.is_some() || waited);
-        let times = OutputTimes::read(&directory, key.task.as_str(), stream.index);
-        let (mut place, mut rest) = (chunk.place, chunk.bytes.as_slice());
         let whose = (key.alloc.clone(), key.task.clone());
+        let listed = || OutputTimes::files(&directory, key.task.as_str());
+        let numbers = self.times.entry(whose.clone()).or_insert_with(listed);
+        let times = OutputTimes::read(&directory, key.task.as_str(), (stream.index, numbers));
+        let (mut place, mut rest) = (chunk.place, chunk.bytes.as_slice());
         while allowance.has_some() && self.total.has_some() && gathered.bytes < BATCH_BYTES {
             let Some(line) = first_line(rest, is_closed) else { break };
             rest = &rest[line.bytes..];

@@ -4,6 +4,7 @@
 //! places before and behind batch N (durable) ──► batch N (durable)
 //! next start: the queue has N ──► behind it;  it does not ──► before it
 //! ```
+//! While the disk refuses batches, "before" is the place before the first of them.
 
 use std::fs::DirBuilder;
 use std::os::unix::fs::DirBuilderExt;
@@ -66,6 +67,8 @@ pub(super) struct OutputPlaces {
     log: KeyedLog,
     /// Where its file is: the queue makes it with its first batch, which is later.
     dir: PathBuf,
+    /// Batches below this number are durable.
+    durable: u64,
 }
 
 impl OutputPlaces {
@@ -87,18 +90,30 @@ impl OutputPlaces {
         if !changes.is_empty() {
             report(log.commit(&changes));
         }
-        OutputPlaces { log, dir: path.parent().unwrap_or(Path::new("/")).to_owned() }
+        OutputPlaces { log, dir: path.parent().unwrap_or(Path::new("/")).to_owned(), durable: next }
     }
 
     pub fn get(&self, key: &StreamKey) -> Option<OutputPlace> {
-        let kept = KeptPlace::decode(self.log.get(number(key))?).ok()?;
-        Some(OutputPlace { file: kept.file, bytes: kept.bytes })
+        self.kept(key).map(|kept| OutputPlace { file: kept.file, bytes: kept.bytes })
+    }
+
+    fn kept(&self, key: &StreamKey) -> Option<KeptPlace> {
+        KeptPlace::decode(self.log.get(number(key))?).ok()
+    }
+
+    /// The queue has this batch, and all before it, on the disk.
+    pub fn durable(&mut self, batch: u64) {
+        self.durable = batch.saturating_add(1);
     }
 
     /// Before the batch is queued. Durable when it returns.
     pub fn move_to(&mut self, batch: u64, moved: &[(StreamKey, OutputPlace)]) {
         let change = |(key, place): &(StreamKey, OutputPlace)| {
-            let before = self.get(key).map(|before| KeptBefore { file: before.file, bytes: before.bytes });
+            // The next start may find none of the batches that are not durable.
+            let before = self.kept(key).and_then(|kept| match kept.batch < self.durable {
+                true => Some(KeptBefore { file: kept.file, bytes: kept.bytes }),
+                false => kept.before,
+            });
             let (alloc, file, bytes) = (key.alloc.to_string(), place.file, place.bytes);
             (number(key), Some(KeptPlace { alloc, batch, file, bytes, before }.encode_to_vec()))
         };
@@ -160,6 +175,7 @@ mod tests {
         let path = dir.path().join("places");
         let mut places = OutputPlaces::open(&path, 1);
         places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        places.durable(1);
         places.move_to(2, &[(key("stdout"), place(1, 5)), (key("stderr"), place(0, 7))]);
         let read = |next| {
             let places = OutputPlaces::open(&path, next);
@@ -170,6 +186,25 @@ mod tests {
         // Number 2 is given again, to a batch with other output: what was taken back stays so.
         OutputPlaces::open(&path, 2).move_to(2, &[(key("stderr"), place(0, 3))]);
         assert_eq!(read(3), [Some(place(0, 10)), Some(place(0, 3))]);
+    }
+
+    #[test]
+    fn places_of_batches_that_never_were_durable_are_taken_back_to_before_the_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("places");
+        let mut places = OutputPlaces::open(&path, 1);
+        places.move_to(1, &[(key("stdout"), place(0, 10))]);
+        places.durable(1);
+        for batch in 2..6 {
+            places.move_to(batch, &[(key("stdout"), place(batch, 0)), (key("stderr"), place(batch, 1))]);
+        }
+        assert_eq!(places.get(&key("stdout")), Some(place(5, 0)));
+        let read = |next| {
+            let places = OutputPlaces::open(&path, next);
+            ["stdout", "stderr"].map(|stream| places.get(&key(stream)))
+        };
+        assert_eq!(read(6), [Some(place(5, 0)), Some(place(5, 1))], "the disk took them in the end");
+        assert_eq!(read(2), [Some(place(0, 10)), None]);
     }
 
     #[test]

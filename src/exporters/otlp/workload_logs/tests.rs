@@ -1,11 +1,12 @@
 use std::fs::OpenOptions;
 use std::io::Write;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use tempfile::TempDir;
 
 use super::super::packed::read;
 use super::*;
-use crate::store::queue::{Queue, QueueLimits, SegmentFiles};
+use crate::store::queue::{Files, Queue, QueueLimits, SegmentFiles};
 use crate::telemetry::otlp::{Lane, Signal};
 
 const ALLOC: &str = "6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61";
@@ -16,6 +17,43 @@ struct Host {
     config: Config,
     metrics: Arc<Metrics>,
     now: Instant,
+    is_rewritten: bool,
+}
+
+/// A disk that may refuse everything.
+struct Refusing(SegmentFiles, Arc<AtomicBool>);
+
+impl Refusing {
+    fn disk(&self) -> io::Result<()> {
+        if self.1.load(Ordering::SeqCst) { Err(io::ErrorKind::StorageFull.into()) } else { Ok(()) }
+    }
+}
+
+impl Files for Refusing {
+    fn list(&mut self) -> io::Result<Vec<u64>> {
+        self.0.list()
+    }
+    fn read(&mut self, segment: u64) -> io::Result<Vec<u8>> {
+        self.0.read(segment)
+    }
+    fn read_at(&mut self, segment: u64, offset: u64, length: usize) -> io::Result<Vec<u8>> {
+        self.0.read_at(segment, offset, length)
+    }
+    fn create(&mut self, segment: u64) -> io::Result<()> {
+        self.disk().and_then(|()| self.0.create(segment))
+    }
+    fn write_at(&mut self, segment: u64, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        self.disk().and_then(|()| self.0.write_at(segment, offset, bytes))
+    }
+    fn sync(&mut self, segment: u64) -> io::Result<()> {
+        self.0.sync(segment)
+    }
+    fn truncate(&mut self, segment: u64, length: u64) -> io::Result<()> {
+        self.0.truncate(segment, length)
+    }
+    fn remove(&mut self, segment: u64) -> io::Result<()> {
+        self.0.remove(segment)
+    }
 }
 
 /// A running agent.
@@ -29,7 +67,7 @@ impl Host {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(logs_of(&dir.path().join("alloc"), &ALLOC.into())).unwrap();
         let config = Config { task_streams: OutputStream::ALL.into(), compression: Compression::None, ..config };
-        Host { dir, config, metrics: Arc::new(Metrics::new()), now: Instant::now() }
+        Host { dir, config, metrics: Arc::new(Metrics::new()), now: Instant::now(), is_rewritten: false }
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -41,9 +79,13 @@ impl Host {
     }
 
     fn start(&self) -> Agent {
+        self.start_on(|files| Box::new(files))
+    }
+
+    fn start_on(&self, disk: impl FnOnce(SegmentFiles) -> Box<dyn Files>) -> Agent {
         let queue_dir = self.dir.path().join("otlp/logs/workload_logs");
-        let limits = QueueLimits { bytes: 1 << 30, age: Duration::from_secs(3_600), memory_bytes: 1 << 20 };
-        let queue = Queue::open(Box::new(SegmentFiles::new(&queue_dir)), limits);
+        let limits = QueueLimits { bytes: 1 << 30, age: Duration::from_secs(3_600), memory_bytes: 8 << 20 };
+        let queue = Queue::open(disk(SegmentFiles::new(&queue_dir)), limits);
         let next = queue.next_id();
         let lane: Lane = ("default".into(), Signal::WorkloadLogs);
         let outbox = Outbox::new(lane, queue, 1 << 30, Arc::clone(&self.metrics));
@@ -67,7 +109,7 @@ impl Host {
     fn tick_of(&self, agent: &mut Agent, ended: Option<u32>, file_bytes: u64) {
         let open = OutputStream::ALL.map(|stream| {
             let key = StreamKey { alloc: ALLOC.into(), task: "t".into(), stream: stream.as_str() };
-            OpenStream { key, index: stream.index(), ended, file_bytes }
+            OpenStream { key, index: stream.index(), ended, file_bytes, is_rewritten: self.is_rewritten }
         });
         agent.maker.push_output(&open, &|_, _| Resource::default(), &agent.outbox, self.now);
     }
@@ -135,6 +177,71 @@ fn agent_killed_between_place_and_batch_sends_the_batch_again_and_no_other() {
     let mut agent = host.start();
     host.tick(&mut agent);
     assert_eq!(agent.texts("stdout"), ["one", "two"]);
+}
+
+#[test]
+fn output_waits_in_its_files_while_the_disk_refuses_batches_and_a_kill_loses_none() {
+    let mut host = Host::new(Config { task_rate: 1 << 30, tasks_rate: 1 << 30, ..Config::default() });
+    let lines: Vec<String> = (0..4_000).map(|n| format!("{n:<999}")).collect();
+    host.write("t.stdout.0", (lines.join("\n") + "\n").as_bytes());
+    let refuses = Arc::new(AtomicBool::new(true));
+    let mut agent = host.start_on(|files| Box::new(Refusing(files, Arc::clone(&refuses))));
+    for _ in 0..3 {
+        host.tick(&mut agent);
+        host.later(1);
+    }
+    assert!((1..1_100).contains(&agent.outbox.queued()), "one batch in memory: {}", agent.outbox.queued());
+    // Killed: memory is lost.
+    drop(agent);
+    let mut agent = host.start_on(|files| Box::new(Refusing(files, Arc::clone(&refuses))));
+    host.tick(&mut agent);
+    refuses.store(false, Ordering::SeqCst);
+    host.later(1);
+    host.tick(&mut agent);
+    assert!(agent.texts("stdout") == lines, "each line once and in order");
+    host.write("t.stdout.0", b"after\n");
+    host.later(1);
+    host.tick(&mut agent);
+    assert_eq!((agent.texts("stdout"), host.lost()), (vec!["after".to_owned()], [0; 3]));
+}
+
+#[test]
+fn stream_whose_file_was_truncated_continues_and_is_counted() {
+    let mut host = Host::new(Config::default());
+    host.write("t.stdout.3", b"0123456789\n");
+    let mut agent = host.start();
+    host.tick(&mut agent);
+    assert_eq!(agent.texts("stdout"), ["0123456789"]);
+    std::fs::write(host.file("t.stdout.3"), "new\n").unwrap();
+    host.tick(&mut agent);
+    host.write("t.stdout.3", b"newer\n");
+    host.tick(&mut agent);
+    assert_eq!((agent.texts("stdout"), host.lost()), (vec!["newer".to_owned()], [0, 4, 0]));
+    // Its file is gone, and an older one is there: what was sent is not sent again.
+    host.write("t.stdout.1", b"older\n");
+    std::fs::remove_file(host.file("t.stdout.3")).unwrap();
+    host.tick(&mut agent);
+    host.write("t.stdout.1", b"newest\n");
+    host.tick(&mut agent);
+    assert_eq!((agent.texts("stdout"), host.lost()), (vec!["newest".to_owned()], [0, 10, 0]));
+
+    // The driver of containers removes what was written after its position, and writes it again.
+    host.is_rewritten = true;
+    std::fs::write(host.file("t.stdout.1"), "old").unwrap();
+    host.tick(&mut agent);
+    host.write("t.stdout.1", b"er\nnewest\n");
+    host.later(1);
+    host.tick(&mut agent);
+    host.write("t.stdout.1", b"last\n");
+    host.tick(&mut agent);
+    assert_eq!((agent.texts("stdout"), host.lost()), (vec!["last".to_owned()], [0, 10, 0]));
+    std::fs::write(host.file("t.stdout.1"), "old\n").unwrap();
+    host.tick(&mut agent);
+    host.later(REWRITTEN.as_secs());
+    host.tick(&mut agent);
+    host.write("t.stdout.1", b"after\n");
+    host.tick(&mut agent);
+    assert_eq!((agent.texts("stdout"), host.lost()), (vec!["after".to_owned()], [0, 14, 0]));
 }
 
 #[test]

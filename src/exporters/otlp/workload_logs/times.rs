@@ -17,13 +17,16 @@ pub(super) struct OutputTimes {
 }
 
 impl OutputTimes {
+    /// Numbers of a task's files of records. None if they cannot be listed.
+    pub fn files(directory: &OutputDirectory, task: &str) -> Vec<u64> {
+        directory.numbers(&prefix(task)).unwrap_or_default()
+    }
+
     /// `stream`: 0 stdout, 1 stderr. Empty if there are none, or they cannot be read.
-    pub fn read(directory: &OutputDirectory, task: &str, stream: usize) -> OutputTimes {
-        let prefix = format!("{task}.order.");
-        let numbers = directory.numbers(&prefix).unwrap_or_default();
+    pub fn read(directory: &OutputDirectory, task: &str, (stream, numbers): (usize, &[u64])) -> OutputTimes {
         let mut times = OutputTimes { records: Vec::new(), is_whole: numbers.len() <= 1 };
         let Some(newest) = numbers.last() else { return times };
-        let name = format!("{prefix}{newest}");
+        let name = format!("{}{newest}", prefix(task));
         let size = directory.size(&name).ok().flatten().unwrap_or(0);
         let whole = size - size % ORDER_RECORD as u64;
         let from = whole.saturating_sub(READ as u64);
@@ -45,9 +48,17 @@ impl OutputTimes {
     }
 }
 
+fn prefix(task: &str) -> String {
+    format!("{task}.order.")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn read(directory: &OutputDirectory, task: &str, stream: usize) -> OutputTimes {
+        OutputTimes::read(directory, task, (stream, &OutputTimes::files(directory, task)))
+    }
 
     #[test]
     fn line_has_the_time_of_the_first_record_at_or_behind_its_end() {
@@ -60,16 +71,16 @@ mod tests {
             .collect();
         std::fs::write(dir.path().join("t.order.0"), &bytes).unwrap();
         let directory = OutputDirectory::open(dir.path()).unwrap();
-        let times = OutputTimes::read(&directory, "t", 0);
+        let times = read(&directory, "t", 0);
         let at = |file, bytes| times.at(OutputPlace { file, bytes }).map(|time| time.0);
         assert_eq!(
             [at(0, 1), at(0, 5), at(0, 6), at(0, 9), at(1, 1), at(1, 4)],
             [Some(10), Some(10), Some(30), Some(30), Some(40), None]
         );
-        assert_eq!(OutputTimes::read(&directory, "t", 1).at(OutputPlace { file: 0, bytes: 1 }), Some(Timestamp(20)));
-        assert_eq!(OutputTimes::read(&directory, "none", 0).at(OutputPlace::default()), None);
+        assert_eq!(read(&directory, "t", 1).at(OutputPlace { file: 0, bytes: 1 }), Some(Timestamp(20)));
+        assert_eq!(read(&directory, "none", 0).at(OutputPlace::default()), None);
         // An older file is not read: what is before the first record may be much older.
         std::fs::write(dir.path().join("t.order.1"), &bytes).unwrap();
-        assert_eq!(OutputTimes::read(&directory, "t", 0).at(OutputPlace { file: 0, bytes: 1 }), None);
+        assert_eq!(read(&directory, "t", 0).at(OutputPlace { file: 0, bytes: 1 }), None);
     }
 }

@@ -182,13 +182,17 @@ impl Images {
             Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
             Some(_) | None => return,
         };
-        // By its name: the image is removed with its last name.
-        match engine.remove_image(if name.is_empty() { id } else { &name }).await {
-            Ok(()) => tracing::info!(image = name, id, "unused image removed"),
+        // By its name: the image is removed with its last name. The log has its ID alone: a name, also in the message of
+        // the engine, may be the value of a sensitive variable.
+        let named = if name.is_empty() { id } else { &name };
+        match engine.remove_image(named).await {
+            Ok(()) => tracing::info!(id, "unused image removed"),
             Err(error) if error.is_not_found() || error.is_conflict() => {
-                tracing::debug!(image = name, id, %error, "unused image kept");
+                tracing::debug!(id, error = error.to_string().replace(named, id), "unused image kept");
             }
-            Err(error) => tracing::warn!(image = name, id, %error, "failed to remove an unused image"),
+            Err(error) => {
+                tracing::warn!(id, error = error.to_string().replace(named, id), "failed to remove an unused image");
+            }
         }
         let mut all = lock(&self.pulled);
         if all.get(id).is_some_and(|pulled| pulled.users.is_empty()) {

@@ -50,6 +50,8 @@ struct Position {
 
 impl Position {
     const LEN: usize = 80;
+    /// Agents before the places were recorded wrote this much: marks and lost output.
+    const LEN_WITHOUT_PLACES: usize = 48;
 
     fn bytes(self) -> [u8; Position::LEN] {
         let ([out, err], [out_file, err_file]) = (self.marks, self.places);
@@ -69,13 +71,27 @@ impl Position {
         bytes.chunks_exact_mut(8).zip(all).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
         bytes
     }
-    fn parse(bytes: &[u8]) -> Option<Position> {
+    /// With the places, if they are recorded. `None`: it is none.
+    fn parse(bytes: &[u8]) -> Option<(Position, bool)> {
         let mut values = bytes.chunks_exact(8).map(|value| u64::from_le_bytes(value.try_into().unwrap_or_default()));
         let mut next = || values.next();
         let mut mark = || Some(Mark { at: next()?, count: next()? });
         let marks = [mark()?, mark()?];
         let lost = [next()?, next()?];
-        Some(Position { marks, lost, places: [(next()?, next()?), (next()?, next()?)] })
+        let mut place = || Some((next()?, next()?));
+        let places = place().zip(place()).map(|(out, err)| [out, err]);
+        match (bytes.len(), places) {
+            (Position::LEN, Some(places)) => Some((Position { marks, lost, places }, true)),
+            (Position::LEN_WITHOUT_PLACES, None) => Some((Position { marks, lost, places: [(0, 0); 2] }, false)),
+            _ => None,
+        }
+    }
+    fn read(file: &File) -> Option<(Position, bool)> {
+        let mut bytes = [0; Position::LEN];
+        let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
+        let length = if is_whole { Position::LEN } else { Position::LEN_WITHOUT_PLACES };
+        file.read_exact_at(bytes.get_mut(..length)?, 0).ok()?;
+        Position::parse(bytes.get(..length)?)
     }
 }
 
@@ -107,18 +123,16 @@ impl Writer {
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
         let file =
             file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
-        let mut bytes = [0; Position::LEN];
-        let known = file.as_ref().and_then(|file| file.read_exact_at(&mut bytes, 0).ok());
-        let known = known.and_then(|()| Position::parse(&bytes));
+        let known = file.as_ref().and_then(Position::read);
         let mut streams = [open("stdout"), open("stderr")];
         let mut order = OrderWriter::open(&orders.directory, &orders.task);
-        if let Some(known) = known {
+        if let Some((known, true)) = known {
             streams.iter_mut().zip(known.places).for_each(|(stream, place)| stream.cut_back(place));
             order.cut_back(known.places);
         }
         // The first output of an attempt follows that of the one before.
         let places = streams.each_ref().map(Rotator::place);
-        let position = Position { places, ..known.unwrap_or_default() };
+        let position = Position { places, ..known.map(|(position, _)| position).unwrap_or_default() };
         if let Some(file) = &file {
             let _ = file.write_all_at(&position.bytes(), 0);
         }
@@ -355,8 +369,25 @@ mod tests {
     fn a_position_is_read_as_it_was_written_and_garbage_is_none() {
         let marks = [Mark { at: 1, count: 2 }, Mark { at: 3, count: u64::MAX }];
         let position = Position { marks, lost: [5, 6], places: [(7, 8), (9, 10)] };
-        assert_eq!(Position::parse(&position.bytes()), Some(position));
-        assert_eq!(Position::parse(&[0; 79]), None);
+        assert_eq!(Position::parse(&position.bytes()), Some((position, true)));
+        assert_eq!([47, 49, 64, 79].map(|length| Position::parse(&[0; 80][..length])), [None; 4]);
+    }
+
+    #[test]
+    fn a_position_of_an_agent_that_recorded_no_places_is_continued() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut first = Writer::open(&orders(dir.path()), run.path(), false);
+        first.begin();
+        first.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n")].concat()).unwrap();
+        drop(first);
+        let path = run.path().join(FILE);
+        std::fs::write(&path, &std::fs::read(&path).unwrap()[..Position::LEN_WITHOUT_PLACES]).unwrap();
+        for _ in 0..2 {
+            let mut next = Writer::open(&orders(dir.path()), run.path(), false);
+            next.begin();
+            next.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n"), frame(1, 3, "two\n")].concat()).unwrap();
+            assert_eq!((text(dir.path(), "stdout"), text(dir.path(), "stderr")), ("one\ntwo\n".into(), "err\n".into()));
+        }
     }
 
     #[test]
