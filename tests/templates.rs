@@ -78,7 +78,8 @@ EOF
     let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"; \
                   cat local/linux.conf";
     run(&agent, &job(script, template)).ok();
-    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} Xlinux default .";
+    let expected =
+        "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} Xlinux default .";
     assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), expected);
     let mode =
         |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").permissions().mode() & 0o7777;

@@ -154,6 +154,9 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
+/// Larger files are refused before they are read: the HCL parser takes quadratic time for very large objects.
+pub const MAX_FILE_BYTES: usize = 256 << 10;
+
 /// The text of one file, and where its lines begin.
 #[derive(Debug, Clone)]
 pub struct SourceText {

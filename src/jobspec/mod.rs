@@ -161,7 +161,7 @@ fn without_value(problem: Diagnostic) -> Diagnostic {
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.
 pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(read::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(diagnostic::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -170,7 +170,7 @@ pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
 /// Errors: it is not UTF-8: where the first byte stands that is none.
 pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     // Refused for its size in any case, and perhaps cut within a character.
-    if bytes.len() > read::MAX_FILE_BYTES {
+    if bytes.len() > diagnostic::MAX_FILE_BYTES {
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|error| {

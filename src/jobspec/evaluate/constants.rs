@@ -10,8 +10,7 @@ use super::references;
 use super::scope::Scope;
 use super::types::Type;
 use super::value::HclValue;
-use crate::jobspec::diagnostic::Span;
-use crate::jobspec::read::MAX_FILE_BYTES;
+use crate::jobspec::diagnostic::{MAX_FILE_BYTES, Span};
 
 pub(super) fn place(block: &Block) -> Span {
     block.ident.span().or(block.span()).unwrap_or(0..0)

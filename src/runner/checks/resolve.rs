@@ -143,7 +143,9 @@ impl ServiceResolver {
 
     pub fn asked(&self, service: &Service, check: &ServiceCheck) -> ProbePlan {
         if let CheckProbe::Script { command, args } = &check.probe {
-            return ProbePlan::Script([command].into_iter().chain(args).map(|text| self.scope.tolerant(text)).collect());
+            return ProbePlan::Script(
+                [command].into_iter().chain(args).map(|text| self.scope.tolerant(text)).collect(),
+            );
         }
         let port = check.port.as_ref().or(service.port.as_ref());
         let mode = check.address_mode.unwrap_or(service.address_mode);
@@ -159,9 +161,10 @@ impl ServiceResolver {
         };
         match &check.probe {
             CheckProbe::Tcp | CheckProbe::Script { .. } => ProbePlan::Tcp(probe_address(&host, port, ProbeTls::Plain)),
-            CheckProbe::Grpc { service, tls: is_tls, tls_skip_verify } => {
-                ProbePlan::Grpc(probe_address(&host, port, tls(*is_tls, *tls_skip_verify)), self.scope.tolerant(service))
-            }
+            CheckProbe::Grpc { service, tls: is_tls, tls_skip_verify } => ProbePlan::Grpc(
+                probe_address(&host, port, tls(*is_tls, *tls_skip_verify)),
+                self.scope.tolerant(service),
+            ),
             CheckProbe::Http { method, path, https, tls_skip_verify, headers, body } => {
                 let header = |(name, value): &(String, String)| (name.clone(), self.scope.tolerant(value));
                 let request = ProbeRequest {

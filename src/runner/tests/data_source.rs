@@ -122,7 +122,7 @@ async fn transfers_from_silent_peers_leave_artifacts_their_places() {
     let mut all = tokio::task::JoinSet::new();
     for _ in 0..ARTIFACTS {
         let (ctx, barrier) = (Arc::clone(&agent.0.ctx), Arc::clone(&barrier));
-        all.spawn(async move { ctx.artifacts.block(move || drop(barrier.wait())).await });
+        all.spawn(async move { ctx.artifacts.block(move || barrier.wait().is_leader()).await });
     }
     let all = tokio::time::timeout(Duration::from_secs(60), all.join_all()).await;
     assert!(all.is_ok_and(|all| all.iter().all(Result::is_ok)), "migrations hold places of artifacts");
