@@ -4,6 +4,7 @@
 //! [`SETTINGS`] is the one list of them.
 
 mod artifact;
+mod migrate;
 mod network;
 mod node;
 mod observed;
@@ -34,7 +35,7 @@ use crate::jobspec::{read, tree};
 use crate::model::host::NodeIdentity;
 use crate::observe;
 use crate::runner::drivers::DriverSettings;
-use crate::runner::{ArtifactConfig, GcConfig, NetworkConfig};
+use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
@@ -62,6 +63,7 @@ pub struct Config {
     pub gc: GcConfig,
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
+    pub migrate: MigrationConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
     /// The last hour, in memory.
@@ -112,6 +114,7 @@ impl Config {
             gc: GcConfig::default(),
             network: NetworkConfig::default(),
             artifact: ArtifactConfig::default(),
+            migrate: MigrationConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
             recent: exporters::recent::RecentConfig::default(),

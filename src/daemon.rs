@@ -389,7 +389,12 @@ async fn start_runner(
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));
     let drivers = enabled.map(|driver| (driver.name, (driver.build)(&context)));
     let parts = runner::Parts {
-        config: runner::Config::of(home.parent.clone(), config.gc, config.network.clone(), config.artifact.clone()),
+        config: runner::Config::of(
+            home.parent.clone(),
+            config.gc,
+            config.network.clone(),
+            (config.artifact.clone(), config.migrate.clone()),
+        ),
         fill: runner::fill_of(&data_dir),
         data_dir,
         journal,

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::common::{
-    Agent, AgentOptions, Cli, allostat, alone, environment, is_root, patience, says, test_dir, wait_for,
+    Agent, AgentOptions, Cli, OnTerminal, allostat, alone, environment, is_root, patience, says, test_dir, wait_for,
 };
 
 #[track_caller]
@@ -805,7 +805,7 @@ fn a_batch_job_runs_until_done_and_its_result_is_the_exit_code() {
     let node = agent.cli(&["node"]).ok();
     for part in [
         "raw_exec",
-        "alloc_dir, migrate, ports, cgroup, network, stats",
+        "alloc_dir, migrate, migrate_remote, ports, cgroup, network, stats",
         "task_dir, devices, dispatch, artifact, template, env, volumes",
     ] {
         assert!(node.contains(part), "{part}: {node}");
@@ -1336,8 +1336,19 @@ fn the_demo_shows_its_tasks_and_leaves_nothing() {
     let parent = format!("allostat-demo-{}", demo.id());
     let ended: Cli = demo.wait_with_output().expect("our own child").into();
     let text = ended.clone().ok();
-    for word in ["web", "worker", "leak", "running", "/metrics", "tasks of 50 ms", "gpu 0, scripted (not real): "] {
+    for word in [
+        "web",
+        "worker",
+        "leak",
+        "running",
+        "/metrics",
+        "tasks of 50 ms",
+        "gpu 0, scripted (not real): held by model, ",
+    ] {
         assert!(text.contains(word), "{word} is not in {text}");
+    }
+    for command in ["allostat top", "allostat agent", "allostat run"] {
+        assert!(ended.stderr.contains(command), "{command} is not named at the end: {}", ended.stderr);
     }
     // It observes nothing, and may be asked to reset peaks: neither is a lack of this host.
     let lacks = text.lines().find(|line| line.starts_with("not measured on this host")).unwrap_or("");
@@ -1360,7 +1371,26 @@ fn a_demo_on_a_host_with_a_gpu_shows_that_one() {
     let ended: Cli =
         command.env("LD_LIBRARY_PATH", driver.path()).stdin(Stdio::null()).output().expect("it starts").into();
     let text = ended.ok();
-    assert!(text.contains("gpu 0, Tesla T4: 0.0 % busy, ") && !text.contains("scripted"), "{text}");
+    assert!(
+        text.contains("gpu 0, Tesla T4: ") && text.contains("0.0 % busy, ") && !text.contains("scripted"),
+        "{text}"
+    );
+}
+
+#[test]
+fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
+    let dir = test_dir();
+    let mut command = Command::new(allostat());
+    command.arg("demo").env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
+    let mut demo = OnTerminal::start(command, (80, 24));
+    for word in ["THROTTLED", "LAST EXIT", "leak", "held by model"] {
+        demo.shows(word);
+    }
+    demo.press("q");
+    assert_eq!(demo.ends().code(), Some(0), "{}", demo.text());
+    demo.shows("Type next:");
+    let left: Vec<_> = std::fs::read_dir(dir.path()).expect("our own directory").flatten().collect();
+    assert!(left.is_empty(), "{left:?}");
 }
 
 #[test]

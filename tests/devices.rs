@@ -741,6 +741,12 @@ fn an_old_library_without_some_functions_tells_the_rest() {
     for absent in ["memory_used_bytes", "processes", "unowned_memory_bytes", "pcie_transmit_bytes_total"] {
         assert_eq!(host.of(absent, GPU_0, &[]), None, "{absent}");
     }
+    // The log names each call once for a GPU.
+    let of_gpu = |line: &&str| line.contains("not supported by the driver") && line.contains(GPU_0);
+    host.wait("the log", || host.agent.log().lines().any(|line| of_gpu(&line)));
+    let log = host.agent.log();
+    let lines: Vec<&str> = log.lines().filter(of_gpu).collect();
+    assert_eq!(lines.iter().filter(|line| line.contains("nvmlDeviceGetMemoryInfo")).count(), 1, "{lines:?}");
     assert!(host.agent.metrics().all("allostat_device_plugin_faults_total", &[]).is_empty());
     host.agent.stop();
 }

@@ -19,9 +19,10 @@ use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
 use allostat::model::alloc::AllocSource;
+use allostat::model::disk_io::DiskIo;
 use allostat::model::id::{AllocId, CgroupPath, JobId};
 use allostat::model::metric::{Kind, Sample, Samples, Value};
-use allostat::model::observed::{ObservedAlloc, ObservedTask};
+use allostat::model::observed::{ObservedAlloc, ObservedTask, SelectedLabel};
 use allostat::model::task::{Outcome, TaskState};
 use allostat::model::totals::Totals;
 use allostat::model::units::{Nanos, Timestamp};
@@ -137,7 +138,8 @@ fn observed(source: AllocSource, native: &str, tasks: &[(&str, &str)]) -> Publis
 fn all_kinds(mode: &str) -> Arc<Snapshot> {
     let mut docker = observed(AllocSource::Docker, "web \"1\"\\", &[("web", &format!("/docker/{ID}"))]);
     let shown = Arc::make_mut(docker.observed.as_mut().expect("it is observed"));
-    shown.labels = vec![("label_com_example_team".to_owned(), "core\n".to_owned())];
+    let (key, name) = ("com.example/team".to_owned(), "label_com_example_team".to_owned());
+    shown.labels = vec![SelectedLabel { key, name, value: "core\n".to_owned() }];
     let scope = format!("/kubepods.slice/kubepods-pod7.slice/cri-containerd-{ID}.scope");
     let pod = observed(AllocSource::Kubernetes, "shop/web-7d4b9c6f5-x2x7z", &[("app", &scope)]);
     let unnamed = observed(AllocSource::Kubernetes, "8d4c3a52", &[("app", &format!("/kubepods/pod8d4c3a52/{ID}"))]);
@@ -233,17 +235,99 @@ fn a_container_has_the_labels_that_cadvisor_and_the_kubelet_give_it() {
     let (nomad, ours) = (format!("server-{OF_NOMAD}"), format!("step-{ALLOC}"));
     let scope = format!("/nomad.slice/{OF_NOMAD}.server.scope");
     let (image, shop) = (("image", "registry/shop/web:1.2"), ("namespace", "shop"));
-    let web = ("pod", "web-7d4b9c6f5-x2x7z");
+    let (web, node) = (("pod", "web-7d4b9c6f5-x2x7z"), ("node", "host"));
     let expected = [
         vec![("container_label_com_example_team", "core\n"), ("id", &docker), image, ("name", "web \"1\"\\")],
-        vec![("container", "app"), ("id", &pod), image, ("name", ID), shop, web],
-        vec![("id", "/kubepods.slice/kubepods-pod7.slice"), shop, web],
+        vec![("container", "app"), ("id", &pod), image, ("name", ID), shop, node, web],
+        vec![("id", "/kubepods.slice/kubepods-pod7.slice"), shop, node, web],
         vec![("id", &unnamed), image, ("name", ID)],
         vec![("id", "/system.slice/nginx.service")],
         vec![("id", &scope), image, ("name", &nomad)],
         vec![("id", "/allostat/a/step"), ("name", &ours)],
     ];
     assert_eq!(labels, expected.into_iter().collect(), "neither what has ended, nor what has no cgroup of its own");
+}
+
+/// The same with I/O by device in each of its tasks.
+fn with_disks(snapshot: &Snapshot, disks: &[(&str, u64)]) -> Snapshot {
+    let row = |(disk, n): &(&str, u64)| DiskIo { disk: (*disk).into(), counts: [1, 2, 3, 4].map(|by| Some(n * by)) };
+    let disks: Arc<[DiskIo]> = disks.iter().map(row).collect();
+    let task = |task: &Arc<TaskView>| Arc::new(TaskView { disks: Some(Arc::clone(&disks)), ..TaskView::clone(task) });
+    let alloc = |alloc: &Arc<AllocView>| {
+        Arc::new(AllocView { tasks: alloc.tasks.iter().map(task).collect(), ..AllocView::clone(alloc) })
+    };
+    Snapshot { allocs: snapshot.allocs.iter().map(alloc).collect(), ..snapshot.clone() }
+}
+
+#[test]
+fn io_of_a_container_is_by_device_with_all_labels_of_the_container() {
+    let snapshot = with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 100)]);
+    let page = Exposition::parse(&text(of_cadvisor(&snapshot, Format::Text)));
+    let app = [("container", "app"), ("namespace", "shop"), ("pod", "web-7d4b9c6f5-x2x7z"), ("node", "host")];
+    let of_device = |name: &str, device: &str| {
+        page.one(name, &[&app[..], &[("device", device)]].concat()).map(crate::common::Sample::u64)
+    };
+    let names = ["reads_bytes", "writes_bytes", "reads", "writes"].map(|what| format!("container_fs_{what}_total"));
+    for (by, name) in (1..).zip(&names) {
+        assert_eq!((of_device(name, "/dev/sda"), of_device(name, "/dev/nvme0n1")), (Some(10 * by), Some(100 * by)));
+        let rows = page.all(name, &app);
+        assert_eq!(rows.len(), 2, "{name}: no sum beside its parts");
+    }
+    let others = page.all("container_memory_usage_bytes", &app);
+    assert!(others.len() == 1 && !others[0].labels.contains_key("device"), "{others:?}");
+    let pods = page.all(&names[0], &[("id", "/kubepods.slice/kubepods-pod7.slice")]);
+    assert_eq!(pods.len(), 1, "the pod's own cgroup has its sum: {pods:?}");
+}
+
+/// What Nomad reports of the CPUs and the disks of its host.
+#[test]
+fn cpu_and_disks_of_the_host_are_there_under_nomads_names() {
+    let (first, window) = (Snapshot::clone(&machine("v2-new")), CpuWindow::default());
+    let ask = |snapshot: &Snapshot, name: &str, labels: &[(&str, &str)]| {
+        let page = Exposition::parse(&text(of_nomad(snapshot, &window, Format::Text)));
+        page.one(&format!("nomad_client_host_{name}"), labels).map(crate::common::Sample::f64)
+    };
+    let all = [("cpu", "cpu-total"), ("host", "host")];
+    assert_eq!(ask(&first, "cpu_total_percent", &all), None, "there is one scrape");
+    let busy = |sample: &Sample| {
+        let more = match sample.labels.first().map(AsRef::as_ref) {
+            Some("user") => 2,
+            Some("system") => 1,
+            Some("idle") => 7,
+            _ => 0,
+        };
+        let value = match sample.value {
+            Value::Nanos(n) if sample.desc.name == "allostat_host_cpu_seconds_total" => Value::Nanos(n + more * SECOND),
+            other => other,
+        };
+        Sample { value, ..sample.clone() }
+    };
+    let host = Arc::new(Samples(first.host.0.iter().map(busy).collect()));
+    let ticked_at = first.ticked_at.plus(Nanos(10 * SECOND));
+    let second = Snapshot { host, ticked_at, epoch: first.epoch + 10, ..first.clone() };
+    for (name, expected) in [
+        ("cpu_total", 30.0),
+        ("cpu_total_percent", 30.0),
+        ("cpu_user", 20.0),
+        ("cpu_system", 10.0),
+        ("cpu_idle", 70.0),
+        ("cpu_total_ticks", 3_600.0),
+    ] {
+        let found = ask(&second, name, &all).expect(name);
+        assert!((found - expected).abs() < 1e-9, "{name}: {found}");
+    }
+    let mut disk = first.clone();
+    let of_mount = |family: &str, n: u64| {
+        let desc = catalogue::find(&format!("allostat_host_mount_{family}")).expect(family);
+        Sample { desc, labels: ["/", "/dev/sda1", "ext4"].map(Into::into).to_vec(), value: Value::Int(n) }
+    };
+    let mounts = [("size_bytes", 100), ("free_bytes", 40), ("avail_bytes", 20), ("inodes", 10), ("inodes_free", 4)];
+    disk.host = Arc::new(Samples(mounts.map(|(family, n)| of_mount(family, n)).to_vec()));
+    for (name, expected) in
+        [("size", 100.0), ("used", 60.0), ("available", 20.0), ("used_percent", 75.0), ("inodes_percent", 60.0)]
+    {
+        assert_eq!(ask(&disk, &format!("disk_{name}"), &[("disk", "/dev/sda1")]), Some(expected), "{name}");
+    }
 }
 
 #[test]
@@ -403,10 +487,17 @@ fn served(page: impl Fn() -> String + Send + 'static) -> SocketAddr {
     address
 }
 
-/// The expressions of its rules and boards for CPU and memory, as far as they ask for nothing of other exporters.
+/// As kubernetes-mixin adds up what is read and written: of the devices that its selector knows.
+fn mixin_io(what: [&str; 2], selector: &str) -> String {
+    const DEVICES: &str = "device=~\"(/dev/)?(mmcblk.p.+|nvme.+|rbd.+|sd.+|vd.+|xvd.+|dm-.+|dasd.+)\"";
+    let rate = |what: &str| format!("rate(container_fs_{what}_total{{{selector},{DEVICES}}}[5m])");
+    format!("{} + {}", rate(what[0]), rate(what[1]))
+}
+
+/// The expressions of its rules and boards for CPU, memory and storage, as far as they ask for nothing of other exporters.
 #[test]
 fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
-    let (snapshot, began) = (all_kinds("v2"), Instant::now());
+    let (snapshot, began) = (with_disks(&all_kinds("v2"), &[("sda", 10), ("nvme0n1", 20)]), Instant::now());
     let page = move || text(of_cadvisor(&after(&snapshot, Nanos::from_duration(began.elapsed())), Format::Text));
     let address = served(page);
     let Some(prometheus) = Prometheus::start_at("/metrics/cadvisor", &[address]) else { skip_test!("no-prometheus") };
@@ -429,9 +520,8 @@ fn a_real_prometheus_finds_what_kubernetes_mixin_asks_for() {
         format!(
             "{by} (container_memory_working_set_bytes{{{of_app}}}) / {by} (container_spec_memory_limit_bytes{{{of_app}}})"
         ),
-        format!(
-            "{by} (rate(container_fs_reads_total{{{of_app}}}[5m]) + rate(container_fs_writes_total{{{of_app}}}[5m]))"
-        ),
+        format!("{by} ({})", mixin_io(["reads", "writes"], of_app)),
+        format!("{by} ({})", mixin_io(["reads_bytes", "writes_bytes"], of_app)),
         format!("max by (namespace, pod, container) (container_oom_events_total{{{of_app}}})"),
     ] {
         let told = prometheus.query(&query);

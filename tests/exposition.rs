@@ -18,6 +18,7 @@ use allostat::exporters::{self, Format, catalogue, prometheus};
 use allostat::host::clock::Clock;
 use allostat::host::hierarchy::Layout;
 use allostat::host::roots::Roots;
+use allostat::model::alloc::AllocSource;
 use allostat::model::capability::Capability;
 use allostat::model::event::EventKind;
 use allostat::model::id::{AllocId, CgroupPath, TaskName};
@@ -325,7 +326,7 @@ fn a_profile_has_what_the_smaller_one_has_and_no_value_is_another() {
 }
 
 /// What who pays per series was promised.
-const STANDARD: usize = 47;
+const STANDARD: usize = 48;
 const LEAN: usize = 12;
 
 #[test]
@@ -554,13 +555,17 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
     let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
     for outcome in Outcome::ALL.map(Outcome::as_str) {
-        let line = format!("allostat_task_exits_total{{task=\"web\",workload=\"shop\",outcome=\"{outcome}\"}} 0\n");
+        let line = format!(
+            "allostat_task_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
+        );
         assert!(text.contains(&line), "{line}");
         assert!(text.contains(&format!("allostat_node_task_exits_total{{outcome=\"{outcome}\"}} 0\n")));
     }
     assert!(text.contains("allostat_node_task_oom_kills_total 0\n"));
     assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
-    assert!(text.contains("allostat_task_events_total{task=\"web\",workload=\"shop\",event=\"terminated\"} 0\n"));
+    assert!(text.contains(
+        "allostat_task_events_total{task=\"web\",workload=\"shop\",source=\"managed\",event=\"terminated\"} 0\n"
+    ));
     assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
 }
 
@@ -635,12 +640,12 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
     let whose = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
     let alone = format!("{{alloc_id=\"{ALLOC}\"}}");
     for line in [
-        r#"allostat_task_exits_total{task="web",workload="shop",outcome="error"} 1 # WHOSE 1 1767323045"#,
-        r#"allostat_task_exits_total{task="web",workload="shop",outcome="oom"} 0"#,
-        r#"allostat_task_exit_codes_total{task="web",workload="shop",code="3"} 1 # WHOSE 1 1767323045"#,
-        r#"allostat_workload_oom_kills_total{task="web",workload="shop"} 2 # WHOSE 2 1767323045"#,
-        r#"allostat_task_kill_escalations_total{task="web",workload="shop"} 1 # ALONE 1 1767323045"#,
-        r#"allostat_task_given_up_total{task="web",workload="shop"} 0"#,
+        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="error"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="oom"} 0"#,
+        r#"allostat_task_exit_codes_total{task="web",workload="shop",source="managed",code="3"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_workload_oom_kills_total{task="web",workload="shop",source="managed"} 2 # WHOSE 2 1767323045"#,
+        r#"allostat_task_kill_escalations_total{task="web",workload="shop",source="managed"} 1 # ALONE 1 1767323045"#,
+        r#"allostat_task_given_up_total{task="web",workload="shop",source="managed"} 0"#,
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
         r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
         r#"allostat_task_start_duration_seconds_sum{workload="shop"} 0.047"#,
@@ -734,6 +739,49 @@ fn an_observed_alloc_has_its_measures_and_no_lifecycle_and_changes_no_line_of_ot
     openmetrics::check(&body(vec![observed, managed], Format::OpenMetrics)).unwrap();
 }
 
+/// The labels of one series as `name=value`, sorted.
+fn labels_of(body: &str, name: &str, alloc: &str) -> String {
+    let all = parsed::Exposition::parse(body).samples;
+    let one = all.into_iter().find(|s| s.name == name && s.labels.get("alloc_id").is_some_and(|id| id == alloc));
+    let labels = one.unwrap_or_else(|| panic!("{name} of {alloc} in {body}")).labels;
+    labels.into_iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join(" ")
+}
+
+#[test]
+fn pods_and_units_have_the_labels_that_other_metrics_of_them_have() {
+    let of = |id: &str, source, workload: &str, namespace: &str, name: &str, cgroup: &str| {
+        let mut published = synthetic::observed(id, &["app"]);
+        let identity = Arc::make_mut(&mut published.identity);
+        (identity.source, identity.namespace, identity.name) = (source, namespace.to_owned(), name.to_owned());
+        identity.workload = (!workload.is_empty()).then(|| workload.into());
+        identity.cgroup = Some(CgroupPath::from(cgroup));
+        Arc::new(published)
+    };
+    let pod = of("k8s:shop/web-0", AllocSource::Kubernetes, "shop/web", "shop", "web-0", "/kubepods/pod1");
+    let unit = of("systemd:a.service", AllocSource::Systemd, "a.service", "", "a.service", "/system.slice/a.service");
+    let unnamed = of("docker:3f2a", AllocSource::Docker, "", "", "3f2a", "/docker/3f2a");
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let board = synthetic::board(vec![pod, unit, unnamed], Totals::default());
+    let body = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
+    assert_eq!(
+        labels_of(&body, "allostat_alloc_info", "k8s:shop/web-0"),
+        "aggregation=cgroup alloc_id=k8s:shop/web-0 alloc_ns=shop cgroup=/kubepods/pod1 measured=cgroup name=web-0 \
+         namespace=shop node=host pod=web-0 source=kubernetes workload=shop/web"
+    );
+    assert_eq!(
+        labels_of(&body, "allostat_task_info", "k8s:shop/web-0"),
+        "alloc_id=k8s:shop/web-0 cgroup_version=v2 container=app namespace=shop node=host pod=web-0 task=app \
+         workload=shop/web"
+    );
+    assert_eq!(
+        labels_of(&body, "allostat_alloc_info", "systemd:a.service"),
+        "aggregation=cgroup alloc_id=systemd:a.service cgroup=/system.slice/a.service measured=cgroup name=a.service \
+         slice=system.slice source=systemd workload=a.service"
+    );
+    let unnamed = labels_of(&body, "allostat_task_info", "docker:3f2a");
+    assert!(unnamed.ends_with("task=app workload=3f2a"), "never the empty text: {unnamed}");
+}
+
 fn one_task(id: &str, workload: &str, task: &str, usage: Usage) -> Arc<Snapshot> {
     let job = synthetic::job(workload, &[task]);
     let alloc = synthetic::alloc(id, &job, vec![synthetic::task(task, TaskState::Running, NOW)]);
@@ -761,7 +809,7 @@ proptest! {
                 format!("\nallostat_task_memory_usage_bytes{task} {bytes}\n"),
                 format!("\nallostat_task_oom_kills_total{task} {kills}\n"),
                 format!("\nallostat_task_cpu_usage_seconds_total{task} {seconds}\n"),
-                format!("\nallostat_workload_oom_kills_total{} {kills}\n", "{task=\"web\",workload=\"shop\"}"),
+                format!("\nallostat_workload_oom_kills_total{} {kills}\n", "{task=\"web\",workload=\"shop\",source=\"managed\"}"),
             ];
             for line in lines {
                 prop_assert!(text.contains(&line), "{} is missing", line);
@@ -871,7 +919,7 @@ fn a_walk_gathered_by_subject_is_the_exposition_with_the_times_of_each_subject()
 
     let web = r#"[("alloc_id", "00000000-0000-4000-8000-000000000001"), ("task", "web"), ("workload", "shop")]"#;
     assert_eq!(heard.times[web], (Some(NOW), snapshot.allocs[0].identity.created_at));
-    let workload = r#"[("task", "web"), ("workload", "shop")]"#;
+    let workload = r#"[("task", "web"), ("workload", "shop"), ("source", "managed")]"#;
     assert_eq!(heard.times[workload], (None, Some(Timestamp(NOW.0 - 100 * SECOND - 7))), "since it was submitted");
 }
 
@@ -982,6 +1030,45 @@ const CLOSED: &[(&str, &[&str])] = &[
     ),
 ];
 
+/// Every state of the conventions is there, and they add up to the limit.
+#[test]
+fn otlp_states_of_file_systems_and_of_swap_are_all_there_and_add_up() {
+    let mut assembler = synthetic::assembler(synthetic::info("v2", vec![]));
+    let mut host = Samples::default();
+    fn push(host: &mut Samples, name: &str, labels: &[&'static str], n: u64) {
+        host.push_int(catalogue::find(name).expect("it is in the catalogue"), labels, n);
+    }
+    for (mount, [size, free, avail]) in [("/", [1_000, 300, 250]), ("/data", [50, 50, 50])] {
+        let labels = [mount, "/dev/a", "ext4"];
+        push(&mut host, "allostat_host_mount_size_bytes", &labels, size);
+        push(&mut host, "allostat_host_mount_avail_bytes", &labels, avail);
+        push(&mut host, "allostat_host_mount_free_bytes", &labels, free);
+    }
+    push(&mut host, "allostat_host_swap_used_bytes", &[], 7);
+    push(&mut host, "allostat_host_swap_total_bytes", &[], 20);
+    let board = synthetic::board(vec![], Totals::default());
+    let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), host);
+    let (metrics, filter) = (Metrics::new(), Filter::default());
+    let walk = Walk::new(&snapshot, &metrics, &filter);
+    let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
+    let states = |metric: &str, key: &str, mount: Option<&str>| -> BTreeMap<String, i64> {
+        let is_it = |point: &&otlp::Told| {
+            point.metric == metric && point.attributes.get("system.filesystem.mountpoint").map(String::as_str) == mount
+        };
+        let read = |point: &otlp::Told| match point.value {
+            otlp::Value::Int(n) => (point.attributes[key].clone(), n),
+            ref other => panic!("{other:?}"),
+        };
+        points.iter().filter(is_it).map(read).collect()
+    };
+    let expected = |all: &[(&str, i64)]| all.iter().map(|(k, n)| ((*k).to_owned(), *n)).collect::<BTreeMap<_, _>>();
+    let of = |mount| states("system.filesystem.usage", "system.filesystem.state", Some(mount));
+    assert_eq!(of("/"), expected(&[("used", 700), ("reserved", 50), ("free", 250)]));
+    assert_eq!(of("/data"), expected(&[("used", 0), ("reserved", 0), ("free", 50)]));
+    let swap = states("system.paging.usage", "system.paging.state", None);
+    assert_eq!(swap, expected(&[("used", 7), ("free", 13)]));
+}
+
 /// Our own values of such attributes: interrupts that are put off, how busy the memory of a GPU is, and devices of plugins.
 const OURS: [(&str, &str); 3] = [("cpu.mode", "softirq"), ("hw.gpu.task", "memory"), ("hw.type", "fpga")];
 
@@ -1078,27 +1165,46 @@ fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
 }
 
 fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec<otlp::Told>) {
+    // States that no family of the exposition has.
+    let is_rest = |point: &otlp::Told| {
+        let state = |key: &str| point.attributes.get(key).map(String::as_str);
+        matches!(state("system.filesystem.state"), Some("used" | "reserved"))
+            || state("system.paging.state") == Some("free")
+    };
+    let rest = points.iter().filter(|point| is_rest(point)).count();
+    points.retain(|point| !is_rest(point));
+    let swaps = body.samples.iter().filter(|sample| sample.name == "allostat_host_swap_total_bytes").count();
+    assert!(rest >= swaps, "{rest} states of {swaps} swap areas");
+    use AllocSource::{Containerd, Docker, Kubernetes, Lxc, Podman};
+    let is_container = |source| matches!(source, Containerd | Docker | Kubernetes | Lxc | Podman);
+    let containers: Vec<&str> =
+        snapshot.allocs.iter().map(|a| &a.identity).filter(|a| is_container(a.source)).map(|a| a.id.as_str()).collect();
     let mut compared = 0;
     for sample in &body.samples {
         let Some(desc) = catalogue::find(&sample.name).or_else(|| catalogue::family(&sample.name)) else {
             panic!("{} is not in the catalogue", sample.name)
         };
         let Some(twin) = desc.otlp.filter(|_| desc.name != "allostat_series") else { continue };
+        let is_container = sample.labels.get("alloc_id").is_some_and(|id| containers.contains(&id.as_str()));
+        let is_renamed = desc.labels.starts_with(&["alloc_id", "task"]) && !is_container;
+        let renamed = twin.name.replacen("container.", "allostat.task.", 1);
+        let metric = if is_renamed { renamed.as_str() } else { twin.name };
         let part = sample.name.strip_prefix(desc.name).filter(|_| desc.kind == Kind::Histogram);
         // Its buckets and its sum are one point, found by its count.
         if part.is_some_and(|part| part != "_count") {
             continue;
         }
-        let (instance, attributes) = in_otlp(sample, twin.name);
+        let (instance, attributes) = in_otlp(sample, metric);
         let found = points.iter().position(|told| {
-            let same = told.metric == twin.name && told.attributes == attributes && told.unit == twin.unit;
+            let same = told.metric == metric && told.attributes == attributes && told.unit == twin.unit;
             same && told.resource["service.instance.id"] == instance
         });
-        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, twin.name);
+        let said = format!("{} of {instance} as {} {attributes:?}", sample.name, metric);
         let Some(found) = found else {
             // Told by mode instead; only while it runs.
-            let by_mode = twin.name.ends_with("cpu.time") && !sample.labels.contains_key("mode");
-            assert!(by_mode || twin.name == "container.uptime", "no point: {said}");
+            let by_mode = metric.ends_with("cpu.time") && !sample.labels.contains_key("mode");
+            let of_running = ["container.uptime", "allostat.task.uptime"].contains(&metric);
+            assert!(by_mode || of_running, "no point: {said}");
             continue;
         };
         let told = points.remove(found);
@@ -1107,7 +1213,7 @@ fn says_the_same(snapshot: &Snapshot, body: &parsed::Exposition, mut points: Vec
         match told.value {
             #[allow(clippy::cast_precision_loss)]
             otlp::Value::Int(n) => assert_eq!(n as f64, expected, "{said}"),
-            otlp::Value::Float(n) if twin.name.ends_with(".uptime") => {
+            otlp::Value::Float(n) if metric.ends_with(".uptime") => {
                 #[allow(clippy::cast_precision_loss)]
                 let at = told.at as f64 / 1e9;
                 assert!((at - n - expected).abs() < 1e-3, "{said}: {n} s before {at} is not {expected}");
@@ -1202,7 +1308,7 @@ fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
     let after = told(&later);
     let gone = ended(&after);
     let has = |metric: &str| gone.contains(&(format!("{id}/{name}"), metric.to_owned(), otlp::Attributes::new()));
-    assert!(has("container.memory.usage") && has("container.memory.working_set"), "{gone:?}");
+    assert!(has("allostat.task.memory.usage") && has("allostat.task.memory.working_set"), "{gone:?}");
     assert!(!has("allostat.task.memory.peak"), "a peak stays");
     let points = after.iter().filter(|told| told.value == otlp::Value::Ended);
     assert!(points.clone().count() == gone.len() && points.clone().all(|told| told.at == later.taken_at.0));

@@ -1,6 +1,6 @@
 //! A server that is no agent, or is in hostile hands, against every command: no text of it steers the terminal.
 
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -37,7 +37,7 @@ const COMMANDS: &[(&str, Option<&[&str]>)] = &[
     ("history", Some(&["history", "history --json", "history ab"])),
     ("logs", Some(&["logs ab"])),
     ("stop", Some(&["stop --detach ab", "stop ab", "stop --job j"])),
-    ("restart", Some(&["restart --detach ab", "restart --detach --job j"])),
+    ("restart", Some(&["restart ab", "restart --job j", "restart --detach ab"])),
     ("signal", Some(&["signal ab SIGHUP"])),
     ("gc", Some(&["gc --all"])),
     ("node", Some(&["node", "node --json"])),
@@ -215,14 +215,23 @@ fn run(address: SocketAddr, command: &str, job: &Path) -> Cli {
     let args = command.split(' ').map(|word| if word == "JOB" { job.display().to_string() } else { word.to_owned() });
     let mut child = Command::new(allostat());
     child.args(args).env("ALLOSTAT_ADDR", format!("http://{address}")).env("TERM", "xterm");
-    let child = child.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    // Files: a command that prints without end would wait for the reader of a pipe.
+    let [mut stdout, mut stderr] = [(); 2].map(|()| tempfile::tempfile().expect("a file of our own"));
+    let to = |file: &std::fs::File| Stdio::from(file.try_clone().expect("a file of our own"));
+    let child = child.stdin(Stdio::null()).stdout(to(&stdout)).stderr(to(&stderr)).spawn();
     let mut child = child.expect("the binary under test must start");
     let until = Instant::now() + Duration::from_secs(20) * patience();
     while child.try_wait().expect("our own child").is_none() {
         assert!(Instant::now() < until || child.kill().is_err(), "{command} does not end");
         std::thread::sleep(Duration::from_millis(10));
     }
-    child.wait_with_output().expect("our own child").into()
+    let code = child.wait().expect("our own child").code();
+    let read = |file: &mut std::fs::File| {
+        let mut bytes = Vec::new();
+        file.seek(SeekFrom::Start(0)).and_then(|_| file.read_to_end(&mut bytes)).expect("a file of our own");
+        String::from_utf8_lossy(&bytes).into_owned()
+    };
+    Cli { code, stdout: read(&mut stdout), stderr: read(&mut stderr) }
 }
 
 fn steers(text: &str) -> Option<char> {

@@ -257,7 +257,7 @@ fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agen
 #[test]
 fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let agent = Agent::start();
     for driver in ["raw_exec", "exec"] {
@@ -284,7 +284,7 @@ fn tasks_of_a_group_with_a_namespace_of_its_own_are_in_it() {
 #[test]
 fn an_exec_task_sees_the_hosts_file_and_the_resolver_of_its_group() {
     if !is_root() {
-        return;
+        skip_test!("not-root");
     }
     let agent = Agent::start();
     let dns = "dns {\n servers = [\"192.0.2.53\"]\n options = [\"ndots:2\"]\n }";

@@ -16,6 +16,7 @@ mod synthetic;
 
 mod conventions;
 mod dropin;
+mod evaluation;
 mod exposition;
 mod house;
 mod jobfiles;

@@ -119,6 +119,11 @@ fn used(cpu_ns: u64, peak: u64, now: u64) -> Usage {
     ])
 }
 
+/// As it goes to clients.
+fn shown(answer: impl serde::Serialize) -> serde_json::Value {
+    serde_json::to_value(answer).expect("answers hold plain values")
+}
+
 /// Those that the agent found at its start have series of their own, and so has the first new one; what the others used is one row that
 /// stays when they are collected. The totals of the workload have all.
 #[test]
@@ -196,7 +201,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
         assert_eq!(usage_of(&snapshot, "bank").cpu_usage_ns(), Some(7));
         assert_eq!((snapshot.node.cpu_usage_ns, snapshot.node.oom_kills), (None, None));
         assert_eq!(snapshot.node.exits, [0, 1, 0, 0, 0, 0], "of what needs no reading all is known");
-        let told = json::node(&snapshot);
+        let told = shown(json::node::node(&snapshot));
         assert_eq!((told["totals"].get("cpu_usage_ns"), &told["totals"]["allocs"]), (None, &serde_json::json!(0)));
     }
     // Found: with the very record that it had, and what it used meanwhile.
@@ -257,7 +262,10 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     assert_eq!((snapshot.counts.allocs, snapshot.counts.tasks), ([0, 1, 0, 0], [0, 0, 1, 0, 0, 0]), "the other one");
     assert_eq!(snapshot.node.cpu_usage_ns, Some(0), "not what the agent ran");
 
-    let (all, stats) = (json::alloc(nginx, Detail::Full), json::stats(&snapshot, nginx, Detail::Full, NOW));
+    let (all, stats) = (
+        shown(json::allocs::alloc(nginx, Detail::Full)),
+        shown(json::stats::stats(&snapshot, nginx, Detail::Full, NOW)),
+    );
     for (told, unknown) in [
         (&all, &["status", "desired", "description", "job", "group", "index", "created_at", "definition"][..]),
         (&all["tasks"]["other"], &["state", "failed", "restarts", "driver", "exits"]),
@@ -267,7 +275,7 @@ fn an_observed_alloc_is_measured_like_any_other_and_nothing_of_its_life_is_inven
     }
     assert_eq!((&all["id"], &all["source"]), (&"nginx".into(), &"cgroup".into()));
     assert_eq!(stats["tasks"]["other"]["usage"]["cpu_usage_ns"], 7);
-    assert_eq!(json::allocs(&snapshot, Detail::Public)["allocs"].as_array().map(Vec::len), Some(2));
+    assert_eq!(json::allocs::allocs(&snapshot, Detail::Public).allocs.len(), 2);
     stage.allocs.remove(0);
     assert_eq!(stage.change().allocs.len(), 1, "gone with who observed it");
 }
@@ -416,7 +424,7 @@ fn an_alloc_without_a_cgroup_is_the_sum_of_its_tasks_but_never_of_peaks_or_limit
     assert_eq!(alloc.aggregation, Aggregation::Sum);
     assert_eq!((alloc.usage.cpu_usage_ns(), alloc.usage.memory_usage_bytes()), (Some(15), Some(50)));
     assert_eq!((alloc.usage.memory_peak_bytes(), alloc.usage.memory_limit_bytes()), (None, None));
-    let stats = json::stats(&snapshot, alloc, Detail::Full, NOW);
+    let stats = shown(json::stats::stats(&snapshot, alloc, Detail::Full, NOW));
     assert_eq!(stats["sum_of_task_peaks_bytes"], 150, "in the API, under its own name");
 }
 
@@ -495,7 +503,7 @@ fn what_metrics_sum_over_the_tasks_of_an_alloc_the_api_says_of_it_too() {
         seen += 1;
     }
     assert!(seen > 10, "{seen}");
-    let stats = json::stats(&snapshot, alloc, Detail::Full, NOW);
+    let stats = shown(json::stats::stats(&snapshot, alloc, Detail::Full, NOW));
     assert_eq!((stats["usage"]["processes"].as_u64(), stats["usage"]["open_fds"].as_u64()), (Some(14), Some(14)));
 }
 

@@ -57,6 +57,10 @@ fn task_dir(agent: &Agent) -> PathBuf {
 fn templates_become_files_and_variables_before_the_task_starts() {
     let agent = Agent::start();
     let template = r#"template {
+        destination = "local/${attr.kernel.name}.conf"
+        data        = "{{ env \"attr.kernel.name\" }} {{ env \"node.pool\" }} {{ env \"attr.none\" }}."
+      }
+      template {
         destination = "local/etc/app.conf"
         perms       = "640"
         data        = <<EOF
@@ -71,9 +75,11 @@ EOF
         right_delimiter = "]]"
         data            = "{{ raw }} [[ \"x\" | toUpper ]]"
       }"#;
-    let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"";
+    let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"; \
+                  cat local/linux.conf";
     run(&agent, &job(script, template)).ok();
-    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} X";
+    let expected =
+        "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} Xlinux default .";
     assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), expected);
     let mode =
         |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").permissions().mode() & 0o7777;

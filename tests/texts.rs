@@ -1,11 +1,17 @@
 //! Golden texts: the help of every command, and the default configuration. `ALLOSTAT_BLESS=1` writes them anew; the
 //! difference is read in review.
 
+#[path = "texts/api_document.rs"]
+mod api_document;
+#[path = "texts/api_page.rs"]
+mod api_page;
+
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use allostat::config::{self, Config};
 use allostat::exporters::catalogue::{CATALOGUE, facts};
+use allostat::jobspec::evaluate::functions;
 
 fn golden(file: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/golden").join(file)
@@ -67,7 +73,8 @@ fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
          - Queries: [`cookbook.md`](cookbook.md)\n\
          - Values of labels: [`label-values.md`](label-values.md)\n\
          - Metrics of each profile: [`profiles.md`](profiles.md)\n\n\
-         `absent`: when there is no series (never 0 instead). `OTLP`: name and instrument, see [`otlp.md`](otlp.md).\n",
+         `absent`: when there is no series (never 0 instead). `OTLP`: name and instrument, see [`otlp.md`](otlp.md); \
+         `container.*` is `allostat.task.*` for a task that is no container.\n",
     );
     let part_of = |name: &str| SUBJECTS.iter().position(|(_, _, begins)| begins.iter().any(|b| name.starts_with(b)));
     for (at, (title, about, _)) in SUBJECTS.iter().enumerate() {
@@ -80,6 +87,24 @@ fn the_page_of_metrics_has_every_family_as_the_catalogue_has_it() {
     let named = page.matches("\n### `").count();
     assert_eq!(named, CATALOGUE.len(), "each family once");
     ends_with("docs/metrics.md", "# Every metric", &page[..page.len() - 1]);
+}
+
+#[test]
+fn the_page_of_hcl_functions_has_each_one_as_the_code_has_it() {
+    let mut page = String::from(
+        "# HCL functions\n\nGenerated from the code. Job files call the functions that Nomad documents; \
+         [hcl.md](hcl.md) has the rest of the language.\n\n\
+         ● supported, ○ not supported.\n\n| function | | arguments | remarks |\n|---|---|---|---|\n",
+    );
+    for (name, arguments, remark) in functions::documented() {
+        let (mark, arguments) = arguments.map_or(("○", String::new()), |arguments| ("●", arguments));
+        page += &format!("| `{name}` | {mark} | {arguments} | {remark} |\n");
+    }
+    page += "\n## Functions of Terraform\n\nNomad does not have these.\n\n| function | instead |\n|---|---|\n";
+    for (name, instead) in functions::of_terraform() {
+        page += &format!("| `{name}` | {instead} |\n");
+    }
+    crate::common::golden("docs/hcl-functions.md", &page);
 }
 
 #[test]

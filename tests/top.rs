@@ -46,6 +46,11 @@ fn on_a_terminal_it_shows_what_runs_answers_keys_and_gives_the_terminal_back() {
     top.shows("shop/steady");
     top.press("\r");
     top.shows("hello");
+    // Its processes, with what each is.
+    if is_root() {
+        top.shows("COMMAND");
+        top.shows("sleep");
+    }
     top.press("q");
     assert_eq!(top.ends().code(), Some(0));
     top.is_given_back();

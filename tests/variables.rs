@@ -125,3 +125,184 @@ fn files_are_read_with_the_callers_rights_and_never_by_the_agent() {
     assert!(answer.contains("the agent reads no files"), "{answer}");
     assert!(agent.alloc_ids().is_empty());
 }
+
+/// Exit code and everything that `check` prints.
+fn checked(file: &str, args: &[&str]) -> (Option<i32>, String) {
+    let mut command = Command::new(allostat());
+    let output = command.arg("check").args(args).arg(file).output().expect("the binary under test must start");
+    let said = [output.stdout, output.stderr].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    (output.status.code(), said)
+}
+
+const SECRET: &str = "ge:heim:\"wort";
+
+/// A job file that uses the variable in a place of its task, its `config`, or a stanza of its group.
+fn secretive(driver: &str, group: &str, task: &str, config: &str) -> String {
+    format!(
+        "variable \"s\" {{\n  type      = string\n  sensitive = true\n}}\njob \"secretive\" {{\n  type = \"batch\"\n  group \"g\" {{\n    \
+         {group}\n    task \"t\" {{\n      driver = \"{driver}\"\n      {task}\n      config {{\n        {config}\n      }}\n    }}\n  }}\n}}\n"
+    )
+}
+
+#[test]
+fn check_shows_a_sensitive_value_in_no_message() {
+    let dir = test_dir();
+    let image = "image = \"a\"\n        ";
+    let docker = |config: &str| secretive("docker", "", "", &format!("{image}{config}"));
+    let raw = |task: &str| secretive("raw_exec", "", task, "command = \"/bin/true\"");
+    for (what, text) in [
+        ("privileged", docker("privileged = var.s")),
+        ("image_pull_timeout", docker("image_pull_timeout = var.s")),
+        ("volumes", docker("volumes = [var.s]")),
+        ("kill_signal", raw("kill_signal = var.s")),
+        ("kill_timeout", raw("kill_timeout = var.s")),
+        ("user", raw("user = var.s")),
+        ("file", raw("env {\n        A = file(var.s)\n      }")),
+        ("formatdate", raw("env {\n        A = formatdate(\"YYYY\", var.s)\n      }")),
+        ("index", raw("env {\n        A = { a = 1 }[var.s]\n      }")),
+        (
+            "operator",
+            secretive(
+                "raw_exec",
+                "constraint {\n      attribute = \"a\"\n      operator  = var.s\n      value     = \"b\"\n    }",
+                "",
+                "command = \"/bin/true\"",
+            ),
+        ),
+        ("local", raw("kill_signal = local.derived") + "locals {\n  derived = \"x-${var.s}-y\"\n}\n"),
+    ] {
+        let file = write(dir.path(), "secretive.hcl", &text);
+        let (_, said) = checked(&file, &["--var", &format!("s={SECRET}")]);
+        assert!(!said.contains("heim") && said.contains("(sensitive)"), "{what}: {said}");
+    }
+    // Cut in the message; a default, whose line is shown nowhere; texts in a list and in an object.
+    let long = "correct-horse-battery-staple ".repeat(5);
+    let file = write(dir.path(), "secretive.hcl", &raw("kill_signal = var.s"));
+    let (_, said) = checked(&file, &["--var", &format!("s={long}")]);
+    assert!(!said.contains("correct-horse") && said.contains("(sensitive)"), "{said}");
+    let with = |kind: &str, default: &str, used: &str| {
+        raw(&format!("kill_signal = {used}"))
+            .replace("type      = string", &format!("type    = {kind}\n  default = {default}"))
+    };
+    for (text, is_shown) in [
+        (with("number", "\"geheim\"", "\"SIGINT\""), "it is a number, not a string"),
+        (with("string", "geheim", "\"SIGINT\""), "the default of `s` is no constant"),
+        (with("list(string)", "[\"x\", \"geheim\"]", "var.s[1]"), "(sensitive)"),
+        (with("object({ word = string })", "{ word = \"geheim\" }", "var.s.word"), "(sensitive)"),
+        (with("map(string)", "{ geheim = \"x\" }", "var.s.word"), "(sensitive)"),
+    ] {
+        let file = write(dir.path(), "secretive.hcl", &text);
+        let (_, said) = checked(&file, &[]);
+        assert!(!said.contains("geheim") && said.contains(is_shown), "{text}: {said}");
+    }
+}
+
+#[test]
+fn no_answer_of_the_agent_has_a_sensitive_value() {
+    let mut agent = Agent::start();
+    let dir = test_dir();
+    let text = secretive(
+        "raw_exec",
+        "restart {\n      attempts = 0\n    }\n    reschedule {\n      attempts  = 0\n      unlimited = false\n    }",
+        "meta {\n        note = \"x-${var.s}\"\n      }\n      env {\n        A = var.s\n      }",
+        "command = \"/nowhere/${var.s}/app\"",
+    );
+    let file = write(dir.path(), "secretive.hcl", &text);
+    let (first, second) = ("s=geheim-eins", "s=geheim-zwei");
+    let run = agent.cli(&["run", "--detach", "--var", first, &file]);
+    assert_eq!(run.code, Some(0), "{}", run.stderr);
+    let id = agent.alloc_ids().remove(0);
+    let has_failed = |agent: &Agent| {
+        wait_for("the failed start", Duration::from_secs(30) * patience(), || {
+            (agent.json(&format!("/v1/allocs/{id}"))["status"] == "failed").then_some(())
+        });
+    };
+    has_failed(&agent);
+    let said_of = |agent: &Agent| {
+        let mut said = agent.json(&format!("/v1/allocs/{id}")).to_string();
+        said += &agent.json("/v1/events").to_string();
+        for line in [
+            &["status", &id][..],
+            &["status", &id, "--json"],
+            &["events", "-n", "100"],
+            &["history", &id],
+            &["plan", "--var", second, &file],
+            &["plan", "--json", "--var", second, &file],
+        ] {
+            let shown = agent.cli(line);
+            said += &(shown.stdout + &shown.stderr);
+        }
+        said + &agent.log()
+    };
+    let said = said_of(&agent);
+    assert!(!said.contains("geheim"), "{said}");
+    for shown in ["/nowhere/(sensitive)/app", "x-(sensitive)", "\"A\":\"(sensitive)\""] {
+        assert!(said.contains(shown), "{shown}: {said}");
+    }
+    let body = serde_json::json!({
+        "source": text.replace("meta {", "kill_timeout = var.s\n      meta {"),
+        "variables": [["s", {"text": "geheim-eins", "from": "curl", "may_be_unused": false}]],
+    });
+    let refused = agent.request("POST", "/v1/jobs?form=inputs&file=job.hcl", &body.to_string());
+    let (status, answer) = (refused.status, refused.text());
+    assert!(status == 422 && !answer.contains("geheim") && answer.contains("(sensitive)"), "{answer}");
+
+    // The next agent knows it from the job's record.
+    agent.kill();
+    agent.start_again();
+    has_failed(&agent);
+    let said = said_of(&agent);
+    assert!(!said.contains("geheim") && said.contains("/nowhere/(sensitive)/app"), "{said}");
+    agent.stop();
+}
+
+#[test]
+fn flags_with_one_dash_set_variables_as_in_nomad() {
+    let dir = test_dir();
+    let job = write(dir.path(), "job.hcl", &JOB.replace("MOTD", "/etc/hostname"));
+    let vars = write(dir.path(), "vars.hcl", "name = \"web\"\n");
+    let of_file = format!("-var-file={vars}");
+    for args in [
+        &["-var", "name=web"][..],
+        &["-var=name=web"],
+        &["-var-file", &vars],
+        &[of_file.as_str()],
+        &["--var", "name=web"],
+    ] {
+        let (code, said) = checked(&job, args);
+        assert_eq!(code, Some(0), "{args:?}: {said}");
+    }
+    let (code, said) = checked(&job, &["-var", "geheim"]);
+    assert!(code == Some(65) && said.contains("--var takes NAME=VALUE") && !said.contains("geheim"), "{code:?} {said}");
+}
+
+#[test]
+fn a_false_validation_names_the_variable_and_its_message() {
+    let dir = test_dir();
+    let rule = "validation {\n    condition     = length(var.ports) > 1\n    error_message = \"Two ports, please.\"\n  }\n}\nvariable \"secret\"";
+    let text = JOB.replace("MOTD", "/etc/hostname").replace("}\nvariable \"secret\"", &format!("  {rule}"));
+    let job = write(dir.path(), "job.hcl", &text);
+    let (code, said) = checked(&job, &["--var", "name=web"]);
+    assert_eq!(code, Some(65), "{said}");
+    assert!(said.contains("job.hcl:5:1: error: the variable `ports` is refused: Two ports, please."), "{said}");
+    let (code, said) = checked(&job, &["--var", "name=web", "--var", "ports=[80, 443]"]);
+    assert_eq!(code, Some(0), "{said}");
+}
+
+#[test]
+fn a_file_of_variables_is_json_as_well() {
+    let dir = test_dir();
+    let job = write(dir.path(), "job.hcl", &JOB.replace("MOTD", "/etc/hostname"));
+    let vars = write(dir.path(), "vars.json", "{\"name\": \"web\", \"ports\": [80, 443]}");
+    let (code, said) = checked(&job, &["--var-file", &vars]);
+    assert_eq!(code, Some(0), "{said}");
+    let wrong = write(dir.path(), "wrong.json", "{\"name\": \"web\", \"ports\": [\"eighty\"]}");
+    let (code, said) = checked(&job, &["--var-file", &wrong]);
+    let why = format!("`ports` of {wrong}: it is a number, not a string");
+    assert!(code == Some(65) && said.contains(&why), "{said}");
+    // Any value of such a file may be sensitive.
+    let wrong = write(dir.path(), "wrong.hcl", "name = \"web\"\nsecret = geheim\n");
+    let (code, said) = checked(&job, &["--var-file", &wrong]);
+    let why = format!("{wrong}:2:10: error: `(sensitive)` stands without quotes");
+    assert!(code == Some(65) && said.contains(&why) && !said.contains("geheim"), "{said}");
+}

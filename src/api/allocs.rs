@@ -2,14 +2,18 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
-use super::services::set_health;
+use super::services::health_of;
 use super::{Context, Method, Route, node};
-use crate::exporters::json as views;
+use crate::exporters::json::allocs as views;
+use crate::exporters::json::allocs::{AllocAnswer, AllocsAnswer};
+use crate::exporters::json::stats::{AllocStats, stats};
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::runner::{Restarted, Wait};
@@ -20,20 +24,18 @@ pub(super) static LIST: Route = Route {
     path: "/v1/allocs",
     access: Access::Read,
     about: "all allocs",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<AllocsAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let mut list = views::allocs(&snapshot, request.origin.detail());
-            for row in list["allocs"].as_array_mut().into_iter().flatten() {
-                let id = AllocId::from(row["id"].as_str().unwrap_or_default());
-                if let Some(services) = context.runner.board().services.get(&id) {
-                    row["health"] = json!(services.health);
-                }
+            for row in &mut list.allocs {
+                let services = context.runner.board().services.get(&row.alloc.id);
+                row.alloc.health = services.map(|services| services.health);
             }
-            if let Some(watchers) = context.runner.watchers() {
-                list["supervisors"] = node::supervisors(&watchers);
-            }
+            list.supervisors = context.runner.watchers().map(|watchers| node::supervisors(&watchers));
             Ok(Reply::json(&list))
         })
     },
@@ -44,15 +46,19 @@ pub(super) static SHOW: Route = Route {
     path: "/v1/allocs/{id}",
     access: Access::Read,
     about: "one alloc, by its ID, a unique prefix of it, or a name that one alloc has",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<AllocAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
             let detail = request.origin.detail();
             let mut answer = views::alloc(&alloc, detail);
             if let Some(services) = context.runner.board().services.get(&alloc.identity.id) {
-                set_health(&mut answer, &services, detail);
+                let health = health_of(&services, detail);
+                (answer.alloc.health, answer.health_reason) = (Some(health.health), health.health_reason);
+                answer.checks = Some(health.checks);
             }
             Ok(Reply::json(&answer))
         })
@@ -64,12 +70,14 @@ pub(super) static STATS: Route = Route {
     path: "/v1/allocs/{id}/stats",
     access: Access::Read,
     about: "its usage, in total, by task and by attempt",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<AllocStats>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
-            Ok(Reply::json(&views::stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
+            Ok(Reply::json(&stats(&snapshot, &alloc, request.origin.detail(), context.clock.now())))
         })
     },
 };
@@ -79,6 +87,9 @@ pub(super) static STOP: Route = Route {
     path: "/v1/allocs/{id}/stop",
     access: Access::SocketOnly("allocs are stopped"),
     about: "stop the alloc",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json_as::<StopAnswer>(202, "The stop was accepted")],
     handler: |context, request| Box::pin(stop(context, request)),
 };
 
@@ -87,6 +98,12 @@ pub(super) static RESTART: Route = Route {
     path: "/v1/allocs/{id}/restart",
     access: Access::SocketOnly("allocs are restarted"),
     about: "restart its running tasks, or ?task=NAME; ?all=true: all tasks from the beginning",
+    query: QueryRule::Once(&[
+        Parameter::new("task", "The name of a task. Default: all tasks of the alloc."),
+        Parameter::new("all", "`true` restarts all tasks from the beginning, those that have ended too."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json_as::<RestartAnswer>(202, "The restart was accepted")],
     handler: |context, request| Box::pin(restart(context, request)),
 };
 
@@ -95,8 +112,40 @@ pub(super) static SIGNAL: Route = Route {
     path: "/v1/allocs/{id}/signal",
     access: Access::SocketOnly("signals are sent"),
     about: "send ?signal=SIGHUP to its tasks, or to ?task=NAME",
+    query: QueryRule::Once(&[
+        Parameter::new("signal", "The name of the signal: SIGHUP."),
+        Parameter::new("task", "The name of a task. Default: all tasks of the alloc."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json_as::<SignalAnswer>(202, "The signal was sent")],
     handler: |context, request| Box::pin(signal(context, request)),
 };
+
+/// What becomes of a stop.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct StopAnswer {
+    pub id: AllocId,
+    /// It had ended already, and nothing was to replace it.
+    pub had_ended: bool,
+    /// Why the stop is not persisted. If the agent ends before it is, the next agent starts the alloc again.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
+}
+
+/// Which tasks are restarted.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct RestartAnswer {
+    pub id: AllocId,
+    pub tasks: Vec<TaskName>,
+}
+
+/// Which tasks got the signal.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SignalAnswer {
+    pub id: AllocId,
+    pub signal: String,
+    pub tasks: Vec<TaskName>,
+}
 
 /// So many are named where one was meant.
 const MOST_NAMED: usize = 5;
@@ -227,21 +276,17 @@ fn nearest<'a>(ids: impl Iterator<Item = &'a str>, wanted: &str) -> Option<&'a s
 }
 
 async fn stop(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&[])?;
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Stop)?;
     let id = &alloc.identity.id;
     let unsaved = context.runner.stop(id, Wait::No).await?;
     // One that failed and was to be replaced had not come to its end.
     let was_to_go_on = alloc.status.as_ref().is_some_and(|status| status.lineage.reschedule_at.is_some());
-    let mut answer = json!({ "id": id, "had_ended": alloc.ended && !was_to_go_on });
-    if let Some(why) = unsaved {
-        answer["unsaved"] = why.to_string().into();
-    }
+    let had_ended = alloc.ended && !was_to_go_on;
+    let answer = StopAnswer { id: id.clone(), had_ended, unsaved: unsaved.map(|why| why.to_string()) };
     Ok(Reply { status: 202, ..Reply::json(&answer) })
 }
 
 async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["task", "all"])?;
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Restart)?;
     let all = match request.query().get("all") {
         None | Some("false") => false,
@@ -257,11 +302,10 @@ async fn restart(context: &Arc<Context>, request: &Request) -> Result<Reply, Api
     };
     let id = &alloc.identity.id;
     let tasks = context.runner.restart(id, what).await?;
-    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "tasks": tasks })) })
+    Ok(Reply { status: 202, ..Reply::json(&RestartAnswer { id: id.clone(), tasks }) })
 }
 
 async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["signal", "task"])?;
     let alloc = ours(&context.snapshot(), request.param(0), Elsewhere::Signal)?;
     let id = &alloc.identity.id;
     let Some(name) = request.query().get("signal").filter(|n| !n.is_empty()) else {
@@ -269,7 +313,7 @@ async fn signal(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiE
     };
     let task = request.query().get("task").map(|name| task_of(&alloc, name)).transpose()?;
     let tasks = context.runner.signal(id, task.as_ref().map(TaskName::as_str), name).await?;
-    Ok(Reply { status: 202, ..Reply::json(&json!({ "id": id, "signal": name, "tasks": tasks })) })
+    Ok(Reply { status: 202, ..Reply::json(&SignalAnswer { id: id.clone(), signal: name.to_owned(), tasks }) })
 }
 
 /// Errors: the alloc has no such task; then it says which it has.

@@ -2,21 +2,29 @@
 
 use super::access::Access;
 use super::allocs::find;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::http::{Reply, encoded};
 use super::{Method, Route};
 use crate::exporters::json::nomad as views;
+use crate::exporters::json::nomad::{NomadAllocStats, NomadHostStats};
 
 /// What Nomad's tools say beside, and what changes nothing where there is one host.
-const BESIDE: &[&str] = &["namespace", "region", "node_id"];
+const BESIDE: QueryRule = QueryRule::Once(&[
+    Parameter::new("namespace", "Accepted for Nomad's tools, and ignored."),
+    Parameter::new("region", "Accepted for Nomad's tools, and ignored."),
+    Parameter::new("node_id", "Accepted for Nomad's tools, and ignored."),
+]);
 
 pub(super) static ALLOCATION: Route = Route {
     method: Method::Get,
     path: "/v1/client/allocation/{id}/stats",
     access: Access::Read,
     about: "usage of an alloc, in Nomad's format",
+    query: BESIDE,
+    body: None,
+    answers: &[EndpointAnswer::json::<NomadAllocStats>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(BESIDE)?;
             let snapshot = context.snapshots.bring().await;
             let alloc = find(&snapshot, request.param(0))?;
             Ok(Reply::json(&views::allocation(&snapshot, &alloc, request.origin.detail())))
@@ -29,9 +37,11 @@ pub(super) static HOST: Route = Route {
     path: "/v1/client/stats",
     access: Access::Read,
     about: "resources and usage of this host, in Nomad's format",
+    query: BESIDE,
+    body: None,
+    answers: &[EndpointAnswer::json::<NomadHostStats>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(BESIDE)?;
             let (snapshot, detail) = (context.snapshots.bring().await, request.origin.detail());
             encoded(move || Reply::json(&views::client(&snapshot, detail))).await
         })

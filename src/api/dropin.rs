@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::error::ApiError;
 use super::http::{Reply, Request, encoded};
 use super::negotiate;
@@ -18,6 +19,12 @@ pub(super) static CADVISOR: Route = Route {
     path: "/metrics/cadvisor",
     access: Access::Metrics,
     about: "containers under the names of cAdvisor and the kubelet, in the formats of /metrics",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(
+        &["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"],
+        "Metrics in the format that Accept prefers",
+    )],
     handler: |context, request| {
         Box::pin(page(context, request, |context, format| {
             cadvisor::encode(&context.snapshots.newest(), &context.metrics, format)
@@ -30,6 +37,12 @@ pub(super) static NOMAD: Route = Route {
     path: "/metrics/nomad",
     access: Access::Metrics,
     about: "allocs under the names of a Nomad client, in the formats of /metrics",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(
+        &["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"],
+        "Metrics in the format that Accept prefers",
+    )],
     handler: |context, request| {
         Box::pin(page(context, request, |context, format| {
             let window = (&context.cpu_window, total_mhz(context));
@@ -43,7 +56,6 @@ async fn page(
     request: &Request,
     encode: fn(&Context, Format) -> Vec<u8>,
 ) -> Result<Reply, ApiError> {
-    request.query().only(&[])?;
     let form = negotiate::representation(request.list_header("accept").as_deref());
     let accepted = request.list_header("accept-encoding");
     let encoding = negotiate::encoding(accepted.as_deref(), request.origin.is_loopback());

@@ -1,7 +1,9 @@
 //! What goes wrong for who asks: the one place that knows status codes.
 
+use schemars::JsonSchema;
 use serde::Serialize;
 
+use crate::jobspec::Diagnostic;
 use crate::model::words;
 use crate::runner::RunnerError;
 use crate::telemetry::access::AccessRefusal;
@@ -25,38 +27,38 @@ words! {
     /// Stable: programs compare these words.
     pub enum Code {
         BadRequest = "bad_request",
-        /// The Host header names somebody else.
+        /// The Host header does not name this agent.
         WrongHost = "wrong_host",
-        /// Over TCP it is not known who asks, and must be: a user with a password, a token.
+        /// This endpoint needs credentials over TCP: a password, a token or a client certificate.
         Unauthorized = "unauthorized",
         /// A token was sent as plain text.
         TokenInClear = "token_in_clear",
         /// Plain HTTP on a port that speaks TLS.
         TlsRequired = "tls_required",
-        /// A page of a browser does not act.
+        /// A web page used the client certificate of its browser: pages cannot act.
         NoPages = "no_pages",
-        /// For the Unix socket, or for who may act over TCP.
+        /// Only on the Unix socket, or over TCP for clients that may act.
         SocketOnly = "socket_only",
-        /// A file that is its task's alone, or outside of the directory of its alloc.
+        /// The file is private to its task or outside of the directory of the alloc, or remote exec is disabled.
         Forbidden = "forbidden",
         NotFound = "not_found",
-        /// An id that begins more than one alloc.
+        /// More than one alloc has this ID prefix or name.
         Ambiguous = "ambiguous",
         MethodNotAllowed = "method_not_allowed",
         RequestTimeout = "request_timeout",
-        /// It contradicts what runs: the same job again, a signal to a task that is dead.
+        /// The request does not fit the current state, such as a signal to a dead task.
         Conflict = "conflict",
         BodyTooLarge = "body_too_large",
         /// A job file or a value in it is wrong.
         InvalidJob = "invalid_job",
-        /// It was understood and could not be done.
+        /// The request was valid, but the operation failed.
         Failed = "failed",
-        /// Not restored yet, or stopping.
+        /// The agent has not recovered its tasks yet, or is stopping.
         NotReady = "not_ready",
         /// The sampler has missed ticks.
         Unhealthy = "unhealthy",
         TooManyConnections = "too_many_connections",
-        /// Readers do not take the answers that are there.
+        /// Too many answers wait for clients that do not read them.
         UnsentAnswers = "unsent_answers",
         TooManyRequests = "too_many_requests",
     }
@@ -118,19 +120,30 @@ impl ApiError {
     }
     /// `{"code","message","field"?,"problems"?}`
     pub fn to_json(&self) -> Vec<u8> {
-        #[derive(Serialize)]
-        struct Body<'a> {
-            code: Code,
-            message: &'a str,
-            #[serde(skip_serializing_if = "Option::is_none")]
-            field: Option<&'a str>,
-            #[serde(skip_serializing_if = "<[_]>::is_empty")]
-            problems: &'a [serde_json::Value],
-        }
-        let body =
-            Body { code: self.code, message: &self.message, field: self.field.as_deref(), problems: &self.problems };
+        let body = ErrorBody {
+            code: self.code,
+            message: &self.message,
+            field: self.field.as_deref(),
+            problems: &self.problems,
+        };
         serde_json::to_vec(&body).expect("plain strings must serialize")
     }
+}
+
+/// Why a request was refused.
+#[derive(Serialize, JsonSchema)]
+pub(super) struct ErrorBody<'a> {
+    /// For programs: it does not change.
+    code: Code,
+    /// A sentence for people.
+    message: &'a str,
+    /// The parameter, header or field of the body that is wrong.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    field: Option<&'a str>,
+    /// Every problem of a job file, with its place.
+    #[serde(skip_serializing_if = "<[_]>::is_empty")]
+    #[schemars(with = "Vec<Diagnostic>")]
+    problems: &'a [serde_json::Value],
 }
 
 /// A wish that the runner refused.
@@ -149,6 +162,7 @@ impl From<RunnerError> for ApiError {
             | RunnerError::MayStillRun { .. } => (Code::Conflict, None),
             RunnerError::UnknownJob { .. } => (Code::NotFound, Some("id")),
             RunnerError::Dispatch { refusal, .. } => (Code::BadRequest, refusal.field()),
+            RunnerError::Migration { .. } => (Code::BadRequest, Some("migrate_from")),
             RunnerError::UnknownAlloc(_) => (Code::NotFound, None),
             RunnerError::UnknownTask { .. } => (Code::NotFound, Some("task")),
             RunnerError::UnknownSignal { .. } => (Code::BadRequest, Some("signal")),

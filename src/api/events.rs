@@ -14,16 +14,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use schemars::JsonSchema;
+use serde::Serialize;
 use serde_json::json;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Origin, Reply, Request};
 use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
 use crate::exporters::json as views;
+use crate::exporters::json::EventAnswer;
 use crate::exporters::prometheus::BrokenOff;
 use crate::model::answer::Detail;
 use crate::model::event::Event;
@@ -37,8 +41,33 @@ pub(super) static EVENTS: Route = Route {
     path: "/v1/events",
     access: Access::Read,
     about: "events after ?since=N, of all allocs or of ?alloc=ID, ?task=NAME; ?follow=1 streams new ones",
+    query: QueryRule::Once(&[
+        Parameter::new("since", "Only events with a higher number."),
+        Parameter::new("from", "Another name of `since`."),
+        Parameter::new("alloc", "Only events of this alloc: its ID, a prefix of it or a name."),
+        Parameter::new("task", "Only events of tasks of this name."),
+        Parameter::new("follow", "`1` streams new events as text/event-stream, as Accept does."),
+    ]),
+    body: None,
+    answers: &[
+        EndpointAnswer::json::<EventsAnswer>(),
+        EndpointAnswer::other(
+            &[EVENT_STREAM],
+            "Each event as one message: the number as id, the kind as event, JSON as data",
+        ),
+    ],
     handler: |context, request| Box::pin(async { events(context, request) }),
 };
+
+/// Events in the order of their numbers.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EventsAnswer {
+    pub events: Vec<EventAnswer>,
+    /// The number to go on with, as `since`.
+    pub next: u64,
+    /// Events after `since` that are not kept any more.
+    pub missed: u64,
+}
 
 /// One answer holds at most so many.
 const PAGE: usize = 1000;
@@ -86,7 +115,6 @@ impl Filter {
 
 fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["since", "from", "alloc", "task", "follow"])?;
     let alloc = query.get("alloc").map(|id| allocs::find(&context.snapshot(), id)).transpose();
     let alloc = alloc.map_err(|e| e.on("alloc"))?;
     let task = query.get("task");
@@ -116,8 +144,8 @@ fn events(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> 
         context.metrics.events_missed(page.missed);
     }
     let wanted = page.events.iter().filter(|e| filter.wants(e));
-    let events: Vec<_> = wanted.map(|event| views::event(&detail.event(event))).collect();
-    Ok(Reply::json(&json!({ "events": events, "next": next, "missed": page.missed })))
+    let events = wanted.map(|event| views::event(&detail.event(event))).collect();
+    Ok(Reply::json(&EventsAnswer { events, next, missed: page.missed }))
 }
 
 /// Behind which number to begin. The header is of a reader that comes back, to where it once began: it knows better.
@@ -189,7 +217,8 @@ impl Feed {
             let (id, kind, data) = match item {
                 Item::Event(event) if !self.filter.wants(event) => continue,
                 Item::Event(event) => {
-                    let data = views::event(&self.detail.event(event)).to_string();
+                    let shown = views::event(&self.detail.event(event));
+                    let data = serde_json::to_string(&shown).unwrap_or_default();
                     (event.seq, event.kind.label(), data)
                 }
                 Item::Missed { count, upto } => {

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use serde::{Deserialize, Serialize};
 
 use super::access::Access;
+use super::contract::{Content, EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{AfterUpgrade, Peer, Reply, Request};
 use super::{Context, Method, Route, allocs};
@@ -31,11 +32,17 @@ pub(super) static EXEC: Route = Route {
     path: "/v1/allocs/{id}/exec/{task}",
     access: Access::SocketOnly("commands are run in tasks"),
     about: "run a command in the task; the body is JSON: command, terminal; upgrades to allostat-exec/1",
+    query: QueryRule::NONE,
+    body: Some(Content::json::<ExecBody>("The command")),
+    answers: &[EndpointAnswer {
+        status: 101,
+        content: Content::other(&[], "The connection carries frames of allostat-exec/1 from here on"),
+    }],
     handler: |context, request| Box::pin(exec(context, request)),
 };
 
 /// What is asked for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct ExecBody {
     /// A path, or a name that is searched in the task's `PATH`; its arguments.
@@ -46,7 +53,7 @@ pub struct ExecBody {
 }
 
 /// The user's terminal.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct TerminalBody {
     pub columns: u16,
@@ -122,7 +129,6 @@ struct Upgrade {
 }
 
 async fn exec(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&[])?;
     let body: ExecBody = serde_json::from_slice(&request.body)
         .map_err(|e| ApiError::new(Code::BadRequest, format!("the body is not what exec takes: {e}")).on("body"))?;
     let asked = checked(body)?;

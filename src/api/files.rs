@@ -12,15 +12,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rustix::fs::FileType;
-use serde_json::{Value, json};
+use schemars::JsonSchema;
+use serde::Serialize;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::pieces::Following;
 use super::{Context, Method, Route, allocs};
 use crate::exporters::prometheus::BrokenOff;
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
+use crate::model::id::AllocId;
 use crate::runner::drivers::BoxFuture;
 
 pub(super) static LIST: Route = Route {
@@ -28,17 +31,21 @@ pub(super) static LIST: Route = Route {
     path: "/v1/allocs/{id}/fs/ls",
     access: Access::SocketOnly("files of allocs are listed"),
     about: "the entries of a directory of the alloc: ?path=web/local",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::json::<DirectoryAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["path"])?;
             let entries = found(context, request, |tree, found| {
                 let (entries, omitted) = tree.list(&found, MOST_ENTRIES)?;
                 Ok((path_of(&found), entries, omitted))
             });
             let (path, entries, omitted) = entries.await?;
-            let rows: Vec<Value> =
-                entries.iter().map(|entry| row(&entry.name.to_string_lossy(), &entry.facts)).collect();
-            Ok(Reply::json(&json!({ "path": path, "files": rows, "omitted": omitted })))
+            let files = entries.iter().map(|entry| row(&entry.name.to_string_lossy(), &entry.facts)).collect();
+            Ok(Reply::json(&DirectoryAnswer { path, files, omitted }))
         })
     },
 };
@@ -48,17 +55,20 @@ pub(super) static STAT: Route = Route {
     path: "/v1/allocs/{id}/fs/stat",
     access: Access::SocketOnly("files of allocs are listed"),
     about: "one file or directory of the alloc: ?path=web/local/app.conf",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::json::<FileStatAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["path"])?;
             let (path, name, facts) = found(context, request, |_, found| {
                 let name = found.names.last().map_or_else(|| "/".into(), |name| name.to_string_lossy().into_owned());
                 Ok((path_of(&found), name, found.facts))
             })
             .await?;
-            let mut answer = row(&name, &facts);
-            answer["path"] = json!(path);
-            Ok(Reply::json(&answer))
+            Ok(Reply::json(&FileStatAnswer { path, file: row(&name, &facts) }))
         })
     },
 };
@@ -68,10 +78,19 @@ pub(super) static CAT: Route = Route {
     path: "/v1/allocs/{id}/fs/cat",
     access: Access::SocketOnly("files of allocs are read"),
     about: "the content of a file of the alloc: ?path=web/local/app.conf, ?offset=BYTES, ?limit=BYTES",
+    query: QueryRule::Once(&[
+        Parameter::new(
+            "path",
+            "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+        ),
+        Parameter::new("offset", "The first byte. Default: 0."),
+        Parameter::new("limit", "How many bytes. Default: all."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::other(&["application/octet-stream"], "The content")],
     handler: |context, request| {
         Box::pin(async {
             let query = request.query();
-            query.only(&["path", "offset", "limit"])?;
             let (offset, limit) = (query.number("offset")?.unwrap_or(0), query.number("limit")?);
             let (file, size) = found(context, request, |_, found| {
                 let file = found.open()?;
@@ -89,24 +108,77 @@ pub(super) static CAT: Route = Route {
     },
 };
 
+/// The entries of a directory.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DirectoryAnswer {
+    pub path: String,
+    pub files: Vec<FileAnswer>,
+    /// Entries beyond the 10,000 that are listed.
+    pub omitted: usize,
+}
+
+/// A file, directory or other entry.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileAnswer {
+    pub name: String,
+    /// `file`, `directory`, `link`, `fifo`, `socket`, `device` or `unknown`.
+    pub kind: &'static str,
+    pub size_bytes: u64,
+    /// Octal.
+    pub mode: String,
+    pub uid: u32,
+    pub gid: u32,
+    /// Nanoseconds since 1970.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub modified_at: Option<u64>,
+}
+
+/// One entry and its place.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct FileStatAnswer {
+    pub path: String,
+    #[serde(flatten)]
+    pub file: FileAnswer,
+}
+
 const MOST_ENTRIES: usize = 10_000;
 /// Of one piece of a file.
 const PIECE: usize = 64 << 10;
 
 /// Opens the directory of an alloc, finds what `path` names in it and works with that on a thread that may block.
-pub(super) async fn found<T: Send + 'static>(
+async fn found<T: Send + 'static>(
     context: &Arc<Context>,
     request: &Request,
     work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
+    let id = managed(context, request)?;
+    found_in(context, &id, asked_path(request), work).await
+}
+
+/// The path that a request names; by default the directory of the alloc.
+pub(super) fn asked_path(request: &Request) -> &str {
+    request.query().get("path").unwrap_or("/")
+}
+
+/// The alloc that a request names. Errors: there is none; it is only observed.
+pub(super) fn managed(context: &Context, request: &Request) -> Result<AllocId, ApiError> {
     let alloc = allocs::find_among(&context.snapshot(), request.param(0), |alloc| alloc.observed.is_none())?;
     if alloc.observed.is_some() {
         let (id, source) = (&alloc.identity.id, alloc.identity.source.as_str());
         let message = format!("{id} is only observed here ({source}): this agent has no directory of it");
         return Err(ApiError::new(Code::Conflict, message).on("id"));
     }
-    let path = request.query().get("path").unwrap_or("/").to_owned();
-    let (root, asked) = (context.data_dir.alloc(&alloc.identity.id), path.clone());
+    Ok(alloc.identity.id.clone())
+}
+
+/// The same for an alloc that is known.
+pub(super) async fn found_in<T: Send + 'static>(
+    context: &Context,
+    id: &AllocId,
+    path: &str,
+    work: impl FnOnce(&ForeignTree, FoundFile) -> io::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let (root, asked) = (context.data_dir.alloc(id), path.to_owned());
     let done = tokio::task::spawn_blocking(move || {
         let tree = ForeignTree::open(&root, is_hidden)?;
         let found = tree.find(&asked)?;
@@ -120,14 +192,17 @@ pub(super) async fn found<T: Send + 'static>(
             io::ErrorKind::InvalidInput | io::ErrorKind::IsADirectory => Code::BadRequest,
             _ => Code::Failed,
         };
-        ApiError::new(code, format!("{path:?} of alloc {}: {error}", alloc.identity.id.short())).on("path")
+        ApiError::new(code, format!("{path:?} of alloc {}: {error}", id.short())).on("path")
     })
 }
 
 /// What is its task's alone, as in Nomad: `secrets` and `private` of each task.
 fn is_hidden(names: &[OsString]) -> bool {
-    // While an artifact comes, the key of its repository is there.
-    let stages = |name: &OsString| name.as_encoded_bytes().starts_with(b".artifacts-");
+    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet.
+    let stages = |name: &OsString| {
+        let name = name.as_encoded_bytes();
+        name.starts_with(b".artifacts-") || name.starts_with(b".migrat")
+    };
     let [top, inner, ..] = names else { return names.iter().any(stages) };
     if stages(top) || stages(inner) {
         return true;
@@ -139,7 +214,7 @@ fn path_of(found: &FoundFile) -> String {
     Path::new("/").join(found.names.iter().collect::<std::path::PathBuf>()).to_string_lossy().into_owned()
 }
 
-fn row(name: &str, facts: &FileFacts) -> Value {
+fn row(name: &str, facts: &FileFacts) -> FileAnswer {
     let kind = match facts.kind {
         FileType::RegularFile => "file",
         FileType::Directory => "directory",
@@ -149,16 +224,15 @@ fn row(name: &str, facts: &FileFacts) -> Value {
         FileType::CharacterDevice | FileType::BlockDevice => "device",
         FileType::Unknown => "unknown",
     };
-    let mut row = json!({
-        "name": name,
-        "kind": kind,
-        "size_bytes": facts.size_bytes,
-        "mode": format!("{:04o}", facts.mode),
-        "uid": facts.uid,
-        "gid": facts.gid,
-    });
-    facts.modified_nanos.iter().for_each(|nanos| row["modified_at"] = json!(nanos));
-    row
+    FileAnswer {
+        name: name.to_owned(),
+        kind,
+        size_bytes: facts.size_bytes,
+        mode: format!("{:04o}", facts.mode),
+        uid: facts.uid,
+        gid: facts.gid,
+        modified_at: facts.modified_nanos,
+    }
 }
 
 /// The rest of a file. One that became shorter meanwhile ends early, which its reader learns from the connection.

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::access::Access;
 use super::allocs::find;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Method, Route};
@@ -17,9 +18,14 @@ pub(super) static GC: Route = Route {
     access: Access::SocketOnly("allocs are removed"),
     about: "garbage-collect ended allocs: those beyond the limits, ?alloc=ID, or ?all=true; returns which were \
             removed and which not",
+    query: QueryRule::Once(&[
+        Parameter::new("alloc", "Only this alloc: its ID, a prefix of it or a name."),
+        Parameter::new("all", "`true`: every alloc that has ended."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<Removed>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["alloc", "all"])?;
             let what = match (request.query().get("alloc"), request.query().get("all")) {
                 (None, None | Some("false")) => Collect::Limits,
                 (None, Some("true")) => Collect::All,
@@ -53,7 +59,7 @@ pub(super) static GC: Route = Route {
 };
 
 /// One alloc, and why it was removed or not.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Verdict {
     pub id: AllocId,
     pub why: String,
@@ -66,7 +72,7 @@ const SERIES_SHOWN: &str =
     "its final series are still exposed: not every scraper has read them, or their time is not over";
 
 /// The answer.
-#[derive(Debug, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Removed {
     pub removed: Vec<Verdict>,
     /// It was to go.

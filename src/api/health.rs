@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::Reply;
 use super::{Context, Method, Route};
@@ -18,6 +19,9 @@ pub(super) static HEALTHZ: Route = Route {
     path: "/healthz",
     access: Access::Health,
     about: "liveness: fails after 3 missed ticks",
+    query: QueryRule::Ignored,
+    body: None,
+    answers: &[EndpointAnswer::other(&["text/plain"], "The agent is alive")],
     handler: |context, _| Box::pin(async { alive(&context.heartbeat) }),
 };
 
@@ -26,6 +30,9 @@ pub(super) static READYZ: Route = Route {
     path: "/readyz",
     access: Access::Health,
     about: "readiness: recovery finished, and one sample taken",
+    query: QueryRule::Ignored,
+    body: None,
+    answers: &[EndpointAnswer::other(&["text/plain"], "The agent is ready")],
     handler: |context, request| Box::pin(async { ready(context, request.names).map(|()| Reply::text("ready\n")) }),
 };
 

@@ -1,10 +1,11 @@
 //! `GET /v1/history`: what has ended, for longer than it is shown.
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Method, Route};
-use crate::exporters::history::Sought;
+use crate::exporters::history::{HistoryAnswer, Sought};
 use crate::jobspec::quantity::parse_ago;
 use crate::model::alloc::AllocSource;
 use crate::model::units::{Nanos, Timestamp};
@@ -18,6 +19,17 @@ pub(super) static HISTORY: Route = Route {
     access: Access::Read,
     about: "ended allocs, newest first, as they were at their end: ?id=, ?job=, ?source=, ?failed, ?since=24h, \
             ?until=1h, ?limit=",
+    query: QueryRule::Once(&[
+        Parameter::new("id", "An alloc: its ID, a prefix of it, or the name that its source uses."),
+        Parameter::new("job", "Only allocs of this job or workload."),
+        Parameter::new("source", "Only allocs of this source."),
+        Parameter::new("failed", "`1`: only failed ones."),
+        Parameter::new("since", "Only those that ended within this time: 24h."),
+        Parameter::new("until", "Only those that ended before this time: 1h."),
+        Parameter::new("limit", "At most so many. Default: 100."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<HistoryAnswer>()],
     handler: |context, request| {
         Box::pin(async {
             let now = context.clock.now();
@@ -35,7 +47,6 @@ pub(super) static HISTORY: Route = Route {
 
 fn sought(request: &Request, now: Timestamp) -> Result<Sought, ApiError> {
     let query = request.query();
-    query.only(&["id", "job", "source", "failed", "since", "until", "limit"])?;
     let text = |name: &str| query.get(name).map(str::to_owned);
     let source =
         query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));

@@ -1,6 +1,7 @@
 //! `GET /`: the page for browsers; for other clients where everything is, in plain text.
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::http::{Reply, Request};
 use super::{Method, ROUTES, Route, negotiate, page};
 
@@ -9,6 +10,9 @@ pub(super) static INDEX: Route = Route {
     path: "/",
     access: Access::Read,
     about: "this list of endpoints; to a browser (Accept: text/html) a live page of all workloads",
+    query: QueryRule::Ignored,
+    body: None,
+    answers: &[EndpointAnswer::other(&["text/plain", "text/html"], "The list, or the page")],
     handler: |_, request| Box::pin(async { Ok(index(request)) }),
 };
 

@@ -6,16 +6,18 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
 
 use super::access::Access;
+use super::contract::{Content, EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route};
 use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, JobId};
-use crate::model::launching::{DispatchParameters, DispatchPayload};
+use crate::model::job::JobKind;
+use crate::model::launching::{DispatchParameters, DispatchPayload, Parameterized, Periodic};
 use crate::model::task::TaskState;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::{LaunchedChild, LaunchingJob};
@@ -25,14 +27,16 @@ pub(super) static LIST: Route = Route {
     path: "/v1/jobs",
     access: Access::Read,
     about: "periodic and parameterized jobs, each with its next launch",
-    handler: |context, request| {
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<JobsAnswer>()],
+    handler: |context, _| {
         Box::pin(async {
-            request.query().only(&[])?;
             let parents = context.runner.parents();
             let children = children(context);
             let row =
                 |parent: &LaunchingJob| row(parent, children.get(&parent.record.job.id).map_or(&[], Vec::as_slice));
-            Ok(Reply::json(&json!({ "jobs": parents.iter().map(row).collect::<Vec<_>>() })))
+            Ok(Reply::json(&JobsAnswer { jobs: parents.iter().map(row).collect() }))
         })
     },
 };
@@ -42,9 +46,11 @@ pub(super) static SHOW: Route = Route {
     path: "/v1/jobs/{id}",
     access: Access::Read,
     about: "one periodic or parameterized job with its children, the newest first",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<LaunchingJobAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let id = request.param(0);
             let parents = context.runner.parents();
             let parent = parents.iter().find(|parent| parent.record.job.id.as_str() == id).ok_or_else(|| {
@@ -53,7 +59,7 @@ pub(super) static SHOW: Route = Route {
             let mut children = children(context).remove(&parent.record.job.id).unwrap_or_default();
             children.sort_by_key(|child| std::cmp::Reverse(child.created_at));
             let mut shown = row(parent, &children);
-            shown["children"] = json!(children);
+            shown.children = Some(children);
             Ok(Reply::json(&shown))
         })
     },
@@ -64,19 +70,19 @@ pub(super) static STOP: Route = Route {
     path: "/v1/jobs/{id}/stop",
     access: Access::SocketOnly("jobs are stopped"),
     about: "stop the job: of a periodic or parameterized one its launches, of another one its allocs",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json_as::<JobStopAnswer>(202, "The stop was accepted")],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let stopped = context.runner.stop_job(request.param(0)).await?;
-            let mut answer = json!({
-                "job": request.param(0),
-                "was_parent": stopped.was_parent,
-                "allocs": stopped.allocs,
-                "running_children": stopped.running,
-            });
-            if let Some(why) = stopped.unsaved {
-                answer["unsaved"] = why.to_string().into();
-            }
+            let answer = JobStopAnswer {
+                job: request.param(0).to_owned(),
+                was_parent: stopped.was_parent,
+                allocs: stopped.allocs,
+                running_children: stopped.running,
+                unsaved: stopped.unsaved.map(|why| why.to_string()),
+            };
             Ok(Reply { status: 202, ..Reply::json(&answer) })
         })
     },
@@ -87,9 +93,11 @@ pub(super) static FORCE: Route = Route {
     path: "/v1/jobs/{id}/periodic/force",
     access: Access::SocketOnly("jobs are launched"),
     about: "launch the periodic job now",
+    query: QueryRule::NONE,
+    body: None,
+    answers: LAUNCHED,
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let launched = context.runner.force(request.param(0)).await?;
             answer(context, launched).await
         })
@@ -101,11 +109,14 @@ pub(super) static DISPATCH: Route = Route {
     path: "/v1/jobs/{id}/dispatch",
     access: Access::SocketOnly("jobs are launched"),
     about: "launch the parameterized job; the body is JSON: Payload (base64), Meta, IdempotencyToken",
+    query: QueryRule::NONE,
+    body: Some(Content::json::<DispatchBody>("The parameters; may be empty")),
+    answers: LAUNCHED,
     handler: |context, request| Box::pin(dispatch(context, request)),
 };
 
 /// The body of a dispatch, in Nomad's words.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default, deny_unknown_fields, rename_all = "PascalCase")]
 pub struct DispatchBody {
     /// Base64.
@@ -120,8 +131,60 @@ pub struct DispatchBody {
     pub job_id: Option<String>,
 }
 
+/// Jobs that launch others.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobsAnswer {
+    pub jobs: Vec<LaunchingJobAnswer>,
+}
+
+/// A periodic or parameterized job.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct LaunchingJobAnswer {
+    pub id: JobId,
+    #[serde(rename = "type")]
+    pub kind: JobKind,
+    /// Children that have not ended.
+    pub running: usize,
+    /// Children that the agent still has.
+    pub retained: usize,
+    /// The job that launched this one.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parent: Option<JobId>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub periodic: Option<Periodic>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_launch_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_launch_at: Option<Timestamp>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub parameterized: Option<Parameterized>,
+    /// The newest first. Only in the answer about one job.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub children: Option<Vec<ChildAnswer>>,
+}
+
+/// What becomes of the stop of a job.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct JobStopAnswer {
+    pub job: String,
+    /// It was periodic or parameterized: it launches nothing any more.
+    pub was_parent: bool,
+    /// Its allocs that are stopped.
+    pub allocs: Vec<AllocId>,
+    /// Children that run on.
+    pub running_children: Vec<JobId>,
+    /// Why the stop is not persisted.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub unsaved: Option<String>,
+}
+
+const LAUNCHED: &[EndpointAnswer] = &[
+    EndpointAnswer::json_as::<LaunchAnswer>(201, "A child was launched"),
+    EndpointAnswer::json_as::<LaunchAnswer>(200, "The child was there already"),
+];
+
 /// What a launch answers.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LaunchAnswer {
     /// The child.
     pub job: String,
@@ -134,7 +197,6 @@ pub struct LaunchAnswer {
 const SEEN_WITHIN: Duration = Duration::from_secs(1);
 
 async fn dispatch(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&[])?;
     let id = request.param(0);
     let wrong = |e: serde_json::Error| ApiError::new(Code::BadRequest, format!("the body is no dispatch: {e}"));
     let body: DispatchBody = if request.body.is_empty() {
@@ -173,16 +235,16 @@ async fn answer(context: &Arc<Context>, launched: LaunchedChild) -> Result<Reply
 }
 
 /// A child, as all its allocs together are.
-#[derive(Debug, Clone, Serialize)]
-struct ChildRow {
+#[derive(Debug, Clone, Serialize, schemars::JsonSchema)]
+pub struct ChildAnswer {
     id: JobId,
     created_at: Option<Timestamp>,
     status: &'static str,
     allocs: Vec<AllocId>,
 }
 
-fn children(context: &Context) -> BTreeMap<JobId, Vec<ChildRow>> {
-    let mut all: BTreeMap<JobId, Vec<ChildRow>> = BTreeMap::new();
+fn children(context: &Context) -> BTreeMap<JobId, Vec<ChildAnswer>> {
+    let mut all: BTreeMap<JobId, Vec<ChildAnswer>> = BTreeMap::new();
     for alloc in &context.runner.board().view().allocs {
         let Some((status, parent)) = alloc.status.as_ref().and_then(|s| Some((s, s.job.parent()?))) else { continue };
         let of_parent = all.entry(parent.clone()).or_default();
@@ -194,7 +256,7 @@ fn children(context: &Context) -> BTreeMap<JobId, Vec<ChildRow>> {
                 child.created_at = child.created_at.min(identity.created_at);
                 child.status = RANKED.into_iter().find(|one| [child.status, state].contains(one)).unwrap_or(state);
             }
-            None => of_parent.push(ChildRow {
+            None => of_parent.push(ChildAnswer {
                 id: status.job.id.clone(),
                 created_at: identity.created_at,
                 status: state,
@@ -214,31 +276,22 @@ fn state(status: &AllocStatus) -> &'static str {
     if runs { "running" } else { status.state.as_str() }
 }
 
-fn row(parent: &LaunchingJob, children: &[ChildRow]) -> Value {
+fn row(parent: &LaunchingJob, children: &[ChildAnswer]) -> LaunchingJobAnswer {
     let record = &parent.record;
     let job = &record.job;
     let count = |status: &str| children.iter().filter(|child| child.status == status).count();
-    let mut row = json!({
-        "id": job.id,
-        "type": job.kind,
-        "running": count("running") + count("pending"),
-        "retained": children.len(),
-    });
-    if let Some(of) = job.parent() {
-        row["parent"] = json!(of);
+    let periodic = job.launching.periodic.as_deref();
+    let at = |second| Timestamp(0).plus(Nanos::from_secs(second));
+    LaunchingJobAnswer {
+        id: job.id.clone(),
+        kind: job.kind,
+        running: count("running") + count("pending"),
+        retained: children.len(),
+        parent: job.parent().cloned(),
+        periodic: periodic.cloned(),
+        next_launch_at: parent.next_launch.filter(|_| periodic.is_some()),
+        last_launch_at: record.last_launch.map(at).filter(|_| periodic.is_some()),
+        parameterized: job.launching.parameterized.as_deref().cloned(),
+        children: None,
     }
-    if let Some(periodic) = &job.launching.periodic {
-        row["periodic"] = json!(periodic);
-        let at = |second| Timestamp(0).plus(Nanos::from_secs(second));
-        if let Some(next) = parent.next_launch {
-            row["next_launch_at"] = json!(next);
-        }
-        if let Some(last) = record.last_launch.map(at) {
-            row["last_launch_at"] = json!(last);
-        }
-    }
-    if let Some(parameterized) = &job.launching.parameterized {
-        row["parameterized"] = json!(parameterized);
-    }
-    row
 }

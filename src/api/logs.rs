@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route, allocs};
@@ -27,6 +28,18 @@ pub(super) static LOGS: Route = Route {
     path: "/v1/allocs/{id}/logs/{task}",
     access: Access::SocketOnly("logs are read"),
     about: "?stream=stdout|stderr|both, ?tail=LINES, ?offset=BYTES, ?after=PLACE, or of both ?since=NANOSECONDS",
+    query: QueryRule::Once(&[
+        Parameter::new("stream", "`stdout` (default), `stderr` or `both`."),
+        Parameter::new("tail", "The last lines: how many."),
+        Parameter::new("offset", "The first byte. Not with `both`."),
+        Parameter::new("after", "Continue behind this `x-allostat-place`."),
+        Parameter::new("since", "Nanoseconds since 1970. Only with `both`."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::other(
+        &["text/plain", "application/octet-stream"],
+        "A piece of the log; x-allostat headers say where it stands",
+    )],
     handler: |context, request| Box::pin(logs(context, request)),
 };
 
@@ -40,7 +53,6 @@ enum From {
 
 async fn logs(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
     let query = request.query();
-    query.only(&["stream", "tail", "offset", "after", "since"])?;
     let stream = match query.get("stream") {
         None | Some("stdout") => "stdout",
         Some("stderr") => "stderr",

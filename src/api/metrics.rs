@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::ApiError;
 use super::http::{Origin, Reply, Request, encoded};
 use super::negotiate::{self, Representation};
@@ -22,6 +23,16 @@ pub(super) static METRICS: Route = Route {
     access: Access::Metrics,
     about: "Prometheus text 0.0.4; by Accept also text 1.0.0, OpenMetrics 1.0.0, protocol buffers with native \
             histograms; ?name[]= and ?source= filter, ?profile= selects another profile",
+    query: QueryRule::Repeated(&[
+        Parameter::new("name[]", "Only these metric families."),
+        Parameter::new("source", "Only allocs of these sources."),
+        Parameter::new("profile", "Another profile than the configured one."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::other(
+        &["text/plain", "application/openmetrics-text", "application/vnd.google.protobuf"],
+        "Metrics in the format that Accept prefers",
+    )],
     handler: |context, request| Box::pin(metrics(context, request)),
 };
 
@@ -52,7 +63,6 @@ impl Wanted {
 }
 
 async fn metrics(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().any_of(&["name[]", "source", "profile"])?;
     let began = Instant::now();
     let accept = request.list_header("accept");
     let accept_encoding = request.list_header("accept-encoding");

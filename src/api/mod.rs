@@ -10,6 +10,7 @@ mod allocs;
 mod catalogue;
 mod checks;
 mod client;
+mod contract;
 mod devices;
 mod door;
 mod dropin;
@@ -28,8 +29,10 @@ mod jobs;
 mod launches;
 mod logs;
 mod metrics;
+mod migration;
 mod negotiate;
 mod node;
+mod openapi;
 mod page;
 mod pieces;
 mod plan;
@@ -54,6 +57,7 @@ use std::sync::Arc;
 
 pub use crate::host::http::Method;
 pub use access::{Access, Public};
+pub use contract::{Content, EndpointAnswer, Parameter, QueryRule, SchemaOf};
 pub use door::Door;
 pub use error::{ApiError, Code};
 pub use events::Followers;
@@ -64,6 +68,7 @@ pub use gc::Removed;
 pub use guard::Patience;
 pub use http::{Origin, Peer, Reply, Request};
 pub use launches::{DispatchBody, LaunchAnswer};
+pub use openapi::document;
 pub use server::{serve_tcp, serve_unix};
 pub use snapshot::SNAPSHOT_TYPE;
 pub use submission::{GroupEffect, JobText, PlannedLaunches, Submitted, UnplacedGroup};
@@ -174,6 +179,11 @@ pub struct Route {
     pub access: Access,
     /// What the index says.
     pub about: &'static str,
+    pub query: QueryRule,
+    /// What a request carries; `None`: nothing.
+    pub body: Option<Content>,
+    /// To requests that are not refused.
+    pub answers: &'static [EndpointAnswer],
     pub handler: Handler,
 }
 
@@ -222,6 +232,7 @@ pub static ROUTES: &[&Route] = &[
     &files::STAT,
     &files::CAT,
     &snapshot::SNAPSHOT,
+    &migration::MIGRATION,
     &events::EVENTS,
     &history::HISTORY,
     &recent::SERIES,
@@ -239,4 +250,5 @@ pub static ROUTES: &[&Route] = &[
     &client::ALLOCATION,
     &client::HOST,
     &catalogue::CATALOGUE,
+    &openapi::OPENAPI,
 ];

@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 use std::sync::LazyLock;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::http::{Reply, Request, tagged};
 use super::{ApiError, Method, Route};
 
@@ -17,6 +18,9 @@ pub(super) static SCRIPT: Route = Route {
     path: "/ui/app.js",
     access: Access::Read,
     about: "the script of the page at /",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(&["text/javascript"], "The script")],
     handler: |_, request| {
         Box::pin(async { file(request, "text/javascript; charset=utf-8", include_str!("page/app.js")) })
     },
@@ -27,6 +31,9 @@ pub(super) static STYLE: Route = Route {
     path: "/ui/app.css",
     access: Access::Read,
     about: "the style of the page at /",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(&["text/css"], "The style")],
     handler: |_, request| Box::pin(async { file(request, "text/css; charset=utf-8", include_str!("page/app.css")) }),
 };
 
@@ -35,6 +42,9 @@ pub(super) static ICON: Route = Route {
     path: "/ui/icon.svg",
     access: Access::Read,
     about: "the icon of the page at /",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::other(&["image/svg+xml"], "The icon")],
     handler: |_, request| Box::pin(async { file(request, "image/svg+xml", include_str!("page/icon.svg")) }),
 };
 
@@ -56,7 +66,6 @@ fn file(request: &Request, kind: &'static str, text: &'static str) -> Result<Rep
         }
         tag
     });
-    request.query().only(&[])?;
     Ok(tagged(request, &TAG, guarded(Reply::new(kind, text))))
 }
 

@@ -10,11 +10,20 @@ use crate::jobspec::diff::difference;
 use crate::model::alloc::AllocStatus;
 use crate::model::id::AllocId;
 use crate::model::job::Job;
+use crate::model::migration::MigrationSource;
 
 /// What a submission would do, without doing it.
-pub(super) async fn plan(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
+pub(super) async fn plan(
+    context: &Context,
+    job: &JobText,
+    migrate_from: Option<MigrationSource>,
+) -> Result<Submitted, ApiError> {
     let parsed = submission::understand(context, job)?;
-    context.runner.check(&parsed.job)?;
+    context.runner.check(&parsed.job).map_err(|error| submission::without(error, &parsed.job.sensitive))?;
+    if let Some(source) = migrate_from {
+        let checked = context.runner.check_migration(&parsed.job, &source);
+        checked.map_err(|error| submission::without(error, &parsed.job.sensitive))?;
+    }
     let mut planned = submission::describe(context, &parsed).await;
     let job = &parsed.job;
     let view = context.runner.board().view();

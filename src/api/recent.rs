@@ -4,10 +4,11 @@ use std::sync::Arc;
 
 use super::access::Access;
 use super::allocs::find;
+use super::contract::{EndpointAnswer, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request, encoded, tagged};
 use super::{Context, Method, Route};
-use crate::exporters::recent::RecentHistory;
+use crate::exporters::recent::{AllocSeriesAnswer, RecentHistory, SeriesAnswer};
 use crate::model::id::AllocId;
 
 pub(super) static SERIES: Route = Route {
@@ -15,9 +16,11 @@ pub(super) static SERIES: Route = Route {
     path: "/v1/history/series",
     access: Access::Read,
     about: "the last hour: CPU and memory of each running task, growth of its memory, and the host",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<SeriesAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let recent = kept(context)?;
             let (at, body) = encoded(move || recent.series()).await?;
             Ok(tagged(request, &format!("{:x}", at.0), Reply::new("application/json", body)))
@@ -30,9 +33,11 @@ pub(super) static ALLOC: Route = Route {
     path: "/v1/allocs/{id}/history",
     access: Access::Read,
     about: "the last hour of one alloc: CPU, memory, throttling, pressure, I/O and network of each task",
+    query: QueryRule::NONE,
+    body: None,
+    answers: &[EndpointAnswer::json::<AllocSeriesAnswer>()],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&[])?;
             let recent = kept(context)?;
             let id = alloc(context, &recent, request)?;
             let body = encoded(move || recent.of_alloc(&id)).await?;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Method, Route};
@@ -18,6 +19,13 @@ pub(super) static REPORT: Route = Route {
     path: "/v1/report",
     access: Access::Read,
     about: "use of each workload, with its memory request beside a suggested one: ?job=, ?source=, ?since=7d",
+    query: QueryRule::Once(&[
+        Parameter::new("job", "Only this job or workload."),
+        Parameter::new("source", "Only this source."),
+        Parameter::new("since", "What ended within this time, and what runs. Default: 7d."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<UsageReport>()],
     handler: |context, request| {
         Box::pin(async {
             let query = asked(request, context.clock.now())?;
@@ -44,7 +52,6 @@ pub(super) static REPORT: Route = Route {
 
 fn asked(request: &Request, now: Timestamp) -> Result<ReportQuery, ApiError> {
     let query = request.query();
-    query.only(&["job", "source", "since"])?;
     let source =
         query.get("source").map(|word| AllocSource::named(word).map_err(|e| ApiError::bad_parameter("source", e)));
     let ago =

@@ -384,6 +384,7 @@ async fn reply(
     let headers = parts.headers;
     let request =
         Request { origin, peer, is_upgradable, names, target, params, headers, body, unsent: Arc::clone(&unsent) };
+    route.query.check(request.query())?;
     (route.handler)(context, &request).await?.counted(&unsent)
 }
 

@@ -3,34 +3,44 @@
 //! Name, tags and metadata of a service are what its job publishes: TCP gives them to every reader. What a check printed is for the
 //! Unix socket, and for who may act.
 
+use std::collections::BTreeMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-use serde::Serializer as _;
-use serde_json::{Map, Serializer, Value, json};
+use schemars::JsonSchema;
+use serde::{Serialize, Serializer as _};
+use serde_json::Serializer;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
 use super::http::{Reply, Request};
 use super::{Context, Method, Route};
-use crate::board::services::{AllocServices, CheckView, ServiceInstance};
+use crate::board::services::{AllocHealth, AllocServices, CheckView, ServiceInstance};
+use crate::exporters::json::allocs::CheckAnswer;
 use crate::exporters::prometheus::Telling;
 use crate::model::answer::Detail;
+use crate::model::id::{AllocId, GroupName, JobId, TaskName};
+use crate::model::service::{CheckStatus, ServiceProvider};
 
 pub(super) static LIST: Route = Route {
     method: Method::Get,
     path: "/v1/services",
     access: Access::Read,
     about: "services of the allocs that run, with address, tags and status",
+    query: QueryRule::Once(&[
+        Parameter::new("name", "Only services of this name."),
+        Parameter::new("tag", "Only services with this tag."),
+        Parameter::new("job", "Only services of this job."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<ServicesAnswer>()],
     handler: |context, request| {
-        Box::pin(async {
-            answer(context, request, |rows, out| {
-                out.write_all(br#"{"services":"#)?;
-                Serializer::new(&mut *out).collect_seq(rows.iter().map(|one| row(*one)))?;
-                out.write_all(b"}")
-            })
-            .await
-        })
+        Box::pin(answer(context, request, |rows, out| {
+            out.write_all(br#"{"services":"#)?;
+            Serializer::new(&mut *out).collect_seq(rows.iter().map(|one| row(*one)))?;
+            out.write_all(b"}")
+        }))
     },
 };
 
@@ -39,51 +49,90 @@ pub(super) static TARGETS: Route = Route {
     path: "/v1/sd/prometheus",
     access: Access::Read,
     about: "the same as targets for Prometheus (http_sd_configs)",
+    query: QueryRule::Once(&[
+        Parameter::new("name", "Only services of this name."),
+        Parameter::new("tag", "Only services with this tag."),
+        Parameter::new("job", "Only services of this job."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<Vec<TargetAnswer>>()],
     handler: |context, request| {
-        Box::pin(async {
-            let node = context.snapshot().info.hostname.clone();
-            // Source: Prometheus, HTTP service discovery: `[{"targets": ["host:port"], "labels": {...}}]`.
-            answer(context, request, move |rows, out| {
-                let targets = rows.iter().filter_map(|one| target(*one, &node));
-                Ok(Serializer::new(out).collect_seq(targets)?)
-            })
-            .await
-        })
+        let node = context.snapshot().info.hostname.clone();
+        // Source: Prometheus, HTTP service discovery: `[{"targets": ["host:port"], "labels": {...}}]`.
+        Box::pin(answer(context, request, move |rows, out| {
+            let targets = rows.iter().filter_map(|one| target(*one, &node));
+            Ok(Serializer::new(out).collect_seq(targets)?)
+        }))
     },
 };
 
-/// What `/v1/allocs/{id}` says of its services as well.
-pub(super) fn set_health(answer: &mut Value, services: &AllocServices, detail: Detail) {
-    answer["health"] = json!(services.health);
-    if !services.health_reason.is_empty() {
-        answer["health_reason"] = json!(services.health_reason);
-    }
-    answer["checks"] = services.checks.iter().map(|check| check_row(check, detail)).collect();
+/// Services of running allocs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ServicesAnswer {
+    pub services: Vec<ServiceAnswer>,
 }
 
-fn check_row(check: &CheckView, detail: Detail) -> Value {
-    let mut row = json!({
-        "service": check.service,
-        "name": check.name,
-        "type": check.kind,
-        "status": check.status,
-        "status_since": check.status_since,
-        "active": check.is_active,
-        "runs": check.runs,
-        "failures": check.failures,
-        "restarts": check.restarts,
-    });
-    if let Some(task) = &check.task {
-        row["task"] = json!(task);
+/// One instance of a service.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct ServiceAnswer {
+    pub name: String,
+    pub job: JobId,
+    pub group: GroupName,
+    pub alloc_id: AllocId,
+    pub provider: ServiceProvider,
+    pub address: String,
+    pub tags: Vec<String>,
+    pub meta: BTreeMap<String, String>,
+    /// Absent of a service of the group.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub task: Option<TaskName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub port: Option<u16>,
+    /// The worst of its checks. Absent of a service without checks.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<CheckStatus>,
+}
+
+/// A target of Prometheus with its labels.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TargetAnswer {
+    /// `host:port`
+    pub targets: Vec<String>,
+    pub labels: BTreeMap<String, String>,
+}
+
+/// Health of an alloc.
+pub(super) struct HealthOfAlloc {
+    pub health: AllocHealth,
+    pub health_reason: Option<String>,
+    pub checks: Vec<CheckAnswer>,
+}
+
+/// What `/v1/allocs/{id}` says of its services as well.
+pub(super) fn health_of(services: &AllocServices, detail: Detail) -> HealthOfAlloc {
+    HealthOfAlloc {
+        health: services.health,
+        health_reason: Some(services.health_reason.clone()).filter(|reason| !reason.is_empty()),
+        checks: services.checks.iter().map(|check| check_row(check, detail)).collect(),
     }
-    if let Some(run) = check.last_run {
-        row["last_run"] = json!(run.at);
-        row["duration_ns"] = json!(run.took);
-        if detail == Detail::Full {
-            row["output"] = json!(check.output);
-        }
+}
+
+fn check_row(check: &CheckView, detail: Detail) -> CheckAnswer {
+    CheckAnswer {
+        service: check.service.clone(),
+        name: check.name.clone(),
+        kind: check.kind,
+        status: check.status,
+        status_since: check.status_since,
+        active: check.is_active,
+        runs: check.runs,
+        failures: check.failures,
+        restarts: check.restarts,
+        task: check.task.clone(),
+        last_run: check.last_run.map(|run| run.at),
+        duration_ns: check.last_run.map(|run| run.took),
+        output: check.last_run.filter(|_| detail == Detail::Full).map(|_| check.output.clone()),
     }
-    row
 }
 
 type Instance<'a> = (&'a AllocServices, &'a ServiceInstance);
@@ -96,11 +145,9 @@ struct Wanted {
 }
 
 impl Wanted {
-    fn of(request: &Request) -> Result<Wanted, ApiError> {
-        let query = request.query();
-        query.only(&["name", "tag", "job"])?;
-        let given = |name| query.get(name).map(str::to_owned);
-        Ok(Wanted { name: given("name"), tag: given("tag"), job: given("job") })
+    fn of(request: &Request) -> Wanted {
+        let given = |name| request.query().get(name).map(str::to_owned);
+        Wanted { name: given("name"), tag: given("tag"), job: given("job") }
     }
 
     /// In the order of names.
@@ -123,43 +170,36 @@ async fn answer(
     request: &Request,
     write: impl Fn(&[Instance<'_>], &mut dyn Write) -> io::Result<()> + Send + 'static,
 ) -> Result<Reply, ApiError> {
-    let (wanted, allocs) = (Wanted::of(request)?, context.runner.board().services.all());
+    let (wanted, allocs) = (Wanted::of(request), context.runner.board().services.all());
     let turn = request.turn().await?;
     let stream = Telling::of_writer(move |out| write(&wanted.choose(&allocs), out));
     let failed = |_| ApiError::new(Code::Failed, "encoding the answer failed; the agent's log says why");
     Reply::json_in_turn(turn, stream).await.map_err(failed)
 }
 
-fn row((alloc, instance): Instance<'_>) -> Value {
-    let mut row = json!({
-        "name": instance.name,
-        "job": alloc.job,
-        "group": alloc.group,
-        "alloc_id": alloc.alloc_id,
-        "provider": instance.provider,
-        "address": instance.address,
-        "tags": instance.tags,
-        "meta": instance.meta,
-    });
-    if let Some(task) = &instance.task {
-        row["task"] = json!(task);
+fn row((alloc, instance): Instance<'_>) -> ServiceAnswer {
+    ServiceAnswer {
+        name: instance.name.clone(),
+        job: alloc.job.clone(),
+        group: alloc.group.clone(),
+        alloc_id: alloc.alloc_id.clone(),
+        provider: instance.provider,
+        address: instance.address.clone(),
+        tags: instance.tags.clone(),
+        meta: instance.meta.clone(),
+        task: instance.task.clone(),
+        port: instance.port,
+        status: instance.status,
     }
-    if let Some(port) = instance.port {
-        row["port"] = json!(port);
-    }
-    if let Some(status) = instance.status {
-        row["status"] = json!(status);
-    }
-    row
 }
 
 /// `None`: it has no port, so it is no target.
-fn target((alloc, instance): Instance<'_>, node: &str) -> Option<Value> {
+fn target((alloc, instance): Instance<'_>, node: &str) -> Option<TargetAnswer> {
     let port = instance.port?;
     let host = &instance.address;
     let target = if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") };
-    let mut labels = Map::new();
-    let mut set = |name: &str, value: &str| labels.insert(format!("__meta_allostat_{name}"), json!(value));
+    let mut labels = BTreeMap::new();
+    let mut set = |name: &str, value: &str| labels.insert(format!("__meta_allostat_{name}"), value.to_owned());
     set("service", &instance.name);
     set("service_address", host);
     set("service_port", &port.to_string());
@@ -175,7 +215,7 @@ fn target((alloc, instance): Instance<'_>, node: &str) -> Option<Value> {
     for (key, value) in &instance.meta {
         set(&format!("service_meta_{}", label_name(key)), value);
     }
-    Some(json!({ "targets": [target], "labels": labels }))
+    Some(TargetAnswer { targets: vec![target], labels })
 }
 
 /// As Consul's: `,a,b,`, so that a pattern `.*,a,.*` finds a whole tag; a comma within one is a bar.
@@ -194,11 +234,7 @@ fn label_name(key: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use super::*;
-    use crate::board::services::AllocHealth;
-    use crate::model::service::{CheckStatus, ServiceProvider};
 
     fn services(address: &str, port: Option<u16>, tags: &[&str], meta: &[(&str, &str)]) -> AllocServices {
         let pair = |(key, value): &(&str, &str)| ((*key).to_owned(), (*value).to_owned());
@@ -227,8 +263,8 @@ mod tests {
     fn target_of_prometheus_has_address_and_labels() {
         let alloc = services("10.0.0.7", Some(80), &["a", "b,c"], &[("scrape-path", "/m"), ("9x", "\"")]);
         let target = target((&alloc, &alloc.instances[0]), "host-1").unwrap();
-        assert_eq!(target["targets"], json!(["10.0.0.7:80"]));
-        let label = |name: &str| target["labels"][format!("__meta_allostat_{name}")].as_str().unwrap_or("absent");
+        assert_eq!(target.targets, ["10.0.0.7:80"]);
+        let label = |name: &str| target.labels.get(&format!("__meta_allostat_{name}")).map_or("absent", String::as_str);
         for (name, value) in [
             ("service", "front"),
             ("job", "web"),
@@ -245,7 +281,7 @@ mod tests {
         }
         let alloc = services("fd00::1", Some(80), &[], &[]);
         let v6 = super::target((&alloc, &alloc.instances[0]), "").unwrap();
-        assert_eq!((&v6["targets"], &v6["labels"]["__meta_allostat_tags"]), (&json!(["[fd00::1]:80"]), &json!("")));
+        assert_eq!((v6.targets[0].as_str(), v6.labels["__meta_allostat_tags"].as_str()), ("[fd00::1]:80", ""));
         let alloc = services("10.0.0.7", None, &[], &[]);
         assert!(super::target((&alloc, &alloc.instances[0]), "").is_none());
     }

@@ -2,17 +2,22 @@
 //! memory is a few pieces, whatever its size.
 
 use std::io::{self, Write};
+use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::error::{ApiError, Code};
-use super::files::found;
+use super::files::{asked_path, found_in, managed};
 use super::http::Reply;
 use super::pieces::Following;
-use super::{Method, Route};
+use super::{Context, Method, Route};
 use crate::exporters::prometheus::BrokenOff;
+use crate::host::foreign_tree::{ForeignTree, FoundFile};
+use crate::model::id::AllocId;
+use crate::model::text::log_text;
 use crate::runner::drivers::BoxFuture;
 use crate::runner::write_snapshot;
 
@@ -22,39 +27,59 @@ pub const SNAPSHOT_TYPE: &str = "application/x-tar";
 const PIECE: usize = 64 << 10;
 const WAITING: usize = 4;
 /// Each reads the disk without end.
-static SNAPSHOTS: std::sync::LazyLock<std::sync::Arc<Semaphore>> =
-    std::sync::LazyLock::new(|| std::sync::Arc::new(Semaphore::new(4)));
+static SNAPSHOTS: LazyLock<Arc<Semaphore>> = LazyLock::new(|| Arc::new(Semaphore::new(4)));
 
 pub(super) static SNAPSHOT: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/fs/snapshot",
     access: Access::SocketOnly("files of allocs are read"),
     about: "a tar archive of the alloc's directory, or of ?path=web/local, without secrets",
+    query: QueryRule::Once(&[Parameter::new(
+        "path",
+        "A path below the directory of the alloc, such as web/local. Default: the directory itself.",
+    )]),
+    body: None,
+    answers: &[EndpointAnswer::other(&[SNAPSHOT_TYPE], "The archive")],
     handler: |context, request| {
         Box::pin(async {
-            request.query().only(&["path"])?;
-            let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
-            let seat = std::sync::Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
-            let (sender, pieces) = mpsc::channel(WAITING);
-            found(context, request, move |tree, found| {
-                let tree = tree.try_clone()?;
-                // On a thread of its own: it lasts as long as its reader reads.
-                std::thread::Builder::new().name("snapshot".into()).spawn(move || {
-                    let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
-                    match write_snapshot(&tree, found, &mut writer) {
-                        // Without this the end is one that broke off.
-                        Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
-                        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
-                        Err(error) => tracing::warn!(%error, "a snapshot of an alloc broke off"),
-                    }
-                })?;
-                Ok(())
-            })
-            .await?;
-            Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+            let id = managed(context, request)?;
+            archived(context, &id, asked_path(request), write_snapshot).await
         })
     },
 };
+
+/// An archive of `path` in the directory of an alloc, by the function that writes it.
+///
+/// Errors: four are being written; those of [`found_in`].
+pub(super) async fn archived(
+    context: &Context,
+    id: &AllocId,
+    path: &str,
+    write: impl FnOnce(&ForeignTree, FoundFile, &mut dyn Write) -> io::Result<()> + Send + 'static,
+) -> Result<Reply, ApiError> {
+    let full = |_| ApiError::new(Code::TooManyRequests, "four snapshots are being written; try again later");
+    let seat = Arc::clone(&SNAPSHOTS).try_acquire_owned().map_err(full)?;
+    let (sender, pieces) = mpsc::channel(WAITING);
+    found_in(context, id, path, move |tree, found| {
+        let tree = tree.try_clone()?;
+        // On a thread of its own: it lasts as long as its reader reads.
+        std::thread::Builder::new().name("snapshot".into()).spawn(move || {
+            let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };
+            match write(&tree, found, &mut writer) {
+                // Without this the end is one that broke off.
+                Ok(()) => drop(writer.sender.blocking_send(WHOLE)),
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+                // It has the name of a file, which the task chose.
+                Err(error) => {
+                    tracing::warn!(error = log_text(&error.to_string()), "a snapshot of an alloc broke off");
+                }
+            }
+        })?;
+        Ok(())
+    })
+    .await?;
+    Ok(Reply::following(SNAPSHOT_TYPE, Box::new(Archive { pieces, _seat: seat })))
+}
 
 /// The archive was written to its end.
 const WHOLE: Bytes = Bytes::new();
@@ -112,7 +137,7 @@ mod tests {
     async fn archive_comes_in_pieces_and_without_its_end_breaks_off() {
         for is_whole in [true, false] {
             let (sender, pieces) = mpsc::channel(WAITING);
-            let seat = std::sync::Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
+            let seat = Arc::new(Semaphore::new(1)).try_acquire_owned().unwrap();
             let mut archive = Archive { pieces, _seat: seat };
             let written = std::thread::spawn(move || {
                 let mut writer = Pieces { held: Vec::with_capacity(PIECE), sender };

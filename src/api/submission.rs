@@ -14,8 +14,10 @@ use crate::jobspec::evaluate::recorded::{Recorded, Replay, WithInputs};
 use crate::jobspec::{self, Diagnostic, Diagnostics, GivenVariables, Inputs, ParsedJob, Severity};
 use crate::model::id::{AllocId, GroupName, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::migration::MigrationSource;
 use crate::model::network::PortRequest;
 use crate::model::placement::{NotPlaced, PlacementReason};
+use crate::model::sensitive::SensitiveValues;
 use crate::model::units::{Nanos, Timestamp};
 use crate::runner::datadir::DataDir;
 use crate::runner::drivers::{self, DriverInfo, Fingerprint, Health};
@@ -50,7 +52,7 @@ impl JobText {
 }
 
 /// What became of a job file, or would become of it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Submitted {
     pub job: String,
     /// `service`, `batch`, `system` or `sysbatch`.
@@ -85,7 +87,7 @@ pub struct Submitted {
 }
 
 /// What happens to the allocs of one group.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct GroupEffect {
     pub group: String,
@@ -103,7 +105,7 @@ pub struct GroupEffect {
 }
 
 /// What a periodic or parameterized job waits for.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedLaunches {
     /// Of a periodic job; absent: it has none, or is not launched by the clock.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -112,14 +114,14 @@ pub struct PlannedLaunches {
 }
 
 /// Allocs of one group that are not placed, for the same reasons.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct UnplacedGroup {
     pub group: String,
     pub count: u32,
     pub reasons: Vec<NotPlaced>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedGroup {
     pub name: String,
     pub count: u32,
@@ -132,7 +134,7 @@ pub struct PlannedGroup {
     pub ports: Vec<PortRequest>,
 }
 
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PlannedTask {
     pub name: String,
     pub driver: String,
@@ -145,20 +147,35 @@ pub struct PlannedTask {
 /// Takes a job on.
 ///
 /// Errors: a broken file (`invalid_job`, each problem with its place). An unchanged job that runs changes nothing.
-pub(super) async fn submit(context: &Context, job: &JobText) -> Result<Submitted, ApiError> {
+pub(super) async fn submit(
+    context: &Context,
+    job: &JobText,
+    migrate_from: Option<MigrationSource>,
+) -> Result<Submitted, ApiError> {
     let parsed = understand(context, job)?;
     let mut submitted = describe(context, &parsed).await;
-    let reply = match context.runner.submit(parsed.job).await {
+    let sensitive = parsed.job.sensitive.clone();
+    let reply = match migrate_from {
+        None => context.runner.submit(parsed.job).await,
+        Some(source) => context.runner.submit_migrating(parsed.job, source).await,
+    };
+    let reply = match reply {
         Err(RunnerError::Unchanged { ids, .. }) => {
             submitted.unchanged = strings(&ids);
             submitted.not_placed.clear();
             return Ok(submitted);
         }
-        reply => reply?,
+        reply => reply.map_err(|error| without(error, &sensitive))?,
     };
     submitted.allocs = strings(&reply.allocs);
     submitted.replaces = strings(&reply.replaced);
     Ok(submitted)
+}
+
+/// An error that may cite the job.
+pub(super) fn without(error: impl Into<ApiError>, values: &SensitiveValues) -> ApiError {
+    let error = error.into();
+    ApiError { message: values.hide(&error.message).into_owned(), ..error }
 }
 
 /// Errors: every problem of the file, those that only drivers know included, each with its place.
@@ -205,6 +222,7 @@ pub(super) async fn describe(context: &Context, parsed: &ParsedJob) -> Submitted
     warnings.extend(at_their_places(parsed, &awaited));
     warnings.extend(closed_to_users(parsed, &context.data_dir).await);
     warnings.sort_by_key(|warning| (warning.line, warning.column));
+    let warnings = warnings.into_iter().map(|warning| warning.without(&job.sensitive)).collect();
     Submitted {
         job: job.id.to_string(),
         kind: job.kind.as_str().to_owned(),

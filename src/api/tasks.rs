@@ -8,9 +8,10 @@ use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::access::Access;
+use super::contract::{EndpointAnswer, Parameter, QueryRule};
 use super::http::{Reply, Request, encoded, tagged};
 use super::{ApiError, Context, Method, Route};
-use crate::exporters::json::tasks;
+use crate::exporters::json::tasks::{self, TasksAnswer};
 use crate::model::answer::Detail;
 use crate::snapshot::Snapshot;
 use crate::telemetry::lock;
@@ -21,6 +22,12 @@ pub(super) static TASKS: Route = Route {
     access: Access::Read,
     about: "each task in a short row: source, state, and the values of `allostat top`; ?since= returns changes only, \
             ?before=1 adds an earlier reading to each, for rates",
+    query: QueryRule::Once(&[
+        Parameter::new("since", "The `taken_at` of an earlier answer: rows then hold only what changed since."),
+        Parameter::new("before", "`1` adds an earlier reading to each row, for rates."),
+    ]),
+    body: None,
+    answers: &[EndpointAnswer::json::<TasksAnswer<'static>>()],
     handler: |context, request| Box::pin(answer(context, request)),
 };
 
@@ -30,7 +37,6 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 const KEPT: usize = 2;
 
 async fn answer(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiError> {
-    request.query().only(&["since", "before"])?;
     let (context, detail) = (Arc::clone(context), request.origin.detail());
     let since = request.query().number("since")?;
     let with_before = request.query().flag("before")?;

@@ -84,6 +84,7 @@ fn snapshot() -> Snapshot {
     let workload = WorkloadView {
         workload: JobId::from("x".repeat(BODY / 30).as_str()),
         task: "t".into(),
+        source: None,
         usage: Usage::default(),
         ended: Arc::default(),
         observed: false,
@@ -486,6 +487,10 @@ fn a_job_file_comes_with_its_name_and_its_errors_go_back() {
     let error: Value = serde_json::from_slice(&refused.body).unwrap();
     let found = |p: &Value| p["file"] == "a b.hcl" && p["line"] == 2;
     assert!(error["problems"].as_array().is_some_and(|all| all.iter().any(found)), "{error}");
+    for query in ["on_migration_failure=fail", "plan=1&on_migration_failure=fail", "plan=1&migrate_from=none/5f0dc4f8"]
+    {
+        assert_eq!(server.unix("POST", &format!("/v1/jobs?{query}"), JOB).code(), "bad_request", "{query}");
+    }
     let planned: Value = serde_json::from_slice(&server.unix("POST", "/v1/jobs?plan=1", JOB).body).unwrap();
     assert_eq!((&planned["job"], &planned["groups"][0]["count"]), (&json!("j"), &json!(1)));
     assert!(server.runner.board().view().allocs.is_empty(), "it was only asked");
@@ -643,7 +648,8 @@ fn no_bytes_break_the_server() {
 #[test]
 fn everything_that_acts_or_shows_what_tasks_wrote_is_for_the_socket_only() {
     for route in ROUTES {
-        let private = route.method == Method::Post || ["/logs/", "/fs/"].iter().any(|part| route.path.contains(part));
+        let private = route.method == Method::Post
+            || ["/logs/", "/fs/", "/migration"].iter().any(|part| route.path.contains(part));
         assert_eq!(matches!(route.access, Access::SocketOnly(_)), private, "{}", route.path);
     }
 }

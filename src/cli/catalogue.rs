@@ -40,10 +40,8 @@ impl Catalogue {
         let wanted: Vec<&MetricDesc> = CATALOGUE.iter().copied().filter(|d| has(d) && named(d)).collect();
         if self.json {
             let mut all = catalogue::json();
-            if let Some(metrics) = all["metrics"].as_array_mut() {
-                metrics.retain(|m| wanted.iter().any(|desc| m["name"] == desc.name));
-            }
-            session.json(&all)?;
+            all.metrics.retain(|m| wanted.iter().any(|desc| m.name == desc.name));
+            session.json(&serde_json::json!(all))?;
             return Ok(Exit::Done);
         }
         let by_name = !self.names.is_empty() && self.names.iter().all(|name| catalogue::family(name).is_some());

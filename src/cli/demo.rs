@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
-use super::output::{Paint, Style};
+use super::output::{self, Paint, Style};
 use super::shape::{AllocList, AllocRow};
 use super::{Session, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
@@ -35,6 +35,13 @@ use watch::Watch;
 const SERVICES: &str = include_str!("demo/services.hcl");
 const BATCH: &str = include_str!("demo/batch.hcl");
 
+/// What to try after the demo.
+const NEXT: [(&str, &str); 3] = [
+    ("sudo allostat top", "what runs on this host now"),
+    ("sudo allostat agent", "measure it all the time, for Prometheus"),
+    ("sudo allostat run web.hcl", "run a job file of Nomad"),
+];
+
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 const BATCH_EVERY: Duration = Duration::from_secs(5);
 const REDRAW_EVERY: Duration = Duration::from_millis(500);
@@ -48,7 +55,7 @@ const STOP_WITHIN: Duration = Duration::from_secs(10);
 /// by its quota, a leak that is OOM killed and restarted, and a batch of 50 ms tasks. Shows the usage of each, and the
 /// GPUs of this host; on a host without GPUs a simulated one, marked as such.
 ///
-/// Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's systemd
+/// `q` or Ctrl-C stops the demo and removes everything that it created. It uses cgroups as root, or where the user's systemd
 /// delegates them; otherwise it names what cannot be measured, and continues.
 ///
 /// Example: `allostat demo --duration 30s`
@@ -80,7 +87,10 @@ impl Demo {
         runtime.block_on(daemon.stop());
         drop(runtime);
         made.remove()?;
-        session.remark("nothing is left behind.");
+        session.remark("nothing is left behind.\n\nType next:");
+        for (command, about) in NEXT {
+            session.remark(&format!("  {command:<36}{about}"));
+        }
         shown.and(stopped).map(|()| Exit::Done)
     }
 }
@@ -171,7 +181,7 @@ fn show(
     let (mut next_batch, mut next_draw) = (Instant::now() + Duration::from_secs(1), Instant::now());
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
     let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
-    while wanted() && !session.out.is_gone() {
+    while wanted() && !session.out.is_gone() && !screen.as_ref().is_some_and(terminal::Screen::is_left) {
         let events = watch.events(&mut agent, paint)?;
         if !live {
             for event in &events {
@@ -206,7 +216,8 @@ fn show(
 }
 
 fn print(session: &mut Session<'_>, watch: &Watch) -> Result<(), CliError> {
-    let table = screen::table(&watch.view.rows, watch.view.measured, session.paint);
+    let width = output::screen().map_or(usize::MAX, usize::from);
+    let table = screen::table(&watch.view.rows, watch.view.measured, width, session.paint);
     let below: Vec<String> = watch.view.devices.iter().cloned().chain([screen::batches(&watch.view.batches)]).collect();
     write!(session.out, "\n{table}{}\n\n", below.join("\n"))?;
     Ok(session.out.flush()?)

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
@@ -96,7 +96,7 @@ impl Events {
         }
         let Found { events, next, missed } = self.found(&mut agent, &filter)?;
         if self.json {
-            let events: Vec<Value> = events.iter().map(views::event).collect();
+            let events: Vec<_> = events.iter().map(views::event).collect();
             session.json(&json!({ "events": events, "next": next, "missed": missed }))?;
             return Ok(Exit::Done);
         }
@@ -135,7 +135,7 @@ impl Events {
 
     fn show(&self, session: &mut Session<'_>, zone: &ShownZone, event: &Event) -> Result<(), CliError> {
         if self.json {
-            return Ok(writeln!(session.out, "{}", views::event(event))?);
+            return Ok(writeln!(session.out, "{}", json!(views::event(event)))?);
         }
         let time = zone.moment(event.time, follow::now());
         Ok(writeln!(session.out, "{}", follow::line_at(event, &time, session.paint))?)

@@ -12,6 +12,7 @@ use super::human;
 use super::output::{Paint, Style, printable};
 use super::shape::{AllocList, AllocRow, EventPage};
 use super::tail::{AGAIN, KNOWS_ALLOCS, Next, Tail};
+use crate::api::encode;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::units::Timestamp;
@@ -182,7 +183,8 @@ impl<'a> Follow<'a> {
 
     fn allocs(&mut self, ids: &[String]) -> Result<Vec<AllocRow>, CliError> {
         if let [id] = ids {
-            let target = format!("/v1/allocs/{id}");
+            // A server may have chosen it.
+            let target = format!("/v1/allocs/{}", encode(id));
             return Ok(vec![self.insist(|agent| agent.get(&target))?]);
         }
         let wanted: BTreeSet<&str> = ids.iter().map(String::as_str).collect();

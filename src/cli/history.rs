@@ -26,7 +26,7 @@ pub struct History {
     /// An ID or its prefix, or the name of a job or an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
-    /// Only allocs of this workload (job, slice, Compose project, Slurm account: WORKLOAD in `allostat top`)
+    /// Only allocs of this workload (job, service, Compose project, Slurm account: WORKLOAD in `allostat top`)
     #[arg(long, value_name = "NAME")]
     job: Option<String>,
     /// Only allocs of this source: managed, docker, systemd, kubernetes ...

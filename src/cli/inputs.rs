@@ -17,10 +17,10 @@ const PREFIX: &str = "NOMAD_VAR_";
 
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct Variables {
-    /// Set a variable of the job file; repeatable
+    /// Set a variable of the job file; repeatable (-var works as well)
     #[arg(long = "var", value_name = "NAME=VALUE")]
     var: Vec<String>,
-    /// Read variables from a file of NAME = VALUE lines (HCL or JSON); repeatable
+    /// Read variables from a file of NAME = VALUE lines, HCL or JSON; repeatable (-var-file works as well)
     #[arg(long = "var-file", value_name = "FILE")]
     var_file: Vec<PathBuf>,
 }
@@ -47,9 +47,10 @@ impl Variables {
             })?;
             given.0.extend(found.0);
         }
-        for pair in &self.var {
+        for (at, pair) in self.var.iter().enumerate() {
+            // It may be a sensitive value whose name was forgotten: it is not shown.
             let (name, text) = pair.split_once('=').ok_or_else(|| {
-                CliError::new(Exit::Usage, format!("--var {pair}: a variable is given as NAME=VALUE"))
+                CliError::new(Exit::Usage, format!("--var takes NAME=VALUE: number {} has no `=`", at + 1))
             })?;
             let value = GivenValue { text: text.to_owned(), from: "--var".to_owned(), may_be_unused: false };
             given.0.push((name.trim().to_owned(), value));

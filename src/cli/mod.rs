@@ -38,7 +38,9 @@ mod restart;
 mod run;
 mod shape;
 mod signal;
+mod single_dash;
 mod sse;
+mod stalled;
 mod stats;
 mod status;
 mod stop;
@@ -173,8 +175,9 @@ impl Session<'_> {
 
 /// The whole program, but for the supervisor.
 pub fn main() -> ExitCode {
-    let parsed =
-        without_empty(command()).try_get_matches().and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
+    let root = without_empty(command());
+    let line = single_dash::rewritten(&root, std::env::args_os());
+    let parsed = root.try_get_matches_from(line).and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
     let (cli, given) = match parsed {
         Ok(parsed) => parsed,
         Err(error) => return shown(&error),

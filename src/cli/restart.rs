@@ -1,12 +1,17 @@
 //! `allostat restart`
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
 
 use super::exit::{CliError, CliResult, Exit};
 use super::follow::{Follow, FollowEnd};
 use super::of_job::{OneOrJob, Reached};
 use super::output::{Style, printable};
 use super::shape::{AllocList, AllocRow, TaskRow};
+use super::stalled::{Standstill, ending_time};
 use super::{Session, human, reason};
 use crate::api::encode;
 use crate::model::job::LifecycleHook;
@@ -14,7 +19,8 @@ use crate::model::task::Outcome;
 
 /// Restart the running tasks of an alloc, and wait until they run again
 ///
-/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the restart.
+/// Keeps waiting across agent restarts. Ctrl-C ends the waiting, not the restart. So does a standstill: 10 s longer than the
+/// job lets its tasks end (kill_timeout, shutdown_delay), or an hour while tasks wait for their start.
 ///
 /// Examples: `allostat restart web`, `allostat restart --job web`
 #[derive(Debug, clap::Args)]
@@ -50,13 +56,22 @@ impl Restart {
             return acted.exit();
         }
         let ids: Vec<String> = acted.reached.iter().map(|reached| reached.id.clone()).collect();
-        let all_settled = |allocs: &[AllocRow]| {
-            allocs
-                .iter()
-                .all(|alloc| tasks_of(alloc, &acted.reached).all(|(name, task)| settled(alloc, name, task, &before)))
+        let standstill = RefCell::new((Standstill::new(longest_ending(&mut follow, &ids)), None));
+        let is_over = |allocs: &[AllocRow]| {
+            let of = |alloc| tasks_of(alloc, &acted.reached).map(move |(name, task)| (alloc, name, task));
+            let waiting = allocs.iter().flat_map(of).filter(|(alloc, name, task)| !settled(alloc, name, task, &before));
+            let waiting: Vec<_> = waiting.collect();
+            let (standstill, wrong) = &mut *standstill.borrow_mut();
+            *wrong = standstill.look(Instant::now(), waiting.iter().copied());
+            waiting.is_empty() || wrong.is_some()
         };
         let paint = session.paint;
-        match follow.until(&ids, session.out, paint, all_settled)? {
+        let ended = follow.until(&ids, session.out, paint, is_over)?;
+        if let (_, Some(wrong)) = standstill.into_inner() {
+            let hint = "the restart was accepted; `allostat status` and `allostat events` show how far it is";
+            return Err(CliError::failed(format!("not waiting any longer; {wrong}")).hint(hint));
+        }
+        match ended {
             FollowEnd::Interrupted => Err(CliError::failed("not waiting any longer; the restart continues")),
             FollowEnd::Done(allocs) => {
                 let failures: Vec<String> = allocs.iter().flat_map(|alloc| failures(alloc, &acted.reached)).collect();
@@ -70,6 +85,15 @@ impl Restart {
             }
         }
     }
+}
+
+/// Of the job of each alloc. What does not answer has the default: the wait itself says what is wrong.
+fn longest_ending(follow: &mut Follow<'_>, ids: &[String]) -> Duration {
+    let ending = |id: &String| {
+        let alloc = follow.agent().get::<Value>(&format!("/v1/allocs/{}", encode(id))).unwrap_or_default();
+        ending_time(&alloc)
+    };
+    ids.iter().map(ending).max().unwrap_or_default()
 }
 
 fn attempts(list: &AllocList) -> Attempts {

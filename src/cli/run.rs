@@ -9,8 +9,9 @@ use super::output::{Style, printable};
 use super::progress::{Above, Progress};
 use super::shape::{AllocRow, ExitRow, short};
 use super::{Session, follow, human, last_output, output, parents, plan, updates};
-use crate::api::{LaunchAnswer, Submitted};
+use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
+use crate::model::migration::MigrationFailure;
 use crate::model::task::{ExitStatus, Outcome};
 
 /// Submit a job file and show its progress
@@ -31,6 +32,18 @@ pub struct Run {
     /// Wait until a service is healthy, as its `update` says: after min_healthy_time, until healthy_deadline at most
     #[arg(long, conflicts_with = "detach")]
     wait: bool,
+    /// Take over the data of an ended alloc of another agent; PEER is one of the agent's migrate.peers
+    #[arg(long, value_name = "PEER/ALLOC")]
+    migrate_from: Option<String>,
+    /// What follows if that fails: "fail" the alloc, or "start_empty"
+    #[arg(
+        long,
+        value_name = "WHAT",
+        requires = "migrate_from",
+        default_value = MigrationFailure::Fail.as_str(),
+        value_parser = MigrationFailure::ALL.map(MigrationFailure::as_str)
+    )]
+    on_migration_failure: String,
 }
 
 impl Run {
@@ -39,6 +52,7 @@ impl Run {
         let mut agent = session.connect_to_act()?;
         let mut follow = Follow::from_now(&mut agent)?;
         let (target, body) = job.request(false);
+        let target = self.migration(target);
         let submitted: Submitted = follow.agent().post(&target, body).map_err(unsure)?;
         plan::show_warnings(session, &submitted.warnings);
         if let Some(launches) = &submitted.launches {
@@ -79,6 +93,16 @@ impl Run {
             }
         }
         until(session, &mut follow, &job, &submitted.allocs, goal)
+    }
+
+    fn migration(&self, target: String) -> String {
+        match &self.migrate_from {
+            None => target,
+            Some(source) => {
+                let on_failure = &self.on_migration_failure;
+                format!("{target}&migrate_from={}&on_migration_failure={on_failure}", encode(source))
+            }
+        }
     }
 
     fn goal(&self, kind: &str) -> Goal {

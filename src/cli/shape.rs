@@ -227,6 +227,9 @@ pub struct TaskRow {
     /// Alone only: those that it holds.
     #[serde(default)]
     pub devices: Vec<String>,
+    /// Alone only, and only for clients that may act.
+    #[serde(default)]
+    pub cgroup: Option<String>,
     #[serde(default)]
     pub events: Vec<Event>,
 }

@@ -419,6 +419,7 @@ mod tests {
             driver: None,
             network: None,
             devices: Vec::new(),
+            cgroup: None,
             events: Vec::new(),
         };
         let mut alloc: AllocRow = serde_json::from_str(

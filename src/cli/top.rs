@@ -17,6 +17,7 @@ mod live;
 mod near;
 mod pen;
 mod plain;
+mod processes;
 mod rates;
 mod reply;
 mod scene;

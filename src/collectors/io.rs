@@ -7,10 +7,11 @@
 
 use super::home::Home;
 use super::raw::Raw;
-use super::table::{Above, File, Subject, values};
+use super::table::{Above, File, Subject};
 use crate::kernel::Parsed;
 use crate::kernel::cgroup::blkio::{self, Blkio};
 use crate::kernel::cgroup::io_stat;
+use crate::model::disk_io::DiskIo;
 use crate::model::measure::{Measure, When};
 use crate::model::profile::Profile::{Full, Standard};
 use crate::model::usage::{Field, Usage};
@@ -27,7 +28,7 @@ const FILES: &[File] = &[
         When::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes],
         |raw, bytes| {
-            let (sums, error) = counted(raw, BYTES, bytes);
+            let (sums, error) = counted(raw, BYTES, bytes, DiskIo::READ_BYTES);
             raw.usage.set(Field::io_read_bytes, sums.read);
             raw.usage.set(Field::io_written_bytes, sums.write);
             raw.usage.set(Field::io_discarded_bytes, sums.discard);
@@ -36,7 +37,7 @@ const FILES: &[File] = &[
     )
     .with_above(Above::Root(&DISKS)),
     File::new(Home::V1("blkio"), OPERATIONS, When::Asleep, &[Field::io_reads, Field::io_writes], |raw, bytes| {
-        let (sums, error) = counted(raw, OPERATIONS, bytes);
+        let (sums, error) = counted(raw, OPERATIONS, bytes, DiskIo::READS);
         raw.usage.set(Field::io_reads, sums.read);
         raw.usage.set(Field::io_writes, sums.write);
         error
@@ -47,7 +48,10 @@ const FILES: &[File] = &[
         When::Asleep,
         &[Field::io_read_bytes, Field::io_written_bytes, Field::io_discarded_bytes, Field::io_reads, Field::io_writes],
         |raw, bytes| {
-            let (io, error) = values(bytes, io_stat::parse);
+            let disks = &mut raw.disks;
+            disks.clear(0..4);
+            let parse = |b| io_stat::parse_each(b, |device, index, n| disks.set(device, index, n));
+            let (io, error) = bytes.map_or_else(Default::default, parse);
             raw.usage.set(Field::io_read_bytes, io.read_bytes);
             raw.usage.set(Field::io_written_bytes, io.written_bytes);
             raw.usage.set(Field::io_discarded_bytes, io.discarded_bytes);
@@ -64,8 +68,12 @@ static DISKS: File = File::new(Home::V1("blkio"), BYTES, When::Set, &[], |raw, b
     None
 });
 
-fn counted(raw: &Raw, file: &'static str, bytes: Option<&[u8]>) -> Parsed<Blkio> {
-    values(bytes.filter(|_| !raw.no_disk_counts), |b| blkio::parse(file, b))
+/// `first`: index of what is read; the next one is of what is written.
+fn counted(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>, first: usize) -> Parsed<Blkio> {
+    let disks = &mut raw.disks;
+    disks.clear(first..first + 2);
+    let Some(bytes) = bytes.filter(|_| !raw.no_disk_counts) else { return Parsed::default() };
+    blkio::parse_each(file, bytes, |device, is_write, n| disks.set(device, first + usize::from(is_write), n))
 }
 
 const MEASURES: &[Measure<Usage>] = &[

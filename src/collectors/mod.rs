@@ -7,6 +7,7 @@
 pub mod capability;
 mod cgroup;
 mod cpu;
+mod disks;
 mod ends_self_test;
 mod home;
 mod host;

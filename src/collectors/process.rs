@@ -10,24 +10,29 @@ use rustix::io::Errno;
 
 use super::cgroup::{CgroupFiles, Gone, PROCS};
 use super::proc::Proc;
+use super::raw::Raw;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
+use crate::host::clock::{Clock, SystemClock};
 use crate::kernel::cgroup::procs;
 use crate::kernel::proc::pid_stat::{self, PidStat};
 use crate::model::id::ProcessId;
-use crate::model::units::Nanos;
+use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
 
 /// Deeper trees of cgroups or processes are cut off.
 const MAX_DEPTH: usize = 64;
 
-/// Counts the processes of a cgroup and its descendants, and their file descriptors. Errors: `Gone`.
+/// Counts the processes of a cgroup and its descendants, and their file descriptors. `dates`: the first listing also
+/// finds out when its oldest process started. Errors: `Gone`.
 pub(super) fn count(
     sampling: &Sampling,
     files: &mut CgroupFiles,
     scratch: &mut Scratch,
-    usage: &mut Usage,
+    raw: &mut Raw,
+    dates: bool,
 ) -> Result<(), Gone> {
+    let Raw { usage, began, .. } = raw;
     usage.set(Field::processes, None);
     usage.set(Field::open_fds, None);
     let path = files.path().clone();
@@ -39,6 +44,9 @@ pub(super) fn count(
         Ok(()) => {
             usage.set(Field::processes, u64::try_from(pids.len()).ok());
             usage.set(Field::open_fds, sampling.proc.as_ref().and_then(|proc| open_fds(proc, scratch, &pids)));
+            if let Some(proc) = sampling.proc.as_ref().filter(|_| dates && began.is_none()) {
+                *began = oldest_start(sampling, proc, scratch, &pids).map(|ticks| wall_time(ticks, &SystemClock));
+            }
         }
         // A threaded cgroup cannot list processes.
         Err(Errno::OPNOTSUPP) => {}
@@ -91,6 +99,29 @@ fn open_fds(proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
         Err(Errno::NOENT | Errno::SRCH) => Some(sum),
         Err(_) => None,
     })
+}
+
+/// When the oldest of these processes started, in clock ticks after boot. `None` if one of them may not be read: it may
+/// be the oldest.
+fn oldest_start(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pids: &[u32]) -> Option<u64> {
+    let mut oldest = None;
+    for pid in pids {
+        match stat(sampling, proc, scratch, *pid) {
+            Ok(Some(stat)) => oldest = Some(oldest.map_or(stat.start_ticks, |ticks: u64| ticks.min(stat.start_ticks))),
+            // It has ended.
+            Err(Errno::NOENT | Errno::SRCH) => {}
+            Ok(None) | Err(_) => return None,
+        }
+    }
+    oldest
+}
+
+/// Converts clock ticks after boot. The time of boot is rounded to a tick: the two clocks are read one after the other,
+/// and each agent must find the same start.
+fn wall_time(ticks: u64, clock: &dyn Clock) -> Timestamp {
+    let tick = time_of_ticks(1).0.max(1);
+    let booted_at = clock.now().0.saturating_sub(clock.since_boot().0);
+    Timestamp((booted_at.saturating_add(tick / 2)) / tick * tick).plus(time_of_ticks(ticks))
 }
 
 /// Sums the processes below a supervisor. The supervisor is a child subreaper, so the usage of ended processes is in
@@ -226,7 +257,6 @@ mod tests {
     use crate::collectors::{FdBudget, ReadingError, TaskReader};
     use crate::host::hierarchy::Layout;
     use crate::host::roots::Roots;
-    use crate::model::units::Timestamp;
 
     /// A shell in place of the supervisor: it waits for its children.
     fn supervisor(script: &str) -> (Child, Arc<Sampling>, ProcessId) {
@@ -289,6 +319,49 @@ mod tests {
         for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
+    }
+
+    /// Reads a wall clock and a boot clock, a little later at each call.
+    struct Ticking(std::sync::atomic::AtomicU64);
+
+    impl Clock for Ticking {
+        fn now(&self) -> Timestamp {
+            Timestamp(1_700_000_000_123_000_000 + self.0.fetch_add(1_500, std::sync::atomic::Ordering::Relaxed))
+        }
+        fn instant(&self) -> Instant {
+            Instant::now()
+        }
+        fn since_boot(&self) -> Nanos {
+            Nanos(500_000_000_000 + self.0.fetch_add(1_500, std::sync::atomic::Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn start_of_a_process_is_the_same_number_at_each_conversion() {
+        let clock = Ticking(std::sync::atomic::AtomicU64::new(0));
+        for _ in 0..1_000 {
+            assert_eq!(wall_time(321, &clock), Timestamp(1_699_999_503_330_000_000));
+        }
+    }
+
+    #[test]
+    fn oldest_process_is_found_and_an_unreadable_one_makes_the_start_unknown() {
+        let own = std::process::id();
+        let (mut child, sampling, id) = supervisor("sleep 60");
+        let proc = sampling.proc.as_ref().unwrap();
+        let start = |pids: &[u32]| scratch::with(|s| oldest_start(&sampling, proc, s, pids));
+        let ticks =
+            |pid: u32| pid_stat::parse(&std::fs::read(format!("/proc/{pid}/stat")).unwrap()).unwrap().start_ticks;
+        assert_eq!(start(&[id.pid, own]), Some(ticks(own)), "this process is older than its child");
+        assert_eq!(start(&[id.pid]), Some(id.start_ticks));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        assert_eq!((start(&[id.pid]), start(&[])), (None, None), "it is gone");
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(root.path().join("proc/7")).unwrap();
+        std::fs::write(root.path().join("proc/7/stat"), "7 (odd) R 1").unwrap();
+        let odd = Proc::open(&root.path().join("proc")).unwrap();
+        assert_eq!(scratch::with(|s| oldest_start(&sampling, &odd, s, &[7])), None);
     }
 
     #[test]

@@ -1,9 +1,10 @@
 //! Values of one cgroup's files before they are combined: some fields need several files of one tick.
 
+use super::disks::TaskDisks;
 use super::inner::InnerKills;
 use crate::kernel::cgroup::cpu_stat::CpuStat;
 use crate::kernel::cgroup::cpuacct::CpuacctStat;
-use crate::model::units::Limit;
+use crate::model::units::{Limit, Timestamp};
 use crate::model::usage::{Field, Usage};
 
 #[derive(Debug, Clone, Default)]
@@ -41,6 +42,10 @@ pub(super) struct Raw {
     pub(super) ns_per_tick: u64,
     /// v1: no disk has counting enabled, so a 0 means absent.
     pub(super) no_disk_counts: bool,
+    /// I/O by block device.
+    pub(super) disks: TaskDisks,
+    /// Start of the oldest process at the first listing, of an observed cgroup.
+    pub(super) began: Option<Timestamp>,
 }
 
 /// The lowest memory limit of the ancestors: on v1 from `memory.stat`, on v2 the minimum of each `memory.max` up to the

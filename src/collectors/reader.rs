@@ -27,6 +27,7 @@ use super::subjects::files;
 use super::traffic::TaskTraffic;
 use super::window::{Window, kept_peak};
 use crate::kernel::bpf::walk::RowValue;
+use crate::model::disk_io::DiskIo;
 use crate::model::id::{CgroupPath, ProcessId};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
@@ -55,6 +56,10 @@ pub struct Reading {
     pub is_end: bool,
     /// The reading that rates are taken against.
     pub before: Option<EarlierReading>,
+    /// I/O by block device. `None`: no device was used, or it is not known by device.
+    pub disks: Option<Arc<[DiskIo]>>,
+    /// Start of the oldest process at the first listing of an observed cgroup. `None`: unknown.
+    pub began: Option<Timestamp>,
 }
 
 /// A reading at least [`RATES_OVER`] older than the one that it stands in.
@@ -70,7 +75,7 @@ const RATES_OVER: Nanos = Nanos(500_000_000);
 impl Reading {
     /// A reading of an attempt that still runs, as far as is known.
     pub fn of(usage: Arc<Usage>, at: Timestamp) -> Reading {
-        Reading { usage, at, is_end: false, before: None }
+        Reading { usage, at, is_end: false, before: None, disks: None, began: None }
     }
     /// It replaces `old`, and takes it, or what that was compared with, as its reference.
     fn after(self, old: Option<&Reading>) -> Reading {
@@ -360,9 +365,9 @@ impl TaskReader {
             Ok(Read::Nothing) => Ok(ReadingChange::None),
             Ok(Read::Window) => {
                 let earlier = self.latest().map(|reading| reading.at);
-                Ok(self.keep(&inner.raw, earlier.unwrap_or(at)))
+                Ok(self.keep(&mut inner.raw, earlier.unwrap_or(at)))
             }
-            Ok(Read::All) => Ok(self.keep(&inner.raw, at)),
+            Ok(Read::All) => Ok(self.keep(&mut inner.raw, at)),
             Err(Gone) => {
                 inner.close(&self.sampling.networks);
                 Err(ReadingError::Gone)
@@ -371,7 +376,7 @@ impl TaskReader {
     }
 
     /// Combines the values and publishes them as the latest reading.
-    fn keep(&self, raw: &Raw, at: Timestamp) -> ReadingChange {
+    fn keep(&self, raw: &mut Raw, at: Timestamp) -> ReadingChange {
         let before = self.latest().map(|reading| reading.usage);
         let mut usage = raw.finish();
         if let Some(from) = &self.from {
@@ -393,7 +398,10 @@ impl TaskReader {
                 ReadingChange::Later
             }
             _ => {
-                self.set_latest(Reading::of(Arc::new(usage), at));
+                // Counts by device begin with the cgroup.
+                let disks = raw.disks.publish(&self.sampling.disk_names).filter(|_| self.from.is_none());
+                let began = raw.began;
+                self.set_latest(Reading { disks, began, ..Reading::of(Arc::new(usage), at) });
                 ReadingChange::Changed
             }
         }
@@ -419,7 +427,7 @@ impl TaskReader {
                 let _ = apply(&mut inner.raw, ended.row());
             }
         }
-        self.keep(&inner.raw, at);
+        self.keep(&mut inner.raw, at);
     }
 
     /// Applies the OOM kills of a removed cgroup below this one.
@@ -429,7 +437,7 @@ impl TaskReader {
         let Some(kills) = ended.row().get(RowValue::OomKills).filter(|kills| is_it && *kills > 0) else { return };
         let mut inner = lock(&self.inner);
         inner.raw.inner.get_or_insert_default().ended(ended.inode, kills);
-        self.keep(&inner.raw, at);
+        self.keep(&mut inner.raw, at);
     }
 
     /// Whether a reading is due even if nothing changes.
@@ -571,7 +579,7 @@ impl Inner {
             inner::read_below(&sampling.layout, files.path(), scratch, &mut raw.inner);
         }
         if lists {
-            process::count(sampling, files, scratch, &mut raw.usage)?;
+            process::count(sampling, files, scratch, raw, only_reads)?;
             self.pace.many = raw.usage.processes().is_some_and(|count| count > MANY);
         }
         let looks = processes && (due.ran || read_due);

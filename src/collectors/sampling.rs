@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use super::disks::DiskNames;
 use super::kernel_pass::{KernelPass, Readers};
 use super::networks::NamespaceOwners;
 use super::pass_rows::PassRows;
@@ -26,6 +27,7 @@ pub struct Sampling {
     pub(super) proc: Option<Proc>,
     pub(super) root_files: RootFiles,
     pub(super) networks: NamespaceOwners,
+    pub(super) disk_names: DiskNames,
     /// Unset: all values are read from files.
     pass: OnceLock<KernelPass>,
     readers: AtomicU64,
@@ -40,7 +42,20 @@ impl Sampling {
         let proc = Proc::open(&roots.proc);
         let (errors, readers, pass) = (ErrorCounts::default(), AtomicU64::new(0), OnceLock::new());
         let (root_files, networks) = (RootFiles::default(), NamespaceOwners::default());
-        Arc::new(Sampling { roots, layout, budget, errors, windows, proc, root_files, networks, pass, readers })
+        let disk_names = DiskNames::new(&roots.sys);
+        Arc::new(Sampling {
+            roots,
+            layout,
+            budget,
+            errors,
+            windows,
+            proc,
+            root_files,
+            networks,
+            disk_names,
+            pass,
+            readers,
+        })
     }
 
     /// Enables the kernel pass. Later calls have no effect.

@@ -186,7 +186,57 @@ pub(super) static OTLP: &[Setting] = &[
         kind: Kind::Duration(Duration::from_secs(60), TEN_YEARS, |c, d| c.otlp.queue_age = d),
         get: |c| Some(short(c.otlp.queue_age)),
     },
+    Setting {
+        stanza: STANZA,
+        key: "logs_tasks",
+        env: "ALLOSTAT_OTLP_LOGS_TASKS",
+        about: "Push the output of managed tasks with the logs: stdout, stderr, or both separated by a comma. \
+                Default: none.",
+        kind: Kind::Text(|c, text| {
+            c.otlp.task_streams = streams(text)?;
+            Ok(())
+        }),
+        get: |c| {
+            Some(&c.otlp.task_streams)
+                .filter(|all| !all.is_empty())
+                .map(|all| all.iter().map(|s| s.as_str()).collect::<Vec<_>>().join(","))
+        },
+    },
+    Setting {
+        stanza: STANZA,
+        key: "logs_tasks_rate",
+        env: "ALLOSTAT_OTLP_LOGS_TASKS_RATE",
+        about: "Maximum output of one task to push, in bytes per second; each line counts 64 more. Bursts may have \
+                four seconds of it.",
+        kind: Kind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.task_rate = n),
+        get: |c| Some(c.otlp.task_rate.to_string()),
+    },
+    Setting {
+        stanza: STANZA,
+        key: "logs_tasks_total_rate",
+        env: "ALLOSTAT_OTLP_LOGS_TASKS_TOTAL_RATE",
+        about: "Maximum output of all tasks together to push, in bytes per second.",
+        kind: Kind::Whole(1 << 10, 1 << 30, |c, n| c.otlp.tasks_rate = n),
+        get: |c| Some(c.otlp.tasks_rate.to_string()),
+    },
 ];
+
+/// `none`, or streams separated by commas.
+fn streams(text: &str) -> Result<Vec<otlp::OutputStream>, String> {
+    let text = text.to_lowercase();
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    let mut all = Vec::new();
+    for one in text.split(',').map(str::trim).filter(|one| !one.is_empty()) {
+        let stream = otlp::OutputStream::parse(one)
+            .ok_or_else(|| format!("{one:?} is no output of a task: none, stdout, stderr, or stdout,stderr"))?;
+        if !all.contains(&stream) {
+            all.push(stream);
+        }
+    }
+    if all.is_empty() { Err("must be none, stdout, stderr, or stdout,stderr".to_owned()) } else { Ok(all) }
+}
 
 #[cfg(test)]
 mod tests {
@@ -299,6 +349,21 @@ mod tests {
         assert_eq!(otlp.destinations[0].1.timeout.as_secs(), 4, "variables are of the one without a name");
     }
 
+    #[test]
+    fn output_of_tasks_is_off_unless_streams_are_named() {
+        use crate::exporters::otlp::OutputStream::{Stderr, Stdout};
+        let of = |more: &str| {
+            let text = format!("otlp {{\n  endpoint = \"http://c:1\"\n  {more}\n}}\n");
+            let config = read("agent.hcl", &text).unwrap();
+            assert_eq!(read("agent.hcl", &print(&config)).unwrap(), config);
+            config.otlp.task_streams
+        };
+        assert_eq!(of(""), []);
+        assert_eq!(of("logs_tasks = \"none\""), []);
+        assert_eq!(of("logs_tasks = \"stderr\""), [Stderr]);
+        assert_eq!(of("logs_tasks = \"STDOUT, stderr,stdout\""), [Stdout, Stderr]);
+    }
+
     /// Every variable of the specification that has a list of words or a shape.
     #[test]
     fn a_variable_that_means_nothing_is_refused_by_name_before_anything_starts() {
@@ -318,6 +383,9 @@ mod tests {
             ("OTEL_EXPORTER_OTLP_LOGS_ENDPOINT", "http://"),
             ("OTEL_EXPORTER_OTLP_TRACES_COMPRESSION", "brotli"),
             ("OTEL_EXPORTER_OTLP_TRACES_HEADERS", "no pair"),
+            ("ALLOSTAT_OTLP_LOGS_TASKS", "stdin"),
+            ("ALLOSTAT_OTLP_LOGS_TASKS", " , "),
+            ("ALLOSTAT_OTLP_LOGS_TASKS_RATE", "0"),
         ] {
             let sources = Sources { env: vec![(name.to_owned(), value.to_owned())], ..Sources::default() };
             match sources.load() {

@@ -29,6 +29,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
         .chain(super::observed::SETTINGS)
         .chain(super::network::SETTINGS)
         .chain(super::artifact::SETTINGS)
+        .chain(super::migrate::SETTINGS)
         .chain(super::node::SETTINGS);
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });

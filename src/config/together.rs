@@ -63,6 +63,9 @@ fn clashes(config: &Config) -> Vec<Clash> {
         let why = "agent.acting_certificates needs agent.web_config_file, which says whose certificates are verified";
         add(&["agent.acting_certificates", "agent.web_config_file"], why.to_owned());
     }
+    for (keys, message) in config.migrate.clashes() {
+        add(&keys, message);
+    }
     let RetentionConfig { least, most, .. } = config.telemetry.retention;
     if most < least {
         let message = format!(

@@ -19,7 +19,7 @@ use tokio::sync::oneshot;
 
 use super::kept::KeptUses;
 use super::owners::{Owners, ProcessOwner};
-use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
+use super::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported};
 use super::state::{DeviceChange, DeviceState};
 use crate::board::devices::{DeviceSource, DevicesView};
 use crate::board::{Board, BoardView};
@@ -157,6 +157,10 @@ impl DeviceManager {
             }
             PluginReport::Stuck(device, is_stuck) => {
                 self.state().stuck(&device, is_stuck);
+                Ok(Vec::new())
+            }
+            PluginReport::Unsupported(device, calls) => {
+                log_unsupported(self.parts.plugins[plugin].name(), &device, &calls);
                 Ok(Vec::new())
             }
             PluginReport::Fault(error) => Err(error),

@@ -432,7 +432,7 @@ pub static ON_TASK: &[Measure<TaskDeviceUsage>] = &[
             single!(TaskLive, Bytes, |usage| usage.memory_used_bytes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses and its like; /proc/PID/cgroup",
-        "the driver does not report it, or the task of a process is unknown",
+        "the driver does not report it, or the task of a process is unknown; of an alloc: unknown for one of its tasks",
     )
     .otlp("allostat.task.device.memory.usage", "By"),
     of_task(
@@ -462,7 +462,7 @@ pub static ON_TASK: &[Measure<TaskDeviceUsage>] = &[
             single!(TaskLive, None, |usage| usage.processes.map(Value::Int)),
         ),
         "nvmlDeviceGetComputeRunningProcesses and its like; /proc/PID/cgroup",
-        "the task of a process is unknown",
+        "the task of a process is unknown; of an alloc: unknown for one of its tasks",
     )
     .otlp("allostat.task.device.processes", "{process}"),
     of_task(

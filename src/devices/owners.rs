@@ -167,6 +167,7 @@ mod tests {
             namespace: String::new(),
             region: String::new(),
             datacenters: Vec::new(),
+            sensitive: Default::default(),
             node_pool: Job::ANY_POOL.to_owned(),
             meta: Default::default(),
             placing: Default::default(),

@@ -96,8 +96,16 @@ pub enum PluginReport {
     Processes(DeviceId, Vec<DeviceProcess>),
     /// A call about this device is past its deadline (`true`), or returned later (`false`).
     Stuck(DeviceId, bool),
+    /// Calls that the library, the driver or this device does not support: their metrics are absent.
+    Unsupported(DeviceId, Vec<String>),
     /// A failure that does not stop the plugin.
     Fault(PluginError),
+}
+
+/// Logs what of a device is absent, once for each device and run of its plugin.
+pub(super) fn log_unsupported(plugin: &str, device: &DeviceId, calls: &[String]) {
+    let calls = log_text(&calls.join(", "));
+    tracing::info!(plugin, %device, calls, "calls are not supported by the driver or the device; their metrics are absent");
 }
 
 /// Receives a plugin's reports. Shared by its threads.
@@ -158,14 +166,18 @@ impl PluginReports {
     pub fn stuck(&self, device: DeviceId, is_stuck: bool) -> bool {
         self.to.send(PluginReport::Stuck(device, is_stuck)).is_ok()
     }
+    pub fn unsupported(&self, device: DeviceId, calls: Vec<String>) -> bool {
+        self.to.send(PluginReport::Unsupported(device, calls)).is_ok()
+    }
     /// Forwards a report from another process.
     pub fn pass_on(&self, report: PluginReport) -> bool {
         match report {
             PluginReport::Reading(reading) => self.reading(*reading),
             PluginReport::Processes(device, processes) => self.processes(device, processes),
-            report @ (PluginReport::Groups(_) | PluginReport::Stuck(..) | PluginReport::Fault(_)) => {
-                self.to.send(report).is_ok()
-            }
+            report @ (PluginReport::Groups(_)
+            | PluginReport::Stuck(..)
+            | PluginReport::Unsupported(..)
+            | PluginReport::Fault(_)) => self.to.send(report).is_ok(),
         }
     }
     pub fn fault(&self, error: PluginError) -> bool {

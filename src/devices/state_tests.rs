@@ -45,6 +45,7 @@ fn alloc(id: &str) -> Arc<AllocIdentity> {
 
 fn job() -> Job {
     Job {
+        sensitive: Default::default(),
         node_pool: crate::model::job::Job::ANY_POOL.to_owned(),
         placing: crate::model::job::Placing::default(),
         launching: crate::model::launching::JobLaunching::default(),

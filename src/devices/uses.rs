@@ -14,7 +14,9 @@ use super::kept::KeptUse;
 use super::owners::ProcessOwner;
 use crate::board::{BoardView, Published};
 use crate::model::alloc::AllocIdentity;
-use crate::model::device::{Device, DeviceHolder, DeviceProcess, DeviceUsage, TaskDevice, TaskDeviceUsage};
+use crate::model::device::{
+    Device, DeviceHolder, DeviceProcess, DeviceUsage, DeviceUsageSum, TaskDevice, TaskDeviceUsage,
+};
 use crate::model::device_used::DeviceUsed;
 use crate::model::id::{AllocId, DeviceId, TaskName};
 use crate::model::task::TaskState;
@@ -181,14 +183,14 @@ impl DeviceUses {
         device: &Device,
         processes: impl Iterator<Item = (DeviceProcess, &'o ProcessOwner)>,
     ) -> Option<u64> {
-        let mut found: BTreeMap<UseKey, (Arc<AllocIdentity>, TaskDeviceUsage)> = BTreeMap::new();
+        let mut found: BTreeMap<UseKey, (Arc<AllocIdentity>, DeviceUsageSum)> = BTreeMap::new();
         let mut held = Some(0u64);
         for (process, owner) in processes {
             let ProcessOwner::Task(alloc, task) = owner else { continue };
             let bytes = if process.ended { Some(0) } else { process.memory_bytes };
             held = held.zip(bytes).map(|(held, bytes)| held.saturating_add(bytes));
             let key = (alloc.id.clone(), task.clone(), device.id.clone());
-            let (_, sum) = found.entry(key).or_insert_with(|| (Arc::clone(alloc), TaskDeviceUsage::default()));
+            let (_, sum) = found.entry(key).or_insert_with(|| (Arc::clone(alloc), DeviceUsageSum::default()));
             sum.add(&TaskDeviceUsage {
                 memory_used_bytes: bytes,
                 memory_peak_bytes: process.memory_peak_bytes,
@@ -211,8 +213,8 @@ impl DeviceUses {
                 });
             }
         }
-        for (key, (alloc, usage)) in found {
-            let of = self.hold(key, &alloc, Place::from(device));
+        for (key, (alloc, sum)) in found {
+            let (usage, of) = (*sum.get(), self.hold(key, &alloc, Place::from(device)));
             of.seen = usage.processes != Some(0);
             of.shown.usage.sets(usage);
         }

@@ -195,9 +195,41 @@ impl ForeignTree {
         entries.sort_by(|a, b| a.name.cmp(&b.name));
         Ok((entries, omitted))
     }
+
+    /// The names in a directory, sorted, without hidden ones: those that disappear meanwhile too. Each is checked
+    /// before it is kept.
+    ///
+    /// Errors: `FileTooLarge`: the check refuses a name; those of open(2) and getdents(2).
+    pub fn names(
+        &self,
+        directory: &FoundFile,
+        mut check: impl FnMut(&OsString) -> Result<(), String>,
+    ) -> io::Result<Vec<OsString>> {
+        let opened = directory.reopen(FileType::Directory, OFlags::DIRECTORY)?;
+        let (mut names, mut path) = (Vec::new(), directory.names.clone());
+        for entry in Dir::read_from(&opened)? {
+            let entry = entry?;
+            let name = OsStr::from_bytes(entry.file_name().to_bytes()).to_owned();
+            path.push(name.clone());
+            let is_entry = name != "." && name != ".." && !(self.is_hidden)(&path);
+            path.pop();
+            if is_entry {
+                check(&name).map_err(|why| io::Error::new(io::ErrorKind::FileTooLarge, why))?;
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
 }
 
 impl FoundFile {
+    /// Whether both are the same file. Errors: those of fstat(2).
+    pub fn is_same_as(&self, other: &FoundFile) -> io::Result<bool> {
+        let (one, other) = (rustix::fs::fstat(&self.descriptor)?, rustix::fs::fstat(&other.descriptor)?);
+        Ok((one.st_dev, one.st_ino) == (other.st_dev, other.st_ino))
+    }
+
     /// Of a link: what it names. Errors: those of readlink(2).
     pub fn target(&self) -> io::Result<OsString> {
         let target = rustix::fs::readlinkat(&self.descriptor, c"", Vec::new())?;
@@ -207,6 +239,11 @@ impl FoundFile {
     /// Opens it for reading. Errors: `InvalidInput`: not a regular file; those of open(2).
     pub fn open(&self) -> io::Result<File> {
         self.reopen(FileType::RegularFile, OFlags::empty()).map(File::from)
+    }
+
+    /// Opens a directory. Errors: `NotADirectory`; those of open(2).
+    pub fn open_directory(&self) -> io::Result<OwnedFd> {
+        self.reopen(FileType::Directory, OFlags::DIRECTORY)
     }
 
     /// Opens the inode that was found, through its descriptor: no device or FIFO is opened, even if the name was

@@ -8,6 +8,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod disk_usage;
 pub mod foreign_tree;
+pub mod foreign_walk;
 pub mod gpu;
 pub mod hierarchy;
 pub mod http;

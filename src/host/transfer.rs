@@ -68,6 +68,19 @@ impl Below<'_> {
         }
         Ok(Some((at, name)))
     }
+    /// Whether there is a directory. Errors: it, or one above it, is no directory.
+    pub fn is_dir(&self) -> io::Result<bool> {
+        let Some((parent, name)) = self.open_parent()? else { return Ok(false) };
+        match rustix::fs::openat(&parent, name, WAY, Mode::empty()) {
+            Err(Errno::NOENT) => Ok(false),
+            opened => opened.map(|_| true).map_err(io::Error::from),
+        }
+    }
+    /// Whether there is nothing, or an empty directory. Errors: it, or one above it, is no directory.
+    pub fn is_free(&self) -> io::Result<bool> {
+        let Some((parent, name)) = self.open_parent()? else { return Err(io::ErrorKind::NotFound.into()) };
+        is_empty_or_absent(&parent, name)
+    }
     fn path(&self) -> PathBuf {
         self.names.iter().fold(self.root.to_owned(), |path, name| path.join(name))
     }

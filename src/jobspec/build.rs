@@ -117,6 +117,7 @@ impl<'p> Builder<'p> {
             placing,
             launching,
             groups,
+            sensitive: self.problems.sensitive(),
         }
     }
 

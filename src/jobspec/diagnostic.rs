@@ -9,12 +9,13 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use crate::model::sensitive::SensitiveValues;
 use crate::model::text::steers_a_terminal;
 
 /// A range of bytes of the file.
 pub type Span = Range<usize>;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum Severity {
     /// The file is refused.
@@ -24,7 +25,7 @@ pub enum Severity {
 }
 
 /// One problem, with its place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Diagnostic {
     pub severity: Severity,
     pub file: String,
@@ -57,6 +58,20 @@ impl fmt::Display for Diagnostics {
             diagnostic.fmt(f)?;
         }
         Ok(())
+    }
+}
+
+impl Diagnostic {
+    /// Without sensitive values; columns stay where they are.
+    #[must_use]
+    pub fn without(mut self, values: &SensitiveValues) -> Diagnostic {
+        if !values.is_empty() {
+            self.message = values.hide(&self.message).into_owned();
+            self.suggestion = self.suggestion.map(|suggestion| values.hide(&suggestion).into_owned());
+            self.field = values.hide(&self.field).into_owned();
+            self.source_line = values.hide_in_line(&self.source_line).into_owned();
+        }
+        self
     }
 }
 
@@ -139,6 +154,9 @@ pub fn quote(text: &str) -> String {
     quoted
 }
 
+/// Larger files are refused before they are read: the HCL parser takes quadratic time for very large objects.
+pub const MAX_FILE_BYTES: usize = 256 << 10;
+
 /// The text of one file, and where its lines begin.
 #[derive(Debug, Clone)]
 pub struct SourceText {
@@ -214,6 +232,8 @@ pub struct Problems<'s> {
     dropped: Cell<usize>,
     /// Of a job file: `${...}` where nothing is interpolated is text, as in Nomad. Elsewhere it is a mistake.
     keeps_references: Cell<bool>,
+    /// In no message.
+    sensitive: RefCell<SensitiveValues>,
 }
 
 /// How many problems of one file are reported in full.
@@ -221,7 +241,20 @@ pub const MAX_PROBLEMS: usize = 50;
 
 impl<'s> Problems<'s> {
     pub fn new(source: &'s SourceText) -> Problems<'s> {
-        Problems { source, found: RefCell::default(), dropped: Cell::new(0), keeps_references: Cell::new(false) }
+        Problems {
+            source,
+            found: RefCell::default(),
+            dropped: Cell::new(0),
+            keeps_references: Cell::new(false),
+            sensitive: RefCell::default(),
+        }
+    }
+    /// Keeps these values out of every message, whenever it was made.
+    pub fn keep_secret(&self, values: SensitiveValues) {
+        *self.sensitive.borrow_mut() = values;
+    }
+    pub fn sensitive(&self) -> SensitiveValues {
+        self.sensitive.borrow().clone()
     }
     pub fn keep_references(&self) {
         self.keeps_references.set(true);
@@ -259,8 +292,9 @@ impl<'s> Problems<'s> {
     pub fn into_parts(self) -> (Diagnostics, Vec<Diagnostic>) {
         let mut found = self.found.into_inner();
         found.sort_by_key(|(offset, _)| *offset);
-        let (mut errors, warnings): (Vec<_>, Vec<_>) =
-            found.into_iter().map(|(_, d)| d).partition(|d| d.severity == Severity::Error);
+        let sensitive = self.sensitive.into_inner();
+        let shown = found.into_iter().map(|(_, diagnostic)| diagnostic.without(&sensitive));
+        let (mut errors, warnings): (Vec<_>, Vec<_>) = shown.partition(|d| d.severity == Severity::Error);
         let dropped = self.dropped.get();
         if dropped > 0 {
             errors.push(self.source.dropped(dropped));

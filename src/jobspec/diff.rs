@@ -10,12 +10,11 @@ use serde_json::{Map, Value};
 
 use super::quantity::format_duration;
 use crate::model::job::Job;
+use crate::model::sensitive::{HIDDEN, SensitiveValues};
 use crate::model::words;
 
 /// A longer value is cut.
 const VALUE_CHARS: usize = 200;
-/// Stands in place of a value that may be a secret.
-const HIDDEN: &str = "(sensitive)";
 /// A field or an object with one of these in its name has a secret.
 const SENSITIVE: [&str; 11] = [
     "password",
@@ -43,7 +42,7 @@ words! {
 }
 
 /// What differs in a job, a group, a task or a part of them.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ObjectDiff {
     #[serde(rename = "type")]
     pub kind: DiffKind,
@@ -59,7 +58,7 @@ pub struct ObjectDiff {
 }
 
 /// One value that differs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct FieldDiff {
     #[serde(rename = "type")]
     pub kind: DiffKind,
@@ -74,22 +73,36 @@ pub struct FieldDiff {
 /// `None`: nothing differs.
 pub fn difference(old: &Job, new: &Job) -> Option<ObjectDiff> {
     let map = |job: &Job| match serde_json::to_value(job) {
-        Ok(Value::Object(map)) => map,
+        Ok(Value::Object(mut map)) => {
+            map.remove("sensitive");
+            map
+        }
         // A job is an object.
         Ok(_) | Err(_) => Map::new(),
     };
+    let values = old.sensitive.with(&new.sensitive);
     let (old, new) = (map(old), map(new));
-    object("job", new.get("id").and_then(Value::as_str).unwrap_or_default(), Some(&old), Some(&new), false)
+    let hide = Hide { values: &values, all: false };
+    object("job", new.get("id").and_then(Value::as_str).unwrap_or_default(), Some(&old), Some(&new), hide)
 }
 
 type Object<'a> = Option<&'a Map<String, Value>>;
 
-fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, is_hidden: bool) -> Option<ObjectDiff> {
+/// What is compared and not shown.
+#[derive(Clone, Copy)]
+struct Hide<'a> {
+    /// Those of the job's sensitive variables.
+    values: &'a SensitiveValues,
+    /// Every value: it may be a secret by its name.
+    all: bool,
+}
+
+fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, hide: Hide<'_>) -> Option<ObjectDiff> {
     let keys = |of: Object<'_>| of.into_iter().flat_map(Map::keys).cloned().collect::<BTreeSet<_>>();
     let mut all = ObjectDiff {
         kind: kind_of(old.is_some(), new.is_some()),
         object: of.to_owned(),
-        name: name.to_owned(),
+        name: hide.values.hide(name).into_owned(),
         fields: Vec::new(),
         objects: Vec::new(),
     };
@@ -100,14 +113,14 @@ fn object(of: &str, name: &str, old: Object<'_>, new: Object<'_>, is_hidden: boo
         if old != new
             && !(matches!(key.as_str(), "name" | "label") && old.is_some() != new.is_some() && !name.is_empty())
         {
-            member(&mut all, key, old, new, is_hidden || is_sensitive(of, key));
+            member(&mut all, key, old, new, Hide { all: hide.all || is_sensitive(of, key), ..hide });
         }
     }
     let is_empty = all.fields.is_empty() && all.objects.is_empty();
     (!is_empty || all.kind != DiffKind::Edited).then_some(all)
 }
 
-fn member(into: &mut ObjectDiff, key: &str, old: Option<Value>, new: Option<Value>, is_hidden: bool) {
+fn member(into: &mut ObjectDiff, key: &str, old: Option<Value>, new: Option<Value>, hide: Hide<'_>) {
     let is_map =
         |value: &Option<Value>| value.as_ref().is_none_or(|value| value.is_object() && duration(value).is_none());
     let are_objects = |value: &Option<Value>| {
@@ -116,12 +129,12 @@ fn member(into: &mut ObjectDiff, key: &str, old: Option<Value>, new: Option<Valu
     if is_map(&old) && is_map(&new) {
         let map = |value: &Option<Value>| value.as_ref().and_then(Value::as_object).cloned();
         let (old, new) = (map(&old), map(&new));
-        into.objects.extend(object(singular(key), "", old.as_ref(), new.as_ref(), is_hidden));
+        into.objects.extend(object(singular(key), "", old.as_ref(), new.as_ref(), hide));
     } else if are_objects(&old) && are_objects(&new) {
-        into.objects.extend(list(singular(key), &items(old), &items(new), is_hidden));
+        into.objects.extend(list(singular(key), &items(old), &items(new), hide));
     } else {
-        let show = |value: Option<Value>| value.map(|value| shown(key, &value, is_hidden));
-        let (name, kind) = (field_name(key), kind_of(old.is_some(), new.is_some()));
+        let show = |value: Option<Value>| value.map(|value| shown(key, &value, hide));
+        let (name, kind) = (hide.values.hide(&field_name(key)).into_owned(), kind_of(old.is_some(), new.is_some()));
         into.fields.push(FieldDiff { kind, name, old: show(old), new: show(new) });
     }
 }
@@ -132,7 +145,7 @@ fn items(list: Option<Value>) -> Vec<Map<String, Value>> {
 }
 
 /// Those of one name are compared, in their order; those without a name are added or removed as a whole.
-fn list(of: &str, old: &[Map<String, Value>], new: &[Map<String, Value>], is_hidden: bool) -> Vec<ObjectDiff> {
+fn list(of: &str, old: &[Map<String, Value>], new: &[Map<String, Value>], hide: Hide<'_>) -> Vec<ObjectDiff> {
     let mut left: Vec<Option<&Map<String, Value>>> = new.iter().map(Some).collect();
     // What did not change belongs together, also of several without a name.
     let mut changed: Vec<&Map<String, Value>> = Vec::new();
@@ -148,9 +161,9 @@ fn list(of: &str, old: &[Map<String, Value>], new: &[Map<String, Value>], is_hid
         let is_it =
             |other: &Option<&Map<String, Value>>| other.is_some_and(|other| !name.is_empty() && name_of(other) == name);
         let other = left.iter_mut().find(|other| is_it(other)).and_then(Option::take);
-        all.extend(object(of, name, Some(one), other, is_hidden));
+        all.extend(object(of, name, Some(one), other, hide));
     }
-    all.extend(left.into_iter().flatten().filter_map(|new| object(of, name_of(new), None, Some(new), is_hidden)));
+    all.extend(left.into_iter().flatten().filter_map(|new| object(of, name_of(new), None, Some(new), hide)));
     all
 }
 
@@ -210,11 +223,12 @@ fn field_name(key: &str) -> String {
     }
 }
 
-fn shown(key: &str, value: &Value, is_hidden: bool) -> String {
-    if is_hidden {
+fn shown(key: &str, value: &Value, hide: Hide<'_>) -> String {
+    let without = hide.values.hide_in_json(value);
+    if hide.all || without == HIDDEN {
         return HIDDEN.to_owned();
     }
-    let text = match value {
+    let text = match &without {
         Value::String(text) => format!("{text:?}"),
         Value::Number(number) if key.ends_with("_bytes") => {
             number.as_u64().map_or_else(|| number.to_string(), mebibytes)
@@ -224,6 +238,7 @@ fn shown(key: &str, value: &Value, is_hidden: bool) -> String {
         }
         other => duration(other).unwrap_or_else(|| other.to_string()),
     };
+    let text = hide.values.hide(&text).into_owned();
     match text.char_indices().nth(VALUE_CHARS) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text,

@@ -1,17 +1,21 @@
 //! HCL into the tree. In job files expressions are evaluated; in other files what would have to be computed is refused.
 
+mod dynamic;
+
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ObjectKey};
-use hcl_edit::structure::{self, Block, BlockLabel, Structure};
+use hcl_edit::structure::{self, BlockLabel, Structure};
 use hcl_edit::template::{Element, Interpolation, Strip, Template};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::evaluate::basis::{Budget, Fault, Outside};
+use super::evaluate::given::GivenVariables;
 use super::evaluate::scope::{Scope, path};
 use super::evaluate::value::HclValue;
-use super::evaluate::variables::{self, GivenVariables};
+use super::evaluate::variables;
 use super::template::as_template;
 use super::tree::{Body, Entry, Form, Label, Literal, Node, escape, number, text_value};
 use super::unclosed::Open;
@@ -38,7 +42,7 @@ pub(super) fn read(problems: &Problems<'_>, inputs: Option<Inputs<'_>>) -> Optio
     let mut repeated = BTreeMap::new();
     for round in 0.. {
         match hcl_edit::parser::parse_body(&text) {
-            Ok(body) => return Some(Lower { problems, repeated }.file(&body, inputs)),
+            Ok(body) => return Some(Lower { problems, repeated, has_ended: Cell::new(false) }.file(&body, inputs)),
             Err(error) => {
                 // The parser stops at a key given twice. Such a key is reported here and renamed, at the same length,
                 // so that the rest of the file is read as well.
@@ -113,6 +117,8 @@ struct Lower<'p, 's> {
     problems: &'p Problems<'s>,
     /// Where keys stand that were given twice: left out.
     repeated: BTreeMap<usize, u32>,
+    /// That steps or bytes are used up was reported: all that follows from it is not.
+    has_ended: Cell<bool>,
 }
 
 impl Lower<'_, '_> {
@@ -120,20 +126,27 @@ impl Lower<'_, '_> {
         let Some(Inputs { given, outside }) = inputs else { return self.body(body, None) };
         let budget = Budget::default();
         let mut scope = Scope::new(outside, &budget);
-        variables::declare(body, given, &mut scope, &mut |fault| self.fault(fault));
+        let sensitive = variables::declare(body, given, &mut scope, &mut |fault| self.fault(fault));
+        self.problems.keep_secret(sensitive);
         let mut lowered = self.body(body, Some(&scope));
         lowered
             .entries
             .retain(|entry| entry.form != Form::Block || !matches!(&*entry.key, "variable" | "variables" | "locals"));
         drop(scope);
-        for Fault { span, message, suggestion } in budget.into_warnings() {
+        // What is left of it is no job: nothing follows from what is missing.
+        if self.has_ended.get() {
+            lowered.entries.clear();
+        }
+        for Fault { span, message, suggestion, .. } in budget.into_warnings() {
             self.problems.warn(&span, "", message, suggestion);
         }
         lowered
     }
 
-    fn fault(&self, Fault { span, message, suggestion }: Fault) {
-        self.problems.error(&span, "", message, suggestion);
+    fn fault(&self, Fault { span, message, suggestion, is_end }: Fault) {
+        if !(is_end && self.has_ended.replace(true)) {
+            self.problems.error(&span, "", message, suggestion);
+        }
     }
 
     fn body(&self, body: &structure::Body, scope: Option<&Scope<'_>>) -> Body {
@@ -149,9 +162,17 @@ impl Lower<'_, '_> {
             {
                 Vec::new()
             }
-            (Structure::Block(block), Some(scope)) if block.ident.as_str() == "dynamic" => self.dynamic(block, scope),
             (Structure::Block(block), _) => {
                 let key_span = block.ident.span().or(block.span()).unwrap_or(0..0);
+                if let Some(scope) = scope {
+                    if let Err(fault) = scope.pay_block(&key_span, 0) {
+                        self.fault(fault);
+                        return Vec::new();
+                    }
+                    if block.ident.as_str() == "dynamic" {
+                        return self.dynamic(block, scope);
+                    }
+                }
                 let labels = block.labels.iter().map(|label| label_of(label, &key_span)).collect();
                 let inner = self.body(&block.body, scope);
                 let value = Node { span: block.span().unwrap_or(key_span.clone()), value: Literal::Object(inner) };
@@ -159,64 +180,6 @@ impl Lower<'_, '_> {
             }
         });
         Body { entries: entries.collect(), span: body.span().unwrap_or(0..0) }
-    }
-
-    /// `dynamic "NAME" { for_each = ..., content { ... } }`: a block NAME for each element.
-    fn dynamic(&self, block: &Block, scope: &Scope<'_>) -> Vec<Entry> {
-        let place = block.ident.span().or(block.span()).unwrap_or(0..0);
-        let wrong = |message: &str| {
-            self.problems.error(
-                &place,
-                "",
-                message,
-                Some("dynamic \"NAME\" { for_each = [...], content { ... } }".to_owned()),
-            );
-            Vec::new()
-        };
-        let (Some(name), Some(for_each)) = (block.labels.first(), block.body.get_attribute("for_each")) else {
-            return wrong("a dynamic block has a name and `for_each`");
-        };
-        let Some(content) = block.body.get_blocks("content").next() else {
-            return wrong("a dynamic block has a `content`");
-        };
-        let iterator = block.body.get_attribute("iterator").map(|attribute| &attribute.value);
-        let iterator = match iterator {
-            Some(Expression::Variable(name)) => name.as_str(),
-            Some(_) => return wrong("`iterator` is a word without quotes"),
-            None => name.as_str(),
-        };
-        let elements = match scope.evaluate(&for_each.value) {
-            Ok(value) => value,
-            Err(fault) => {
-                self.fault(fault);
-                return Vec::new();
-            }
-        };
-        let Some(elements) = elements.pairs() else { return wrong("`for_each` is a list or an object") };
-        let label = label_of(name, &place);
-        let mut blocks = Vec::new();
-        for (key, value) in elements {
-            let each = HclValue::Object([("key".to_owned(), key), ("value".to_owned(), value)].into());
-            let scope = scope.inner([(iterator.to_owned(), each)]);
-            let mut labels = Vec::new();
-            if let Some(attribute) = block.body.get_attribute("labels") {
-                match scope.evaluate(&attribute.value) {
-                    Ok(HclValue::List(list)) if list.iter().all(|label| label.to_text().is_some()) => {
-                        let texts = list.iter().filter_map(HclValue::to_text);
-                        labels.extend(texts.map(|text| Label { text, span: label.span.clone() }));
-                    }
-                    Ok(_) => return wrong("`labels` is a list of strings"),
-                    Err(fault) => {
-                        self.fault(fault);
-                        return blocks;
-                    }
-                }
-            }
-            let inner = self.body(&content.body, Some(&scope));
-            let value = Node { span: content.span().unwrap_or(place.clone()), value: Literal::Object(inner) };
-            blocks.extend(self.entry(&label.text, label.span.clone(), Form::Block, labels, value));
-        }
-        blocks
     }
 
     fn entry(&self, key: &str, key_span: Span, form: Form, labels: Vec<Label>, value: Node) -> Option<Entry> {
@@ -227,6 +190,10 @@ impl Lower<'_, '_> {
 
     fn node(&self, expression: &Expression, scope: Option<&Scope<'_>>) -> Node {
         let span = expression.span().unwrap_or(0..0);
+        if let Some(Err(fault)) = scope.map(|scope| scope.pay_value(&span)) {
+            self.fault(fault);
+            return Node { span, value: Literal::Broken };
+        }
         if self.leaves_its_line(expression, &span) {
             let advice = Some("for a text of several lines use a heredoc: <<EOF".to_owned());
             self.problems.error(&span, "", "a text in quotes ends on its line", advice);
@@ -318,7 +285,11 @@ impl Lower<'_, '_> {
     }
 
     fn evaluated(&self, expression: &Expression, span: &Span, scope: Option<&Scope<'_>>) -> Literal {
-        match scope.map(|scope| scope.evaluate(expression)) {
+        let evaluated = scope.map(|scope| {
+            let value = scope.evaluate(expression)?;
+            scope.pay_values(span, value.count()).map(|()| value)
+        });
+        match evaluated {
             Some(Ok(value)) => self.literal(span, value),
             Some(Err(fault)) => {
                 self.fault(fault);

@@ -230,14 +230,16 @@ impl Resolver {
         scope.replace(field, &mut text, &mut failed);
         failed.into_iter().next().map_or(Ok(text), Err)
     }
-}
-
-/// One text with its references resolved. Errors: a reference that is not there.
-pub fn text(template: &str, env: &Env) -> Result<String, NotReady> {
-    let (mut text, mut failed) = (template.to_owned(), Vec::new());
-    let (meta, attributes) = (BTreeMap::new(), Env::new());
-    Scope { env, meta: &meta, attributes: &attributes }.replace("template", &mut text, &mut failed);
-    failed.into_iter().next().map_or(Ok(text), Err)
+    /// A reference that is not there stays as it is written.
+    pub fn tolerant(&self, template: &str) -> String {
+        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
+        scope.tolerant(template, None, &mut size::TEXT.clone())
+    }
+    /// What `env` of a rendered template reads: a variable of the task, or an attribute of the node (`attr.*`, `node.*`,
+    /// `meta.*`).
+    pub fn lookup(&self, name: &str) -> Option<&str> {
+        self.env.get(name).or_else(|| self.attributes.get(name)).map(String::as_str)
+    }
 }
 
 /// Resolves every reference of a task. Pure and deterministic: the same context gives the same result.
@@ -275,25 +277,6 @@ pub fn resolve(
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
     Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
-}
-
-/// What templates of a service refer to, resolved with [`ServiceScope::text`].
-#[derive(Debug, Clone)]
-pub struct ServiceScope {
-    env: Env,
-    meta: BTreeMap<String, String>,
-    attributes: Env,
-}
-
-impl ServiceScope {
-    pub fn new(context: &TaskContext<'_>) -> ServiceScope {
-        ServiceScope { env: environment(context), meta: outer(context).1, attributes: context.attributes.clone() }
-    }
-    /// A reference that is not there stays as it is written.
-    pub fn text(&self, template: &str) -> String {
-        let scope = Scope { env: &self.env, meta: &self.meta, attributes: &self.attributes };
-        scope.tolerant(template, None, &mut size::TEXT.clone())
-    }
 }
 
 struct Scope<'a> {

@@ -58,10 +58,11 @@ use std::io::{self, Read};
 
 use crate::model::env::Env;
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::sensitive::SensitiveValues;
 
 pub use diagnostic::{Diagnostic, Diagnostics, Severity};
 use diagnostic::{MAX_PROBLEMS, Problems, SourceText, Span};
-pub use evaluate::variables::{GivenValue, GivenVariables};
+pub use evaluate::given::{GivenValue, GivenVariables};
 pub use hcl::Inputs;
 use tree::{Body, Form, Literal, Node, join};
 
@@ -110,7 +111,8 @@ pub fn parse_with(
     let label = label.unwrap_or_else(|| job.id.to_string());
     let parsed = ParsedJob { job, warnings, source, places, label };
     let told = |found: &Diagnostic| errors.0.iter().any(|earlier| was_told(&found.field, &earlier.field));
-    let found: Vec<Diagnostic> = judge(&parsed).into_iter().filter(|found| !told(found)).collect();
+    let found = judge(&parsed).into_iter().map(|found| found.without(&parsed.job.sensitive));
+    let found: Vec<Diagnostic> = found.filter(|found| !told(found)).collect();
     errors.0.extend(found);
     errors.0.sort_by_key(|problem| (problem.line, problem.column));
     if let Some(dropped) = errors.0.len().checked_sub(MAX_PROBLEMS).filter(|dropped| *dropped > 0) {
@@ -133,7 +135,7 @@ fn was_told(field: &str, earlier: &str) -> bool {
 /// Errors: it is none; a value is no literal.
 pub fn variables_of(file_name: &str, text: &str) -> Result<GivenVariables, Diagnostics> {
     let source = SourceText::new(file_name, text);
-    let body = read::read(&source)?;
+    let body = read::read(&source).map_err(|errors| Diagnostics(errors.0.into_iter().map(without_value).collect()))?;
     let text_of = |node: &Node| match &node.value {
         Literal::Text(template) => tree::plain(template).unwrap_or_else(|| template.clone()),
         _ => source.slice(&node.span).to_owned(),
@@ -145,10 +147,21 @@ pub fn variables_of(file_name: &str, text: &str) -> Result<GivenVariables, Diagn
     Ok(GivenVariables(values.collect()))
 }
 
+/// Which variables are sensitive, only the job file says: no value of a line is shown.
+fn without_value(problem: Diagnostic) -> Diagnostic {
+    let line = problem.source_line.as_str();
+    let value = line.split_once(['=', ':']).map_or(line, |(_, value)| value);
+    let mut hidden = SensitiveValues::default();
+    for word in value.split(|c: char| !c.is_alphanumeric()) {
+        hidden.add(word);
+    }
+    problem.without(&hidden)
+}
+
 /// What a file holds: of one that is too large, and of one that never ends, one byte more than is taken.
 pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
     let mut bytes = Vec::new();
-    file.take(read::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    file.take(diagnostic::MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
@@ -157,7 +170,7 @@ pub fn bytes_of(file: impl Read) -> io::Result<Vec<u8>> {
 /// Errors: it is not UTF-8: where the first byte stands that is none.
 pub fn text_of(file_name: &str, bytes: Vec<u8>) -> Result<String, Diagnostics> {
     // Refused for its size in any case, and perhaps cut within a character.
-    if bytes.len() > read::MAX_FILE_BYTES {
+    if bytes.len() > diagnostic::MAX_FILE_BYTES {
         return Ok(String::from_utf8_lossy(&bytes).into_owned());
     }
     String::from_utf8(bytes).map_err(|error| {
@@ -199,12 +212,12 @@ impl ParsedJob {
     /// A problem that somebody else found, at the place of the field.
     pub fn diagnose(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
         let span = self.span(path).cloned().unwrap_or(0..0);
-        self.source.diagnostic(severity, &span, path, message.into())
+        self.source.diagnostic(severity, &span, path, message.into()).without(&self.job.sensitive)
     }
     /// The same, at the name of the field rather than at its value.
     pub fn diagnose_name(&self, severity: Severity, path: &str, message: impl Into<String>) -> Diagnostic {
         match self.places.names.get(path) {
-            Some(span) => self.source.diagnostic(severity, span, path, message.into()),
+            Some(span) => self.source.diagnostic(severity, span, path, message.into()).without(&self.job.sensitive),
             None => self.diagnose(severity, path, message),
         }
     }

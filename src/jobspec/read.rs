@@ -1,12 +1,9 @@
 //! A file as a tree, from either language.
 
-use super::diagnostic::{Diagnostics, Problems, SourceText};
+use super::diagnostic::{Diagnostics, MAX_FILE_BYTES, Problems, SourceText};
 use super::hcl::Inputs;
 use super::tree::Body;
 use super::{hcl, json};
-
-/// Larger files are refused before they are read: the HCL parser takes quadratic time for very large objects.
-pub const MAX_FILE_BYTES: usize = 256 << 10;
 
 /// Reads HCL, or JSON: if the name ends with `.json` or the text starts with `{`.
 ///

@@ -36,8 +36,13 @@ pub fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
 
 /// A device number: `8:16`.
 pub fn is_device(word: &[u8]) -> bool {
+    device(word).is_some()
+}
+
+/// Major and minor number of a device.
+pub fn device(word: &[u8]) -> Option<(u64, u64)> {
     let mut parts = word.splitn(2, |b| *b == b':');
-    parts.next().and_then(digits).and(parts.next().and_then(digits)).is_some()
+    Some((parts.next().and_then(digits)?, parts.next().and_then(digits)?))
 }
 
 /// A file with one number.

@@ -53,7 +53,7 @@ words! {
 }
 
 words! {
-    /// What somebody wants of it.
+    /// The desired state of an alloc.
     pub enum Desired {
         Run = "run",
         Stop = "stop",
@@ -61,11 +61,11 @@ words! {
 }
 
 words! {
-    /// How an alloc is measured: `alloc_info{measured=...}`.
+    /// How an alloc is measured: the label `measured` of `allostat_alloc_info`.
     pub enum Measured {
         /// By cgroups of its own.
         Cgroup = "cgroup",
-        /// By adding up processes: no cgroup could be made.
+        /// By the sum of its processes, because the agent could not create a cgroup.
         Process = "process",
         /// Not at all (the mock driver has no processes).
         None = "none",
@@ -73,23 +73,23 @@ words! {
 }
 
 words! {
-    /// Who runs it: `alloc_info{source=...}`.
+    /// Which runtime runs the alloc: the label `source` of `allostat_alloc_info`.
     pub enum AllocSource {
         /// This agent.
         Managed = "managed",
         Systemd = "systemd",
         Docker = "docker",
         Podman = "podman",
-        /// Without Kubernetes.
+        /// containerd without Kubernetes.
         Containerd = "containerd",
         Kubernetes = "kubernetes",
         Nomad = "nomad",
         Slurm = "slurm",
         Lxc = "lxc",
         Libvirt = "libvirt",
-        /// Nobody: a group of processes without a cgroup of its own.
+        /// No runtime: a process group without a cgroup of its own.
         Process = "process",
-        /// Somebody who cannot be asked: its cgroups are all that is known of it.
+        /// An unknown runtime: only the cgroups of the alloc are known.
         Cgroup = "cgroup",
     }
 }

@@ -97,6 +97,18 @@ impl fmt::Display for Number {
     }
 }
 
+impl schemars::JsonSchema for Number {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Number".into()
+    }
+    fn json_schema(_: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        schemars::json_schema!({ "type": "number" })
+    }
+}
+
 impl Serialize for Number {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         match self.0 {
@@ -202,7 +214,7 @@ impl Unit {
 }
 
 /// A unit of the table, or a name that is kept as it came and never compared.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(from = "String", into = "String")]
 pub enum UnitName {
     Known(Unit),
@@ -232,8 +244,8 @@ impl UnitName {
 
 /// Exactly one of a number, a text and a boolean; only a number has a unit.
 ///
-/// `==` compares what is written (1 W is not 1000 mW); [`Attribute::compare`] what is meant.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// `==` compares the text (1 W is not 1000 mW); `Attribute::compare` compares the quantity.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Attribute {
     Number {

@@ -4,15 +4,15 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Capability {
     /// The `feature` label: `cgroup`, `memory_peak`, `psi`, `swap`, `io`, `cpu_quota`, `pids`, `pids_peak` ...
     pub feature: Cow<'static, str>,
     pub available: bool,
-    /// Nothing could be looked at that would tell: neither yes nor no.
+    /// The agent could not find out whether the feature is available.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub unknown: bool,
-    /// A sentence that says why it is missing or not known and what would mend it; empty where it is available.
+    /// Why the feature is unavailable or unknown, and how to enable it. Empty where it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
 }

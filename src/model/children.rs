@@ -86,6 +86,7 @@ mod tests {
             placing: Placing::default(),
             launching,
             groups: Vec::new(),
+            sensitive: Default::default(),
         }
     }
     fn asks(payload: PayloadRule) -> JobLaunching {

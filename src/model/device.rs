@@ -293,21 +293,43 @@ pub struct TaskDeviceUsage {
     pub xid_errors: Option<u64>,
 }
 
-impl TaskDeviceUsage {
-    /// Of another task of its alloc, on the same device. What several of them tell at once counts once.
-    pub fn add(&mut self, other: &TaskDeviceUsage) {
-        let sum =
-            |a: Option<u64>, b: Option<u64>| if a.is_none() { b } else { a.map(|a| a.saturating_add(b.unwrap_or(0))) };
-        self.memory_used_bytes = sum(self.memory_used_bytes, other.memory_used_bytes);
-        self.memory_peak_bytes = self.memory_peak_bytes.max(other.memory_peak_bytes);
-        self.sm_ratio = if self.sm_ratio.is_none() {
-            other.sm_ratio
-        } else {
-            self.sm_ratio.map(|a| a + other.sm_ratio.unwrap_or(0.0))
+/// Usage of one device by several processes or tasks. What is used now is absent if a part of it is unknown: a sum
+/// without a part would be too low. Values that a device reports to all of them at once count once.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct DeviceUsageSum {
+    sum: TaskDeviceUsage,
+    has_parts: bool,
+}
+
+impl DeviceUsageSum {
+    pub fn get(&self) -> &TaskDeviceUsage {
+        &self.sum
+    }
+    /// Adds what a process or a running task uses and has used.
+    pub fn add(&mut self, part: &TaskDeviceUsage) {
+        let (first, sum) = (!self.has_parts, self.sum);
+        let all = |sum: Option<u64>, part: Option<u64>| {
+            if first { part } else { sum.zip(part).map(|(sum, part)| sum.saturating_add(part)) }
         };
-        self.processes = sum(self.processes, other.processes);
-        self.energy_millijoules = sum(self.energy_millijoules, other.energy_millijoules);
-        self.xid_errors = self.xid_errors.max(other.xid_errors);
+        self.sum.memory_used_bytes = all(sum.memory_used_bytes, part.memory_used_bytes);
+        self.sum.processes = all(sum.processes, part.processes);
+        // Processes without a sample in the interval kept nothing busy.
+        self.sum.sm_ratio = match (sum.sm_ratio, part.sm_ratio) {
+            (Some(sum), Some(part)) => Some(sum + part),
+            (sum, part) => sum.or(part),
+        };
+        self.has_parts = true;
+        self.add_ended(part);
+    }
+    /// Adds what an ended task has used.
+    pub fn add_ended(&mut self, part: &TaskDeviceUsage) {
+        let sum = &mut self.sum;
+        sum.memory_peak_bytes = sum.memory_peak_bytes.max(part.memory_peak_bytes);
+        sum.energy_millijoules = match (sum.energy_millijoules, part.energy_millijoules) {
+            (Some(sum), Some(part)) => Some(sum.saturating_add(part)),
+            (sum, part) => sum.or(part),
+        };
+        sum.xid_errors = sum.xid_errors.max(part.xid_errors);
     }
 }
 
@@ -336,4 +358,41 @@ impl TaskDeviceUsage {
 /// Whole numbers of a thousandth of a unit, exactly.
 pub fn thousandths(n: u64) -> Value {
     Value::Nanos(n.saturating_mul(1_000_000))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn used(memory: Option<u64>, processes: Option<u64>, sm_ratio: Option<f64>) -> TaskDeviceUsage {
+        TaskDeviceUsage { memory_used_bytes: memory, processes, sm_ratio, ..TaskDeviceUsage::default() }
+    }
+
+    #[test]
+    fn sum_over_tasks_is_absent_if_a_part_of_it_is_unknown() {
+        let mut sum = DeviceUsageSum::default();
+        assert_eq!(sum.get(), &TaskDeviceUsage::default());
+        sum.add(&used(Some(3), Some(1), Some(0.25)));
+        sum.add(&used(Some(4), Some(2), None));
+        assert_eq!(sum.get(), &used(Some(7), Some(3), Some(0.25)));
+        sum.add(&used(None, Some(1), Some(0.5)));
+        assert_eq!(sum.get(), &used(None, Some(4), Some(0.75)), "not the memory of the other two");
+        sum.add(&used(Some(1), None, None));
+        assert_eq!(sum.get(), &used(None, None, Some(0.75)), "it stays unknown");
+    }
+
+    #[test]
+    fn ended_task_adds_what_it_has_used_and_hides_nothing_that_others_use() {
+        let mut sum = DeviceUsageSum::default();
+        let part =
+            TaskDeviceUsage { energy_millijoules: Some(5), memory_peak_bytes: Some(9), ..used(Some(3), Some(1), None) };
+        sum.add(&part);
+        sum.add_ended(&TaskDeviceUsage {
+            memory_peak_bytes: Some(11),
+            energy_millijoules: Some(2),
+            ..used(None, None, None)
+        });
+        let expected = TaskDeviceUsage { memory_peak_bytes: Some(11), energy_millijoules: Some(7), ..part };
+        assert_eq!(sum.get(), &expected);
+    }
 }

@@ -8,8 +8,8 @@ use super::units::Timestamp;
 
 macro_rules! event_kinds {
     ($($(#[$doc:meta])* $name:ident = $label:literal, $text:literal;)*) => {
-        /// The closed list of event kinds. `label` is the metric label, `text` what people read.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+        /// The kind of an event. The text is that of the API and the CLI; metrics have a label value in lower case.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
         pub enum EventKind { $($(#[$doc])* #[serde(rename = $text)] $name,)* }
         impl EventKind {
             pub const ALL: &'static [EventKind] = &[$(EventKind::$name,)*];
@@ -20,63 +20,63 @@ macro_rules! event_kinds {
 }
 
 event_kinds! {
-    /// The runner took the task on: once in its life.
+    /// The agent accepted the task: once in its lifetime.
     Received = "received", "Received";
-    /// Its alloc waits for its place; why.
+    /// The alloc is not placed yet; the message has the reason.
     NotPlaced = "not_placed", "Not Placed";
     TaskSetup = "task_setup", "Task Setup";
     SetupFailure = "setup_failure", "Setup Failure";
-    /// A hook failed that keeps nothing from going on; details: `hook`, `phase`.
+    /// A hook failed, and the task continues; details: `hook`, `phase`.
     HookFailed = "hook_failed", "Task hook failed";
     FailedValidation = "failed_validation", "Failed Validation";
-    /// What its driver says; of no task: how a driver is from now on, details: `driver`, `health`.
+    /// A message of the driver. Without a task: the health of a driver changed; details: `driver`, `health`.
     Driver = "driver", "Driver";
-    /// How a device of the host is from now on; of no task, details: `device`, `now`.
+    /// The state of a device of the host changed; without a task; details: `device`, `now`.
     Device = "device", "Device";
-    /// The ports and the network of its alloc.
+    /// The ports and the network of the alloc were set up.
     Network = "network", "Network";
-    /// Its artifacts are downloaded, or were; details: `bytes`, `seconds`.
+    /// The download of the artifacts began or ended; details: `bytes`, `seconds`.
     DownloadingArtifacts = "downloading_artifacts", "Downloading Artifacts";
     ArtifactFailed = "artifact_failed", "Failed Artifact Download";
-    /// The driver could not start it.
+    /// The driver could not start the task.
     DriverFailure = "driver_failure", "Driver Failure";
     Started = "started", "Started";
     /// An attempt ended; details: exit code, signal, OOM.
     Terminated = "terminated", "Terminated";
     Restarting = "restarting", "Restarting";
-    /// Somebody asks for its restart.
+    /// A user or a check requested a restart.
     RestartSignaled = "restart_signaled", "Restart Signaled";
-    /// It did not come up in the time that its `update` gives it.
+    /// The alloc was not healthy before the deadline of its `update`.
     AllocUnhealthy = "alloc_unhealthy", "Alloc Unhealthy";
-    /// The update of its job ended, or goes back; details: `status`.
+    /// The update of the job ended, or is rolled back; details: `status`.
     Update = "update", "Update";
     NotRestarting = "not_restarting", "Not Restarting";
-    /// Its alloc failed and is replaced by a new one; when.
+    /// The alloc failed and is replaced; the message has the time.
     Rescheduling = "rescheduling", "Rescheduling";
-    /// Its alloc failed and is not replaced; why.
+    /// The alloc failed and is not replaced; the message has the reason.
     NotRescheduling = "not_rescheduling", "Not Rescheduling";
-    /// What became of the data of the alloc that it replaces.
+    /// The outcome of the migration of the previous alloc's data.
     Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
-    /// A user runs a command in it.
+    /// A user started a command in the task.
     ExecStarted = "exec_started", "Exec Started";
     ExecEnded = "exec_ended", "Exec Ended";
-    /// The task named in `culprit` failed, and that is the end of this one too.
+    /// The task in the detail `culprit` failed, and this task is killed too.
     SiblingFailed = "sibling_failed", "Sibling Task Failed";
     LeaderDead = "leader_dead", "Leader Task Dead";
-    /// Only sidecars were left.
+    /// All main tasks are dead, so the sidecars are killed.
     MainTasksDead = "main_tasks_dead", "Main Tasks Dead";
     ShutdownDelay = "shutdown_delay", "Waiting for Shutdown Delay";
     Killing = "killing", "Killing";
     Killed = "killed", "Killed";
-    /// Found running after a restart of the agent.
+    /// The agent recovered the running task after its restart.
     Restored = "restored", "Restored";
     FailedRestore = "failed_restore", "Failed Restoring Task";
 }
 
 /// One event. Shape: `seq` grows by one for each event of this agent's log; `task_seq` for each event of the task, so
 /// the order survives a step of the clock.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Event {
     pub seq: u64,
     pub task_seq: u64,

@@ -1,10 +1,13 @@
 //! A map of a few entries by name: pairs in a row, in the order of their names. A `BTreeMap` takes room for eleven entries where there are
 //! two, and a thousand tasks have several of them each.
 
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fmt;
 use std::marker::PhantomData;
 use std::ops::Index;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::{Deserialize, Deserializer, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
 
@@ -68,6 +71,18 @@ impl<N: Into<Box<str>>, V> FromIterator<(N, V)> for Few<V> {
     }
 }
 
+impl<V: JsonSchema> JsonSchema for Few<V> {
+    fn inline_schema() -> bool {
+        true
+    }
+    fn schema_name() -> Cow<'static, str> {
+        <BTreeMap<String, V>>::schema_name()
+    }
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        <BTreeMap<String, V>>::json_schema(generator)
+    }
+}
+
 impl<V: Serialize> Serialize for Few<V> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_map(self.iter())
@@ -99,8 +114,6 @@ impl<'de, V: Deserialize<'de>> Visitor<'de> for Entries<V> {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeMap;
-
     use proptest::prelude::*;
 
     use super::*;

@@ -10,7 +10,7 @@ use super::units::Timestamp;
 use super::volume::HostVolume;
 
 /// What this host is: read once at start.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeInfo {
     pub hostname: String,
     pub kernel: String,
@@ -26,9 +26,9 @@ pub struct NodeInfo {
 }
 
 /// What the operator calls this node: settings of the agent.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NodeIdentity {
-    /// `None`: the node is in every datacenter that a job names.
+    /// Absent: the node is in every datacenter that a job names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub datacenter: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -12,7 +12,7 @@ use super::raw_name;
 macro_rules! text_id {
     ($(#[$doc:meta])* $name:ident) => {
         $(#[$doc])*
-        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+        #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, schemars::JsonSchema)]
         #[serde(transparent)]
         pub struct $name(Arc<str>);
 
@@ -68,8 +68,8 @@ text_id!(
     TaskName
 );
 text_id!(
-    /// A cgroup path below the root of a hierarchy, starting with `/`: the same in every hierarchy. Its names are those of directories as
-    /// [`raw_name`] makes them text.
+    /// A cgroup path below the root of a hierarchy, with a leading `/`: the same in every hierarchy. A byte that is not
+    /// UTF-8 is one private character.
     CgroupPath
 );
 
@@ -107,16 +107,16 @@ impl CgroupPath {
     }
 }
 
-/// A process: its pid *and* when it started, so that a reused pid is somebody else.
+/// A process: its PID and its start time, because the kernel reuses PIDs.
 ///
 /// Units: `start_ticks` is field 22 of `/proc/PID/stat`, clock ticks since boot.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct ProcessId {
     pub pid: u32,
     pub start_ticks: u64,
 }
 
 /// `/proc/sys/kernel/random/boot_id`: a pid means nothing in another boot.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(transparent)]
 pub struct BootId(pub String);

@@ -12,6 +12,7 @@ use super::id::{GroupName, JobId, TaskName};
 use super::launching::JobLaunching;
 use super::network::{GroupNetwork, PortRequest};
 use super::reschedule::ReschedulePolicy;
+use super::sensitive::SensitiveValues;
 use super::service::{HealthRule, Service};
 use super::update::UpdatePolicy;
 use super::volume::{GroupStorage, VolumeMount};
@@ -37,6 +38,9 @@ pub struct Job {
     #[serde(flatten)]
     pub launching: JobLaunching,
     pub groups: Vec<TaskGroup>,
+    /// What of it is shown nowhere.
+    #[serde(default, skip_serializing_if = "SensitiveValues::is_empty")]
+    pub sensitive: SensitiveValues,
 }
 
 /// What a job, a group or a task asks of its node.
@@ -214,14 +218,14 @@ pub struct TaskTemplate {
 }
 
 /// When a task that is not a main task runs.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Lifecycle {
     pub hook: LifecycleHook,
     /// It runs on beside the main tasks, and is ended after them. Not with `poststop`.
     pub sidecar: bool,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "lowercase")]
 pub enum LifecycleHook {
     /// Before the main tasks, which wait for its success (a sidecar: for its start).

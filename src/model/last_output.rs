@@ -6,12 +6,12 @@ use super::text::terminal_lines;
 
 /// The end of what one attempt wrote to stderr.
 ///
-/// Shape: at most [`LastOutput::LINES`] lines and [`LastOutput::LONGEST`] bytes.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// Shape: at most 20 lines and 4 KiB (`LINES` and `LONGEST`).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct LastOutput {
     /// Lines without the end of the last one. Nothing in it steers a terminal.
     pub text: String,
-    /// It wrote more than is kept.
+    /// Earlier output is left out.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub cut: bool,
 }

@@ -31,7 +31,7 @@ impl JobLaunching {
 }
 
 /// Launched by the clock.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Periodic {
     /// `false`: neither the clock nor a request launches it.
     pub enabled: bool,
@@ -45,7 +45,7 @@ pub struct Periodic {
 }
 
 /// Launched by requests that bring parameters.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct Parameterized {
     pub payload: PayloadRule,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -68,6 +68,20 @@ impl Nature {
         }
     }
 
+    /// What it is, for people.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Nature::Live | Nature::TaskLive => "in use now; absent after the end",
+            Nature::Counter | Nature::TaskCounter => "total over all attempts",
+            Nature::Stall => "total time in which one or more threads waited",
+            Nature::FullStall => "total time in which all threads waited",
+            Nature::Peak => "highest value over all attempts",
+            Nature::TaskPeak => "highest value of one process over all attempts",
+            Nature::Recent => "highest value of the last minute; absent after the end",
+            Nature::Limit => "limit of the last attempt",
+        }
+    }
+
     pub const fn kind(self) -> Kind {
         if self.counts() { Kind::Counter } else { Kind::Gauge }
     }

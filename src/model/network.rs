@@ -27,7 +27,7 @@ pub struct GroupNetwork {
 }
 
 /// In which network namespace the tasks of an alloc run.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(into = "String", try_from = "String")]
 pub enum NetworkMode {
     /// The host's.
@@ -95,15 +95,15 @@ impl TryFrom<String> for NetworkMode {
 }
 
 /// A `port` of a `network`.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct PortRequest {
     pub label: String,
-    /// The port of the host; `None`: a dynamic one.
+    /// The port of the host. Absent: a dynamic port.
     #[serde(rename = "static", default, skip_serializing_if = "Option::is_none")]
     pub fixed: Option<u16>,
     #[serde(default, skip_serializing_if = "PortTarget::is_unset")]
     pub to: PortTarget,
-    /// A name of one of the host's addresses; `None`: that of the default route.
+    /// The name of a host network. Absent: the address of the default route.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host_network: Option<String>,
     /// A static port that other allocs of jobs with the same word may have as well.
@@ -126,7 +126,7 @@ impl fmt::Display for PortRequest {
 }
 
 /// The port inside the namespace of the alloc, or of the container, that a port of the host leads to.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum PortTarget {
     /// Not given: the driver's, or the same one.
@@ -161,7 +161,7 @@ pub struct DnsConfig {
 }
 
 /// A port that was reserved for an alloc, from before its start to its end.
-#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct AllocPort {
     pub label: String,
     /// The port of the host.
@@ -217,7 +217,7 @@ pub struct AllocNetwork {
 }
 
 /// Where a task is reached whose runtime gave it a network of its own, known only after its start: Nomad's DriverNetwork.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct DriverNetwork {
     /// In the network that was chosen.
     pub ip: IpAddr,
@@ -231,7 +231,7 @@ pub struct DriverNetwork {
     pub auto_advertise: bool,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NetworkAddress {
     pub network: String,
     pub ip: IpAddr,

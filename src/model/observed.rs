@@ -51,10 +51,20 @@ pub struct ObservedAlloc {
     pub native: String,
     /// When its last cgroup went; `None`: one is there.
     pub ended_at: Option<Timestamp>,
-    /// Of those that its source tells, the ones that are to be shown: as label names (`label_team`) and values.
-    pub labels: Vec<(String, String)>,
+    /// The labels of its source that the configuration selects.
+    pub labels: Vec<SelectedLabel>,
     /// In the order of the identity's tasks.
     pub tasks: Vec<Arc<ObservedTask>>,
+}
+
+/// A container label or pod annotation that is exposed.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SelectedLabel {
+    /// As its source has it: `com.example/team`.
+    pub key: String,
+    /// As a Prometheus label: `label_com_example_team`.
+    pub name: String,
+    pub value: String,
 }
 
 /// One task of it: all cgroups that it has had under its name.

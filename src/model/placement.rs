@@ -8,27 +8,27 @@ use serde::{Deserialize, Serialize};
 use super::words;
 
 words! {
-    /// What keeps an alloc from its place.
+    /// Why an alloc is not placed.
     pub enum PlacementReason {
         Constraint = "constraint",
-        /// The datacenters of its job are others than the node's.
+        /// The node is in none of the datacenters of the job.
         Datacenter = "datacenter",
         NodePool = "node_pool",
         DistinctHosts = "distinct_hosts",
         DistinctProperty = "distinct_property",
         /// Too few cores are free.
         Cores = "cores",
-        /// A port that it needs is another alloc's or another program's.
+        /// Another alloc or another program uses a port that it needs.
         Port = "port",
-        /// A host volume that it mounts is not declared here, or for reading alone.
+        /// A host volume that it mounts is not declared on this node, or is read-only.
         HostVolume = "host_volume",
-        /// What it reserves cannot be recorded.
+        /// Its reservations could not be persisted.
         StateDb = "state_db",
     }
 }
 
 /// One reason, in a sentence for people.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct NotPlaced {
     pub reason: PlacementReason,
     pub message: String,

@@ -57,9 +57,9 @@ pub struct MemoryFacts {
     pub stall_ratio: Option<f64>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct MemoryAdvice {
-    /// `None`: nothing can be said.
+    /// Null if no peak is known.
     pub bytes: Option<u64>,
     pub reason: SizingReason,
     /// It concerns `memory_max`, which is above `memory`.

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::attribute::{Number, UnitName};
 
 /// What a value is: never two of them at once.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum StatReading {
     /// A number, or one of how many: 3 GiB of 16.
@@ -25,7 +25,7 @@ pub enum StatReading {
 }
 
 /// One value; it may be described although it could not be read.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StatValue {
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -35,7 +35,7 @@ pub struct StatValue {
 }
 
 /// Values by name, and objects by name.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct StatObject {
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

@@ -33,15 +33,15 @@ words! {
     pub enum Outcome {
         /// The main process ended with 0.
         Success = "success",
-        /// The main process ended with another code; or it could not be started, which no counter of exits counts.
+        /// The main process ended with another code, or could not be started. Exit counters leave out failed starts.
         Error = "error",
-        /// A signal that we did not send ended the main process.
+        /// A signal that the agent did not send ended the main process.
         Signal = "signal",
-        /// The main process died of the kernel's OOM killer.
+        /// The kernel's OOM killer ended the main process.
         Oom = "oom",
-        /// We ended it, because somebody asked us to.
+        /// The agent or the runtime ended it on request.
         Killed = "killed",
-        /// Nobody saw how it ended (the supervisor died, the host restarted).
+        /// The end was not observed: the supervisor died or the host restarted.
         Unknown = "unknown",
     }
 }
@@ -61,18 +61,18 @@ words! {
 }
 
 /// Why a task that failed is not started again.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum Failure {
-    /// As often as its restart policy allows, and then once more.
+    /// It failed again after all restarts that its restart policy allows.
     RestartsUsedUp,
-    /// Its policy allows none.
+    /// Its restart policy allows no restart.
     NoRestarts,
-    /// It could not be started, and trying again cannot help.
+    /// It could not be started, and a retry cannot succeed.
     Unrecoverable,
     /// Its alloc could not be set up.
     NotSetUp,
-    /// Something of it may still be there.
+    /// It is abandoned: processes of it may still run.
     GivenUp,
 }
 
@@ -95,16 +95,16 @@ pub fn known_failure<'de, D: serde::Deserializer<'de>>(from: D) -> Result<Option
     Ok(word.and_then(known))
 }
 
-/// How the main process ended, as `wait4` told it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+/// How the main process ended, as returned by `wait4`.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ExitStatus {
     Code(u8),
     /// A signal's number (9 is SIGKILL).
     Signal(u8),
-    /// It never ran: what was attempted and what the system answered.
+    /// It never ran: the operation that failed and its error.
     NotStarted(String),
-    /// Nobody saw it; why.
+    /// The end was not observed; the reason.
     Unknown(String),
 }
 

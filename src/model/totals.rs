@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::alloc::AllocSource;
 use super::event::EventKind;
 use super::id::{JobId, TaskName};
 use super::metric::{Exemplar, Value};
@@ -176,6 +177,17 @@ pub struct Totals {
     pub node: Arc<NodeTotals>,
 }
 
+/// The key of an observed workload's totals: `docker:web`. Runtimes may use the same name, and each has its own totals.
+pub fn observed_key(source: AllocSource, workload: &JobId) -> JobId {
+    JobId::new(format!("{}:{workload}", source.as_str()))
+}
+
+/// Source and name of such a key. Without a source: an earlier agent did not record it.
+pub fn split_observed(key: &JobId) -> (Option<AllocSource>, JobId) {
+    let parts = key.as_str().split_once(':').and_then(|(source, name)| Some((AllocSource::parse(source)?, name)));
+    parts.map_or_else(|| (None, key.clone()), |(source, name)| (Some(source), JobId::from(name)))
+}
+
 impl Totals {
     /// Whether a job of this name was submitted, and has not retired.
     pub fn has(&self, job: &JobId) -> bool {
@@ -219,6 +231,18 @@ impl Totals {
 mod tests {
     use super::*;
     use crate::model::usage::Field;
+
+    #[test]
+    fn key_of_an_observed_workload_has_its_source_and_any_name() {
+        for name in ["web", "/batch", "docker:web", ":", ""] {
+            let name = JobId::from(name);
+            let key = observed_key(AllocSource::Podman, &name);
+            assert_eq!(split_observed(&key), (Some(AllocSource::Podman), name));
+        }
+        for earlier in ["web", "shop/web", "unknown:web"] {
+            assert_eq!(split_observed(&earlier.into()), (None, earlier.into()), "of an agent without sources");
+        }
+    }
 
     #[test]
     fn a_name_beside_those_of_jobs_is_none_of_theirs() {

@@ -1,5 +1,5 @@
-//! Ids of traces and spans. They follow from whose they are: an agent that goes on with an alloc goes on with its trace, a task can be
-//! told before its span is sent, and a number in `/metrics` leads to the trace of its alloc without anybody having kept it.
+//! IDs of traces and spans. They follow from their alloc, task and attempt: a recovered alloc keeps its trace, a task has
+//! its ID before its span is sent, and an exemplar leads to the trace of its alloc without any record.
 //!
 //! Source: W3C Trace Context, "traceparent".
 
@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::id::{AllocId, TaskName};
 
-/// Of an alloc: its id, which has as many bits.
+/// That of an alloc is its ID, which has as many bits. Each attempt of a task has its own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TraceId(pub [u8; 16]);
 
@@ -21,6 +21,11 @@ impl TraceId {
     pub fn of(alloc: &AllocId) -> TraceId {
         TraceId(*Uuid::parse_str(alloc.as_str()).unwrap_or(Uuid::from_u128(hash(&[alloc.as_str()]))).as_bytes())
     }
+    /// The trace of one attempt. `attempt`: counted from 0 over all lives.
+    pub fn attempt(alloc: &AllocId, task: &TaskName, attempt: u32) -> TraceId {
+        let words = [alloc.as_str(), "trace", task.as_str(), "attempt", &attempt.to_string()];
+        TraceId(hash(&words).max(1).to_be_bytes())
+    }
 }
 
 impl SpanId {
@@ -30,6 +35,10 @@ impl SpanId {
         let [.., a, b, c, d, e, f, g, h] = hash(&words).max(1).to_be_bytes();
         let id = [a, b, c, d, e, f, g, h];
         SpanId(if id == [0; 8] { [1; 8] } else { id })
+    }
+    /// The root of the trace of an alloc.
+    pub fn submit(alloc: &AllocId) -> SpanId {
+        SpanId::of(alloc, &["submit"])
     }
     /// Of the alloc as a whole. `life`: how often all its tasks have begun anew.
     pub fn alloc(alloc: &AllocId, life: u32) -> SpanId {
@@ -43,7 +52,7 @@ impl SpanId {
 
 /// What a task is told, so that its own spans are children of its attempt's. Flags: sampled.
 pub fn traceparent(alloc: &AllocId, task: &TaskName, attempt: u32) -> String {
-    format!("00-{}-{}-01", TraceId::of(alloc), SpanId::attempt(alloc, task, attempt))
+    format!("00-{}-{}-01", TraceId::attempt(alloc, task, attempt), SpanId::attempt(alloc, task, attempt))
 }
 
 impl fmt::Display for TraceId {
@@ -71,13 +80,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_trace_of_an_alloc_is_its_id_and_a_task_is_told_its_attempt() {
+    fn trace_of_an_alloc_is_its_id_and_each_attempt_has_its_own() {
         let alloc = AllocId::from("6f1c2f3e-5b0a-4c1d-9a57-2d0c3b4a5e61");
         let task = TaskName::from("web");
         assert_eq!(TraceId::of(&alloc).to_string(), "6f1c2f3e5b0a4c1d9a572d0c3b4a5e61");
         let told = traceparent(&alloc, &task, 2);
         let parts: Vec<&str> = told.split('-').collect();
         assert_eq!(parts.iter().map(|part| part.len()).collect::<Vec<_>>(), [2, 32, 16, 2]);
+        assert_eq!(parts[1], TraceId::attempt(&alloc, &task, 2).to_string());
+        let traces = [0, 1, 2].map(|attempt| TraceId::attempt(&alloc, &task, attempt));
+        assert!(traces[0] != traces[1] && traces[1] != traces[2] && !traces.contains(&TraceId::of(&alloc)));
         assert_eq!(parts[2], SpanId::attempt(&alloc, &task, 2).to_string());
         // Later agents must say the same.
         assert_eq!(SpanId::attempt(&alloc, &task, 2).to_string(), "3d0bb981bedb80a6");

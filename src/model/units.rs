@@ -5,7 +5,9 @@ use serde::{Deserialize, Serialize};
 use super::words;
 
 /// A duration or a counter of time, in integer nanoseconds: integers stay integers from the kernel file to the text.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Nanos(pub u64);
 
@@ -39,7 +41,9 @@ impl Nanos {
 }
 
 /// A moment of the wall clock: nanoseconds since 1970-01-01 UTC.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize, schemars::JsonSchema,
+)]
 #[serde(transparent)]
 pub struct Timestamp(pub u64);
 

@@ -39,7 +39,7 @@ words! {
 }
 
 /// The last update of a job, for people and programs.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, schemars::JsonSchema)]
 pub struct JobUpdate {
     pub job: JobId,
     pub version: u64,

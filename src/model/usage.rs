@@ -1,9 +1,12 @@
 //! What a task (or an alloc) used: every field optional, because absent is never 0.
 
+use std::borrow::Cow;
 use std::fmt;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, Visitor};
 use serde::ser::{Serialize, Serializer};
+use serde_json::{Map, Value as Json, json};
 
 use super::measure::{Cell, HasFields, Measure, Nature};
 use super::metric::Value;
@@ -382,6 +385,24 @@ impl<const N: usize> From<[(Field, u64); N]> for Usage {
 impl fmt::Debug for Usage {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_map().entries(self.iter()).finish()
+    }
+}
+
+impl JsonSchema for Usage {
+    fn schema_name() -> Cow<'static, str> {
+        "Usage".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let field = |field: Field| {
+            let schema = json!({ "type": "integer", "minimum": 0, "description": field.nature().text() });
+            (field.name().to_owned(), schema)
+        };
+        let properties: Map<String, Json> = Field::ALL.into_iter().map(field).collect();
+        json_schema!({
+            "type": "object",
+            "description": "What was used, in the units that end the names. A field without a value is absent.",
+            "properties": properties,
+        })
     }
 }
 

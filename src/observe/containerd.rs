@@ -55,8 +55,18 @@ pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) 
     let said = annotations(roots, namespace, id)?;
     let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
-    let known = Naming { driver: Some("containerd".to_owned()), ..Naming::of(&name) };
-    Some(Naming { workload: Some(name), labels: said.into_iter().collect(), ..known })
+    let image = said.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
+    // An ID is used once: without a name the image says what runs.
+    let is_named = name != otherwise;
+    let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
+    let known = Naming { driver: Some("containerd".to_owned()), image, ..Naming::of(&name) };
+    Some(Naming { workload: Some(workload), labels: said.into_iter().collect(), ..known })
+}
+
+/// `redis` of `registry.example:5000/library/redis:7@sha256:...`.
+fn image_name(image: &str) -> Option<&str> {
+    let last = image.split('@').next()?.rsplit('/').next()?;
+    last.split(':').next().filter(|name| !name.is_empty())
 }
 
 /// Annotations in the bundle of a container. `namespace`: the containerd namespace; `None`: any except Docker's.
@@ -69,4 +79,36 @@ pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<B
     let specs =
         BUNDLES.into_iter().flat_map(of_namespaces).filter_map(|bundles| facts::json(&bundles, &[id, "config.json"]));
     specs.map(|spec| facts::texts(&spec["annotations"])).next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn container_without_a_name_has_its_image_or_its_id_as_workload() {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::below(dir.path());
+        let workload = |annotations: serde_json::Value| {
+            let bundle = roots.file(BUNDLES[0]).join("default/0f");
+            std::fs::create_dir_all(&bundle).unwrap();
+            let spec = serde_json::json!({ "annotations": annotations });
+            std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+            let naming = named(&roots, Some("default"), "0f", "0f").unwrap();
+            (naming.workload.unwrap(), naming.image)
+        };
+        assert_eq!(workload(serde_json::json!({})), ("0f".to_owned(), None));
+        const IMAGE: &str = "registry.example:5000/library/redis:7@sha256:00";
+        let of_cri = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE });
+        assert_eq!(workload(of_cri), ("redis".to_owned(), Some(IMAGE.to_owned())));
+        let named = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE, "nerdctl/name": "cache" });
+        assert_eq!(workload(named).0, "cache");
+    }
+
+    #[test]
+    fn name_of_an_image_has_no_registry_no_tag_and_no_digest() {
+        for (image, name) in [("redis", Some("redis")), ("a/b/c:1", Some("c")), ("h:5000/x", Some("x")), ("", None)] {
+            assert_eq!(image_name(image), name, "{image}");
+        }
+    }
 }

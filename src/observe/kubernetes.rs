@@ -16,6 +16,7 @@ use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Reco
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
+use crate::model::pod;
 
 pub static KUBERNETES: ObservedSource = ObservedSource {
     word: AllocSource::Kubernetes,
@@ -27,10 +28,10 @@ pub static KUBERNETES: ObservedSource = ObservedSource {
 const RUNTIMES: [(&str, &str); 3] = [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker")];
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
-    if pod_uid(at.name(), at.above()).is_some() {
+    if pod::uid_of_cgroup(at.name(), at.above()).is_some() {
         return Some(CgroupVerdict::Group);
     }
-    let uid = pod_uid(at.parent(), at.above().skip(1))?;
+    let uid = pod::uid_of_cgroup(at.parent(), at.above().skip(1))?;
     let name = at.name();
     if name.starts_with("crio-conmon-") {
         return Some(CgroupVerdict::Helper);
@@ -45,23 +46,6 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
     let (own, ends_by) = (OwnCgroup::Parent, EndBy::FirstProcess);
     Some(Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }.into())
-}
-
-/// The UID of a pod, from the name of its cgroup. `above`: names of the ancestors, nearest first.
-fn pod_uid<'a>(name: &str, mut above: impl Iterator<Item = &'a str>) -> Option<String> {
-    let uid = match name.strip_suffix(".slice") {
-        Some(slice) => slice.split_once("kubepods")?.1.rsplit_once("-pod")?.1.replace('_', "-"),
-        None => {
-            let uid = name.strip_prefix("pod")?;
-            if !above.any(|name| name == "kubepods") {
-                return None;
-            }
-            uid.to_owned()
-        }
-    };
-    let digits = uid.bytes().filter(|b| *b != b'-').count();
-    // The UID of a static pod is a hash without dashes.
-    (digits == 32 && uid.bytes().all(|b| b == b'-' || b.is_ascii_hexdigit())).then_some(uid)
 }
 
 struct Pods(Roots);
@@ -89,7 +73,7 @@ impl Runtime for Pods {
         let name = names.pod.clone();
         Some(Naming {
             native: format!("{}/{name}", names.namespace),
-            workload: Some(format!("{}/{}", names.namespace, owner(&name))),
+            workload: Some(format!("{}/{}", names.namespace, pod::owner(&name))),
             name,
             task: names.container,
             namespace: names.namespace,
@@ -144,44 +128,9 @@ fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
     NAMES.into_iter().find_map(|name| said.get(name)).filter(|image| !image.is_empty()).cloned()
 }
 
-/// The controller of a pod, derived from the pod's name: `web` from `web-7d4b9c6f5-x2x7z`, `db` from `db-0`.
-fn owner(pod: &str) -> &str {
-    /// The characters of generated names.
-    const RANDOM: &str = "bcdfghjklmnpqrstvwxz2456789";
-    let is_random = |text: &str, least: usize, most: usize| {
-        (least..=most).contains(&text.len()) && text.chars().all(|c| RANDOM.contains(c))
-    };
-    let Some((rest, last)) = pod.rsplit_once('-') else { return pod };
-    if last.bytes().all(|b| b.is_ascii_digit()) && last.len() < 5 {
-        return rest;
-    }
-    if !is_random(last, 5, 5) {
-        return pod;
-    }
-    // A replica set of a deployment, or a run of a cron job.
-    match rest.rsplit_once('-') {
-        Some((owner, hash)) if is_random(hash, 6, 10) || hash.len() == 8 && hash.parse::<u64>().is_ok() => owner,
-        Some(_) | None => rest,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_owner_of_a_pod_is_what_its_controller_is_called() {
-        for (pod, whose) in [
-            ("web-7d4b9c6f5-x2x7z", "web"),
-            ("node-exporter-x7x8z", "node-exporter"),
-            ("db-0", "db"),
-            ("backup-28912345-x7x8z", "backup"),
-            ("kube-apiserver-node1", "kube-apiserver-node1"),
-            ("web", "web"),
-        ] {
-            assert_eq!(owner(pod), whose, "{pod}");
-        }
-    }
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {

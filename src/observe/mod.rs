@@ -52,6 +52,7 @@ use self::naming::{Runtime, RuntimePlaces};
 use self::table::ObservedAllocs;
 use crate::host::untrusted::own_user;
 use crate::model::alloc::AllocSource;
+use crate::model::observed::SelectedLabel;
 use crate::model::text::label_value;
 
 pub use kept::Keep;
@@ -134,13 +135,17 @@ impl Config {
         self.labels.iter().cloned().chain(deciding.map(str::to_owned)).collect()
     }
     /// The labels to show, as Prometheus labels: `com.example/team` becomes `label_com_example_team`.
-    pub fn chosen(&self, labels: &[(String, String)]) -> Vec<(String, String)> {
+    pub fn chosen(&self, labels: &[(String, String)]) -> Vec<SelectedLabel> {
         let mut names = BTreeSet::new();
         let wanted = self.labels.iter().filter_map(|name| labels.iter().find(|(known, _)| known == name));
         let clean =
             |name: &str| name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect::<String>();
-        let shown = wanted.map(|(name, value)| (format!("label_{}", clean(name)), label_value(value).into_owned()));
-        shown.filter(|(name, _)| names.insert(name.clone())).collect()
+        let shown = wanted.map(|(key, value)| SelectedLabel {
+            key: label_value(key).into_owned(),
+            name: format!("label_{}", clean(key)),
+            value: label_value(value).into_owned(),
+        });
+        shown.filter(|label| names.insert(label.name.clone())).collect()
     }
 }
 
@@ -240,6 +245,7 @@ mod tests {
         let names = ["com.example/team", "com.example.team", "none"].map(str::to_owned).to_vec();
         let shown = Config { labels: names, ..Config::default() }.chosen(&labels);
         let value = label_value(&"a".repeat(300)).into_owned();
-        assert_eq!(shown, [("label_com_example_team".to_owned(), value)], "one name, one label");
+        let (key, name) = ("com.example/team".to_owned(), "label_com_example_team".to_owned());
+        assert_eq!(shown, [SelectedLabel { key, name, value }], "one name, one label");
     }
 }

@@ -18,10 +18,10 @@ use crate::board::Published;
 use crate::collectors::TaskReader;
 use crate::model::alloc::{AllocIdentity, AllocSource, Measured, TaskIdentity};
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
-use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask};
+use crate::model::observed::{BegunAfter, ObservedAlloc, ObservedTask, SelectedLabel};
 use crate::model::task::{Exit, ExitStatus, LostOutput, Outcome};
 use crate::model::text::{digest, label_value};
-use crate::model::totals::{TaskTotals, Totals};
+use crate::model::totals::{TaskTotals, Totals, observed_key};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
@@ -53,7 +53,7 @@ struct Held {
     native: String,
     /// Index of the rule that set the workload.
     rule: Option<usize>,
-    labels: Vec<(String, String)>,
+    labels: Vec<SelectedLabel>,
     tasks: Vec<HeldTask>,
     /// The alloc's own cgroup, if it is not its task's.
     own: Option<(String, Arc<TaskReader>)>,
@@ -78,7 +78,7 @@ pub struct NewTask {
     pub naming: Naming,
     /// Index of the rule that set the workload.
     pub rule: Option<usize>,
-    pub labels: Vec<(String, String)>,
+    pub labels: Vec<SelectedLabel>,
     pub reader: Arc<TaskReader>,
     /// Reader of the alloc's own cgroup with its path, if it is another one.
     pub own_reader: Option<(String, Arc<TaskReader>)>,
@@ -273,7 +273,7 @@ impl ObservedAllocs {
         (shown.since, shown.cgroup) = (since, at_path);
         let after = shown.begins();
         place.reader = Some(reader);
-        let workload = held.identity.workload.clone();
+        let workload = held.totals_key();
         self.leaves(&path);
         self.path_bytes += path.len();
         self.places.insert(path, (id.clone(), at));
@@ -289,7 +289,7 @@ impl ObservedAllocs {
         path: &str,
         naming: &Naming,
         rule: Option<usize>,
-        labels: Vec<(String, String)>,
+        labels: Vec<SelectedLabel>,
     ) -> Option<AllocId> {
         self.by_source.take();
         let (id, at) = self.places.get(path)?;
@@ -330,7 +330,7 @@ impl ObservedAllocs {
             held.change_own(None);
         }
         let name = held.identity.tasks[at].name.clone();
-        let workload = held.identity.workload.clone();
+        let workload = held.totals_key();
         Some((id, workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)))))
     }
 
@@ -351,7 +351,7 @@ impl ObservedAllocs {
             held.change_own(None);
         }
         let name = held.identity.tasks[at].name.clone();
-        let workload = held.identity.workload.clone();
+        let workload = held.totals_key();
         Some((id, workload.map(|workload| TotalsChange::Covered(workload, name, usage))))
     }
 
@@ -379,7 +379,7 @@ impl ObservedAllocs {
     /// Keys of workloads with a running or shown task.
     pub fn keys(&self) -> impl Iterator<Item = (JobId, TaskName)> + '_ {
         self.allocs.values().flat_map(|held| {
-            let workload = held.identity.workload.clone();
+            let workload = held.totals_key();
             let tasks = held.identity.tasks.iter();
             tasks.filter_map(move |task| Some((workload.clone()?, task.name.clone())))
         })
@@ -446,6 +446,11 @@ impl Held {
         }
     }
 
+    /// Under which its totals are kept.
+    fn totals_key(&self) -> Option<JobId> {
+        self.identity.workload.as_ref().map(|workload| observed_key(self.identity.source, workload))
+    }
+
     /// Applies the names to the alloc and one of its tasks. The workload is that of the first rule that any task
     /// matches.
     fn call(&mut self, at: usize, source: AllocSource, naming: &Naming, rule: Option<usize>) {
@@ -500,9 +505,10 @@ pub(super) fn ended_unseen(task: KeptTask, now: Timestamp) -> (EarlierTask, Opti
     let mut earlier = EarlierTask { attempts: task.earlier.attempts + 1, ended, last_exit: None, ..task.earlier };
     earlier.base = Arc::new(exit.usage.on_top_of(&earlier.base).without_live());
     earlier.exit_counts[exit.outcome.index()] += 1;
+    let source = task.naming.source.unwrap_or(task.source);
     let named = || fit(task.naming, &mut TextCounts::default()).workload.as_deref().map(JobId::from);
     let (workload, name) = (task.workload.or_else(named), task.task);
-    let change = workload.map(|workload| TotalsChange::Ended(workload, name, Box::new(exit)));
+    let change = workload.map(|workload| TotalsChange::Ended(observed_key(source, &workload), name, Box::new(exit)));
     (earlier, change)
 }
 
@@ -589,7 +595,7 @@ mod tests {
             (Some(400), Some(139), None),
             "counters add, the highest peak stays, what was used is gone"
         );
-        let of = &totals.workloads[&("shop".into(), "web".into())];
+        let of = &totals.workloads[&("docker:shop".into(), "web".into())];
         assert_eq!(
             (of.usage.cpu_usage_ns(), of.exits[Outcome::Error.index()], of.exits[Outcome::Oom.index()]),
             (Some(400), 39, 1)

@@ -101,6 +101,8 @@ pub struct Context {
     pub removals: BlockingPool,
     /// For downloads, which take as long as their servers do.
     pub artifacts: BlockingPool,
+    /// For transfers from other agents: a slow peer keeps no download of an artifact waiting.
+    pub migrations: BlockingPool,
     /// The health of an alloc was decided, or one has ended: updates of jobs continue.
     pub judged: Notify,
     /// Background work: queued records, and the kills of abandoned tasks.
@@ -111,6 +113,7 @@ const BLOCKING_AT_ONCE: usize = 4;
 /// Each check has descriptors, and a server that hangs keeps one until the timeout.
 const CHECKS_AT_ONCE: usize = 256;
 const ARTIFACTS_AT_ONCE: usize = 16;
+const MIGRATIONS_AT_ONCE: usize = 4;
 
 impl Context {
     pub fn new(parts: Parts, line: Line, board: Arc<Board>, events: Arc<Log>) -> Context {
@@ -162,6 +165,7 @@ impl Context {
             blocking: BlockingPool::new(BLOCKING_AT_ONCE),
             removals: BlockingPool::new(BLOCKING_AT_ONCE),
             artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
+            migrations: BlockingPool::new(MIGRATIONS_AT_ONCE),
             judged: Notify::new(),
             aside: Mutex::default(),
         }

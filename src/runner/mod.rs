@@ -10,6 +10,7 @@
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, restart, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
+//! migration/ the data of an alloc of another agent: the archive, the way here, the way to its place
 //! artifacts/ what is fetched for a task: downloads, repositories, archives, and the way to their destination
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
@@ -48,6 +49,7 @@ mod ground;
 mod hooks;
 mod kept;
 mod manager;
+mod migration;
 mod networks;
 mod places;
 mod ports;
@@ -67,10 +69,14 @@ pub use disk::DiskWatcher;
 pub use ground::{Drivers, Parts, fill_of};
 pub use kept::{datadir, journal};
 pub use manager::{
-    AwaitedPort, Collect, Collected, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan, Restarted,
-    RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
+    AwaitedPort, Collect, Collected, DataRefusal, ExecNote, Fate, Handle, LaunchedChild, LaunchingJob, Orphan,
+    Restarted, RestoreError, RunnerError, StoppedJob, Stray, SubmitReply, Unplaced, Wait, Watchers,
 };
+pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
-pub use settings::{ArtifactConfig, Config, HostNetwork, NetworkConfig, bridge_subnet, interface_name};
+pub use settings::{
+    ArtifactConfig, Config, HostNetwork, MigrationConfig, MigrationPeer, NetworkConfig, PeerToken, bridge_subnet,
+    interface_name,
+};
 pub use snapshot_archive::write_snapshot;

@@ -1,10 +1,13 @@
 //! Settings of the runner: limits and budgets.
 
+mod migration;
+
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+pub use self::migration::{MigrationConfig, MigrationPeer, PeerToken};
 use super::decide::limits::GcConfig;
 use crate::model::id::CgroupPath;
 
@@ -21,6 +24,7 @@ pub struct Config {
     pub start_budget: Duration,
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
+    pub migration: MigrationConfig,
 }
 
 /// Limits for artifacts. Sizes are bytes; 0: no limit.
@@ -139,8 +143,13 @@ impl fmt::Display for HostNetwork {
 
 impl Config {
     /// What is set of it; the rest as usual.
-    pub fn of(cgroup_parent: CgroupPath, gc: GcConfig, network: NetworkConfig, artifact: ArtifactConfig) -> Config {
-        Config { cgroup_parent, gc, network, artifact, ..Config::default() }
+    pub fn of(
+        cgroup_parent: CgroupPath,
+        gc: GcConfig,
+        network: NetworkConfig,
+        (artifact, migration): (ArtifactConfig, MigrationConfig),
+    ) -> Config {
+        Config { cgroup_parent, gc, network, artifact, migration, ..Config::default() }
     }
 }
 
@@ -154,6 +163,7 @@ impl Default for Config {
             start_budget: Duration::from_secs(300),
             network: NetworkConfig::default(),
             artifact: ArtifactConfig::default(),
+            migration: MigrationConfig::default(),
         }
     }
 }

@@ -4,7 +4,6 @@
 //! A file has the size that it had when it was opened: growth is cut off, and a file that shrank is padded with zeros,
 //! as GNU tar does. Files that disappeared, mounts, devices, FIFOs and sockets are left out. Links stay links.
 
-use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::path::PathBuf;
 
@@ -12,20 +11,20 @@ use ::tar::{Builder, EntryType, Header};
 use rustix::fs::FileType;
 
 use crate::host::foreign_tree::{FileFacts, ForeignTree, FoundFile};
+use crate::host::foreign_walk::{ForeignWalk, WalkBounds};
 
-/// Maximum number of entries.
-const MOST_ENTRIES: usize = 1_000_000;
+/// The kernel opens no path of more components: `PATH_MAX`.
+const BOUNDS: WalkBounds = WalkBounds { entries: 1_000_000, name_bytes: 64 << 20, depth: 2048 };
 
 /// Writes all entries below `from`, or one file. Blocks as long as the disk and the reader do.
 ///
-/// Errors: of the writer or of the disk; `FileTooLarge`: more than a million entries.
+/// Errors: of the writer or of the disk; `FileTooLarge`: more than a million entries, or 64 MiB of names.
 pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write) -> io::Result<()> {
     let mut archive = Builder::new(into);
     let top = from.names.len().saturating_sub(usize::from(from.facts.kind != FileType::Directory));
-    let mut waiting = vec![from.names.clone()];
-    let mut entries = 0;
+    let mut walk = ForeignWalk::below(from.names.clone(), BOUNDS);
     let mut first = Some(from);
-    while let Some(names) = waiting.pop() {
+    while let Some(names) = walk.next_path() {
         let found = match first.take() {
             Some(found) => found,
             None => match tree.exactly(names) {
@@ -34,10 +33,6 @@ pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write)
                 Err(e) => return Err(e),
             },
         };
-        entries += 1;
-        if entries > MOST_ENTRIES {
-            return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than a million entries"));
-        }
         let path: PathBuf = found.names.iter().skip(top).collect();
         match found.facts.kind {
             FileType::Directory => {
@@ -46,14 +41,9 @@ pub fn write_snapshot(tree: &ForeignTree, from: FoundFile, into: &mut dyn Write)
                     let mut header = header(&found.facts, EntryType::Directory, 0);
                     archive.append_data(&mut header, &path, io::empty())?;
                 }
-                match tree.list(&found, MOST_ENTRIES) {
-                    Ok((below, 0)) => {
-                        let child = |name: OsString| found.names.iter().cloned().chain([name]).collect::<Vec<_>>();
-                        waiting.extend(below.into_iter().rev().map(|entry| child(entry.name)));
-                    }
-                    Ok(_) => return Err(io::Error::new(io::ErrorKind::FileTooLarge, "more than a million entries")),
-                    Err(e) if is_left_out(&e) => {}
-                    Err(e) => return Err(e),
+                match walk.enter(tree, &found) {
+                    Err(e) if !is_left_out(&e) => return Err(e),
+                    Ok(()) | Err(_) => {}
                 }
             }
             FileType::RegularFile => {
@@ -134,6 +124,7 @@ impl Read for Exactly {
 
 #[cfg(test)]
 mod tests {
+    use std::ffi::OsString;
     use std::os::unix::fs::{PermissionsExt, symlink};
     use std::path::Path;
 

@@ -6,7 +6,7 @@ use super::{AllocView, ManagedTask, TaskView};
 use crate::collectors::Reading;
 use crate::model::alloc::AllocStatus;
 use crate::model::observed::ObservedTask;
-use crate::model::task::TaskStatus;
+use crate::model::task::{TaskState, TaskStatus};
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::Usage;
 
@@ -42,7 +42,26 @@ pub fn task(
     });
     let sampled_at = reading.map(|r| r.at).or_else(|| previous?.0.sampled_at);
     let before = reading.filter(|r| !r.is_end).and_then(|r| r.before.clone());
-    TaskView { managed, observed: observed.cloned(), usage, attempt, sampled_at, before }
+    let started_at = started_at((status, observed), reading);
+    let disks = reading.filter(|r| !r.is_end).and_then(|r| r.disks.clone());
+    TaskView { managed, observed: observed.cloned(), usage, attempt, sampled_at, before, started_at, disks }
+}
+
+/// When the process that runs now was started: as its runner recorded it, as the observer saw it, or by its processes.
+fn started_at(
+    (status, observed): (Option<&Arc<TaskStatus>>, Option<&Arc<ObservedTask>>),
+    reading: Option<&Reading>,
+) -> Option<Timestamp> {
+    let by_processes = || reading.filter(|reading| !reading.is_end)?.began;
+    match (status, observed) {
+        (Some(status), _) => match status.state {
+            TaskState::Running | TaskState::Killing => status.started_at,
+            TaskState::Pending | TaskState::Starting | TaskState::Backoff | TaskState::Dead => None,
+        },
+        (None, Some(observed)) if observed.runs => observed.since.or_else(by_processes),
+        (None, Some(_)) => None,
+        (None, None) => by_processes(),
+    }
 }
 
 /// Counters and peaks never fall from one snapshot to the next, whatever a source says.
@@ -60,7 +79,7 @@ fn keep_dwells(
     earlier: &ManagedTask,
     steady_at: Timestamp,
 ) {
-    for state in crate::model::task::TaskState::ALL {
+    for state in TaskState::ALL {
         let present = if status.state == state { steady_at.min(until).since(status.state_since) } else { Nanos::ZERO };
         let least = earlier.time_in(state, steady_at).saturating_sub(present);
         let dwell = &mut dwells[state.index()];
@@ -187,4 +206,42 @@ pub fn extent(view: &AllocView) -> super::retention::Extent {
 
 fn bytes_of(length: usize) -> u64 {
     u64::try_from(length).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RECORDED: Timestamp = Timestamp(7);
+    const BY_PROCESSES: Timestamp = Timestamp(5);
+
+    fn reading(is_end: bool) -> Reading {
+        Reading { began: Some(BY_PROCESSES), is_end, ..Reading::of(Arc::default(), Timestamp(9)) }
+    }
+
+    #[test]
+    fn managed_task_has_a_start_time_only_while_its_process_runs() {
+        for state in TaskState::ALL {
+            let known = TaskStatus::new("t".into(), "mock".into(), None, Timestamp(0));
+            let status = Arc::new(TaskStatus { state, started_at: Some(RECORDED), ..known });
+            let runs = matches!(state, TaskState::Running | TaskState::Killing);
+            let found = task((Some(&status), None), Some(&reading(false)), Timestamp(9), None).started_at;
+            assert_eq!(found, runs.then_some(RECORDED), "{state:?}");
+        }
+    }
+
+    #[test]
+    fn observed_task_started_when_it_was_seen_to_or_else_when_its_oldest_process_did() {
+        let started = |observed: Option<ObservedTask>, is_end| {
+            let observed = observed.map(Arc::new);
+            task((None, observed.as_ref()), Some(&reading(is_end)), Timestamp(9), None).started_at
+        };
+        let running = |since| Some(ObservedTask { runs: true, since, ..ObservedTask::default() });
+        assert_eq!(started(running(Some(RECORDED)), false), Some(RECORDED));
+        assert_eq!(started(running(None), false), Some(BY_PROCESSES), "it ran before the agent");
+        assert_eq!(started(running(None), true), None, "its last values alone are left");
+        let ended = ObservedTask { since: Some(RECORDED), ..ObservedTask::default() };
+        assert_eq!(started(Some(ended), false), None, "that is when it ended");
+        assert_eq!(started(None, false), Some(BY_PROCESSES), "a cgroup without an observer");
+    }
 }

@@ -309,7 +309,7 @@ impl Assembler {
     fn slots(&mut self, published: &Published) -> Vec<usize> {
         let by = match (&published.status, &published.observed) {
             (Some(_), _) => RunBy::Us,
-            (None, Some(_)) => RunBy::Others,
+            (None, Some(_)) => RunBy::Others(Some(published.identity.source)),
             (None, None) => return Vec::new(),
         };
         let identity = &published.identity;

@@ -82,6 +82,7 @@ mod tests {
             datacenters: Vec::new(),
             meta: BTreeMap::new(),
             groups: Vec::new(),
+            sensitive: Default::default(),
         })
     }
 

@@ -30,7 +30,8 @@ use crate::board::devices::DevicesView;
 use crate::board::disk::DiskUses;
 use crate::board::services::AllocServices;
 use crate::collectors::EarlierReading;
-use crate::model::alloc::{AllocIdentity, AllocState, AllocStatus, TaskIdentity};
+use crate::model::alloc::{AllocIdentity, AllocSource, AllocState, AllocStatus, TaskIdentity};
+use crate::model::disk_io::DiskIo;
 use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
@@ -171,6 +172,10 @@ pub struct TaskView {
     pub sampled_at: Option<Timestamp>,
     /// Of the running attempt too: the reading that rates are taken against.
     pub before: Option<EarlierReading>,
+    /// Of the running attempt: when its main process started.
+    pub started_at: Option<Timestamp>,
+    /// Of the running attempt: its I/O by block device, where that is known.
+    pub disks: Option<Arc<[DiskIo]>>,
 }
 
 /// A cgroup above those of tasks.
@@ -216,6 +221,8 @@ words! {
 pub struct WorkloadView {
     pub workload: JobId,
     pub task: TaskName,
+    /// Which runtime runs it. `None`: it ended under an earlier agent, which did not record that.
+    pub source: Option<AllocSource>,
     /// Counters: ended attempts plus the running ones. Nothing while one that may run is still looked for.
     pub usage: Usage,
     /// Exits, restarts and events, which need no reading. Its `usage` lacks the running attempts.

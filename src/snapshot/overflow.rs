@@ -153,7 +153,16 @@ fn shown(earlier: &AllocView, sum: Sums, sampled_at: Option<Timestamp>) -> Alloc
     };
     let task = |(known, usage): &(TaskIdentity, Usage)| {
         let usage = risen(usage.clone(), before(known));
-        Arc::new(TaskView { managed: None, observed: None, usage, attempt: None, sampled_at, before: None })
+        Arc::new(TaskView {
+            managed: None,
+            observed: None,
+            usage,
+            attempt: None,
+            sampled_at,
+            before: None,
+            started_at: None,
+            disks: None,
+        })
     };
     let tasks = sum.tasks.iter().map(task).collect();
     let known = sum.tasks.iter().map(|(known, _)| known.clone()).collect();

@@ -4,8 +4,9 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::{NodeSums, WorkloadView};
+use crate::model::alloc::AllocSource;
 use crate::model::id::{JobId, TaskName};
-use crate::model::totals::{TaskTotals, Totals, add_each};
+use crate::model::totals::{TaskTotals, Totals, add_each, observed_key, split_observed};
 use crate::model::usage::Usage;
 
 type Key = (JobId, TaskName, RunBy);
@@ -14,7 +15,17 @@ type Key = (JobId, TaskName, RunBy);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum RunBy {
     Us,
-    Others,
+    /// `None`: an earlier agent did not record the source of its totals.
+    Others(Option<AllocSource>),
+}
+
+impl RunBy {
+    fn source(self) -> Option<AllocSource> {
+        match self {
+            RunBy::Us => Some(AllocSource::Managed),
+            RunBy::Others(source) => source,
+        }
+    }
 }
 
 /// One slot per workload and task, in order of appearance. A slot is added up again only if something under it changed.
@@ -74,16 +85,21 @@ impl Workloads {
         }
         self.totals = Arc::clone(totals);
         self.observed = Arc::clone(observed);
-        for (all, by) in [(totals, RunBy::Us), (observed, RunBy::Others)] {
-            for (workload, task) in all.workloads.keys() {
-                self.slot(workload, task, by);
-            }
+        for (workload, task) in totals.workloads.keys() {
+            self.slot(workload, task, RunBy::Us);
+        }
+        for (key, task) in observed.workloads.keys() {
+            let (source, workload) = split_observed(key);
+            self.slot(&workload, task, RunBy::Others(source));
         }
         let mut retired = false;
         for slot in &mut self.slots {
             let (workload, task, by) = slot.key.clone();
-            let all = if by == RunBy::Us { totals } else { observed };
-            let now = all.workloads.get(&(workload, task));
+            let now = match by {
+                RunBy::Us => totals.workloads.get(&(workload, task)),
+                RunBy::Others(Some(source)) => observed.workloads.get(&(observed_key(source, &workload), task)),
+                RunBy::Others(None) => observed.workloads.get(&(workload, task)),
+            };
             let same = match (now, &slot.totals) {
                 (Some(now), Some(before)) => Arc::ptr_eq(now, before),
                 (None, None) => true,
@@ -153,7 +169,8 @@ impl Workloads {
                     }
                     let (workload, task, by) = slot.key.clone();
                     let ended = slot.totals.clone().unwrap_or_default();
-                    Arc::new(WorkloadView { workload, task, usage, ended, observed: by == RunBy::Others })
+                    let (source, observed) = (by.source(), by != RunBy::Us);
+                    Arc::new(WorkloadView { workload, task, source, usage, ended, observed })
                 }
             };
             slot.dirty = false;
@@ -169,7 +186,9 @@ impl Workloads {
         let (mut shown, alike): (Vec<_>, Vec<_>) = self.views.iter().cloned().partition(is_clear);
         for view in alike {
             let workload = self.totals.name_beside(&view.workload);
-            let is_it = |other: &&mut Arc<WorkloadView>| other.workload == workload && other.task == view.task;
+            let is_it = |other: &&mut Arc<WorkloadView>| {
+                other.workload == workload && other.task == view.task && other.source == view.source
+            };
             // Somebody else may be called so as well.
             match shown.iter_mut().find(is_it).map(Arc::make_mut) {
                 Some(other) => {
@@ -226,8 +245,8 @@ mod tests {
     fn what_others_run_adds_nothing_to_a_job_of_ours_that_is_called_alike() {
         let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
         let (mut ours, mut others) = (Totals::default(), Totals::default());
-        others.add(&"svc".into(), &"t".into(), &used(7));
-        others.add(&"svc~observed".into(), &"t".into(), &used(9));
+        others.add(&"docker:svc".into(), &"t".into(), &used(7));
+        others.add(&"docker:svc~observed".into(), &"t".into(), &used(9));
         let mut workloads = Workloads::default();
         let mut shown = |ours: &Totals| -> Vec<(String, Option<u64>)> {
             let _ = workloads.take_totals(&Arc::new(ours.clone()), &Arc::new(others.clone()));
@@ -244,5 +263,25 @@ mod tests {
         assert_eq!(shown(&ours), [of("svc", None), of("svc~observed", Some(16))]);
         ours.add(&"svc".into(), &"t".into(), &used(1));
         assert_eq!(shown(&ours), [of("svc", None), of("svc", Some(1)), of("svc~observed", Some(16))]);
+    }
+
+    #[test]
+    fn workloads_of_two_sources_with_one_name_have_their_own_totals() {
+        let used = |ns| TaskTotals { usage: Usage::from([(Field::cpu_usage_ns, ns)]), ..TaskTotals::default() };
+        let mut others = Totals::default();
+        for (key, ns) in [("docker:web", 1), ("podman:web", 2), ("web", 4)] {
+            others.add(&key.into(), &"t".into(), &used(ns));
+        }
+        let mut workloads = Workloads::default();
+        let _ = workloads.take_totals(&Arc::default(), &Arc::new(others));
+        // A task of one of them runs.
+        let live = workloads.slot(&"web".into(), &"t".into(), RunBy::Others(Some(AllocSource::Podman)));
+        let usage = Usage::from([(Field::cpu_usage_ns, 8)]);
+        let views = workloads.views([(live, &usage)].into_iter(), std::iter::empty());
+        let mut shown: Vec<_> = views.iter().map(|view| (view.source, view.usage.cpu_usage_ns())).collect();
+        shown.sort_unstable();
+        let expected = [(None, Some(4)), (Some(AllocSource::Docker), Some(1)), (Some(AllocSource::Podman), Some(10))];
+        assert_eq!(shown, expected, "an earlier agent recorded no source of the first one");
+        assert!(views.iter().all(|view| view.workload.as_str() == "web" && view.observed));
     }
 }

@@ -9,6 +9,7 @@
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use super::rotate::{create, name, numbers, open_own};
@@ -89,6 +90,23 @@ impl OrderWriter {
             }
         }
         writer
+    }
+
+    /// Removes records of what each stream was written after its place, as [`Rotator::cut_back`](super::rotate::Rotator::cut_back).
+    pub fn cut_back(&mut self, places: [(u64, u64); 2]) {
+        let Some(file) = &self.file else { return };
+        let mut bytes = [0; ORDER_RECORD];
+        while let Some(before) = self.records.checked_sub(1) {
+            let known = file.read_exact_at(&mut bytes, before * ORDER_RECORD as u64).ok();
+            let last = known.and_then(|()| OrderRecord::parse(&bytes));
+            if last.is_some_and(|last| places.get(last.stream).is_none_or(|place| last.place <= *place)) {
+                return;
+            }
+            if file.set_len(before * ORDER_RECORD as u64).is_err() {
+                return;
+            }
+            self.records = before;
+        }
     }
 
     /// The stream was written that far.

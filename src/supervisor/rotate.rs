@@ -157,6 +157,27 @@ impl Rotator {
         Ok(())
     }
 
+    /// Removes what was written after `place`, in that file and in newer ones: it is written again. Errors are noted; then lines repeat.
+    pub fn cut_back(&mut self, place: (u64, u64)) {
+        if self.place() > place
+            && let Err(error) = self.cut(place)
+        {
+            self.note(&error);
+        }
+    }
+
+    fn cut(&mut self, (index, size): (u64, u64)) -> io::Result<()> {
+        let own = directory(&self.directory)?;
+        for newer in numbers(own, &self.prefix)?.into_iter().filter(|number| *number > index) {
+            self.remove(newer)?;
+        }
+        let file = create(own, &name(&self.prefix, index))?;
+        if file.metadata()?.len() > size {
+            file.set_len(size)?;
+        }
+        self.go_on()
+    }
+
     fn note(&mut self, error: &io::Error) {
         if self.first_error.is_none() {
             self.first_error = Some(error.to_string());
@@ -166,9 +187,17 @@ impl Rotator {
 
 /// Of the files that are there.
 pub(super) fn numbers(directory: &OwnedFd, prefix: &str) -> io::Result<Vec<u64>> {
+    numbers_within(directory, prefix, usize::MAX)
+}
+
+/// The same. Errors: those of readdir(3), or the directory has more than `most` entries.
+pub fn numbers_within(directory: &OwnedFd, prefix: &str, most: usize) -> io::Result<Vec<u64>> {
     let mut present = Vec::new();
-    for entry in rustix::fs::Dir::read_from(directory)? {
+    for (count, entry) in rustix::fs::Dir::read_from(directory)?.enumerate() {
         let entry = entry?;
+        if count >= most {
+            return Err(io::Error::other(format!("the log directory has more than {most} entries")));
+        }
         let name = entry.file_name().to_str().ok();
         let number = name.and_then(|n| n.strip_prefix(prefix)).and_then(|n| n.parse::<u64>().ok());
         // We never come to the last number: such a name is none of ours.
@@ -187,7 +216,7 @@ fn directory(opened: &Result<OwnedFd, (io::ErrorKind, String)>) -> io::Result<&O
 }
 
 /// Errors: it is a link, or no directory, or somebody else's, who could put anything into it.
-pub(super) fn open_own(path: &Path) -> io::Result<OwnedFd> {
+pub fn open_own(path: &Path) -> io::Result<OwnedFd> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
     let directory = rustix::fs::open(path, flags, Mode::empty())?;
     let owner = rustix::fs::fstat(&directory)?.st_uid;
@@ -264,6 +293,30 @@ mod tests {
         again.write(b"def\nx\n");
         let files = files(dir.path());
         assert_eq!(files, [(0, b"1234567\n".to_vec()), (1, b"abcdef\n".to_vec()), (2, b"x\n".to_vec())]);
+    }
+
+    #[test]
+    fn cut_back_leaves_what_was_written_up_to_the_place() {
+        let dir = tempfile::tempdir().unwrap();
+        for (written, place, expected) in [
+            (&b"12345678\n"[..], (0, 4), vec![(0, b"1234".to_vec())]),
+            (b"1\n2\n3\n4\n5\n", (0, 2), vec![(0, b"1\n".to_vec())]),
+            (b"1\n2\n3\n4\n5\n", (9, 0), vec![(0, b"1\n2\n3\n4\n5\n".to_vec())]),
+            // Its file is gone by now.
+            (b"1234567\n8901234\n5678901\n2\n", (0, 8), vec![(0, Vec::new())]),
+        ] {
+            let max_file_bytes = if written.len() > 12 { 8 } else { 100 };
+            let mut rotator = Rotator::open(dir.path(), "web", "stdout", 2, max_file_bytes);
+            rotator.write(written);
+            rotator.cut_back(place);
+            assert_eq!(files(dir.path()), expected);
+            rotator.write(b"more\n");
+            assert!(text(&files(dir.path())).ends_with(b"more\n"));
+            assert_eq!(rotator.first_error(), None);
+            std::fs::read_dir(dir.path())
+                .unwrap()
+                .for_each(|entry| std::fs::remove_file(entry.unwrap().path()).unwrap());
+        }
     }
 
     #[test]

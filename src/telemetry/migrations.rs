@@ -23,7 +23,7 @@ words! {
         Moved = "moved",
         /// There was none.
         Nothing = "nothing",
-        /// Some of it was not moved.
+        /// Some of it was not moved, or none of it fetched.
         Failed = "failed",
     }
 }

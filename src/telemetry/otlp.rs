@@ -20,6 +20,30 @@ words! {
         Logs = "logs",
         /// A span for each stretch of an alloc's life.
         Traces = "traces",
+        /// Log records of workloads: output of tasks, events of observed ones. Sent where logs are.
+        WorkloadLogs = "workload_logs",
+    }
+}
+
+impl Signal {
+    /// The one whose settings it has.
+    pub fn settings(self) -> Signal {
+        match self {
+            Signal::WorkloadLogs => Signal::Logs,
+            own => own,
+        }
+    }
+}
+
+words! {
+    /// Why output of tasks is not sent.
+    pub enum OutputLoss {
+        /// It came faster than the allowance, and the backlog was full.
+        Rate = "rate",
+        /// Rotation removed it before it was read.
+        Rotated = "rotated",
+        /// Its alloc was garbage-collected before it was read.
+        Removed = "removed",
     }
 }
 
@@ -91,12 +115,14 @@ const ANSWERS: &[f64] = &[0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.
 #[derive(Debug)]
 pub struct Push {
     lanes: Mutex<BTreeMap<Lane, PushState>>,
+    /// Bytes of output that are not sent, by destination, in the order of [`OutputLoss::ALL`].
+    outputs: Mutex<BTreeMap<String, [u64; OutputLoss::ALL.len()]>>,
     pub(super) duration: Timings,
 }
 
 impl Default for Push {
     fn default() -> Push {
-        Push { lanes: Mutex::default(), duration: Timings::new(&REQUEST_DURATION, ANSWERS) }
+        Push { lanes: Mutex::default(), outputs: Mutex::default(), duration: Timings::new(&REQUEST_DURATION, ANSWERS) }
     }
 }
 
@@ -121,6 +147,18 @@ impl Push {
     }
     pub fn told(&self) -> BTreeMap<Lane, PushState> {
         lock(&self.lanes).clone()
+    }
+    /// Task output that a destination does not get; 0 makes it known.
+    pub fn output_lost(&self, destination: &str, reason: OutputLoss, bytes: u64) {
+        let mut all = lock(&self.outputs);
+        let add = |lost: &mut u64| *lost = lost.saturating_add(bytes);
+        match all.get_mut(destination) {
+            Some(lost) => add(&mut lost[reason.index()]),
+            None => add(&mut all.entry(destination.to_owned()).or_default()[reason.index()]),
+        }
+    }
+    pub fn outputs_lost(&self) -> BTreeMap<String, [u64; OutputLoss::ALL.len()]> {
+        lock(&self.outputs).clone()
     }
     /// Whether an alloc has a trace that somebody gets.
     pub fn has_traces(&self) -> bool {
@@ -169,6 +207,15 @@ pub static DROPPED: MetricDesc = MetricDesc::counter(
 )
 .absent_when(UNSET)
 .otlp("allostat.otlp.points.dropped", "{data_point}");
+
+pub static OUTPUT_LOST: MetricDesc = MetricDesc::counter(
+    "allostat_otlp_task_output_dropped_bytes_total",
+    Unit::Bytes,
+    "Task output not sent as log records, by reason (rate, rotated, removed); an estimate for rotated files.",
+    &["destination", "reason"],
+)
+.absent_when("otlp.logs_tasks is none")
+.otlp("allostat.otlp.task_output.dropped", "By");
 
 pub static QUEUED: MetricDesc =
     MetricDesc::gauge("allostat_otlp_queue_points", Unit::None,

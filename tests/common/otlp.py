@@ -22,8 +22,14 @@ ENDED = metrics_pb2.DATA_POINT_FLAGS_NO_RECORDED_VALUE_MASK
 DELTA = metrics_pb2.AGGREGATION_TEMPORALITY_DELTA
 
 
+def shown(value):
+    if value.WhichOneof("value") == "array_value":
+        return json.dumps([one.string_value for one in value.array_value.values], separators=(",", ":"))
+    return value.string_value
+
+
 def attributes(pairs):
-    return {pair.key: pair.value.string_value for pair in pairs}
+    return {pair.key: shown(pair.value) for pair in pairs}
 
 
 def number(point):
@@ -91,7 +97,7 @@ def records(request):
             numbers = [value(pair.value) for pair in record.attributes if pair.key == "allostat.event.id"]
             yield {
                 "instance": instance,
-                "number": numbers[0],
+                "number": numbers[0] if numbers else None,
                 "body": record.body.string_value,
                 "at": record.time_unix_nano,
                 "trace": record.trace_id.hex(),

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::common::v1::{KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::metrics::v1::{Exemplar, exemplar, metric, number_data_point};
 use prost::Message;
 
@@ -55,6 +55,14 @@ pub fn decode(bytes: &[u8]) -> ExportMetricsServiceRequest {
 fn attributes(all: &[KeyValue]) -> Attributes {
     let text = |attribute: &KeyValue| match attribute.value.as_ref().and_then(|value| value.value.as_ref()) {
         Some(any_value::Value::StringValue(text)) => text.clone(),
+        // As Python shows them.
+        Some(any_value::Value::ArrayValue(list)) => {
+            let one = |value: &AnyValue| match &value.value {
+                Some(any_value::Value::StringValue(text)) => text.clone(),
+                other => panic!("{} has {other:?}", attribute.key),
+            };
+            serde_json::to_string(&list.values.iter().map(one).collect::<Vec<_>>()).expect("texts are JSON")
+        }
         other => panic!("{} is {other:?}", attribute.key),
     };
     let map: Attributes = all.iter().map(|attribute| (attribute.key.clone(), text(attribute))).collect();

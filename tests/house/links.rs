@@ -22,7 +22,9 @@ fn without_code(page: &str) -> String {
 fn anchors(page: &str) -> BTreeSet<String> {
     let link = Regex::new(r"\[([^\]]*)\]\([^)]*\)").expect("our own");
     let mut times = BTreeMap::<String, usize>::new();
+    let given = Regex::new(r#"<a id="([^"]+)"></a>"#).expect("our own");
     let page = without_code(page);
+    let given = given.captures_iter(&page).map(|found| found[1].to_owned());
     let headings = page
         .lines()
         .filter_map(|line| line.trim_start_matches('#').strip_prefix(' ').filter(|_| line.starts_with('#')));
@@ -35,7 +37,7 @@ fn anchors(page: &str) -> BTreeSet<String> {
         *before += 1;
         if *before == 1 { name } else { format!("{name}-{}", *before - 1) }
     };
-    headings.map(|heading| numbered(anchor(heading))).collect()
+    headings.map(|heading| numbered(anchor(heading))).chain(given).collect()
 }
 
 /// With `..` resolved: a link may lead through a directory that is not there.
@@ -91,7 +93,8 @@ fn link_of_a_page_leads_to_a_file_and_a_heading() {
 
 #[test]
 fn heading_gives_the_anchor_that_a_link_names() {
-    let page = "# `exec`: a driver\n```\n# no heading\n```\n## Access [over](x.md) TCP\n## Same\n## Same\n";
-    assert_eq!(anchors(page).into_iter().collect::<Vec<_>>(), ["access-over-tcp", "exec-a-driver", "same", "same-1"]);
+    let page = "# `exec`: a driver\n```\n# no heading\n```\n## Access [over](x.md) TCP\n## Same\n## Same\n| <a id=\"own\"></a>`Own` |\n";
+    let all: Vec<_> = anchors(page).into_iter().collect();
+    assert_eq!(all, ["access-over-tcp", "exec-a-driver", "own", "same", "same-1"]);
     assert_eq!(links("`[a](b)` [c](d.md#e)\n![f](g.png)"), [(1, "d.md#e".to_owned()), (2, "g.png".to_owned())]);
 }

@@ -78,6 +78,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("rustls", &["devices", "host", "api"]),
     ("rustls-native-certs", &["host"]),
     ("saphyr-parser", &["api", "jobspec"]),
+    ("schemars", &["*"]),
     ("seccompiler", &["host"]),
     ("serde", &["*"]),
     ("serde_json", &["*"]),

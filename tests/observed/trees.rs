@@ -96,14 +96,14 @@ fn each_runtimes_cgroups_are_recognised() {
         ("/machine/qemu-12-web.libvirt-qemu", Libvirt, "web", "web", "web"),
         ("/machine/web.libvirt-qemu", Libvirt, "web", "web", "web"),
         // systemd.
-        ("/system.slice/nginx.service", Systemd, "nginx.service", "nginx.service", "system.slice"),
+        ("/system.slice/nginx.service", Systemd, "nginx.service", "nginx.service", "nginx.service"),
         ("/init.scope", Systemd, "init.scope", "init.scope", ""),
         (
             "/system.slice/system-getty.slice/getty@tty1.service",
             Systemd,
             "getty@tty1.service",
             "getty@tty1.service",
-            "system-getty.slice",
+            "getty@.service",
         ),
         (
             "/user.slice/user-1000.slice/session-3.scope",
@@ -117,7 +117,7 @@ fn each_runtimes_cgroups_are_recognised() {
             Systemd,
             "1000/a.service",
             "a.service",
-            "1000/app.slice",
+            "1000/a.service",
         ),
         (
             "/machine.slice/systemd-nspawn@web.service",
@@ -316,8 +316,8 @@ fn what_a_user_names_is_his_and_nothing_that_he_names_is_hidden() {
         ("/jobs/u/slurmstepd.scope/job_7/step_0", "1001/7", None),
         ("/jobs/u/lxc.payload.web", "1001/web", Some("1001/web")),
         ("/jobs/u/machine-qemu\\x2d1\\x2d\\x2ftmp\\x2fz.scope", "1001//tmp/z", Some("1001//tmp/z")),
-        ("/jobs/u/system.slice/nginx.service", "1001/nginx.service", Some("1001/system.slice")),
-        ("/jobs/u/user@0.service/system.slice/nginx.service", "1001/nginx.service", Some("1001/system.slice")),
+        ("/jobs/u/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
+        ("/jobs/u/user@0.service/system.slice/nginx.service", "1001/nginx.service", Some("1001/nginx.service")),
     ] {
         let (at, found) = tree.identify(&path(pattern)).unwrap_or_else(|| panic!("{pattern} is nobody's"));
         let naming = &found.naming;

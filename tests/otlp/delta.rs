@@ -34,7 +34,7 @@ fn differences_add_up_to_the_sums_through_outages_and_kills() {
     let up = Arc::clone(&is_up);
     let deltas = Receiver::start(move |n, _| plain(if up.load(Ordering::SeqCst) && n % 2 == 0 { 200 } else { 503 }));
     let config = format!(
-        "otlp {{\n  destination \"delta\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    compression = \"zstd\"\n    \
+        "otlp {{\n  destination \"delta\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    logs_exporter = \"none\"\n    traces_exporter = \"none\"\n    compression = \"zstd\"\n    \
          temporality_preference = \"delta\"\n  }}\n}}\n",
         deltas.address
     );

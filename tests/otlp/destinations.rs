@@ -30,8 +30,8 @@ fn one_that_is_down_and_one_that_is_silent_hold_up_nobody_and_get_everything_lat
     let up = Arc::clone(&is_up);
     let down = Receiver::start(move |_, _| plain(if up.load(Ordering::SeqCst) { 200 } else { 503 }));
     let config = format!(
-        "otlp {{\n  destination \"down\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    headers = \"x-own=its\"\n  }}\n  \
-         destination \"silent\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    timeout = \"10m\"\n    \
+        "otlp {{\n  destination \"down\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    logs_exporter = \"none\"\n    traces_exporter = \"none\"\n    headers = \"x-own=its\"\n  }}\n  \
+         destination \"silent\" {{\n    endpoint = \"http://{}\"\n    interval = \"200ms\"\n    logs_exporter = \"none\"\n    traces_exporter = \"none\"\n    timeout = \"10m\"\n    \
          queue_bytes = 1048576\n  }}\n}}\n",
         down.address, silent.address
     );

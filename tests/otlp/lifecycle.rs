@@ -27,7 +27,7 @@ fn failing(restarts: u32) -> String {
     )
 }
 
-fn text(of: &[KeyValue], name: &str) -> String {
+pub fn text(of: &[KeyValue], name: &str) -> String {
     let value = of.iter().find(|attribute| attribute.key == name).and_then(|a| a.value.as_ref()?.value.clone());
     match value {
         Some(any_value::Value::StringValue(text)) => text,
@@ -36,7 +36,7 @@ fn text(of: &[KeyValue], name: &str) -> String {
     }
 }
 
-fn hex(bytes: &[u8]) -> String {
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
@@ -53,8 +53,14 @@ fn once(receiver: &Receiver, path: &str) -> (Vec<Request>, usize) {
     (once, again)
 }
 
-/// With the instance of their resource.
+/// Those of events of this agent.
 fn records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
+    let is_event = |record: &LogRecord| record.attributes.iter().any(|of| of.key == "allostat.event.id");
+    all_records(receiver).into_iter().filter(|(_, record)| is_event(record)).collect()
+}
+
+/// With the instance of their resource.
+pub fn all_records(receiver: &Receiver) -> Vec<(String, LogRecord)> {
     let requests = once(receiver, "/v1/logs").0.into_iter();
     let requests = requests.map(|r| ExportLogsServiceRequest::decode(r.plain().as_slice()).expect("logs"));
     let resources = requests.flat_map(|request| request.resource_logs);
@@ -94,18 +100,19 @@ fn number(record: &LogRecord) -> u64 {
     text(&record.attributes, "allostat.event.id").parse().expect("a number")
 }
 
-/// As the document draws it.
+/// As the document draws it: the trace of the alloc, then that of each attempt.
 fn drawn(all: &[&Span]) -> String {
     fn name(span: &Span, all: &[&Span]) -> String {
         if span.name != "attempt" {
             return span.name.clone();
         }
         let own = format!("attempt {}", text(&span.attributes, "allostat.task.attempt"));
-        let before =
-            span.links.iter().map(|link| all.iter().find(|of| of.span_id == link.span_id).expect("it is there"));
-        before.fold(own, |own, before| {
-            format!("{own}, a link to {}", name(&Span { links: vec![], ..(**before).clone() }, all))
-        })
+        let linked = span.links.iter().map(|link| {
+            let is_it = |of: &&&Span| of.span_id == link.span_id && of.trace_id == link.trace_id;
+            all.iter().find(is_it).expect("a linked span is there")
+        });
+        let names: Vec<_> = linked.map(|of| name(&Span { links: vec![], ..(**of).clone() }, all)).collect();
+        if names.is_empty() { own } else { format!("{own}, links to {}", names.join(" and ")) }
     }
     fn below(parent: &[u8], indent: &str, all: &[&Span], out: &mut String) {
         let mut children: Vec<_> = all.iter().filter(|span| span.parent_span_id == parent).collect();
@@ -116,35 +123,58 @@ fn drawn(all: &[&Span]) -> String {
             below(&child.span_id, &format!("{indent}{more}"), all, out);
         }
     }
-    let roots: Vec<_> = all.iter().filter(|span| span.parent_span_id.is_empty()).collect();
-    assert_eq!(roots.len(), 1, "{roots:?}");
-    let mut out = format!("{}\n", roots[0].name);
-    below(&roots[0].span_id, "", all, &mut out);
-    out
+    let mut traces: Vec<&[u8]> = all.iter().map(|span| span.trace_id.as_slice()).collect();
+    traces.sort_unstable();
+    traces.dedup();
+    let mut roots: Vec<_> = all.iter().filter(|span| span.parent_span_id.is_empty()).collect();
+    assert_eq!(roots.len(), traces.len(), "each trace has one root: {roots:?}");
+    roots.sort_by_key(|span| span.start_time_unix_nano);
+    let trees = roots.iter().map(|root| {
+        let mut out = format!("{}\n", name(root, all));
+        let own: Vec<&Span> = all.iter().filter(|span| span.trace_id == root.trace_id).copied().collect();
+        below(&root.span_id, "", &own, &mut out);
+        out
+    });
+    trees.collect::<Vec<_>>().join("\n")
 }
 
 #[test]
-fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event_a_record() {
+fn an_alloc_with_a_restart_is_the_traces_that_the_document_draws_and_each_event_a_record() {
     let receiver = Receiver::start(|_, _| plain(200));
     let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
-    agent.run(&failing(2));
+    agent.run(&failing(1));
     let id = agent.alloc_ids()[0].clone();
     let trace = id.replace('-', "");
     wait_for("the whole alloc", limit(), || {
         spans(&receiver).iter().any(|(_, span)| span.name == "alloc").then_some(())
     });
     let all = spans(&receiver);
-    assert!(all.iter().all(|(_, span)| hex(&span.trace_id) == trace), "the trace is the alloc's id");
+    let of_alloc = [
+        "submit",
+        "alloc",
+        "task",
+        "prerun",
+        "hook migrate",
+        "hook migrate_remote",
+        "hook ports",
+        "hook cgroup",
+        "hook network",
+        "hook stats",
+    ];
+    for (_, span) in &all {
+        let is_of_alloc = of_alloc.contains(&span.name.as_str());
+        assert_eq!(hex(&span.trace_id) == trace, is_of_alloc, "the trace of an alloc is its ID: {}", span.name);
+    }
     let document = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("docs/otlp.md")).unwrap();
     let drawing =
-        document.split("```text\nalloc\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
-    assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("alloc\n{drawing}"));
+        document.split("```text\nsubmit\n").nth(1).and_then(|rest| rest.split("```").next()).expect("a drawing");
+    assert_eq!(drawn(&all.iter().map(|(_, span)| span).collect::<Vec<_>>()), format!("submit\n{drawing}"));
     for (whose, span) in &all {
-        let of_alloc =
-            ["alloc", "submit", "prerun", "hook migrate", "hook ports", "hook cgroup", "hook network", "hook stats"];
-        let expected = if of_alloc.contains(&span.name.as_str()) { id.clone() } else { format!("{id}/t") };
+        let is_of_alloc = of_alloc.contains(&span.name.as_str()) && span.name != "task";
+        let expected = if is_of_alloc { id.clone() } else { format!("{id}/t") };
         assert_eq!(*whose, expected, "{}", span.name);
-        let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id);
+        // What follows the submission is later than it.
+        let parent = all.iter().map(|(_, of)| of).find(|of| of.span_id == span.parent_span_id && of.name != "submit");
         let is_within = |of: &Span| {
             of.start_time_unix_nano <= span.start_time_unix_nano && span.end_time_unix_nano <= of.end_time_unix_nano
         };
@@ -154,10 +184,11 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
         let says_why = span.status.as_ref().is_some_and(|status| !status.message.is_empty());
         assert_eq!(says_why, is_error, "{}: {:?}", span.name, span.status);
     }
-    // The task was told its place.
+    // The task has its place in its environment.
     let attempts: Vec<&Span> = all.iter().map(|(_, span)| span).filter(|span| span.name == "attempt").collect();
     let told = agent.request("GET", &format!("/v1/allocs/{id}/logs/t?stream=stdout"), "");
-    let expected: Vec<String> = attempts.iter().map(|span| format!("00-{trace}-{}-01", hex(&span.span_id))).collect();
+    let expected: Vec<String> =
+        attempts.iter().map(|span| format!("00-{}-{}-01", hex(&span.trace_id), hex(&span.span_id))).collect();
     assert_eq!(told.text().lines().collect::<Vec<_>>(), expected);
 
     let events = agent.json("/v1/events?since=0");
@@ -169,11 +200,20 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     assert_eq!(numbers, events.iter().map(|event| event["seq"].as_u64().unwrap()).collect::<Vec<_>>());
     for ((whose, record), event) in records.iter().zip(events) {
         assert_eq!(*whose, format!("{id}/t"));
-        assert_eq!(hex(&record.trace_id), trace);
+        let attempt = attempts.iter().find(|span| span.span_id == record.span_id);
+        let expected = attempt.map_or(trace.clone(), |span| hex(&span.trace_id));
+        assert_eq!((hex(&record.trace_id), attempt.is_some()), (expected, !record.span_id.is_empty()));
         assert!(record.event_name.starts_with("allostat.task."));
         let body = record.body.clone().and_then(|body| body.value);
         assert_eq!(body, Some(any_value::Value::StringValue(event["message"].as_str().unwrap().to_owned())));
     }
+    let hooks = records.iter().find(|(_, record)| record.event_name == "allostat.task.started").map(|(_, record)| {
+        let hooks =
+            record.attributes.iter().find(|of| of.key == "allostat.hooks").and_then(|of| of.value.clone()?.value);
+        let Some(any_value::Value::KvlistValue(hooks)) = hooks else { panic!("{hooks:?} is no map") };
+        hooks.values.into_iter().map(|of| of.key).collect::<Vec<_>>()
+    });
+    assert!(hooks.is_some_and(|hooks| hooks.contains(&"env".to_owned())), "details are typed");
     let exits = records.iter().filter(|(_, record)| record.event_name == "allostat.task.terminated");
     for ((_, exit), attempt) in exits.zip(&attempts) {
         assert_eq!((text(&exit.attributes, "process.exit.code").as_str(), exit.severity_text.as_str()), ("3", "WARN"));
@@ -188,13 +228,13 @@ fn an_alloc_with_two_restarts_is_the_tree_that_the_document_draws_and_each_event
     // Fields 1 and 2 of its label: name and value, each behind its length.
     let label = [&b"\x0a\x08trace_id\x12\x20"[..], trace.as_bytes()].concat();
     assert!(body.windows(label.len()).any(|bytes| bytes == label), "one in protobuf too");
-    let root = all.iter().find(|(_, span)| span.name == "alloc").map(|(_, span)| hex(&span.span_id));
+    let root = all.iter().find(|(_, span)| span.name == "submit").map(|(_, span)| hex(&span.span_id));
     let led_to = wait_for("points with exemplars", limit(), || {
         let led_to: BTreeSet<_> =
             exemplars(&receiver).into_iter().map(|(trace, span)| (hex(&trace), hex(&span))).collect();
         (!led_to.is_empty()).then_some(led_to)
     });
-    assert_eq!(led_to, BTreeSet::from([(trace.clone(), root.expect("an alloc has a span"))]), "and each one of OTLP");
+    assert_eq!(led_to, BTreeSet::from([(trace.clone(), root.expect("an alloc has a root"))]), "and each one of OTLP");
     // The books of each signal.
     let body = agent.metrics();
     for (signal, count) in [("logs", records.len()), ("traces", all.len())] {
@@ -220,7 +260,8 @@ fn a_collector_that_refuses_is_told_of_by_the_signal_that_it_refuses() {
     agent.run(&failing(0));
     let line = wait_for("what the log says of it", limit(), || {
         let log = agent.log();
-        log.lines().find(|line| line.contains("collector refused points for good")).map(str::to_owned)
+        let is_it = |line: &&str| line.contains("collector refused points for good") && line.contains("\"logs\"");
+        log.lines().find(is_it).map(str::to_owned)
     });
     assert!(line.contains("signal=\"logs\"") && line.contains("404: no pipeline for logs"), "{line}");
     agent.stop();
@@ -267,7 +308,8 @@ fn killed_between_events_again_and_again_the_agent_tells_each_event_and_each_spa
     let made: BTreeSet<&[u8]> = all.iter().map(|(_, span)| span.span_id.as_slice()).collect();
     assert_eq!(made.len(), all.len(), "no span is made twice");
     let named = |name: &str| all.iter().filter(|(_, span)| span.name == name).count();
-    assert_eq!(["attempt", "running", "backoff", "task", "alloc"].map(named), [9, 9, 8, 1, 1]);
+    // Only the first attempts of an hour have children.
+    assert_eq!(["attempt", "running", "backoff", "task", "alloc", "submit"].map(named), [9, 5, 4, 1, 1, 1]);
 }
 
 /// One task, by its command.
@@ -279,7 +321,7 @@ fn job(name: &str, kind: &str, command: &str) -> String {
 }
 
 #[test]
-fn an_alloc_that_begins_anew_has_a_second_root_in_its_trace_and_one_that_is_stopped_a_kill() {
+fn restarted_alloc_has_a_second_alloc_span_and_a_stopped_one_a_kill() {
     let receiver = Receiver::start(|_, _| plain(200));
     let agent = Agent::with(AgentOptions { env: receiver.env(&ON), ..AgentOptions::default() });
     let named = |name: &str| -> Vec<Span> {
@@ -291,28 +333,32 @@ fn an_alloc_that_begins_anew_has_a_second_root_in_its_trace_and_one_that_is_stop
     ended(1);
     agent.cli(&["restart", &id, "--all"]).ok();
     ended(2);
-    let (roots, tasks, attempts) = (named("alloc"), named("task"), named("attempt"));
-    assert_eq!((roots.len(), tasks.len(), attempts.len()), (2, 2, 2));
-    assert_eq!(roots[0].trace_id, roots[1].trace_id);
+    let (allocs, tasks, attempts, roots) = (named("alloc"), named("task"), named("attempt"), named("submit"));
+    assert_eq!((allocs.len(), tasks.len(), attempts.len(), roots.len()), (2, 2, 2, 1));
+    assert!(roots[0].parent_span_id.is_empty());
     for at in 0..2 {
-        assert_eq!(tasks[at].parent_span_id, roots[at].span_id);
-        assert_eq!(attempts[at].parent_span_id, tasks[at].span_id);
-        assert!(roots[at].start_time_unix_nano <= attempts[at].start_time_unix_nano);
+        assert_eq!(allocs[at].trace_id, roots[0].trace_id);
+        assert_eq!(allocs[at].parent_span_id, roots[0].span_id);
+        assert_eq!(tasks[at].parent_span_id, allocs[at].span_id);
+        assert!(attempts[at].parent_span_id.is_empty() && attempts[at].trace_id != roots[0].trace_id);
+        assert!(allocs[at].start_time_unix_nano <= attempts[at].start_time_unix_nano);
     }
-    assert!(roots[0].end_time_unix_nano <= roots[1].start_time_unix_nano);
-    assert_eq!(named("submit").len(), 1);
+    assert!(allocs[0].end_time_unix_nano <= allocs[1].start_time_unix_nano);
 
     agent.run(&job("serves", "service", "600"));
     let serves = wait_for("it to run", limit(), || {
         let id = agent.alloc_ids().into_iter().find(|other| *other != id)?;
         (agent.json(&format!("/v1/allocs/{id}"))["tasks"]["t"]["state"] == "running").then_some(id)
     });
+    wait_for("its root while it runs", limit(), || {
+        named("submit").into_iter().find(|root| hex(&root.trace_id) == serves.replace('-', ""))
+    });
     agent.cli(&["stop", &serves]).ok();
     ended(3);
     let [running, kill, attempt] = ["running", "kill", "attempt"].map(|name| named(name).pop().expect("it is there"));
     assert_eq!(running.end_time_unix_nano, kill.start_time_unix_nano);
     assert_eq!(kill.end_time_unix_nano, attempt.end_time_unix_nano);
-    assert!(attempt.status.is_none() && named("alloc").iter().all(|root| root.status.is_none()), "all ended well");
+    assert!(attempt.status.is_none() && named("alloc").iter().all(|span| span.status.is_none()), "all ended well");
     agent.stop();
 }
 

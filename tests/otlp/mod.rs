@@ -5,6 +5,7 @@ mod destinations;
 mod grpc;
 mod lifecycle;
 mod outage;
+mod output;
 mod python;
 mod receiver;
 mod rotel;
@@ -71,7 +72,7 @@ fn what_a_live_agent_pushes_is_what_it_exposes() {
     );
     let told = wait_for("the task's points", limit(), || {
         let all: Vec<otlp::Told> = receiver.taken().iter().flat_map(Request::points).collect();
-        all.into_iter().find(|told| told.metric == "container.uptime")
+        all.into_iter().find(|told| told.metric == "allostat.task.uptime")
     });
     let id = &agent.alloc_ids()[0];
     assert_eq!(told.resource["service.instance.id"], format!("{id}/sleeps"));

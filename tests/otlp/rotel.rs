@@ -66,8 +66,8 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
         .spawn();
     let _rotel = Killed(child.unwrap());
     let config = format!(
-        "otlp {{\n  endpoint = \"http://{http}\"\n  service_name = \"over-http\"\n  interval = \"1s\"\n  destination \"grpc\" {{\n    \
-         endpoint = \"{grpc}\"\n    protocol = \"grpc\"\n    insecure = true\n    service_name = \"over-grpc\"\n    interval = \"1s\"\n    \
+        "otlp {{\n  endpoint = \"http://{http}\"\n  service_name = \"over-http\"\n  logs_tasks = \"stdout\"\n  interval = \"1s\"\n  destination \"grpc\" {{\n    \
+         endpoint = \"{grpc}\"\n    protocol = \"grpc\"\n    insecure = true\n    logs_tasks = \"stdout\"\n    service_name = \"over-grpc\"\n    interval = \"1s\"\n    \
          compression = \"zstd\"\n  }}\n}}\n"
     );
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
@@ -78,14 +78,20 @@ fn rotel_takes_everything_over_grpc_and_over_http() {
     });
     agent.run(
         "job \"ends\" {\n type = \"batch\"\n group \"g\" {\n task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \
-         \"/bin/true\"\n }\n }\n }\n}\n",
+         \"/bin/echo\"\n args = [\"output of a task\"]\n }\n }\n }\n}\n",
     );
     let trace = agent.alloc_ids()[0].replace('-', "");
     wait_for("rotel to show the logs and the trace of both", limit(), || {
         let log = String::from_utf8_lossy(&std::fs::read(&said).ok()?).into_owned();
         let count = |text: &str| log.matches(text).count();
-        let whole = ["EventName: allostat.task.terminated", "Name           : running", "Name           : alloc"];
-        (whole.iter().all(|text| count(text) == 2) && count(&trace) > 20).then_some(())
+        let whole = [
+            "EventName: allostat.task.terminated",
+            "Name           : submit",
+            "Name           : running",
+            "Name           : alloc",
+        ];
+        let is_whole = whole.iter().all(|text| count(text) >= 2) && count("output of a task") == 2;
+        (is_whole && count(&trace) > 16).then_some(())
     });
     let body = agent.metrics();
     assert_eq!(told, [body.f64("allostat_host_memory_total_bytes", &[]); 2]);

@@ -299,7 +299,7 @@ fn units_are_observed_under_their_names_and_what_is_above_them_is_not() {
     let probe = wait_for("the unit", limit, || find("systemd:probe.service"));
     assert_eq!(
         (&probe["source"], &probe["job"], &probe["status"]),
-        (&"systemd".into(), &"system.slice".into(), &"running".into())
+        (&"systemd".into(), &"probe.service".into(), &"running".into())
     );
     let of_probe = [("alloc_id", "systemd:probe.service")];
     let bound = wait_for("its limit", limit, || {

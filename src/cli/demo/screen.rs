@@ -3,6 +3,7 @@
 use crate::board::devices::{DeviceView, DevicesView};
 use crate::cli::human::{self, or_absent};
 use crate::cli::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
+use crate::cli::width::columns_of;
 use crate::model::device::{Engine, Sensor};
 use crate::model::units::Nanos;
 
@@ -78,8 +79,28 @@ fn columns(measured: MeasuredBy) -> [(&'static str, Align); 11] {
     ]
 }
 
-pub fn table(rows: &[Row], measured: MeasuredBy, paint: Paint) -> String {
-    let mut table = Table::new(&columns(measured));
+/// Columns that are left out first where there is no room for all, by their place.
+const LEAST: [usize; 4] = [10, 0, 8, 6];
+
+/// Of all columns as many as `width` has room for.
+pub fn table(rows: &[Row], measured: MeasuredBy, width: usize, paint: Paint) -> String {
+    let mut shown: Vec<usize> = (0..columns(measured).len()).collect();
+    let fits = |shown: &[usize]| {
+        let plain = table_of(rows, measured, shown, Paint(false));
+        plain.lines().all(|line| usize::from(columns_of(line.trim_end())) <= width)
+    };
+    for least in LEAST {
+        if fits(&shown) {
+            break;
+        }
+        shown.retain(|at| *at != least);
+    }
+    table_of(rows, measured, &shown, paint)
+}
+
+fn table_of(rows: &[Row], measured: MeasuredBy, shown: &[usize], paint: Paint) -> String {
+    let columns = columns(measured);
+    let mut table = Table::new(&shown.iter().map(|at| columns[*at]).collect::<Vec<_>>());
     for row in rows {
         let throttled = match row.throttled {
             Some(ratio) if ratio > 0.25 => TableCell::styled(human::percent_of(ratio), Style::Red),
@@ -91,7 +112,7 @@ pub fn table(rows: &[Row], measured: MeasuredBy, paint: Paint) -> String {
             Some("oom") => Style::Red,
             _ => Style::Plain,
         };
-        table.row(vec![
+        let cells: Vec<TableCell> = vec![
             TableCell::styled(row.alloc.clone(), Style::Cyan),
             row.task.clone().into(),
             TableCell::styled(row.state.clone(), state_style(&row.state)),
@@ -103,7 +124,8 @@ pub fn table(rows: &[Row], measured: MeasuredBy, paint: Paint) -> String {
             row.restarts.to_string().into(),
             TableCell::styled(or_absent(row.last_exit.clone()), exit_style),
             or_absent(row.cpu_ns.map(|ns| human::duration(Nanos(ns)))).into(),
-        ]);
+        ];
+        table.row(cells.into_iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, cell)| cell).collect());
     }
     table.render(paint)
 }
@@ -123,12 +145,16 @@ pub fn batches(b: &Batches) -> String {
     text
 }
 
-/// `gpu 0, scripted (not real): 92.0 % busy, 14.0 GiB of 24.0 GiB, 64 C, 310 W`
+/// `gpu 0, scripted (not real): held by model, 92.0 % busy, 14.0 GiB of 24.0 GiB, 64 C, 310 W`
 pub fn devices(view: &DevicesView) -> Vec<String> {
-    view.devices.iter().filter(|device| !device.is_instance()).map(|device| device_line(device)).collect()
+    let line = |device: &DeviceView| {
+        let holds = view.uses.iter().filter(|of| of.reserved && !of.ended && of.whole == device.device.id);
+        device_line(device, &holds.map(|of| safe(of.task.as_str())).collect::<Vec<_>>())
+    };
+    view.devices.iter().filter(|device| !device.is_instance()).map(|device| line(device)).collect()
 }
 
-fn device_line(view: &DeviceView) -> String {
+fn device_line(view: &DeviceView, holders: &[String]) -> String {
     let index = view.device.facts.index.map(|index| format!(" {index}")).unwrap_or_default();
     let name = safe(&format!("{}{index}, {}", view.kind.kind, view.kind.name));
     if !view.up {
@@ -137,7 +163,9 @@ fn device_line(view: &DeviceView) -> String {
     let Some(reading) = &view.reading else { return format!("{name}: not read yet") };
     let values = &reading.values;
     let memory = values.memory_used_bytes.zip(values.memory_total_bytes);
+    let held = (!holders.is_empty()).then(|| format!("held by {}", holders.join(" and ")));
     let parts = [
+        held,
         values.utilization[Engine::General.index()].map(|ratio| format!("{} busy", human::percent_of(ratio))),
         memory.map(|(used, all)| format!("{} of {}", human::bytes(used), human::bytes(all))),
         values.temperature[Sensor::Gpu.index()].map(|celsius| format!("{celsius} C")),
@@ -155,7 +183,7 @@ fn usize_of(n: u64) -> usize {
 pub fn screen(view: &Scene, (width, height): (usize, usize), paint: Paint) -> Vec<String> {
     let mut lines: Vec<String> = view.head.clone();
     lines.push(String::new());
-    lines.extend(table(&view.rows, view.measured, paint).lines().map(str::to_owned));
+    lines.extend(table(&view.rows, view.measured, width, paint).lines().map(str::to_owned));
     lines.push(String::new());
     lines.extend(view.devices.iter().cloned());
     lines.push(batches(&view.batches));
@@ -228,11 +256,11 @@ mod tests {
     fn what_is_absent_is_a_dash_and_what_is_zero_is_zero() {
         let absent =
             Row { cpu_cores: None, cpu_ns: None, working_set: None, limit: None, peak: None, last_exit: None, ..row() };
-        let text = table(&[absent], MeasuredBy::Cgroup, Paint(false));
+        let text = table(&[absent], MeasuredBy::Cgroup, 200, Paint(false));
         let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
         assert_eq!(cells, ["ab12cd34", "leak", "running", "-", "-", "-", "-", "-", "3", "-", "-"]);
         let zero = Row { cpu_cores: Some(0.0), working_set: Some(0), ..row() };
-        let text = table(&[zero], MeasuredBy::Cgroup, Paint(false));
+        let text = table(&[zero], MeasuredBy::Cgroup, 200, Paint(false));
         assert!(text.contains("0.0 %") && text.contains("0 B"), "{text}");
     }
 
@@ -262,10 +290,24 @@ mod tests {
         let mut some = DeviceUsage { power_milliwatts: Some(70_900), ..DeviceUsage::default() };
         some.utilization[Engine::General.index()] = Some(0.0);
         let name = format!("gpu 3, {}", safe("T\u{1b}4"));
-        assert_eq!(device_line(&view(true, Some(some.clone()))), format!("{name}: 0.0 % busy, 70 W"));
-        assert_eq!(device_line(&view(true, Some(DeviceUsage::default()))), format!("{name}: -"));
-        assert_eq!(device_line(&view(true, None)), format!("{name}: not read yet"));
-        assert_eq!(device_line(&view(false, Some(some))), format!("{name}: does not answer"));
+        assert_eq!(device_line(&view(true, Some(some.clone())), &[]), format!("{name}: 0.0 % busy, 70 W"));
+        let held = device_line(&view(true, Some(some.clone())), &["model".to_owned()]);
+        assert_eq!(held, format!("{name}: held by model, 0.0 % busy, 70 W"));
+        assert_eq!(device_line(&view(true, Some(DeviceUsage::default())), &[]), format!("{name}: -"));
+        assert_eq!(device_line(&view(true, None), &[]), format!("{name}: not read yet"));
+        assert_eq!(device_line(&view(false, Some(some)), &[]), format!("{name}: does not answer"));
+    }
+
+    #[test]
+    fn at_80_columns_the_columns_that_matter_are_there_whole() {
+        let lines = screen(&Scene { rows: vec![row(); 3], ..Scene::default() }, (80, 24), Paint(false));
+        let head = lines.iter().find(|line| line.contains("TASK")).unwrap();
+        for column in ["TASK", "STATE", "CPU", "THROTTLED", "WORKING SET", "PEAK", "LAST EXIT"] {
+            assert!(head.contains(column), "{column}: {head}");
+        }
+        assert!(!head.contains("CPU TIME"), "{head}");
+        let wide = table(&[row()], MeasuredBy::Cgroup, 200, Paint(false));
+        assert!(wide.contains("CPU TIME") && wide.contains("ALLOC") && wide.contains("RESTARTS"), "{wide}");
     }
 
     #[test]

@@ -1,4 +1,4 @@
-# What `allostat demo` runs: three services of different character. @ALLOSTAT@ is the binary itself.
+# What `allostat demo` runs: four services of different character. @ALLOSTAT@ is the binary itself.
 job "demo" {
   type = "service"
 
@@ -27,6 +27,21 @@ job "demo" {
       resources {
         cpu    = 300
         memory = 64
+      }
+    }
+  }
+
+  # Holds a GPU: that of this host, or the simulated one.
+  group "model" {
+    task "model" {
+      driver = "raw_exec"
+      config {
+        command = "@ALLOSTAT@"
+        args    = ["workload", "steady", "16"]
+      }
+      resources {
+        memory = 48
+        device "gpu" {}
       }
     }
   }

@@ -1,6 +1,10 @@
 //! A screen of our own on the terminal, given back whatever happens.
 
 use std::io::{self, IsTerminal, Write};
+use std::time::Duration;
+
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
+use ratatui::crossterm::terminal::{disable_raw_mode, enable_raw_mode};
 
 use super::screen::{self, Scene};
 use crate::cli::output::Paint;
@@ -10,7 +14,10 @@ pub fn is_one() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|t| t != "dumb")
 }
 
-pub struct Screen(());
+/// Keys are read without Enter where standard input is a terminal.
+pub struct Screen {
+    reads_keys: bool,
+}
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
@@ -18,7 +25,21 @@ const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
 impl Screen {
     pub fn open() -> io::Result<Screen> {
         write(ENTER)?;
-        Ok(Screen(()))
+        let reads_keys = io::stdin().is_terminal() && enable_raw_mode().is_ok();
+        Ok(Screen { reads_keys })
+    }
+
+    /// `q`, Esc or Ctrl-C was pressed, which is a key like any other here.
+    pub fn is_left(&self) -> bool {
+        let is_there = || event::poll(Duration::ZERO).unwrap_or(false);
+        while self.reads_keys && is_there() {
+            let Ok(Event::Key(KeyEvent { code, modifiers, .. })) = event::read() else { continue };
+            let is_interrupt = code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL);
+            if is_interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
+                return true;
+            }
+        }
+        false
     }
 
     pub fn draw(&mut self, view: &Scene, paint: Paint) -> io::Result<()> {
@@ -39,6 +60,9 @@ impl Screen {
 
 impl Drop for Screen {
     fn drop(&mut self) {
+        if self.reads_keys {
+            let _ = disable_raw_mode();
+        }
         // A terminal that is gone needs nothing back.
         let _ = write(LEAVE);
     }

@@ -1,11 +1,12 @@
 //! Where a look comes from: an agent, or this host itself where none runs.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use super::growth::GrowthFeed;
+use super::processes::ProcessReader;
 use super::rates::GrowthByTask;
 use super::reply::{TaskTable, WITH_BEFORE};
 use super::scene::{Details, EventLine};
@@ -20,10 +21,13 @@ use crate::config::{ConfigError, Sources};
 use crate::daemon::{self, Onlooker};
 use crate::exporters::json as views;
 use crate::host::clock::{Clock, SystemClock};
+use crate::host::http::Address;
+use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::answer::Detail;
 use crate::model::observed::{Elsewhere, command_elsewhere};
 use crate::model::raw_name;
+use crate::snapshot::Snapshot;
 use crate::telemetry::chain;
 
 /// Events from before that are shown.
@@ -34,7 +38,13 @@ const LOG_LINES: u32 = 100;
 pub enum Feed {
     Agent(Box<AgentFeed>),
     /// Nobody runs: the passes are our own.
-    Own(Box<Onlooker>),
+    Own(Box<OwnFeed>),
+}
+
+/// This host, without an agent.
+pub struct OwnFeed {
+    onlooker: Onlooker,
+    processes: ProcessReader,
 }
 
 pub struct AgentFeed {
@@ -47,6 +57,8 @@ pub struct AgentFeed {
     /// It gives an earlier reading with its first answer, as far as is known.
     has_before: bool,
     growth: GrowthFeed,
+    /// `None`: the agent may be on another host.
+    processes: Option<ProcessReader>,
 }
 
 /// What is on the screen: nothing else is asked for.
@@ -75,6 +87,7 @@ impl Feed {
         match session.at.connect(Purpose::Read) {
             Ok(agent) => {
                 let from = agent.door().address().to_string();
+                let is_here = matches!(agent.door().address(), Address::Unix(_));
                 Ok(Feed::Agent(Box::new(AgentFeed {
                     agent,
                     from: printable(&from),
@@ -82,6 +95,7 @@ impl Feed {
                     since: None,
                     has_before: true,
                     growth: GrowthFeed::default(),
+                    processes: is_here.then(|| ProcessReader::new(Roots::default())),
                 })))
             }
             // Somebody named an agent: looks of our own would be at another host, perhaps.
@@ -94,7 +108,7 @@ impl Feed {
                     false => format!("no agent can be asked: looking ourselves\n  {}", none.why()),
                 });
                 let onlooker = Onlooker::begin(&config, tick).map_err(|e| CliError::failed(chain(&e)))?;
-                Ok(Feed::Own(Box::new(onlooker)))
+                Ok(Feed::Own(Box::new(OwnFeed { onlooker, processes: ProcessReader::new(Roots::default()) })))
             }
         }
     }
@@ -108,6 +122,7 @@ impl Feed {
             since: None,
             has_before: true,
             growth: GrowthFeed::default(),
+            processes: None,
         }))
     }
 
@@ -121,16 +136,17 @@ impl Feed {
 
     /// Waits until a look has what runs under its names, where that is not the agent's to do.
     pub fn settle(&mut self) {
-        let Feed::Own(onlooker) = self else { return };
-        daemon::until_named(|| onlooker.is_settled());
+        let Feed::Own(own) = self else { return };
+        daemon::until_named(|| own.onlooker.is_settled());
     }
 
     pub fn look(&mut self, wish: &Wanted) -> Result<Look, CliError> {
         match self {
             Feed::Agent(feed) => feed.look(wish),
-            Feed::Own(onlooker) => {
-                let tasks = Arc::new(TaskTable::read(&views::tasks::all(&onlooker.snapshot(), Detail::Full), None)?);
-                let details = wish.open.as_ref().map(own_details);
+            Feed::Own(own) => {
+                let snapshot = own.onlooker.snapshot();
+                let tasks = Arc::new(TaskTable::read(&views::tasks::all(&snapshot, Detail::Full), None)?);
+                let details = wish.open.as_ref().map(|open| own.details(open, &snapshot));
                 Ok(Look { tasks, devices: None, growth: None, events: Vec::new(), details })
             }
         }
@@ -140,9 +156,9 @@ impl Feed {
     pub fn stats(&mut self) -> Result<Value, CliError> {
         match self {
             Feed::Agent(feed) => feed.agent.get_json("/v1/stats"),
-            Feed::Own(onlooker) => {
-                let snapshot = onlooker.snapshot();
-                let all = views::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
+            Feed::Own(own) => {
+                let snapshot = own.onlooker.snapshot();
+                let all = views::stats::stats_of_all(&snapshot, Detail::Full, SystemClock.now());
                 Ok(serde_json::to_value(all).expect("views hold only maps with string keys, so they must serialize"))
             }
         }
@@ -223,13 +239,38 @@ impl AgentFeed {
             Err(error) if error.exit == Exit::NoAgent => return Err(error),
             Err(error) => Err(printable(&error.message)),
         };
-        Ok(Details { key: open.key.clone(), facts, events, log })
+        let cgroup = alloc.tasks.get(task).and_then(|task| task.cgroup.as_deref());
+        let processes = match (&mut self.processes, cgroup) {
+            (None, _) => Err("shown on the host of the agent, over its Unix socket".to_owned()),
+            (Some(_), None) => Err("the task has no cgroup of its own, or has ended".to_owned()),
+            (Some(reader), Some(cgroup)) => reader.read(cgroup, Instant::now()),
+        };
+        Ok(Details { key: open.key.clone(), facts, processes, events, log })
     }
 }
 
 impl Details {
     fn none(open: &OpenTask) -> Details {
-        Details { key: open.key.clone(), facts: Vec::new(), events: Vec::new(), log: Err("it is gone".to_owned()) }
+        let gone = || "it is gone".to_owned();
+        Details {
+            key: open.key.clone(),
+            facts: Vec::new(),
+            processes: Err(gone()),
+            events: Vec::new(),
+            log: Err(gone()),
+        }
+    }
+}
+
+impl OwnFeed {
+    fn details(&mut self, open: &OpenTask, snapshot: &Snapshot) -> Details {
+        let (id, name) = &open.key;
+        let mut tasks = snapshot.allocs.iter().filter(|alloc| alloc.identity.id.as_str() == id).flat_map(|a| a.tasks());
+        let task = tasks.find(|(known, _)| known.name.as_str() == name);
+        let cgroup = task.and_then(|(_, task)| task.observed.as_ref()?.cgroup.clone());
+        let unknown = || Err("the task has no cgroup of its own, or has ended".to_owned());
+        let processes = cgroup.map_or_else(unknown, |path| self.processes.read(path.as_str(), Instant::now()));
+        Details { processes, ..own_details(open) }
     }
 }
 
@@ -292,6 +333,7 @@ mod tests {
             since: None,
             has_before: true,
             growth: GrowthFeed::default(),
+            processes: None,
         };
         let looks = [(); 4].map(|()| feed.look(&Wanted::default()).is_ok());
         assert_eq!(looks, [true, false, true, true]);

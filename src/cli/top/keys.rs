@@ -68,7 +68,7 @@ pub static BINDINGS: &[Binding] = &[
     on("PgDn Ctrl-F", &[Key(KeyCode::PageDown), Ctrl('f')], Act::PageDown, "a page down"),
     on("g Home", &[char('g'), Key(KeyCode::Home)], Act::First, "to the top"),
     on("G End", &[char('G'), Key(KeyCode::End)], Act::Last, "to the bottom"),
-    on("Enter", &[Key(KeyCode::Enter)], Act::Open, "details: curves, log"),
+    on("Enter", &[Key(KeyCode::Enter)], Act::Open, "details: processes, curves, log"),
     on("Esc", &[Key(KeyCode::Esc)], Act::Back, "back; no filter"),
     on("/ F4", &[char('/'), Key(KeyCode::F(4))], Act::Filter, "filter by words"),
     on("< Left", &[char('<'), Key(KeyCode::Left)], Act::SortLeft, "sort by the column left"),

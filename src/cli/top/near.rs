@@ -5,6 +5,7 @@ use ratatui::widgets::{Sparkline, SparklineBar, Widget};
 
 use super::columns::{bytes_of, cores, grown, percent, seconds};
 use super::pen::Pen;
+use super::processes::ProcessLine;
 use super::rates::Row;
 use super::scene::Scene;
 use super::state::OpenTask;
@@ -39,6 +40,12 @@ pub fn draw(pen: &mut Pen<'_>, area: Rect, open: &OpenTask, scene: &Scene<'_>) {
         pen.text(10, y, area.width - 10, &shortened(text, area.width - 10), Style::Plain);
         y += 1;
     }
+    let below = Rect { y, height: area.bottom() - y, ..area };
+    y = match details.map(|details| &details.processes) {
+        Some(Ok(all)) if !all.is_empty() => processes(pen, below, all),
+        Some(Err(why)) => lines(pen, Rect { height: 1, ..below }, y, &format!("processes: {why}"), &[]),
+        Some(Ok(_)) | None => y,
+    };
     y = curves(pen, Rect { y, height: area.bottom() - y, ..area }, row, scene);
     let rest = Rect { y, height: area.bottom() - y, ..area };
     let Some(details) = details else { return };
@@ -71,6 +78,29 @@ fn lines(pen: &mut Pen<'_>, area: Rect, y: u16, heading: &str, texts: &[String])
         y += 1;
     }
     y
+}
+
+/// As many as half of the place holds, but 3; the largest first.
+fn processes(pen: &mut Pen<'_>, area: Rect, all: &[ProcessLine]) -> u16 {
+    let room = usize::from((area.height / 2).max(4).min(area.height).saturating_sub(1));
+    let shown = &all[..all.len().min(room)];
+    let more = all.len() - shown.len();
+    let row = |[pid, user, rss, peak, cpu, threads, command]: [&str; 7]| {
+        let user = shortened(user, 8);
+        // The end of a command is cut where the screen ends.
+        format!("{pid:>7} {user:<8}{rss:>10}{peak:>10}{cpu:>7}{threads:>4} {command}")
+    };
+    let mut heading = row(["PID", "USER", "RSS", "PEAK", "CPU", "THR", "COMMAND"]);
+    if more > 0 {
+        heading.push_str(&format!(" ({more} smaller ones are not shown)"));
+    }
+    let bytes = |bytes: Option<u64>| or_absent(bytes.map(human::bytes));
+    let text = |line: &ProcessLine| {
+        let cpu = or_absent(line.cpu_cores.map(cores));
+        let threads = or_absent(line.threads.map(|n| n.to_string()));
+        row([&line.pid.to_string(), &line.user, &bytes(line.rss), &bytes(line.peak), &cpu, &threads, &line.command])
+    };
+    lines(pen, area, area.y, &heading, &shown.iter().map(text).collect::<Vec<_>>())
 }
 
 /// What it uses and is, in words.

@@ -1,6 +1,7 @@
 //! What there is to be drawn.
 
 use super::lines::TableLine;
+use super::processes::ProcessLine;
 use super::rates::{Curves, Frame, RowKey};
 use crate::cli::follow;
 use crate::cli::output::Paint;
@@ -46,6 +47,8 @@ pub struct Details {
     pub key: RowKey,
     /// Beside what the table knows: where it is, why it is so.
     pub facts: Vec<(&'static str, String)>,
+    /// The largest first; or why there are none.
+    pub processes: Result<Vec<ProcessLine>, String>,
     /// Newest last; made fit for a terminal.
     pub events: Vec<String>,
     /// Its last lines; or why there are none.

@@ -13,6 +13,7 @@ use super::gauges;
 use super::keys::Act;
 use super::lines::{Choice, Grouping, lines};
 use super::plain;
+use super::processes::ProcessLine;
 use super::rates::{Frame, RateTracker};
 use super::reply::{OnDevices, TaskTable, on_devices};
 use super::scene::{Details, EventLine, Scene};
@@ -57,6 +58,20 @@ fn screen(size: (u16, u16), choice: Choice, acts: &[Act], problem: Option<&str>)
     screen_at(NOW, &HOST, size, choice, acts, problem)
 }
 
+fn process(n: u32) -> ProcessLine {
+    ProcessLine {
+        pid: 4_000_000 + n,
+        user: "www-data-long".to_owned(),
+        command: format!(
+            "/usr/bin/worker --number {n} --with a long list of arguments that no terminal is wide enough for"
+        ),
+        rss: Some(u64::from(20 - n) << 20),
+        peak: Some(u64::from(30 - n) << 20),
+        cpu_cores: (n > 0).then(|| f64::from(n) / 7.0),
+        threads: Some(u64::from(n) + 1),
+    }
+}
+
 fn event(n: u64) -> EventLine {
     EventLine::Event(Box::new(Event {
         seq: n,
@@ -89,6 +104,7 @@ fn screen_at(
         let details = state.open.as_ref().map(|open| Details {
             key: open.key.clone(),
             facts: vec![("cgroup", "/allostat/ab12cd34/leak".to_owned())],
+            processes: Ok((0..6).map(process).collect()),
             events: (0..4).map(|n| format!("03:04:0{n}.000  ab12cd34  leak  Restarting  attempt {n}")).collect(),
             log: Ok((0..9).map(|n| format!("line {n} with \u{fffd}[31m colour")).collect()),
         });

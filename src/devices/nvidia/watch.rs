@@ -42,7 +42,7 @@ struct Reader {
     clock: Arc<dyn Clock>,
     reports: PluginReports,
     watch: Arc<Watch>,
-    /// Failures that were reported already.
+    /// Failures and unsupported calls that were reported already.
     reported: std::collections::BTreeSet<String>,
 }
 
@@ -188,13 +188,18 @@ impl Reader {
     }
 
     fn pass_on(&mut self, reading: GpuReading) {
-        let GpuReading { mut values, processes, instances, failed } = reading;
+        let GpuReading { mut values, processes, instances, failed, unsupported } = reading;
         for error in failed {
             if self.reported.insert(error.to_string()) {
                 let error = PluginError::from(error);
                 let message = format!("{}: {}", self.id, error.message);
                 self.reports.fault(PluginError::new(error.fault, message));
             }
+        }
+        let unsupported = unsupported.into_iter().filter(|name| self.reported.insert((*name).to_owned()));
+        let unsupported: Vec<String> = unsupported.map(str::to_owned).collect();
+        if !unsupported.is_empty() {
+            self.reports.unsupported(self.id.clone(), unsupported);
         }
         if let Some(counters) = &self.shared.counters {
             lock(counters).follow(&self.id, &mut values);

@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 use tokio::sync::watch;
 use tracing::warn;
 
-use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal};
+use crate::devices::plugin::{
+    DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports, StopSignal, log_unsupported,
+};
 use crate::model::device::{DeviceGroup, DeviceReading, DeviceReservation};
 use crate::model::id::DeviceId;
 use crate::telemetry::lock;
@@ -132,6 +134,7 @@ impl Feed {
                     // Clients that follow the list read it again.
                     self.said.groups.send_modify(|_| {});
                 }
+                PluginReport::Unsupported(device, calls) => log_unsupported(self.plugin.name(), &device, &calls),
                 PluginReport::Fault(error) => {
                     warn!(plugin = self.plugin.name(), %error, "device plugin reported an error")
                 }

@@ -5,17 +5,22 @@
 //!
 //! Source: cAdvisor 0.49, docs/storage/prometheus.md and its handlers of cgroups; the kubelet's labels of its `/metrics/cadvisor`.
 
+use std::borrow::Cow;
 use std::sync::{Arc, LazyLock};
 
 use super::root;
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
-use crate::exporters::walk::{Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families};
+use crate::exporters::walk::{
+    Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families, is_named_pod,
+};
 use crate::model::alloc::{AllocSource, TaskIdentity};
 use crate::model::answer::Format;
+use crate::model::disk_io::DiskIo;
+use crate::model::host::NodeInfo;
 use crate::model::measure::{Cell, Measure, Nature};
 use crate::model::metric::{MetricDesc, Value};
-use crate::model::usage::Field;
+use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Aggregation, AllocView, Snapshot, TaskView};
 use crate::telemetry::Metrics;
 
@@ -36,8 +41,8 @@ static OF_CONTAINERS: MeasuredRows<PeerReading> = MeasuredRows {
 peer_measures! {
     Live "last_seen" = "time of the snapshot", "", "Time at which the container was last seen.",
         [[] => |r| Some(Value::Nanos(r.seen_at?.0))];
-    Live "start_time_seconds" = "`/v1/allocs`: start of the task; of observed ones, creation",
-        "to the nanosecond; absent where the agent did not see it start and no runtime reports it",
+    Live "start_time_seconds" = "`allostat_task_start_time_seconds`; of containers, their creation",
+        "of one that ran before the agent, the start of its oldest process; absent if that cannot be read",
         "Time at which the container was created or started.", [[] => |r| Some(Value::Nanos(r.started_at?.0))];
     Counter "cpu_usage_seconds_total" = "`allostat_task_cpu_usage_seconds_total`",
         "`cpu=\"total\"` only, as in the kubelet",
@@ -79,6 +84,14 @@ peer_measures! {
         "`allostat_task_memory_usage_bytes` minus `allostat_task_memory_working_set_bytes`",
         "absent where it is all of the usage: there may be more", "Inactive page cache.",
         [[] => |r| inactive_file(r)];
+    Live "memory_file_dirty_bytes" = "`allostat_task_memory_dirty_bytes`", "not a name of cAdvisor 0.49; newer ones have it",
+        "Page cache waiting to be written to disk.", [[] => |r| r.of(Field::memory_dirty_bytes)];
+    Counter "memory_workingset_refault_anon_total" = "`allostat_task_workingset_refaults_total{kind=\"anon\"}`",
+        "absent on v1, as there", "Refaults of anonymous pages that were evicted recently.",
+        [[] => |r| r.of(Field::workingset_refaults_anon)];
+    Counter "memory_workingset_refault_file_total" = "`allostat_task_workingset_refaults_total{kind=\"file\"}`",
+        "absent on v1, as there", "Refaults of pages of files that were evicted recently.",
+        [[] => |r| r.of(Field::workingset_refaults_file)];
     Counter "memory_failcnt" = "`allostat_task_memory_limit_hits_total`", "`unknown` in OpenMetrics, whose counters end in `_total`",
         "Memory charges that failed at the limit.", [[] => |r| r.of(Field::memory_limit_hits)];
     Counter "memory_failures_total" = "`allostat_task_page_faults_total`",
@@ -93,16 +106,16 @@ peer_measures! {
         "kills counted by the cgroup; cAdvisor reads the kernel log",
         "Processes killed by the kernel's OOM killer.", [[] => |r| r.of(Field::oom_kills)];
     Counter "fs_reads_bytes_total" = "`allostat_task_io_read_bytes_total`",
-        "sum over devices: no `device` label", "Bytes read from disks.",
+        DEVICES, "Bytes read from disks.",
         [[] => |r| r.of(Field::io_read_bytes)];
     Counter "fs_writes_bytes_total" = "`allostat_task_io_written_bytes_total`",
-        "sum over devices: no `device` label", "Bytes written to disks.",
+        DEVICES, "Bytes written to disks.",
         [[] => |r| r.of(Field::io_written_bytes)];
     Counter "fs_reads_total" = "`allostat_task_io_reads_total`",
-        "sum over devices: no `device` label", "Reads from disks.",
+        DEVICES, "Reads from disks.",
         [[] => |r| r.of(Field::io_reads)];
     Counter "fs_writes_total" = "`allostat_task_io_writes_total`",
-        "sum over devices: no `device` label", "Writes to disks.",
+        DEVICES, "Writes to disks.",
         [[] => |r| r.of(Field::io_writes)];
     Counter "network_receive_bytes_total" = "`allostat_task_network_receive_bytes_total`",
         "sum over the interfaces of a container; `id=\"/\"` has those of the host, each with its `interface`",
@@ -172,6 +185,9 @@ peer_measures! {
         [[] => |r| r.memory_soft_limit_bytes.map(Value::Int)];
 }
 
+const DEVICES: &str =
+    "one row for each `device`; a pod's own cgroup, and a container that used no device, have a sum without it";
+
 fn inactive_file(of: &PeerReading) -> Option<Value> {
     let working_set = of.usage.memory_working_set_bytes().filter(|bytes| *bytes > 0)?;
     of.usage.memory_usage_bytes()?.checked_sub(working_set).map(Value::Int)
@@ -228,23 +244,26 @@ impl Teller for Containers {
 
 /// Of each alloc its containers, and behind those of a pod the pod.
 fn rows(snapshot: &Snapshot) -> Vec<PeerRow> {
-    let is_v1 = snapshot.info.cgroup_mode != "v2";
     let mut rows = Vec::new();
     // One above its workload's churn limit has no series of its own here either.
     for alloc in snapshot.allocs.iter().filter(|alloc| !alloc.ended && !alloc.retired) {
         let before = rows.len();
-        rows.extend(alloc.tasks().filter_map(|task| container(alloc, task, is_v1)));
+        rows.extend(alloc.tasks().filter_map(|task| container(alloc, task, snapshot)).flatten());
         if rows.len() > before {
-            rows.extend(pod(alloc, is_v1));
+            rows.extend(pod(alloc, snapshot));
         }
-        rows[before..].iter_mut().for_each(|row| row.reading.seen_at = Some(snapshot.taken_at));
     }
     rows.extend(root::rows(snapshot));
     rows
 }
 
 /// `None`: it does not run, or in no cgroup of its own.
-fn container(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView), is_v1: bool) -> Option<PeerRow> {
+fn container(
+    alloc: &AllocView,
+    (known, task): (&TaskIdentity, &TaskView),
+    snapshot: &Snapshot,
+) -> Option<Vec<PeerRow>> {
+    let host = &*snapshot.info;
     let usage = Arc::clone(task.attempt.as_ref()?);
     let managed = task.managed.as_ref().map(|task| &task.status);
     let observed = task.observed.as_ref();
@@ -253,21 +272,40 @@ fn container(alloc: &AllocView, (known, task): (&TaskIdentity, &TaskView), is_v1
     let name = name(alloc, known, &id);
     let mut labels =
         vec![("id".into(), id), ("image".into(), known.image.clone().unwrap_or_default()), ("name".into(), name)];
-    if let Some((namespace, pod)) = pod_of(alloc) {
-        let container = known.name.to_string();
-        labels.extend([("namespace".into(), namespace), ("pod".into(), pod), ("container".into(), container)]);
+    if is_named_pod(&alloc.identity) {
+        labels.extend(pod_labels(alloc, Some(known), host));
     }
     let chosen = alloc.observed.iter().flat_map(|alloc| &alloc.labels);
-    labels.extend(chosen.map(|(name, value)| (format!("container_{name}").into(), value.clone())));
+    labels.extend(chosen.map(|label| (format!("container_{}", label.name).into(), label.value.clone())));
     let started_at = match managed {
         Some(task) => task.started_at,
-        None => alloc.identity.created_at.or_else(|| observed?.since),
+        None => alloc.identity.created_at.or(task.started_at),
     };
-    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1);
-    Some(PeerRow {
-        labels,
-        reading: PeerReading { usage, started_at, memory_soft_limit_bytes, runs: true, ..PeerReading::default() },
-    })
+    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1(host));
+    let seen_at = Some(snapshot.taken_at);
+    let reading =
+        PeerReading { usage, seen_at, started_at, memory_soft_limit_bytes, runs: true, ..PeerReading::default() };
+    Some(by_device(PeerRow { labels, reading }, task.disks.as_deref().unwrap_or_default()))
+}
+
+/// The row, and one more for each device with what was read from it and written to it.
+fn by_device(row: PeerRow, disks: &[DiskIo]) -> Vec<PeerRow> {
+    const FIELDS: [Field; 4] = [Field::io_read_bytes, Field::io_written_bytes, Field::io_reads, Field::io_writes];
+    if disks.is_empty() {
+        return vec![row];
+    }
+    let of_device = |disk: &DiskIo| {
+        let mut usage = Usage::default();
+        FIELDS.into_iter().zip(disk.counts).for_each(|(field, count)| usage.set(field, count));
+        let device = ("device".into(), format!("/dev/{}", disk.disk));
+        let labels = row.labels.iter().cloned().chain([device]).collect();
+        PeerRow { labels, reading: PeerReading { usage: Arc::new(usage), runs: true, ..PeerReading::default() } }
+    };
+    let of_devices: Vec<PeerRow> = disks.iter().map(of_device).collect();
+    let mut usage = Usage::clone(&row.reading.usage);
+    FIELDS.into_iter().for_each(|field| usage.set(field, None));
+    let whole = PeerRow { reading: PeerReading { usage: Arc::new(usage), ..row.reading }, labels: row.labels };
+    std::iter::once(whole).chain(of_devices).collect()
 }
 
 /// What cAdvisor calls it: a container by its runtime's name, or id; what is no container has only the path of its cgroup.
@@ -292,22 +330,34 @@ fn name(alloc: &AllocView, known: &TaskIdentity, cgroup: &str) -> String {
     }
 }
 
-/// Namespace and name of a pod; `None`: it is none, or not named yet.
-fn pod_of(alloc: &AllocView) -> Option<(String, String)> {
+/// The labels that the kubelet gives a pod, and its containers. The node is the host name.
+fn pod_labels(
+    alloc: &AllocView,
+    container: Option<&TaskIdentity>,
+    host: &NodeInfo,
+) -> impl Iterator<Item = (Cow<'static, str>, String)> {
     let of = &alloc.identity;
-    let is_named = of.source == AllocSource::Kubernetes && !of.namespace.is_empty();
-    is_named.then(|| (of.namespace.clone(), of.name.clone()))
+    let container = container.map(|known| ("container", known.name.to_string()));
+    let pod = [("namespace", of.namespace.clone()), ("pod", of.name.clone())];
+    let all = pod.into_iter().chain(container).chain([("node", host.hostname.clone())]);
+    all.map(|(label, value)| (label.into(), value))
 }
 
-fn pod(alloc: &AllocView, is_v1: bool) -> Option<PeerRow> {
-    let (namespace, pod) = pod_of(alloc)?;
-    let cgroup = alloc.identity.cgroup.as_ref().filter(|_| alloc.aggregation == Aggregation::Cgroup)?;
-    let labels = vec![("id".into(), cgroup.to_string()), ("namespace".into(), namespace), ("pod".into(), pod)];
+fn is_v1(host: &NodeInfo) -> bool {
+    host.cgroup_mode != "v2"
+}
+
+fn pod(alloc: &AllocView, snapshot: &Snapshot) -> Option<PeerRow> {
+    let host = &*snapshot.info;
+    let of = Some(&alloc.identity).filter(|of| is_named_pod(of))?;
+    let cgroup = of.cgroup.as_ref().filter(|_| alloc.aggregation == Aggregation::Cgroup)?;
+    let labels = std::iter::once(("id".into(), cgroup.to_string())).chain(pod_labels(alloc, None, host)).collect();
     let usage = Arc::clone(&alloc.usage);
-    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1);
+    let memory_soft_limit_bytes = usage.memory_reservation_bytes().filter(|_| is_v1(host));
     let reading = PeerReading {
         usage,
-        started_at: alloc.identity.created_at,
+        seen_at: Some(snapshot.taken_at),
+        started_at: of.created_at,
         memory_soft_limit_bytes,
         runs: true,
         ..PeerReading::default()

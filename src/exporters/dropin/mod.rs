@@ -9,6 +9,7 @@
 
 pub mod cadvisor;
 pub mod nomad;
+mod nomad_host;
 mod root;
 mod tables;
 

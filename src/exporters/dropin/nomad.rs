@@ -8,6 +8,7 @@
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, Mutex};
 
+use super::nomad_host::{self, HostCpu, HostTimes};
 use super::tables::{native, one, peer_measures, unit_of};
 use crate::exporters::prometheus;
 use crate::exporters::walk::{Filter, Listener, MeasuredRows, PeerReading, PeerRow, Rows, Teller, Walk, families};
@@ -143,7 +144,8 @@ gauges! {
 
 /// In the order of the page.
 pub fn descriptors() -> Vec<&'static MetricDesc> {
-    OF_NOMAD.families.iter().map(|family| &family.desc).chain(GAUGES.iter().copied()).collect()
+    let of_allocs = OF_NOMAD.families.iter().map(|family| &family.desc);
+    of_allocs.chain(GAUGES.iter().copied()).chain(nomad_host::descriptors()).collect()
 }
 
 /// The whole page. `total_mhz`: of all CPUs together, where the host tells it.
@@ -154,16 +156,17 @@ pub fn encode(
     (window, total_mhz): (&CpuWindow, Option<f64>),
 ) -> Vec<u8> {
     let everything = Filter::default();
-    let cores = window.look(snapshot);
+    let (cores, cpu) = window.look(snapshot);
     #[allow(clippy::cast_precision_loss, reason = "a host has fewer CPUs than that")]
     let core_mhz = total_mhz.filter(|_| snapshot.info.cpus > 0).map(|mhz| mhz / snapshot.info.cpus as f64);
     let rows = rows(snapshot, &cores, core_mhz);
     let walk = Walk::new(snapshot, metrics, &everything).with_peers(rows);
-    prometheus::encode_page(&walk, format, &Client { total_mhz })
+    prometheus::encode_page(&walk, format, &Client { total_mhz, cpu })
 }
 
 struct Client {
     total_mhz: Option<f64>,
+    cpu: Option<HostCpu>,
 }
 
 impl Teller for Client {
@@ -198,6 +201,7 @@ impl Teller for Client {
         gauge(&HOST_USED, total.zip(available).and_then(|(total, free)| total.checked_sub(free)).map(Value::Int));
         let uptime = snapshot.info.booted_at.map(|at| snapshot.taken_at.since(at).0 / 1_000_000_000);
         gauge(&UPTIME, uptime.map(Value::Int));
+        nomad_host::tell(listener, snapshot, self.cpu, self.total_mhz);
     }
 }
 
@@ -280,6 +284,7 @@ struct Looked {
     /// When its readings were taken: our own tasks', others'. Who looks may have the latter read later.
     at: [Option<Timestamp>; 2],
     used: HashMap<(AllocId, TaskName), Used>,
+    host: Option<(Timestamp, HostTimes)>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -297,15 +302,15 @@ pub struct CpuWindow(Mutex<[Option<Looked>; 2]>);
 const LONGEST: u64 = 300 * 1_000_000_000;
 
 impl CpuWindow {
-    /// What each task used since the scrape before. Absent: of one that was not there then.
-    fn look(&self, snapshot: &Snapshot) -> Cores {
+    /// What each task and the host used since the scrape before. Absent: of one that was not there then.
+    fn look(&self, snapshot: &Snapshot) -> (Cores, Option<HostCpu>) {
         let mut kept = lock(&self.0);
         // Whoever asks twice within a tick is told the same.
         if kept[1].as_ref().is_none_or(|latest| latest.epoch < snapshot.epoch) {
             let latest = kept[1].replace(Looked::at(snapshot));
             kept[0] = latest;
         }
-        let [Some(before), Some(now)] = &*kept else { return Cores::new() };
+        let [Some(before), Some(now)] = &*kept else { return (Cores::new(), None) };
         let windows = [0, 1].map(|kind| {
             let window = now.at[kind]?.since(before.at[kind]?).0;
             (1..=LONGEST).contains(&window).then_some(window)
@@ -318,8 +323,13 @@ impl CpuWindow {
             let (window, before) = (windows[now.kind]?, before.used.get(whose)?);
             Some((whose.clone(), [0, 1, 2].map(|n| cores(now.cpu[n], before.cpu[n], window))))
         });
-        both.collect()
+        (both.collect(), host(before, now))
     }
+}
+
+fn host(before: &Looked, now: &Looked) -> Option<HostCpu> {
+    let ((earlier, before), (at, now)) = (before.host.as_ref()?, now.host.as_ref()?);
+    if at.since(*earlier).0 > LONGEST { None } else { now.since(before) }
 }
 
 impl Looked {
@@ -334,6 +344,6 @@ impl Looked {
         let used = tasks().map(|(alloc, (known, task))| {
             ((alloc.identity.id.clone(), known.name.clone()), Used { kind: kind(alloc), cpu: cpu(&task.usage) })
         });
-        Looked { epoch: snapshot.epoch, at, used: used.collect() }
+        Looked { epoch: snapshot.epoch, at, used: used.collect(), host: HostTimes::at(snapshot) }
     }
 }

@@ -13,7 +13,7 @@ mod tally;
 mod writer;
 
 pub use place::{Config, History};
-pub use record::Sought;
+pub use record::{HistoryAnswer, Sought};
 pub use report::{ReportQuery, UsageReport};
 pub use tally::{UseSums, WorkloadUse};
 pub use writer::run;

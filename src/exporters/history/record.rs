@@ -2,15 +2,17 @@
 
 use std::borrow::Cow;
 
-use serde::de::DeserializeOwned;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 use crate::exporters::json;
+use crate::exporters::json::allocs::AllocAnswer;
+use crate::exporters::json::stats::AllocStats;
 use crate::model::alloc::{AllocSource, AllocState};
 use crate::model::answer::{Detail, WITHHELD};
 use crate::model::event::Event;
-use crate::model::task::ExitStatus;
+use crate::model::task::{ExitStatus, TaskState};
 use crate::model::units::Timestamp;
 use crate::snapshot::{AllocView, Snapshot};
 
@@ -26,21 +28,37 @@ pub(super) fn ended_at(alloc: &AllocView) -> Option<Timestamp> {
     managed.or_else(|| alloc.observed.as_ref()?.ended_at)
 }
 
+/// What has ended, the newest first.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HistoryAnswer {
+    pub ended: Vec<EndedAnswer>,
+    /// There are more than the limit.
+    pub has_more: bool,
+}
+
+/// One alloc at its end.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct EndedAnswer {
+    pub ended_at: Timestamp,
+    pub alloc: AllocAnswer,
+    pub stats: AllocStats,
+}
+
 /// All that is known of it.
 pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp) -> Value {
-    let mut own = json::alloc(alloc, Detail::Full);
+    let mut own = json::allocs::alloc(alloc, Detail::Full);
     // Its job's text, which says more of a secret than of an end; and what changes while it is shown.
-    without(&mut own, &["definition", "exposed", "generation"]);
-    each_task(&mut own, |task| without(task, &["event_counts"]));
-    let mut stats = json::stats(snapshot, alloc, Detail::Public, ended_at);
-    without(&mut stats, &["absent", "age_ms", "epoch", "taken_at", "sampled_at"]);
-    each_task(&mut stats, |task| {
-        without(task, &["absent", "age_ms", "sampled_at", "state", "this_attempt"]);
-        if let Some(times) = task.get_mut("time_in_state_ns") {
-            without(times, &["dead"]);
+    (own.definition, own.exposed, own.generation) = (None, None, None);
+    own.tasks.values_mut().for_each(|task| task.event_counts = None);
+    let mut stats = json::stats::stats(snapshot, alloc, Detail::Public, ended_at);
+    (stats.absent, stats.age_ms, stats.epoch, stats.taken_at, stats.sampled_at) = (None, None, None, None, None);
+    for task in stats.tasks.values_mut() {
+        (task.absent, task.age_ms, task.sampled_at, task.state, task.this_attempt) = (None, None, None, None, None);
+        if let Some(times) = &mut task.time_in_state_ns {
+            times.remove(TaskState::Dead.as_str());
         }
-    });
-    json!({ "ended_at": ended_at, "alloc": own, "stats": stats })
+    }
+    json!(EndedAnswer { ended_at, alloc: own, stats })
 }
 
 /// What somebody asks for; nothing said: everything.
@@ -122,7 +140,8 @@ pub(super) fn public(line: &[u8]) -> Option<Vec<u8>> {
         if let Some(events) = task.get_mut("events").and_then(Value::as_array_mut) {
             *events = events
                 .drain(..)
-                .filter_map(|event| told::<Event>(event, |event| Detail::Public.event(&event)))
+                .filter_map(|event| serde_json::from_value::<Event>(event).ok())
+                .map(|event| json!(json::event(&Detail::Public.event(&event))))
                 .collect();
         }
     });
@@ -132,14 +151,10 @@ pub(super) fn public(line: &[u8]) -> Option<Vec<u8>> {
 fn withhold_of_exit(exit: &mut Value) {
     without(exit, &["last_output"]);
     if let Some(status) = exit.get_mut("status") {
-        let unread = || json!(ExitStatus::Unknown(WITHHELD.to_owned()));
-        *status = told::<ExitStatus>(status.take(), |status| Detail::Public.status(&status)).unwrap_or_else(unread);
+        let unread = |_| ExitStatus::Unknown(WITHHELD.to_owned());
+        let read = serde_json::from_value::<ExitStatus>(status.take());
+        *status = json!(read.map_or_else(unread, |status| Detail::Public.status(&status)));
     }
-}
-
-/// `None`: what cannot be read is not told.
-fn told<T: DeserializeOwned + Serialize>(value: Value, told: impl Fn(T) -> T) -> Option<Value> {
-    serde_json::from_value(value).ok().map(|value| json!(told(value)))
 }
 
 fn without(of: &mut Value, keys: &[&str]) {
@@ -151,4 +166,27 @@ fn without(of: &mut Value, keys: &[&str]) {
 fn each_task(of: &mut Value, change: impl FnMut(&mut Value)) {
     let tasks = of.get_mut("tasks").and_then(Value::as_object_mut);
     tasks.into_iter().flat_map(Map::values_mut).for_each(change);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn public_record_has_the_times_of_events_as_allocs_have_them() {
+        let event = json!({ "seq": 1, "task_seq": 1, "time": 1_500_000_000_u64, "kind": "Started", "message": "m" });
+        let tasks = json!({ "t": { "user": "u", "events": [event, { "kind": "of a newer agent" }] } });
+        let line = json!({ "ended_at": 2, "alloc": { "id": "a", "tasks": tasks }, "stats": {} }).to_string();
+        let shown: Value = serde_json::from_slice(&public(line.as_bytes()).unwrap()).unwrap();
+        let task = &shown["alloc"]["tasks"]["t"];
+        assert!(
+            task.get("user").is_none() && task["events"].as_array().is_some_and(|events| events.len() == 1),
+            "{shown}"
+        );
+        let event = &task["events"][0];
+        assert_eq!(
+            (&event["timestamp"], &event["timestamp_ns"]),
+            (&json!("1970-01-01T00:00:01.500000000Z"), &json!("1500000000"))
+        );
+    }
 }

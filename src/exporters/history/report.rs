@@ -31,7 +31,7 @@ pub struct ReportQuery {
 }
 
 /// `GET /v1/report`
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct UsageReport {
     pub since: Timestamp,

@@ -10,7 +10,7 @@ use crate::model::usage::Usage;
 const GIB_HOUR: f64 = (1_u64 << 30) as f64 * 3_600.0;
 
 /// One task of a workload.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct WorkloadUse {
     pub source: String,
@@ -51,7 +51,7 @@ pub struct WorkloadUse {
 }
 
 /// What can be added. A sum has the parts that are known; `unmeasured` counts the runs that are not in it.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize, schemars::JsonSchema)]
 #[serde(default)]
 pub struct UseSums {
     /// Attempts that ended.

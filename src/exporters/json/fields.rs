@@ -1,28 +1,83 @@
 //! How values become fields: what is absent is no field.
 
+use std::borrow::Cow;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::{Serialize, Serializer};
 use serde_json::{Map, Value as Json, json};
 
 use crate::model::measure::{HasFields, Measure};
 use crate::model::metric::Value;
 
-pub(super) fn set(object: &mut Json, key: &str, value: Option<impl serde::Serialize>) {
-    if let Some(value) = value {
-        object[key] = json!(value);
+/// Measures whose values stand in one object: the schema of the object follows from them.
+pub trait MeasureTable {
+    /// Of the schema.
+    const NAME: &'static str;
+    /// The name of each value: that of its measure, then the labels of its series.
+    fn paths() -> Vec<Vec<&'static str>>;
+}
+
+impl<S: HasFields> Measure<S> {
+    /// See [`MeasureTable::paths`].
+    pub(super) fn paths(&self) -> impl Iterator<Item = Vec<&'static str>> {
+        let path = |labels: &[(&'static str, &'static str)]| {
+            std::iter::once(self.stem).chain(labels.iter().map(|(_, label)| *label)).collect()
+        };
+        self.cells.iter().map(move |cell| path(cell.labels))
     }
 }
 
 /// The values of measures under the names that they have in the exposition, without whose they are: `{"power_watts": 71.3,
 /// "utilization_ratio": {"general": 0.5}}`.
-pub(super) fn measured<'m, S: HasFields>(measures: impl Iterator<Item = &'m Measure<S>>, of: &S) -> Map<String, Json> {
+#[derive(Debug)]
+pub struct MeasuredValues<T>(Map<String, Json>, PhantomData<T>);
+
+impl<T> Serialize for MeasuredValues<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.0.serialize(serializer)
+    }
+}
+
+impl<T: MeasureTable> JsonSchema for MeasuredValues<T> {
+    fn schema_name() -> Cow<'static, str> {
+        T::NAME.into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let mut all = Map::new();
+        for path in T::paths() {
+            put(&mut all, &path, json!(null));
+        }
+        let mut schema = json_schema!({ "type": "object" });
+        schema.insert("properties".to_owned(), properties(&all).into());
+        schema
+    }
+}
+
+/// A number for each end of a path, an object for each step before it.
+fn properties(of: &Map<String, Json>) -> Map<String, Json> {
+    let property = |(name, below): (&String, &Json)| {
+        let schema = match below.as_object() {
+            Some(below) => json!({ "type": "object", "properties": properties(below) }),
+            None => json!({ "type": "number" }),
+        };
+        (name.clone(), schema)
+    };
+    of.iter().map(property).collect()
+}
+
+pub(super) fn measured<'m, S: HasFields, T>(
+    measures: impl Iterator<Item = &'m Measure<S>>,
+    of: &S,
+) -> MeasuredValues<T> {
     let mut all = Map::new();
     for measure in measures {
-        for cell in measure.cells {
+        for (cell, path) in measure.cells.iter().zip(measure.paths()) {
             let Some(value) = (cell.get)(of) else { continue };
-            let path = std::iter::once(measure.stem).chain(cell.labels.iter().map(|(_, label)| *label));
-            put(&mut all, &path.collect::<Vec<_>>(), number(value));
+            put(&mut all, &path, number(value));
         }
     }
-    all
+    MeasuredValues(all, PhantomData)
 }
 
 fn put(into: &mut Map<String, Json>, path: &[&str], value: Json) {
@@ -53,6 +108,7 @@ fn number(value: Value) -> Json {
 
 #[cfg(test)]
 mod tests {
+    use super::super::devices::DeviceTable;
     use super::*;
     use crate::devices::measures;
     use crate::model::device::DeviceUsage;
@@ -66,12 +122,13 @@ mod tests {
             ecc_errors: [[Some(0), None], [None, Some(3)]],
             ..DeviceUsage::default()
         };
-        let told = Json::Object(measured(measures::DEVICE.iter(), &usage)).to_string();
+        let all = |of: &DeviceUsage| -> MeasuredValues<DeviceTable> { measured(measures::DEVICE.iter(), of) };
+        let told = serde_json::to_string(&all(&usage)).unwrap();
         assert_eq!(
             told,
             r#"{"ecc_errors_total":{"corrected":{"volatile":0},"uncorrected":{"aggregate":3}},"energy_joules_total":123456789.012,"power_watts":71.3,"utilization_ratio":{"encoder":0.0,"general":0.5}}"#
         );
-        assert!(measured(measures::DEVICE.iter(), &DeviceUsage::default()).is_empty());
+        assert!(all(&DeviceUsage::default()).0.is_empty());
     }
 
     #[test]

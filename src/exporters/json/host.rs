@@ -1,8 +1,10 @@
 //! What the host and the agent itself use now: of `/v1/node`. Rates are those of the last tick.
 
-use serde_json::{Map, Value as Json, json};
+use std::collections::BTreeMap;
 
-use super::fields::set;
+use schemars::JsonSchema;
+use serde::Serialize;
+
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::units::Timestamp;
 use crate::snapshot::itself::{self, PROCESS_RESIDENT, PROCESS_START};
@@ -11,39 +13,77 @@ use crate::snapshot::{Snapshot, TickBefore};
 /// CPU states in which a CPU does no work for this host.
 const NOT_BUSY: [&str; 3] = ["idle", "iowait", "steal"];
 
+/// What the host uses now.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostUse {
+    /// By period: `1m`, `5m`, `15m`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub load_average: Option<BTreeMap<String, f64>>,
+    /// CPU use since the tick before, in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_busy_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_used_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap_used_bytes: Option<u64>,
+    /// File systems of the directories that the agent uses.
+    pub directories: BTreeMap<String, DirectoryUse>,
+}
+
+/// The file system of a directory.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct DirectoryUse {
+    pub size_bytes: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub available_bytes: Option<u64>,
+}
+
+/// What the agent itself costs.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct OwnCost {
+    pub version: &'static str,
+    /// CPU use since the tick before, in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_cores: Option<f64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_bytes: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Timestamp>,
+}
+
 /// Load, CPU, memory, swap and file systems of the host.
-pub(super) fn usage(snapshot: &Snapshot) -> Json {
+pub(super) fn usage(snapshot: &Snapshot) -> HostUse {
     let host = &snapshot.host;
     let one = |name: &str| samples(host, name).find_map(int);
-    let by_label = |name: &str| -> Map<String, Json> {
-        samples(host, name).filter_map(|s| Some((s.labels.first()?.to_string(), number(s)))).collect()
-    };
-    let mut all = json!({});
-    let load = by_label("allostat_host_load_average");
-    set(&mut all, "load_average", Some(load).filter(|load| !load.is_empty()));
-    set(&mut all, "cpu_busy_cores", rate(snapshot, |before| busy_ns(&before.host), busy_ns(host)));
+    let load = by_label(host, "allostat_host_load_average", |sample| Some(number(sample)));
     let (total, available) = (one("allostat_host_memory_total_bytes"), one("allostat_host_memory_available_bytes"));
-    set(&mut all, "memory_used_bytes", total.zip(available).map(|(total, free)| total.saturating_sub(free)));
-    set(&mut all, "swap_used_bytes", one("allostat_host_swap_used_bytes"));
-    let (size, free) =
-        (by_label("allostat_host_filesystem_size_bytes"), by_label("allostat_host_filesystem_avail_bytes"));
-    let directories = size.into_iter().map(|(name, size)| {
-        let mut row = json!({ "size_bytes": size });
-        set(&mut row, "available_bytes", free.get(&name));
-        (name, row)
-    });
-    all["directories"] = directories.collect::<Map<_, _>>().into();
-    all
+    let free = by_label(host, "allostat_host_filesystem_avail_bytes", int);
+    let size = by_label(host, "allostat_host_filesystem_size_bytes", int).into_iter();
+    let directory = |(name, size_bytes)| {
+        (String::clone(&name), DirectoryUse { size_bytes, available_bytes: free.get(&name).copied() })
+    };
+    HostUse {
+        load_average: Some(load).filter(|load| !load.is_empty()),
+        cpu_busy_cores: rate(snapshot, |before| busy_ns(&before.host), busy_ns(host)),
+        memory_used_bytes: total.zip(available).map(|(total, free)| total.saturating_sub(free)),
+        swap_used_bytes: one("allostat_host_swap_used_bytes"),
+        directories: size.map(directory).collect(),
+    }
 }
 
 /// The agent: what it costs.
-pub(super) fn agent(snapshot: &Snapshot) -> Json {
-    let mut all = json!({ "version": env!("CARGO_PKG_VERSION") });
-    set(&mut all, "cpu_cores", rate(snapshot, |before| before.own_cpu_ns, itself::cpu_ns(&snapshot.agent)));
+pub(super) fn agent(snapshot: &Snapshot) -> OwnCost {
     let one = |desc: &MetricDesc| samples(&snapshot.agent, desc.name).find_map(int);
-    set(&mut all, "memory_bytes", one(&PROCESS_RESIDENT));
-    set(&mut all, "started_at", one(&PROCESS_START).map(Timestamp));
-    all
+    OwnCost {
+        version: env!("CARGO_PKG_VERSION"),
+        cpu_cores: rate(snapshot, |before| before.own_cpu_ns, itself::cpu_ns(&snapshot.agent)),
+        memory_bytes: one(&PROCESS_RESIDENT),
+        started_at: one(&PROCESS_START).map(Timestamp),
+    }
+}
+
+fn by_label<T>(all: &Samples, name: &str, value: impl Fn(&Sample) -> Option<T>) -> BTreeMap<String, T> {
+    samples(all, name).filter_map(|sample| Some((sample.labels.first()?.to_string(), value(sample)?))).collect()
 }
 
 fn samples<'s>(all: &'s Samples, name: &'s str) -> impl Iterator<Item = &'s Sample> {
@@ -57,10 +97,11 @@ fn int(sample: &Sample) -> Option<u64> {
     }
 }
 
-fn number(sample: &Sample) -> Json {
+#[expect(clippy::cast_precision_loss, reason = "for the eye")]
+fn number(sample: &Sample) -> f64 {
     match sample.value {
-        Value::Int(n) | Value::Nanos(n) => json!(n),
-        Value::Float(n) => json!(n),
+        Value::Int(n) | Value::Nanos(n) => n as f64,
+        Value::Float(n) => n,
     }
 }
 
@@ -106,12 +147,12 @@ mod tests {
     fn node_usage_has_rates_of_the_last_tick_and_none_without_an_earlier_one() {
         let mut snapshot = Snapshot::empty(Arc::new(info()), Timestamp(12 * SECOND));
         snapshot.host = cpu(13, 40);
-        assert!(usage(&snapshot).get("cpu_busy_cores").is_none() && agent(&snapshot).get("cpu_cores").is_none());
+        assert!(usage(&snapshot).cpu_busy_cores.is_none() && agent(&snapshot).cpu_cores.is_none());
         snapshot.before =
             Some(Arc::new(TickBefore { at: Timestamp(10 * SECOND), host: cpu(10, 30), own_cpu_ns: None }));
         snapshot.ticked_at = Timestamp(12 * SECOND);
-        assert_eq!(usage(&snapshot)["cpu_busy_cores"], 1.5);
-        assert!(agent(&snapshot).get("cpu_cores").is_none(), "absent is not 0");
-        assert_eq!(agent(&snapshot)["version"], env!("CARGO_PKG_VERSION"));
+        assert_eq!(usage(&snapshot).cpu_busy_cores, Some(1.5));
+        assert!(agent(&snapshot).cpu_cores.is_none(), "absent is not 0");
+        assert_eq!(agent(&snapshot).version, env!("CARGO_PKG_VERSION"));
     }
 }

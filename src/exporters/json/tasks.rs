@@ -21,6 +21,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
@@ -80,7 +81,7 @@ pub fn changes(snapshot: &Snapshot, before: &Snapshot, detail: Detail) -> Vec<u8
 
 fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_before: bool) -> Vec<u8> {
     let tick_before = snapshot.before.as_ref().filter(|_| with_before);
-    let all = Answer {
+    let all = TasksAnswer {
         epoch: snapshot.epoch,
         since: before.map_or(Timestamp(0), |before| before.taken_at),
         taken_at: snapshot.taken_at,
@@ -94,25 +95,38 @@ fn answer(snapshot: &Snapshot, before: Option<&Snapshot>, detail: Detail, with_b
     serde_json::to_vec(&all).expect("rows hold only plain values, so they must serialize")
 }
 
-#[derive(Serialize)]
-struct Answer<'a> {
+/// Every task in one short row.
+#[derive(Serialize, JsonSchema)]
+pub struct TasksAnswer<'a> {
     epoch: u64,
-    /// 0: everything is told.
+    /// The `since` of the request. 0: every row is complete.
     since: Timestamp,
     taken_at: Timestamp,
-    /// When the tick began of which the host's values are. Between two ticks whoever begins or ends makes a newer answer of the same tick.
+    /// When the tick of the host's values began. A task that starts or ends between two ticks makes a newer answer of
+    /// the same tick.
     ticked_at: Timestamp,
     host: HostRow<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<HostBefore<'a>>,
     /// How many there are.
     devices: usize,
+    /// What `usage` of each row has.
+    #[schemars(with = "Vec<String>")]
     fields: [&'static str; LISTED_FIELDS.len()],
+    /// A row; or what changed of a row of the answer before, see `since`.
+    #[schemars(schema_with = "rows")]
     tasks: Rows<'a>,
 }
 
+/// A whole row; the number of a row that did not change; that number, the time of the sample, and pairs of field and value.
+fn rows(generator: &mut SchemaGenerator) -> Schema {
+    let whole = generator.subschema_for::<TaskRow<'_>>();
+    let changes = json_schema!({ "type": "array", "items": { "type": ["integer", "null"] } });
+    json_schema!({ "type": "array", "items": { "anyOf": [whole, { "type": "integer" }, changes] } })
+}
+
 /// The tick before.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct HostBefore<'a> {
     ticked_at: Timestamp,
     host: HostRow<'a>,
@@ -225,7 +239,7 @@ impl Serialize for News<'_> {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct TaskRow<'a> {
     alloc_id: &'a AllocId,
     source: AllocSource,
@@ -247,15 +261,18 @@ struct TaskRow<'a> {
     last_exit: Option<LastExit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     sampled_at: Option<Timestamp>,
+    /// A value of each of `fields`.
+    #[schemars(with = "Vec<Option<u64>>")]
     usage: Told<'a>,
     #[serde(skip_serializing_if = "Option::is_none")]
     before: Option<TaskBefore>,
 }
 
 /// An earlier reading, of the counters alone: the rest has no rate.
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct TaskBefore {
     at: Timestamp,
+    #[schemars(with = "Vec<Option<u64>>")]
     usage: [Option<u64>; LISTED_FIELDS.len()],
 }
 
@@ -272,7 +289,7 @@ impl TaskBefore {
     }
 }
 
-#[derive(Serialize)]
+#[derive(Serialize, JsonSchema)]
 struct LastExit {
     outcome: Outcome,
     status: ExitStatus,
@@ -314,12 +331,12 @@ fn row<'a>(alloc: &'a AllocView, known: &'a TaskIdentity, task: &'a TaskView, de
     }
 }
 
-/// What the tasks share. Absent: this kernel does not tell.
-#[derive(Default, Serialize)]
+/// What all tasks of the host share. A field that the kernel does not report is absent.
+#[derive(Default, Serialize, JsonSchema)]
 pub struct HostRow<'a> {
     pub hostname: &'a str,
     pub cpus: u64,
-    /// Time in which CPUs of the host did something.
+    /// CPU time of the host, all CPUs together, without idle, iowait and steal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpu_busy_ns: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -328,7 +345,7 @@ pub struct HostRow<'a> {
     pub memory_available_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub swap_used_bytes: Option<u64>,
-    /// Of all interfaces that are told of but the loopback, together.
+    /// Sum over the exposed network interfaces, without the loopback interface.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network_receive_bytes: Option<u64>,
     #[serde(skip_serializing_if = "Option::is_none")]

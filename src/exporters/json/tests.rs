@@ -23,6 +23,19 @@ use crate::model::units::{Nanos, Timestamp, Unit};
 use crate::model::usage::{Field, Usage};
 use crate::snapshot::{Aggregation, AllocView, ManagedTask, Snapshot, TaskView};
 
+fn shown_devices(snapshot: &Snapshot, detail: Detail) -> Value {
+    json!(super::devices::all(snapshot, detail))
+}
+fn shown_stats(snapshot: &Snapshot, alloc: &AllocView, detail: Detail, now: Timestamp) -> Value {
+    json!(super::stats::stats(snapshot, alloc, detail, now))
+}
+fn shown_nomad(snapshot: &Snapshot, alloc: &AllocView, detail: Detail) -> Value {
+    json!(super::nomad::allocation(snapshot, alloc, detail))
+}
+fn shown_client(snapshot: &Snapshot, detail: Detail) -> Value {
+    json!(super::nomad::client(snapshot, detail))
+}
+
 /// 2026-01-02 03:04:05.000000006 UTC.
 const NOW: Timestamp = Timestamp(1_767_323_045_000_000_006);
 
@@ -119,6 +132,8 @@ fn alloc(id: &str, tasks: &[&str]) -> Arc<AllocView> {
         attempt: Some(Arc::clone(&usage)),
         sampled_at: Some(NOW),
         before: None,
+        started_at: None,
+        disks: None,
     };
     Arc::new(AllocView {
         identity: Arc::new(identity),
@@ -196,7 +211,7 @@ fn keys(value: &Value) -> Vec<&str> {
 
 #[test]
 fn a_device_tells_what_it_is_how_it_is_and_who_is_on_it() {
-    let all = super::devices::all(&host(), Detail::Full);
+    let all = shown_devices(&host(), Detail::Full);
     let [gpu, whole, lost, part] = [0, 1, 2, 3].map(|at| &all["devices"][at]);
     assert_eq!((&all["epoch"], &gpu["id"], &gpu["plugin"]), (&json!(9), &json!("GPU-0"), &json!("nvidia")));
     assert_eq!((&gpu["vendor"], &gpu["type"], &gpu["name"]), (&json!("nvidia"), &json!("gpu"), &json!("H100")));
@@ -234,10 +249,10 @@ fn a_device_tells_what_it_is_how_it_is_and_who_is_on_it() {
 #[test]
 fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
     let snapshot = host();
-    let all = super::devices::all(&snapshot, Detail::Public);
-    let stats = super::stats(&snapshot, &snapshot.allocs[0], Detail::Public, NOW);
-    let nomad = super::nomad::allocation(&snapshot, &snapshot.allocs[0], Detail::Public);
-    let client = super::nomad::client(&snapshot, Detail::Public);
+    let all = shown_devices(&snapshot, Detail::Public);
+    let stats = shown_stats(&snapshot, &snapshot.allocs[0], Detail::Public, NOW);
+    let nomad = shown_nomad(&snapshot, &snapshot.allocs[0], Detail::Public);
+    let client = shown_client(&snapshot, Detail::Public);
     for told in [&all, &stats, &nomad, &client] {
         assert!(!told.to_string().contains("SECRET"), "{told}");
         assert!(told.to_string().contains("lanes"), "numbers are for everybody: {told}");
@@ -249,10 +264,10 @@ fn serial_numbers_places_and_texts_of_plugins_are_for_the_owner() {
 #[test]
 fn each_device_of_an_alloc_is_told_once_and_its_tasks_refer_to_it() {
     let snapshot = host();
-    let [a, b] = [0, 1].map(|at| super::stats(&snapshot, &snapshot.allocs[at], Detail::Full, NOW));
+    let [a, b] = [0, 1].map(|at| shown_stats(&snapshot, &snapshot.allocs[at], Detail::Full, NOW));
     assert_eq!(keys(&a["devices"]), ["GPU-0", "GPU-1", "MIG-1"], "of an instance the whole too");
     let shared = &a["devices"]["GPU-0"];
-    assert_eq!(shared["values"], super::devices::all(&snapshot, Detail::Full)["devices"][0]["values"]);
+    assert_eq!(shared["values"], shown_devices(&snapshot, Detail::Full)["devices"][0]["values"]);
     assert_eq!((&shared["reserved"], &shared["final"]), (&json!(true), &json!(false)));
     let sum = json!({"memory_used_bytes": 2_u64 << 30, "processes": 2, "sm_utilization_ratio": 0.5, "energy_joules_total": 3, "xid_errors_total": 2});
     assert_eq!(shared["usage"], sum, "a peak is no sum, and errors of the device are everybody's");
@@ -276,17 +291,17 @@ fn each_device_of_an_alloc_is_told_once_and_its_tasks_refer_to_it() {
 #[test]
 fn an_alloc_without_devices_says_nothing_of_them() {
     let snapshot = snapshot(vec![alloc("a", &["t"])], vec![device("GPU-0", |_, _, _| {})], Vec::new());
-    let stats = super::stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW);
+    let stats = shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW);
     assert!(stats.get("devices").is_none() && stats["tasks"]["t"].get("devices").is_none(), "{stats}");
-    let nomad = super::nomad::allocation(&snapshot, &snapshot.allocs[0], Detail::Full);
+    let nomad = shown_nomad(&snapshot, &snapshot.allocs[0], Detail::Full);
     assert_eq!(nomad["ResourceUsage"]["DeviceStats"], json!([]));
 }
 
 #[test]
 fn nomads_shape_says_of_each_value_what_ours_says() {
     let snapshot = host();
-    let (alloc, stats) = (&snapshot.allocs[0], super::stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW));
-    let nomad = super::nomad::allocation(&snapshot, alloc, Detail::Full);
+    let (alloc, stats) = (&snapshot.allocs[0], shown_stats(&snapshot, &snapshot.allocs[0], Detail::Full, NOW));
+    let nomad = shown_nomad(&snapshot, alloc, Detail::Full);
     assert_eq!(keys(&nomad), ["ResourceUsage", "Tasks", "Timestamp"]);
     let usage = &nomad["ResourceUsage"];
     let memory = json!({"Usage": 100, "RSS": 60, "MaxUsage": 120, "Measured": ["RSS", "Usage", "Max Usage"]});
@@ -312,13 +327,13 @@ fn nomads_shape_says_of_each_value_what_ours_says() {
     assert_eq!(keys(&nomad["Tasks"]), ["serve", "train"]);
     assert_eq!(nomad["Tasks"]["serve"]["ResourceUsage"]["DeviceStats"][0]["InstanceStats"]["GPU-0"], *instance);
     assert!(!nomad.to_string().contains("null"));
-    let gone = super::nomad::allocation(&snapshot, &snapshot.allocs[1], Detail::Full);
+    let gone = shown_nomad(&snapshot, &snapshot.allocs[1], Detail::Full);
     assert_eq!(gone["ResourceUsage"]["DeviceStats"], json!([]), "it has left");
 }
 
 #[test]
 fn nomads_shape_of_a_host_has_each_device_that_answers() {
-    let client = super::nomad::client(&host(), Detail::Full);
+    let client = shown_client(&host(), Detail::Full);
     let instances: Vec<_> =
         client["DeviceStats"].as_array().unwrap().iter().map(|group| keys(&group["InstanceStats"])).collect();
     assert_eq!(instances, [vec!["GPU-0", "GPU-1"], vec!["MIG-1"]]);
@@ -353,7 +368,7 @@ fn shared_by(tasks: usize) -> [Value; 2] {
     let devices = gpus.iter().map(|gpu| device(gpu, |_, _, reading| reading.stats = Arc::new(own()))).collect();
     let snapshot = snapshot(vec![alloc], devices, uses);
     let alloc = &snapshot.allocs[0];
-    [super::stats(&snapshot, alloc, Detail::Full, NOW), super::nomad::allocation(&snapshot, alloc, Detail::Full)]
+    [shown_stats(&snapshot, alloc, Detail::Full, NOW), shown_nomad(&snapshot, alloc, Detail::Full)]
 }
 
 #[test]

@@ -23,7 +23,7 @@ pub(super) type Counted = (u64, Vec<u8>);
 pub(super) fn halves(signal: Signal, bytes: &[u8]) -> io::Result<Option<Vec<Counted>>> {
     match signal {
         Signal::Metrics => both::<ExportMetricsServiceRequest>(bytes),
-        Signal::Logs => both::<ExportLogsServiceRequest>(bytes),
+        Signal::Logs | Signal::WorkloadLogs => both::<ExportLogsServiceRequest>(bytes),
         Signal::Traces => both::<ExportTraceServiceRequest>(bytes),
     }
 }

@@ -17,14 +17,14 @@ use super::message::{Attributes, Measured, Observed, Series, Told, exemplar_mess
 use super::names::{self, Instrument, OF_RESOURCES};
 use super::resource::{HostIdentity, instance};
 use super::settings::HistogramAggregation;
+use super::states;
 use crate::exporters::walk::{
     ALLOC_DEVICE_ROWS, ALLOC_ROWS, CHECK_ROWS, Head, HistogramPoint, INSTANCE_ROWS, Labels, Listener, ONE_ROW,
     PARENT_ROWS, Point, RowSubject, Rows, Source, TASK_DEVICE_ROWS, TASK_ROWS, Walk, lifecycle, written,
 };
 use crate::model::metric::{Exemplar, Kind, Value};
-use crate::model::task::TaskState;
 use crate::model::units::{Nanos, Timestamp};
-use crate::snapshot::TaskView;
+use crate::snapshot::AllocView;
 use crate::snapshot::itself::PROCESS_START;
 use crate::telemetry::otlp;
 
@@ -56,8 +56,8 @@ struct Gathered<'w> {
     walk: &'w Walk<'w>,
     /// Of each kind of rows that was heard of.
     rows: Vec<(&'static Rows, Vec<RowPlace>)>,
-    /// Which tasks run, in the order of their rows.
-    running: Vec<bool>,
+    /// Which tasks are containers, in the order of their rows.
+    containers: Vec<bool>,
     /// By id of a device its place.
     devices: HashMap<&'w str, usize>,
     /// When the agent's process began.
@@ -95,6 +95,7 @@ pub(super) fn collect_each(
     let mut told_before = std::mem::take(&mut endings.told);
     for (resource, mut points) in resources.zip(gathered.places) {
         without_whole(&mut points);
+        states::complete(&mut points);
         let series: Vec<Series> = points.iter().map(|told| told.series.clone()).collect();
         let id = instance(&resource).to_owned();
         if let Some((_, before)) = told_before.remove(&id) {
@@ -113,9 +114,6 @@ pub(super) fn collect_each(
 impl<'w> Gathered<'w> {
     fn new(walk: &'w Walk<'w>) -> Gathered<'w> {
         let tasks = || walk.allocs.iter().flat_map(|alloc| &alloc.tasks);
-        let runs = |task: &Arc<TaskView>| {
-            task.managed.as_ref().is_some_and(|managed| managed.status.state == TaskState::Running)
-        };
         let tasks_end = FIRST_ALLOC + walk.allocs.len() + tasks().count();
         let devices: HashMap<_, _> = walk.devices().map(|view| view.device.id.as_str()).zip(tasks_end..).collect();
         let began = walk.snapshot.agent.0.iter().find(|sample| sample.desc.name == PROCESS_START.name);
@@ -123,7 +121,7 @@ impl<'w> Gathered<'w> {
             walk,
             rows: Vec::new(),
             places: (0..tasks_end + devices.len()).map(|_| Vec::new()).collect(),
-            running: tasks().map(runs).collect(),
+            containers: walk.allocs.iter().flat_map(|alloc| containers(alloc)).collect(),
             devices,
             began: began.and_then(|sample| moment(sample.value)),
         }
@@ -284,18 +282,16 @@ impl Listener for Gathered<'_> {
         let is_known = lifecycle::METRICS.iter().any(|desc| std::ptr::eq(*desc, head.desc));
         // Other rows are whose they are.
         let named = *head.rows == ONE_ROW;
+        let of_tasks = *head.rows == TASK_ROWS;
         for (row, points) in rows.enumerate() {
-            // Of a task, only while it runs.
-            if is_uptime && *head.rows == TASK_ROWS && !self.running[row] {
-                continue;
-            }
+            let in_container = !of_tasks || self.containers[row];
             let (of_row, start, at) =
                 (self.place(head, row), self.start(head, instrument, row), self.at(head, is_known, row));
             for (cell, point) in cells.iter().zip(points) {
                 let Some(Point { value, exemplar }) = point else { continue };
                 let value =
                     if is_uptime { moment(value).map(|since| Value::Nanos(at.since(since).0)) } else { Some(value) };
-                let series = Series { desc: head.desc, attributes: self.attributes(head, row, cell) };
+                let series = Series { desc: head.desc, in_container, attributes: self.attributes(head, row, cell) };
                 let value = Measured::Number(value, exemplar.map(|of| exemplar_message(of, has_traces)));
                 let place = named.then(|| self.named(cell)).flatten().unwrap_or(of_row);
                 self.places[place].push(Told { series, start, at: at.0, value });
@@ -313,7 +309,8 @@ impl Listener for Gathered<'_> {
         for HistogramPoint { row, cell, buckets, sum, exponential, .. } in all {
             let (counts, exemplars): (Vec<u64>, Vec<_>) = buckets.into_iter().unzip();
             let exemplars = exemplars.into_iter().flatten().map(|of| exemplar_message(of, has_traces)).collect();
-            let series = Series { desc: head.desc, attributes: self.attributes(head, row, &cells[cell]) };
+            let attributes = self.attributes(head, row, &cells[cell]);
+            let series = Series { desc: head.desc, in_container: true, attributes };
             let (bounds, sum) = (Arc::clone(&bounds), seconds(sum));
             let value = Measured::Observed(Observed { bounds, counts, exponential, sum, exemplars });
             let (place, start, at) =
@@ -321,6 +318,12 @@ impl Listener for Gathered<'_> {
             self.places[place].push(Told { series, start, at: at.0, value });
         }
     }
+}
+
+/// Which tasks of the alloc are containers.
+fn containers(alloc: &AllocView) -> impl Iterator<Item = bool> + '_ {
+    let source = alloc.identity.source;
+    alloc.tasks().map(move |(known, _)| names::is_container(source, known.driver.as_deref()))
 }
 
 /// CPU time is told by mode or as a whole, never both: who adds the points up would count it twice.
@@ -343,7 +346,7 @@ fn ended(before: Vec<Series>, now: &[Series], at: u64) -> Vec<Told> {
     if before == now {
         return Vec::new();
     }
-    let key = |series: &Series| (series.desc.name, Arc::clone(&series.attributes));
+    let key = |series: &Series| (series.desc.name, series.in_container, Arc::clone(&series.attributes));
     let there: BTreeSet<_> = now.iter().map(key).collect();
     let gone = before.into_iter().filter(|series| !there.contains(&key(series)));
     gone.map(|series| Told { series, start: 0, at, value: Measured::Ended }).collect()

@@ -38,7 +38,7 @@ mod tests {
     use opentelemetry_proto::tonic::metrics::v1::{Gauge, NumberDataPoint, ResourceMetrics, ScopeMetrics};
     use opentelemetry_proto::tonic::resource::v1::Resource;
 
-    use super::super::resource::key_value;
+    use super::super::attribute::key_value;
     use super::*;
 
     #[test]

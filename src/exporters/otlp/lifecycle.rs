@@ -29,7 +29,6 @@ use super::traces::Traces;
 use crate::host::clock::{Clock, SystemClock};
 use crate::model::event::Event;
 use crate::model::id::{AllocId, TaskName};
-use crate::model::trace::SpanId;
 use crate::runner::events::{Item, Log};
 use crate::snapshot::{AllocView, Snapshot, Snapshots};
 use crate::telemetry::otlp::{LossReason, Signal};
@@ -114,10 +113,7 @@ impl Maker {
         let now = SystemClock.now();
         let mut all: Vec<(Owner, Vec<LogRecord>)> = Vec::new();
         for event in events {
-            let attempt = event.details.get("attempt").and_then(|number| number.parse().ok());
-            let span = attempt
-                .and_then(|number| Some(SpanId::attempt(event.alloc_id.as_ref()?, event.task.as_ref()?, number)));
-            let record = logs::record(event, now, span);
+            let record = logs::record(event, now);
             let owner = (event.alloc_id.clone(), event.task.clone());
             match all.iter_mut().find(|(known, _)| *known == owner) {
                 Some((_, records)) => records.push(record),
@@ -158,14 +154,9 @@ impl Maker {
         find: &impl Fn(&AllocId) -> Option<&'v AllocView>,
     ) -> Resource {
         let node = &*snapshot.info;
-        let Some(id) = alloc else { return self.identity.host(node) };
-        match (find(id), task) {
-            (Some(view), None) => self.identity.alloc(node, view),
-            (Some(view), Some(name)) => match view.tasks().find(|(known, _)| known.name == *name) {
-                Some(task) => self.identity.task(node, view, task),
-                None => self.identity.alloc(node, view),
-            },
-            (None, task) => self.identity.forgotten(node, id, task.as_ref()),
+        match alloc {
+            Some(id) => self.identity.owner(node, (id, task.as_ref()), find(id)),
+            None => self.identity.host(node),
         }
     }
 }

@@ -5,7 +5,7 @@
 use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
 use opentelemetry_proto::tonic::logs::v1::{LogRecord, SeverityNumber};
 
-use super::resource::key_value;
+use super::attribute::{attribute, int, key_value, map};
 use crate::model::event::{Event, EventKind};
 use crate::model::task::Outcome;
 use crate::model::trace::{SpanId, TraceId};
@@ -23,29 +23,55 @@ const NAMES: &[(&str, &str)] = &[
     ("device", "hw.id"),
 ];
 
+/// What it is called in an event of this kind: the same key says something else there.
+const NAMES_OF_KINDS: &[(EventKind, &str, &str)] = &[
+    (EventKind::Killing, "signal", "allostat.kill.signal"),
+    (EventKind::Signaling, "signal", "allostat.kill.signal"),
+    (EventKind::Rescheduling, "attempt", "allostat.reschedule.attempt"),
+];
+
+/// Integers.
+const NUMBERS: &[&str] = &["exit_code", "signal", "attempt", "oom_kills", "bytes", "looks"];
+
+/// How long each hook took, in one text.
+const HOOKS: &[&str] = &["hooks", "alloc_hooks"];
+
 /// Sampled, as W3C has it.
 pub(super) const SAMPLED: u32 = 1;
 
-/// `observed`: when it was made. `span`: where in the trace of its alloc it happened.
-pub(super) fn record(event: &Event, observed: Timestamp, span: Option<SpanId>) -> LogRecord {
+/// `observed`: when it was made. An event of an attempt is in the trace of that attempt, others are in that of their alloc.
+pub(super) fn record(event: &Event, observed: Timestamp) -> LogRecord {
     let severity = severity(event);
     let mut attributes = vec![int("allostat.event.id", event.seq)];
     attributes.extend(details(event));
-    let trace = event.alloc_id.as_ref().map(TraceId::of);
+    let attempt = attempt(event);
+    let trace = attempt.map(|(trace, _)| trace).or_else(|| event.alloc_id.as_ref().map(TraceId::of));
     LogRecord {
         time_unix_nano: event.time.0,
         observed_time_unix_nano: observed.0,
         severity_number: severity.into(),
-        // Without `SEVERITY_NUMBER_`.
-        severity_text: severity.as_str_name().rsplit('_').next().unwrap_or_default().to_owned(),
+        severity_text: severity_text(severity),
         body: Some(text(event.message.clone())),
         attributes,
         flags: if trace.is_some() { SAMPLED } else { 0 },
         trace_id: trace.map_or_else(Vec::new, |id| id.0.to_vec()),
-        span_id: span.filter(|_| trace.is_some()).map_or_else(Vec::new, |id| id.0.to_vec()),
+        span_id: attempt.map_or_else(Vec::new, |(_, id)| id.0.to_vec()),
         event_name: event_name(event),
         ..LogRecord::default()
     }
+}
+
+/// Without `SEVERITY_NUMBER_`.
+pub(super) fn severity_text(severity: SeverityNumber) -> String {
+    severity.as_str_name().rsplit('_').next().unwrap_or_default().to_owned()
+}
+
+/// The trace and the span of its attempt.
+fn attempt(event: &Event) -> Option<(TraceId, SpanId)> {
+    let (alloc, task) = (event.alloc_id.as_ref()?, event.task.as_ref()?);
+    // Rescheduling counts attempts of its own.
+    let number = event.details.get("attempt").filter(|_| event.kind != EventKind::Rescheduling)?.parse().ok()?;
+    Some((TraceId::attempt(alloc, task, number), SpanId::attempt(alloc, task, number)))
 }
 
 fn event_name(event: &Event) -> String {
@@ -82,33 +108,44 @@ fn severity(event: &Event) -> SeverityNumber {
     }
 }
 
-/// Its details as attributes: times in seconds, as metrics have them.
+/// Its details as attributes: times in seconds, as metrics have them. A key has one type.
 pub(super) fn details(event: &Event) -> impl Iterator<Item = KeyValue> + '_ {
-    event.details.iter().map(|(key, value)| {
-        if let Some((stem, nanos)) = key.strip_suffix("_ns").zip(value.parse().ok()) {
-            let value = any_value::Value::DoubleValue(Nanos(nanos).as_secs_f64());
-            return attribute(format!("allostat.{stem}"), value);
+    event.details.iter().map(|(key, value)| typed(event.kind, key, value))
+}
+
+fn typed(kind: EventKind, key: &str, value: &str) -> KeyValue {
+    use any_value::Value::{BoolValue, DoubleValue, IntValue};
+    if let Some((stem, nanos)) = key.strip_suffix("_ns").zip(value.parse().ok()) {
+        return attribute(format!("allostat.{stem}"), DoubleValue(Nanos(nanos).as_secs_f64()));
+    }
+    let own = NAMES_OF_KINDS.iter().find(|(of, ours, _)| *of == kind && *ours == key).map(|(.., name)| *name);
+    let known = own.or_else(|| NAMES.iter().find(|(ours, _)| *ours == key).map(|(_, name)| *name));
+    let name = known.map_or_else(|| format!("allostat.{key}"), str::to_owned);
+    let is_number = NUMBERS.contains(&key) || key.ends_with("_bytes");
+    match value {
+        "true" => attribute(name, BoolValue(true)),
+        "false" => attribute(name, BoolValue(false)),
+        _ if HOOKS.contains(&key) => map(&name, hook_seconds(value)),
+        _ if is_number && own.is_none_or(|name| name.ends_with(".attempt")) => {
+            value.parse().map_or_else(|_| key_value(&name, value), |n| attribute(name.clone(), IntValue(n)))
         }
-        let known = NAMES.iter().find(|(ours, _)| *ours == key);
-        let name = known.map_or_else(|| format!("allostat.{key}"), |(_, name)| (*name).to_owned());
-        match value.parse() {
-            Ok(n) if ["exit_code", "signal", "attempt", "oom_kills"].contains(&key) => {
-                attribute(name, any_value::Value::IntValue(n))
-            }
-            _ => key_value(&name, value),
+        _ if key == "seconds" => {
+            value.parse().map_or_else(|_| key_value(&name, value), |n| attribute(name.clone(), DoubleValue(n)))
         }
-    })
+        _ => key_value(&name, value),
+    }
 }
 
-pub(super) fn int(name: &str, n: u64) -> KeyValue {
-    attribute(name.to_owned(), any_value::Value::IntValue(i64::try_from(n).unwrap_or(i64::MAX)))
+/// `env=1200 devices=800`, in nanoseconds, as attributes in seconds. Anything else in it is left out.
+fn hook_seconds(value: &str) -> Vec<KeyValue> {
+    let pairs = value.split(' ').filter_map(|pair| pair.split_once('='));
+    let known = pairs.filter_map(|(name, nanos)| Some((name, nanos.parse().ok()?)));
+    known
+        .map(|(name, nanos)| attribute(name.to_owned(), any_value::Value::DoubleValue(Nanos(nanos).as_secs_f64())))
+        .collect()
 }
 
-fn attribute(key: String, value: any_value::Value) -> KeyValue {
-    KeyValue { key, value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
-}
-
-fn text(text: String) -> AnyValue {
+pub(super) fn text(text: String) -> AnyValue {
     AnyValue { value: Some(any_value::Value::StringValue(text)) }
 }
 
@@ -135,12 +172,14 @@ mod tests {
     fn an_event_is_a_record_with_its_name_its_time_and_its_details_in_the_words_of_the_conventions() {
         let details = [("attempt", "2"), ("exit_code", "3"), ("outcome", "failed"), ("delay_ns", "1500000000")];
         let event = event(EventKind::Terminated, &details);
-        let told = record(&event, Timestamp(12), Some(SpanId([9; 8])));
-        assert_eq!((told.time_unix_nano, told.observed_time_unix_nano), (11, 12));
-        assert_eq!(told.event_name, "allostat.task.terminated");
-        assert_eq!((told.trace_id.len(), told.span_id, told.flags), (16, vec![9; 8], 1));
+        let sent = record(&event, Timestamp(12));
+        assert_eq!((sent.time_unix_nano, sent.observed_time_unix_nano), (11, 12));
+        assert_eq!(sent.event_name, "allostat.task.terminated");
+        let (alloc, task) = (event.alloc_id.clone().unwrap(), event.task.clone().unwrap());
+        assert_eq!(sent.trace_id, TraceId::attempt(&alloc, &task, 2).0);
+        assert_eq!((sent.span_id, sent.flags), (SpanId::attempt(&alloc, &task, 2).0.to_vec(), 1));
         let attributes: Vec<_> =
-            told.attributes.into_iter().map(|a| (a.key, a.value.unwrap().value.unwrap())).collect();
+            sent.attributes.into_iter().map(|a| (a.key, a.value.unwrap().value.unwrap())).collect();
         let expected = [
             ("allostat.event.id", any_value::Value::IntValue(7)),
             ("allostat.task.attempt", any_value::Value::IntValue(2)),
@@ -152,22 +191,63 @@ mod tests {
     }
 
     #[test]
+    fn details_are_typed_and_a_key_has_one_type() {
+        use any_value::Value::{BoolValue, DoubleValue, IntValue, StringValue};
+        let of = |kind, details: &[(&str, &str)]| -> Vec<(String, any_value::Value)> {
+            let all = super::details(&event(kind, details)).collect::<Vec<_>>();
+            all.into_iter().map(|sent| (sent.key, sent.value.unwrap().value.unwrap())).collect()
+        };
+        let text = |text: &str| StringValue(text.to_owned());
+        let one = |kind, key: &str, value: &str| of(kind, &[(key, value)]).pop().unwrap();
+        assert_eq!(one(EventKind::Killing, "signal", "SIGINT"), ("allostat.kill.signal".to_owned(), text("SIGINT")));
+        assert_eq!(one(EventKind::Terminated, "signal", "9"), ("allostat.exit.signal".to_owned(), IntValue(9)));
+        assert_eq!(
+            one(EventKind::Rescheduling, "attempt", "2"),
+            ("allostat.reschedule.attempt".to_owned(), IntValue(2))
+        );
+        assert_eq!(
+            one(EventKind::Terminated, "stdout_lost_bytes", "70"),
+            ("allostat.stdout_lost_bytes".to_owned(), IntValue(70))
+        );
+        assert_eq!(one(EventKind::Driver, "healthy", "true"), ("allostat.healthy".to_owned(), BoolValue(true)));
+        assert_eq!(
+            one(EventKind::DownloadingArtifacts, "seconds", "1.250"),
+            ("allostat.seconds".to_owned(), DoubleValue(1.25))
+        );
+        let (key, hooks) = one(EventKind::Started, "hooks", "env=1500000000 odd devices=x validate=0");
+        let any_value::Value::KvlistValue(hooks) = hooks else { panic!("{hooks:?}") };
+        let hooks: Vec<_> = hooks.values.into_iter().map(|of| (of.key, of.value.unwrap().value.unwrap())).collect();
+        let expected = [("env".to_owned(), DoubleValue(1.5)), ("validate".to_owned(), DoubleValue(0.0))];
+        assert_eq!((key.as_str(), hooks.as_slice()), ("allostat.hooks", expected.as_slice()));
+    }
+
+    #[test]
     fn how_bad_it_is_follows_from_what_happened() {
-        let of = |kind, details: &[(&str, &str)]| record(&event(kind, details), Timestamp(0), None).severity_text;
+        let of = |kind, details: &[(&str, &str)]| record(&event(kind, details), Timestamp(0)).severity_text;
         assert_eq!(of(EventKind::Started, &[]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "success")]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "killed")]), "INFO");
         assert_eq!(of(EventKind::Terminated, &[("outcome", "oom")]), "WARN");
         assert_eq!(of(EventKind::DriverFailure, &[]), "ERROR");
         let failing = Event { fails_task: true, ..event(EventKind::NotRestarting, &[]) };
-        assert_eq!(record(&failing, Timestamp(0), None).severity_text, "ERROR");
+        assert_eq!(record(&failing, Timestamp(0)).severity_text, "ERROR");
+    }
+
+    #[test]
+    fn event_of_no_attempt_is_in_the_trace_of_its_alloc() {
+        for (kind, details) in [(EventKind::Received, &[][..]), (EventKind::Rescheduling, &[("attempt", "1")])] {
+            let event = event(kind, details);
+            let sent = record(&event, Timestamp(0));
+            assert_eq!(sent.trace_id, TraceId::of(&event.alloc_id.unwrap()).0);
+            assert!(sent.span_id.is_empty() && sent.flags == SAMPLED);
+        }
     }
 
     #[test]
     fn what_happened_to_no_task_is_the_hosts_and_in_no_trace() {
         let of_host = Event { alloc_id: None, task: None, workload: None, ..event(EventKind::Device, &[]) };
-        let told = record(&of_host, Timestamp(0), Some(SpanId([9; 8])));
-        assert_eq!((told.event_name.as_str(), told.flags), ("allostat.host.device", 0));
-        assert!(told.trace_id.is_empty() && told.span_id.is_empty());
+        let sent = record(&of_host, Timestamp(0));
+        assert_eq!((sent.event_name.as_str(), sent.flags), ("allostat.host.device", 0));
+        assert!(sent.trace_id.is_empty() && sent.span_id.is_empty());
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Source: opentelemetry/proto/metrics/v1/metrics.proto.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use opentelemetry_proto::tonic::metrics::v1::{
 };
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::attribute::key_value;
 use super::names::{self, Instrument, SCHEMA_URL};
-use super::resource::key_value;
 use super::settings::HistogramAggregation;
 use crate::model::exponential::Exponential;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
@@ -31,6 +32,8 @@ pub(super) type Attributes = Arc<[(String, String)]>;
 #[derive(Debug, Clone, PartialEq)]
 pub(super) struct Series {
     pub desc: &'static MetricDesc,
+    /// False: of a task that is no container.
+    pub in_container: bool,
     pub attributes: Attributes,
 }
 
@@ -65,14 +68,15 @@ pub(super) fn message(
     aggregation: HistogramAggregation,
 ) -> Option<ResourceMetrics> {
     let mut metrics: Vec<Metric> = Vec::new();
-    let mut by_name: HashMap<&'static str, usize> = HashMap::new();
+    let mut by_name: HashMap<Cow<'static, str>, usize> = HashMap::new();
     for told in points {
         let (Some(otlp), Some(instrument)) = (told.series.desc.otlp, names::instrument(told.series.desc)) else {
             continue;
         };
-        let place = *by_name.entry(otlp.name).or_insert_with(|| {
+        let name = names::metric(otlp.name, told.series.in_container);
+        let place = *by_name.entry(name).or_insert_with_key(|name| {
             metrics.push(Metric {
-                name: otlp.name.to_owned(),
+                name: name.clone().into_owned(),
                 description: told.series.desc.help.to_owned(),
                 unit: otlp.unit.to_owned(),
                 data: Some(empty(instrument, aggregation)),
@@ -204,7 +208,7 @@ pub(super) fn exemplar_message(exemplar: &Exemplar, has_traces: bool) -> Exempla
     let alloc = &exemplar.alloc_id;
     ExemplarMessage {
         trace_id: if has_traces { TraceId::of(alloc).0.to_vec() } else { Vec::new() },
-        span_id: if has_traces { SpanId::alloc(alloc, 0).0.to_vec() } else { Vec::new() },
+        span_id: if has_traces { SpanId::submit(alloc).0.to_vec() } else { Vec::new() },
         filtered_attributes,
         time_unix_nano: exemplar.at.0,
         value: Some(value),

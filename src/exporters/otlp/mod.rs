@@ -2,14 +2,17 @@
 //!
 //! ```text
 //! Walk ── collect ──► one request ── flat? ── parts ──► packed ──► outbox (store::queue, on disk) ── deliver ── delta? ──► send ──► collector
+//! task output, observed tasks ── workload_logs ────────► packed ──► outbox ───────── deliver ────────────────────────► send ──► collector
 //! events ── lifecycle ──► logs, traces ────────────────► packed ──► outbox of each ───────────────── deliver ────────────► send ──► collector
 //! ```
 //! By itself sums are cumulative, with true start times; a point has the time at which its value was read. What is absent is absent; what was
 //! told before and is absent now is told once more, as having no value. `docs/otlp.md` is what users may rely on.
 
 mod answer;
+mod attribute;
 mod batch;
 mod collect;
+mod container;
 mod deliver;
 mod delta;
 mod flat;
@@ -24,7 +27,9 @@ mod push;
 mod resource;
 mod send;
 mod settings;
+mod states;
 mod traces;
+mod workload_logs;
 
 use prost::Message;
 
@@ -39,8 +44,8 @@ pub use parts::{LARGEST_BYTES, halves, parts, points};
 pub use push::{QUEUE_DIR, run};
 pub use resource::HostIdentity;
 pub use settings::{
-    Compression, Config, DEFAULT, HistogramAggregation, Protocol, PushEndpoint, Scheme, SignalConfig, Temporality,
-    destination_name, endpoint, headers, joined, pairs,
+    Compression, Config, DEFAULT, HistogramAggregation, OutputStream, Protocol, PushEndpoint, Scheme, SignalConfig,
+    Temporality, destination_name, endpoint, headers, joined, pairs,
 };
 
 /// One request for nobody who was told anything before.

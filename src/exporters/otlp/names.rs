@@ -3,6 +3,9 @@
 //!
 //! Source: OpenTelemetry semantic conventions 1.44: system, container, process, hardware, otel.sdk metrics.
 
+use std::borrow::Cow;
+
+use crate::model::alloc::AllocSource;
 use crate::model::metric::{Kind, MetricDesc};
 
 /// Of the conventions that names and attributes follow.
@@ -82,8 +85,6 @@ const APART: &[(&str, &str, &str)] = &[
     ("_device_nvlink_transmit_", "network.io.direction", "transmit"),
     ("_device_nvlink_receive_", "network.io.direction", "receive"),
     ("_host_mount_avail_", "system.filesystem.state", "free"),
-    ("_host_mount_used_", "system.filesystem.state", "used"),
-    ("_host_mount_reserved_", "system.filesystem.state", "reserved"),
     ("_host_disk_read_bytes_", "disk.io.direction", "read"),
     ("_host_disk_written_bytes_", "disk.io.direction", "write"),
     ("_host_disk_reads_", "disk.io.direction", "read"),
@@ -132,6 +133,34 @@ pub(super) fn instrument(desc: &MetricDesc) -> Option<Instrument> {
         Kind::Gauge if name.strip_prefix("allostat.alloc.").is_some_and(container) => Instrument::UpDownCounter,
         Kind::Gauge => Instrument::Gauge,
     })
+}
+
+/// Whether the conventions call a task of this source and driver a container. `exec` and `raw_exec` run processes, and
+/// a systemd unit is a cgroup.
+pub(super) fn is_container(source: AllocSource, driver: Option<&str>) -> bool {
+    match source {
+        AllocSource::Docker
+        | AllocSource::Podman
+        | AllocSource::Containerd
+        | AllocSource::Kubernetes
+        | AllocSource::Lxc => true,
+        AllocSource::Managed | AllocSource::Nomad => {
+            matches!(driver, Some("docker" | "podman" | "containerd"))
+        }
+        AllocSource::Systemd
+        | AllocSource::Slurm
+        | AllocSource::Libvirt
+        | AllocSource::Process
+        | AllocSource::Cgroup => false,
+    }
+}
+
+/// The name of a metric. `container.*` describes containers only: the same metric of another task is `allostat.task.*`.
+pub(super) fn metric(name: &'static str, in_container: bool) -> Cow<'static, str> {
+    match name.strip_prefix("container.") {
+        Some(rest) if !in_container => format!("allostat.task.{rest}").into(),
+        _ => name.into(),
+    }
 }
 
 /// What a label of the family is called.
@@ -199,7 +228,7 @@ mod tests {
     use super::*;
     use crate::exporters::catalogue::CATALOGUE;
 
-    /// Made from the documents: metric, instrument, unit, attributes. `tests/texts.rs` reads what OpenTelemetry publishes of them.
+    /// Made from the documents: metric, instrument, unit, attributes. `tests/conventions.rs` reads what OpenTelemetry publishes of them.
     const DOCUMENTS: &str = "
         container.cpu.time                          counter        s                  cpu.mode
         container.memory.usage                      updowncounter  By                 -
@@ -291,12 +320,40 @@ mod tests {
     }
 
     #[test]
+    fn metric_of_a_task_that_is_no_container_has_our_name_that_no_other_family_has() {
+        use AllocSource::{Docker, Kubernetes, Managed, Nomad, Systemd};
+        let cases = [
+            (Docker, Some("docker"), true),
+            (Kubernetes, None, true),
+            (Managed, Some("docker"), true),
+            (Managed, Some("raw_exec"), false),
+            (Managed, Some("exec"), false),
+            (Nomad, Some("docker"), true),
+            (Nomad, None, false),
+            (Systemd, None, false),
+        ];
+        for (source, driver, expected) in cases {
+            assert_eq!(is_container(source, driver), expected, "{source:?} {driver:?}");
+        }
+        let known: Vec<&str> = CATALOGUE.iter().filter_map(|desc| Some(desc.otlp?.name)).collect();
+        let of_containers: Vec<&str> = known.iter().filter(|name| name.starts_with("container.")).copied().collect();
+        assert!(of_containers.len() >= 9, "{of_containers:?}");
+        for name in of_containers {
+            assert_eq!(metric(name, true), name);
+            let ours = metric(name, false);
+            assert!(ours.starts_with("allostat.task.") && !known.contains(&&*ours), "{ours}");
+        }
+        assert_eq!(metric("system.cpu.time", false), "system.cpu.time");
+    }
+
+    #[test]
     fn what_has_no_twin_is_what_resources_and_start_times_say() {
         let without: Vec<&str> = CATALOGUE.iter().filter(|d| instrument(d).is_none()).map(|d| d.name).collect();
         let expected = [
             "allostat_alloc_info",
             "allostat_task_info",
             "allostat_build_info",
+            "allostat_task_state_since_timestamp_seconds",
             "allostat_device_info",
             "allostat_mig_info",
             "allostat_exposition_info",

@@ -64,17 +64,31 @@ impl Outbox {
         self.came.notify_all();
     }
 
-    /// Takes one batch over under a number of its own, which is higher than that of any before it.
-    pub fn push_as(&self, id: u64, (points, bytes): (u64, Vec<u8>)) {
+    /// Takes one batch over under a number of its own, which is higher than that of any before it. `false`: it is not
+    /// durable.
+    pub fn push_as(&self, id: u64, (points, bytes): (u64, Vec<u8>)) -> bool {
         let mut queue = lock(&self.queue);
         if self.is_closed.load(Ordering::SeqCst) {
-            return;
+            return false;
         }
         let accepted = queue.push_as(SystemClock.now(), id, points, bytes);
         self.accepted(&queue, accepted, points);
         self.tell(&queue);
         drop(queue);
         self.came.notify_all();
+        accepted == Accepted::Durable
+    }
+
+    /// Writes batches that an earlier failure left in memory. `false`: the disk still refuses them, or the outbox is
+    /// closed.
+    pub fn flush(&self) -> bool {
+        let mut queue = lock(&self.queue);
+        if self.is_closed.load(Ordering::SeqCst) {
+            return false;
+        }
+        let is_durable = queue.flush(SystemClock.now());
+        self.tell(&queue);
+        is_durable
     }
 
     fn accepted(&self, queue: &Queue, accepted: Accepted, points: u64) {
@@ -103,6 +117,12 @@ impl Outbox {
             "points were dropped: the disk is busy with those before them"
         );
         self.turned_away.fetch_add(points, Ordering::SeqCst);
+    }
+
+    /// Points that wait.
+    #[cfg(test)]
+    pub fn queued(&self) -> u64 {
+        lock(&self.queue).ledger().queued
     }
 
     /// Waits for the oldest parcel. `None`: it is over.

@@ -18,6 +18,7 @@ use super::parts::{LARGEST_BYTES, parts, points};
 use super::resource::HostIdentity;
 use super::send::Sender;
 use super::settings::{Compression, Config, DEFAULT, Temporality};
+use super::workload_logs::{self, WorkloadMaker};
 use super::{deliver, lifecycle, packed};
 use crate::exporters::walk::{Filter, Walk};
 use crate::host::clock::{Clock, SystemClock};
@@ -55,7 +56,8 @@ pub fn run(
                     data_dir.join(if name == DEFAULT { QUEUE_DIR.to_owned() } else { format!("{QUEUE_DIR}-{name}") });
                 let dir = if signal == Signal::Metrics { dir } else { dir.join(signal.as_str()) };
                 let (metrics, snapshots, events) = (Arc::clone(metrics), snapshots.clone(), Arc::clone(events));
-                let opening = Opening { lane: (name.clone(), signal), config, dir, metrics };
+                let data_dir = data_dir.to_owned();
+                let opening = Opening { lane: (name.clone(), signal), config, data_dir, dir, metrics };
                 all.spawn(to(opening, sender, snapshots, events));
             }
             Err(error) => {
@@ -72,12 +74,14 @@ pub fn run(
 struct Opening {
     lane: Lane,
     config: Config,
+    data_dir: PathBuf,
+    /// Of its queue.
     dir: PathBuf,
     metrics: Arc<Metrics>,
 }
 
 async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: Arc<Log>) {
-    let Opening { lane: (name, signal), config, dir, metrics } = opening.clone();
+    let Opening { lane: (name, signal), config, data_dir, dir, metrics } = opening.clone();
     let (service_name, attributes) = (config.service_name.clone(), config.resource_attributes.clone());
     let identity = HostIdentity { host_id: host_id(), service_name, attributes };
     let opened = tokio::task::spawn_blocking(move || {
@@ -98,6 +102,11 @@ async fn to(opening: Opening, mut sender: Sender, snapshots: Snapshots, events: 
     }
     match signal {
         Signal::Metrics => collect_all(&config, identity, &outbox.0, &metrics, &snapshots).await,
+        Signal::WorkloadLogs => {
+            let open = move || WorkloadMaker::open(&config, identity, (&data_dir, &dir), queued + 1, metrics);
+            let Ok(maker) = tokio::task::spawn_blocking(open).await else { return };
+            workload_logs::run(maker, Arc::clone(&outbox.0), snapshots).await;
+        }
         Signal::Logs | Signal::Traces => {
             let compression = config.compression;
             let maker = tokio::task::spawn_blocking(move || Maker::open(signal, identity, compression, &dir, queued));

@@ -3,13 +3,15 @@
 //! Prometheus keeps of a resource what becomes `job` (namespace and name) and `instance` (instance id) and drops the rest: so
 //! each has an instance id that no other has.
 
-use opentelemetry_proto::tonic::common::v1::{AnyValue, KeyValue, any_value};
+use opentelemetry_proto::tonic::common::v1::any_value;
 use opentelemetry_proto::tonic::resource::v1::Resource;
 
+use super::attribute::{key_value, owned};
+use super::container;
 use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
 use crate::board::devices::DeviceView;
-use crate::exporters::walk::{RowSubject, written};
-use crate::model::alloc::{AllocIdentity, AllocSource, TaskIdentity};
+use crate::exporters::walk::{RowSubject, is_named_pod, written};
+use crate::model::alloc::{AllocIdentity, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, TaskView};
@@ -44,8 +46,8 @@ impl HostIdentity {
         let id = alloc.identity.id.as_str();
         let mut own = service(&alloc.identity, id.to_owned());
         own.push(owned(("allostat.alloc.id", id)));
-        own.extend(info("allostat.alloc", &RowSubject::alloc(alloc)));
-        own.extend(of_pod(&alloc.identity));
+        own.extend(info("allostat.alloc", &RowSubject::alloc(alloc, node)));
+        own.extend(container::of_alloc(alloc, node));
         self.resource(node, own)
     }
 
@@ -59,10 +61,13 @@ impl HostIdentity {
         let mut own = service(&alloc.identity, format!("{id}/{name}"));
         own.extend([("allostat.alloc.id", id), ("allostat.task.name", name)].map(owned));
         own.push(owned(("allostat.alloc.name", &alloc.identity.name)));
-        own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), &node.cgroup_mode)));
-        let cgroup = task.observed.as_deref().and_then(|observed| observed.cgroup.as_ref());
-        own.extend(of_container(&alloc.identity, known, cgroup.map_or("", |cgroup| cgroup.as_str())));
-        self.resource(node, own)
+        own.extend(info("allostat.task", &RowSubject::task(alloc, (known, task), node)));
+        let (texts, lists) = container::of_task(alloc, (known, task), node);
+        own.extend(texts);
+        let mut resource = self.resource(node, own);
+        resource.attributes.retain(|attribute| !lists.iter().any(|list| list.key == attribute.key));
+        resource.attributes.extend(lists);
+        resource
     }
 
     /// Of an instance of a divided device too, whose parent is the whole.
@@ -85,8 +90,22 @@ impl HostIdentity {
         self.resource(node, own)
     }
 
-    /// Of one that nobody knows any more: what its ids say.
-    pub(super) fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
+    /// The resource that its metrics have. `view`: absent for an alloc that was forgotten meanwhile.
+    pub(super) fn owner(
+        &self,
+        node: &NodeInfo,
+        (alloc, task): (&AllocId, Option<&TaskName>),
+        view: Option<&AllocView>,
+    ) -> Resource {
+        let Some(view) = view else { return self.forgotten(node, alloc, task) };
+        match task.and_then(|name| view.tasks().find(|(known, _)| known.name == *name)) {
+            Some(task) => self.task(node, view, task),
+            None => self.alloc(node, view),
+        }
+    }
+
+    /// Of an alloc that is not known any more: its IDs.
+    fn forgotten(&self, node: &NodeInfo, alloc: &AllocId, task: Option<&TaskName>) -> Resource {
         let id = alloc.as_str();
         let instance = task.map_or_else(|| id.to_owned(), |task| format!("{id}/{task}"));
         let mut own = [(INSTANCE, instance.as_str()), ("allostat.alloc.id", id)].map(owned).to_vec();
@@ -128,52 +147,26 @@ pub(super) fn instance(resource: &Resource) -> &str {
     }
 }
 
-/// Of an observed one without a workload its own name is that of the service.
+/// Of an observed one without a workload its own name is that of the service. The workload of a pod begins with its
+/// namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the two.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
-    let name = (SERVICE, workload.unwrap_or(&known.name));
+    let name = workload.unwrap_or(&known.name);
+    let within = || name.strip_prefix(known.namespace.as_str())?.strip_prefix('/').filter(|name| !name.is_empty());
+    let name = if is_named_pod(known) { within().unwrap_or(name) } else { name };
     let namespace = ("service.namespace", known.namespace.as_str());
-    [name, namespace, (INSTANCE, instance.as_str())].map(owned).into()
+    [(SERVICE, name), namespace, (INSTANCE, instance.as_str())].map(owned).into()
 }
+
+/// Labels that the conventions have attributes for.
+const CONVENTIONAL: [&str; 5] = ["alloc_ns", "namespace", "pod", "container", "node"];
 
 /// What else it is, as its info family has it.
 fn info(prefix: &str, subject: &RowSubject<'_>) -> Vec<(String, String)> {
-    let told = subject.info.iter().filter(|(label, _)| *label != "alloc_ns");
+    let told = subject.info.iter().filter(|(label, _)| !CONVENTIONAL.contains(label));
+    // Labels of containers are attributes of their own.
+    let told = told.filter(|(label, _)| !label.starts_with("label_"));
     told.map(|(label, value)| (format!("{prefix}.{label}"), written(label, value).into_owned())).collect()
-}
-
-/// As the conventions have it; nothing of what is no pod, or of one whose name nobody has told.
-fn of_pod(alloc: &AllocIdentity) -> Vec<(String, String)> {
-    match alloc.source {
-        AllocSource::Kubernetes if alloc.workload.is_some() => {
-            [("k8s.namespace.name", alloc.namespace.as_str()), ("k8s.pod.name", &alloc.name)].map(owned).into()
-        }
-        _ => Vec::new(),
-    }
-}
-
-/// The same of a container, in a pod or not. `cgroup`: its own, whose path has its id.
-fn of_container(alloc: &AllocIdentity, task: &TaskIdentity, cgroup: &str) -> Vec<(String, String)> {
-    let name = match alloc.source {
-        AllocSource::Docker | AllocSource::Podman | AllocSource::Containerd => alloc.name.as_str(),
-        AllocSource::Kubernetes => task.name.as_str(),
-        _ => return Vec::new(),
-    };
-    let id = cgroup.split(|c: char| !c.is_ascii_hexdigit()).find(|part| part.len() == 64);
-    // Until its runtime has told a name, its id stands for that.
-    let name = if alloc.workload.is_some() { name } else { "" };
-    let mut all = of_pod(alloc);
-    if alloc.source == AllocSource::Kubernetes {
-        all.push(owned(("k8s.container.name", name)));
-    }
-    let known = [
-        ("container.id", id.unwrap_or_default()),
-        ("container.name", name),
-        ("container.runtime.name", task.driver.as_deref().unwrap_or_default()),
-        ("container.image.name", task.image.as_deref().unwrap_or_default()),
-    ];
-    all.extend(known.map(owned));
-    all
 }
 
 /// What a label of the info of devices is called, where the conventions have it.
@@ -185,44 +178,20 @@ fn of_hardware(label: &str) -> String {
     }
 }
 
-fn owned((key, value): (&str, &str)) -> (String, String) {
-    (key.to_owned(), value.to_owned())
-}
-
-pub(super) fn key_value(key: &str, value: &str) -> KeyValue {
-    let value = any_value::Value::StringValue(value.to_owned());
-    KeyValue { key: key.to_owned(), value: Some(AnyValue { value: Some(value) }), ..KeyValue::default() }
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::container::tests::pod_named;
     use super::*;
-    use crate::model::id::{CgroupPath, JobId};
+    use crate::model::alloc::AllocSource;
 
     #[test]
-    fn containers_and_pods_have_the_names_of_the_conventions_and_what_is_none_has_none() {
-        let id = "0123456789abcdef".repeat(4);
-        let of = |source, workload: Option<&str>, path: &str| {
-            let path = path.replace("<id>", &id);
-            let alloc =
-                AllocIdentity::of_cgroup(AllocId::from("a"), CgroupPath::new(path.clone()), [TaskName::from("app")]);
-            let workload = workload.map(JobId::from);
-            let alloc = AllocIdentity { source, workload, name: "web-1".into(), namespace: "shop".into(), ..alloc };
-            let task =
-                TaskIdentity { driver: Some("docker".into()), image: Some("web:1".into()), ..alloc.tasks[0].clone() };
-            let all = of_container(&alloc, &task, &path).into_iter().filter(|(_, value)| !value.is_empty());
-            all.map(|(key, value)| format!("{key}={value}")).collect::<Vec<_>>().join(" ")
-        };
-        let container = |name: &str| {
-            format!("container.id={id} container.name={name} container.runtime.name=docker container.image.name=web:1")
-        };
-        assert_eq!(of(AllocSource::Docker, Some("web"), "/docker/<id>"), container("web-1"));
-        assert_eq!(of(AllocSource::Podman, Some("web"), "/machine.slice/libpod-<id>.scope"), container("web-1"));
-        let pod = format!("k8s.namespace.name=shop k8s.pod.name=web-1 k8s.container.name=app {}", container("app"));
-        assert_eq!(of(AllocSource::Kubernetes, Some("web"), "/kubepods/pod1/<id>"), pod);
-        assert_eq!(of(AllocSource::Systemd, Some("web"), "/system.slice/web.service"), "");
-        let unnamed = of(AllocSource::Kubernetes, None, "/kubepods/pod1/<id>");
-        assert_eq!(unnamed, container("").replace("container.name= ", ""), "nobody has told its name");
+    fn service_of_a_pod_does_not_repeat_its_namespace() {
+        let name = |alloc: &AllocIdentity| service(alloc, String::new())[0].1.clone();
+        assert_eq!(name(&pod_named("web-0", "shop/web")), "web", "Prometheus makes the job shop/web of it");
+        assert_eq!(name(&pod_named("web-0", "shopping/web")), "shopping/web");
+        assert_eq!(name(&pod_named("web-0", "ci")), "ci", "a rule of the configuration named it");
+        let managed = AllocIdentity { source: AllocSource::Managed, ..pod_named("web-0", "shop/web") };
+        assert_eq!(name(&managed), "shop/web");
     }
 
     #[test]

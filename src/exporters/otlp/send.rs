@@ -17,7 +17,7 @@ const LARGEST_ANSWER: usize = 4 << 20;
 fn service(signal: Signal) -> &'static str {
     match signal {
         Signal::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
-        Signal::Logs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
+        Signal::Logs | Signal::WorkloadLogs => "/opentelemetry.proto.collector.logs.v1.LogsService/Export",
         Signal::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
     }
 }

@@ -42,6 +42,12 @@ pub struct Config {
     pub queue_bytes: u64,
     /// And no older than this.
     pub queue_age: Duration,
+    /// Output of managed tasks that is pushed as log records.
+    pub task_streams: Vec<OutputStream>,
+    /// Of the output of one task, in bytes a second.
+    pub task_rate: u64,
+    /// Of all output.
+    pub tasks_rate: u64,
     /// What is said of one alone, in the order of [`Signal::ALL`].
     pub signals: [SignalConfig; Signal::ALL.len()],
     /// Further destinations, by name: each is set for itself, but for who the host is.
@@ -89,6 +95,9 @@ impl Default for Config {
             resource_attributes: Vec::new(),
             queue_bytes: 256 << 20,
             queue_age: Duration::from_secs(48 * 3_600),
+            task_streams: Vec::new(),
+            task_rate: 64 << 10,
+            tasks_rate: 1 << 20,
             signals: Default::default(),
             destinations: Vec::new(),
         }
@@ -117,7 +126,7 @@ impl Config {
     /// With what is said of the signal in the place of what is said of all.
     #[must_use]
     pub fn of(&self, signal: Signal) -> Config {
-        let (mut config, own) = (self.clone(), self.signals[signal.index()].clone());
+        let (mut config, own) = (self.clone(), self.signals[signal.settings().index()].clone());
         config.protocol = own.protocol.unwrap_or(config.protocol);
         config.insecure = own.insecure.unwrap_or(config.insecure);
         config.certificate = own.certificate.or(config.certificate);
@@ -131,6 +140,7 @@ impl Config {
 
     /// Where a signal goes; `None`: nowhere.
     pub fn target(&self, signal: Signal) -> Option<PushEndpoint> {
+        let signal = signal.settings();
         let own = &self.signals[signal.index()];
         let below =
             |base: &PushEndpoint| PushEndpoint { path: format!("{}v1/{}", base.path, signal.as_str()), ..base.clone() };
@@ -147,7 +157,8 @@ impl Config {
     /// win first.
     pub fn clashes(&self) -> Vec<(Vec<String>, String)> {
         let mut found: Vec<(Vec<String>, String)> = Vec::new();
-        for signal in Signal::ALL.into_iter().filter(|signal| !self.signals[signal.index()].is_off) {
+        let own = Signal::ALL.into_iter().filter(|signal| signal.settings() == *signal);
+        for signal in own.filter(|signal| !self.signals[signal.index()].is_off) {
             let (of, own) = (self.of(signal), &self.signals[signal.index()]);
             let keys = |keys: &[&str]| -> Vec<String> {
                 let of_signal = keys.iter().map(|key| format!("{}_{key}", signal.as_str()));
@@ -174,6 +185,14 @@ crate::model::words! {
     pub enum Protocol {
         HttpProtobuf = "http/protobuf",
         Grpc = "grpc",
+    }
+}
+
+crate::model::words! {
+    /// What a task writes to.
+    pub enum OutputStream {
+        Stdout = "stdout",
+        Stderr = "stderr",
     }
 }
 
@@ -397,9 +416,11 @@ mod tests {
         config.signals[Signal::Traces.index()].is_off = true;
         assert_eq!(config.clashes(), []);
         let told = Signal::ALL.map(|signal| config.target(signal).map(|target| target.to_string()));
-        assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), Some("http://c:2/".to_owned()), None]);
+        let logs = Some("http://c:2/".to_owned());
+        assert_eq!(told, [Some("http://all:1/v1/metrics".to_owned()), logs.clone(), None, logs]);
         let of = Signal::ALL.map(|signal| config.of(signal)).map(|of| (of.protocol, of.headers.len()));
-        assert_eq!(of, [(Protocol::HttpProtobuf, 1), (Protocol::Grpc, 0), (Protocol::HttpProtobuf, 1)]);
+        let logs = (Protocol::Grpc, 0);
+        assert_eq!(of, [(Protocol::HttpProtobuf, 1), logs, (Protocol::HttpProtobuf, 1), logs]);
     }
 
     #[test]

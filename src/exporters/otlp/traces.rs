@@ -1,22 +1,27 @@
 //! Events of allocs become the spans of their traces. Pure, but for the file that keeps what has begun.
 //!
 //! ```text
-//! alloc                       made → its last event
-//! ├─ submit                   made → received
-//! ├─ prerun                   all hooks of the alloc, before those of its tasks
-//! │  └─ hook NAME             one of them
-//! └─ task                     received → its last event
-//!    ├─ attempt 0             set up → ended
-//!    │  ├─ start              its hooks begin → it runs
-//!    │  │  ├─ prestart        all hooks of the task
-//!    │  │  │  └─ hook NAME    one of them
-//!    │  │  ├─ setup           the durable record of what is about to run
-//!    │  │  └─ driver          until the main process runs
-//!    │  ├─ running            it runs → it is asked to end, or ends
-//!    │  └─ kill               it is asked to end → all of it is gone
-//!    ├─ backoff               restarting → set up again
-//!    └─ attempt 1             a link to attempt 0
+//! trace of the alloc
+//! submit                   the root: created → received, sent at once
+//! ├─ prerun                all hooks of the alloc, before those of its tasks
+//! │  └─ hook NAME          one of them
+//! └─ alloc                 created → its last event
+//!    └─ task               received → its last event
+//!
+//! trace of each attempt
+//! attempt                  restarting or set up → ended; links to the attempt before and to `submit`
+//! ├─ backoff               restarting → set up
+//! ├─ start                 its hooks begin → it runs
+//! │  ├─ prestart           all hooks of the task
+//! │  │  └─ hook NAME       one of them
+//! │  ├─ setup              the durable record of what is about to run
+//! │  └─ driver             until the main process runs
+//! ├─ running               it runs → it is asked to end, or ends
+//! └─ kill                  it is asked to end → all of it is gone
 //! ```
+//! A trace has a bounded number of spans however long a service lives, and its root is there from the start. A crash loop
+//! is bounded too: of the attempts of a task in an hour only the first [`DETAILED`] have children.
+//!
 //! A span is made once, with the event that ends it. What has begun is kept beside the queue: after a kill of the agent the events that came
 //! since are heard again, and those of which spans are in the queue make none.
 
@@ -29,8 +34,8 @@ use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{Span, Status};
 use prost::Message;
 
-use super::logs::{SAMPLED, details, int};
-use super::resource::key_value;
+use super::attribute::{int, key_value};
+use super::logs::{SAMPLED, details};
 use crate::model::event::{Event, EventKind};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::task::{Outcome, TaskState};
@@ -77,6 +82,12 @@ struct OpenTask {
     waits_since: u64,
     #[prost(string, tag = "8")]
     reason: String,
+    /// When the hour began in which attempts are counted.
+    #[prost(fixed64, tag = "9")]
+    hour: u64,
+    /// Attempts since then.
+    #[prost(uint32, tag = "10")]
+    attempts: u32,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -92,6 +103,26 @@ struct OpenAttempt {
     /// Why it could not be started.
     #[prost(string, tag = "5")]
     failure: String,
+    /// It is one of too many: its span has no children.
+    #[prost(bool, tag = "6")]
+    is_brief: bool,
+    /// Children that were left out.
+    #[prost(uint32, tag = "7")]
+    omitted: u32,
+}
+
+/// So many attempts of a task in an hour have children.
+const DETAILED: u32 = 5;
+const HOUR: u64 = 3_600 * 1_000_000_000;
+
+/// In which trace a span is, and on which resource.
+#[derive(Clone, Copy)]
+enum Branch {
+    /// That of the alloc.
+    Alloc,
+    /// A task, in the trace of its alloc.
+    Task,
+    Attempt(u32),
 }
 
 /// A span, and whose it is: a task's, or the alloc's itself.
@@ -186,10 +217,8 @@ impl Heard<'_> {
         if open.began == 0 {
             let made = known.and_then(|alloc| alloc.identity.created_at).map_or(0, |made| made.0);
             open.began = if made > 0 { made.min(at) } else { at };
-            if self.event.kind == Received && made > 0 {
-                let parent = SpanId::alloc(self.alloc, open.life);
-                let id = SpanId::of(self.alloc, &["submit"]);
-                self.span(None, "submit", id, parent, (open.began, at), Vec::new());
+            if self.event.kind == Received {
+                self.span(Branch::Alloc, "submit", SpanId::submit(self.alloc), None, (open.began, at), Vec::new());
             }
         }
         let place = open.tasks.iter().position(|task| task.name == self.task.as_str()).unwrap_or_else(|| {
@@ -210,7 +239,7 @@ impl Heard<'_> {
             (task.has_ended, task.began, task.life) = (false, at, open.life);
         }
         if self.event.kind == TaskSetup {
-            self.prerun(open.life);
+            self.prerun();
         }
         let task = &mut open.tasks[place];
         match self.event.kind {
@@ -246,7 +275,7 @@ impl Heard<'_> {
     }
 
     /// The alloc's own hooks, which are told with the first event behind them.
-    fn prerun(&mut self, life: u32) {
+    fn prerun(&mut self) {
         let Some(over) = self.event.details.get("alloc_hooks_over_ns").and_then(|at| at.parse::<u64>().ok()) else {
             return;
         };
@@ -255,11 +284,11 @@ impl Heard<'_> {
         // They run again with the next agent, if a task of it begins then.
         let at = over.to_string();
         let all = SpanId::of(self.alloc, &["prerun", &at]);
-        self.span(None, "prerun", all, SpanId::alloc(self.alloc, life), (from, over), Vec::new());
+        self.span(Branch::Alloc, "prerun", all, Some(SpanId::submit(self.alloc)), (from, over), Vec::new());
         for (name, took) in hooks {
             let to = from.saturating_add(took);
             let id = SpanId::of(self.alloc, &["prerun", &at, name]);
-            self.span(None, &format!("hook {name}"), id, all, (from, to), Vec::new());
+            self.span(Branch::Alloc, &format!("hook {name}"), id, Some(all), (from, to), Vec::new());
             from = to;
         }
     }
@@ -272,15 +301,23 @@ impl Heard<'_> {
         }
         self.ends(task);
         let at = self.event.time.0;
-        let parent = of_task(self.alloc, self.task, task.life);
         let number = told.unwrap_or_else(|| task.last.map_or(0, |last| last + 1));
+        // The clock may have been set back.
+        if task.hour == 0 || at.saturating_sub(task.hour) >= HOUR {
+            (task.hour, task.attempts) = (at, 0);
+        }
+        task.attempts = task.attempts.saturating_add(1);
+        let mut attempt =
+            OpenAttempt { number, began: at, is_brief: task.attempts > DETAILED, ..OpenAttempt::default() };
         let since = std::mem::take(&mut task.waits_since);
         if since > 0 {
+            attempt.began = since.min(at);
             let id = SpanId::of(self.alloc, &["task", self.task.as_str(), "backoff", &number.to_string()]);
             let reason = key_value("allostat.restart.reason", &task.reason);
-            self.span(Some(self.task), "backoff", id, parent, (since, at), vec![reason]);
+            let parent = SpanId::attempt(self.alloc, self.task, number);
+            self.child(&mut attempt, "backoff", id, parent, (since, at), vec![reason]);
         }
-        task.attempt = Some(OpenAttempt { number, began: at, ..OpenAttempt::default() });
+        task.attempt = Some(attempt);
     }
 
     /// Its event says how long each part of the start took, which it ends.
@@ -301,7 +338,7 @@ impl Heard<'_> {
         // Durations and the clock differ by some microseconds, and no part begins before the whole.
         let began = |before: u64| at.saturating_sub(before).max(task.began.min(at));
         let marks = [began(driver + setup + prestart), began(driver + setup), began(driver), at];
-        // The event that it begins with is told when its first hooks have run.
+        // The event that it begins with comes when its first hooks have run.
         attempt.began = attempt.began.min(marks[0]);
         let (start, own) = (place(&["start"]), place(&[]));
         let first = place(&["start", "prestart"]);
@@ -318,26 +355,29 @@ impl Heard<'_> {
         spans.push(("setup".to_owned(), place(&["start", "setup"]), start, (marks[1], marks[2])));
         spans.push(("driver".to_owned(), place(&["start", "driver"]), start, (marks[2], at)));
         for (name, id, parent, times) in spans {
-            self.span(Some(self.task), &name, id, parent, times, Vec::new());
+            self.child(attempt, &name, id, parent, times, Vec::new());
         }
     }
 
     /// The attempt, if there is one.
     fn ends(&mut self, task: &mut OpenTask) {
-        let Some(attempt) = task.attempt.take() else { return };
+        let Some(mut attempt) = task.attempt.take() else { return };
         let at = self.event.time.0;
-        let id = SpanId::attempt(self.alloc, self.task, attempt.number);
-        let part = |name: &str| {
-            SpanId::of(self.alloc, &["task", self.task.as_str(), "attempt", &attempt.number.to_string(), name])
-        };
+        let (id, number) = (SpanId::attempt(self.alloc, self.task, attempt.number), attempt.number.to_string());
+        let (alloc, task_name) = (self.alloc, self.task);
+        let part = |name: &str| SpanId::of(alloc, &["task", task_name.as_str(), "attempt", &number, name]);
         if attempt.started > 0 {
             let asked = if attempt.kill_asked > 0 { attempt.kill_asked.clamp(attempt.started, at) } else { at };
-            self.span(Some(self.task), "running", part("running"), id, (attempt.started, asked), Vec::new());
+            let started = attempt.started;
+            self.child(&mut attempt, "running", part("running"), id, (started, asked), Vec::new());
             if attempt.kill_asked > 0 {
-                self.span(Some(self.task), "kill", part("kill"), id, (asked, at), Vec::new());
+                self.child(&mut attempt, "kill", part("kill"), id, (asked, at), Vec::new());
             }
         }
         let mut attributes = vec![int("allostat.task.attempt", attempt.number.into())];
+        if attempt.omitted > 0 {
+            attributes.push(int("allostat.spans.omitted", attempt.omitted.into()));
+        }
         let mut failure = attempt.failure;
         if self.event.kind == EventKind::Terminated {
             attributes.extend(details(self.event).filter(|told| told.key != "allostat.task.attempt"));
@@ -347,26 +387,27 @@ impl Heard<'_> {
                 _ => self.event.message.clone(),
             };
         }
-        let parent = of_task(self.alloc, self.task, task.life);
-        let span = self.span(Some(self.task), "attempt", id, parent, (attempt.began, at), attributes);
-        if !failure.is_empty() {
-            span.status = Some(Status { message: failure, code: StatusCode::Error.into() });
-        }
+        let link = |trace: TraceId, span: SpanId, attributes| Link {
+            trace_id: trace.0.to_vec(),
+            span_id: span.0.to_vec(),
+            attributes,
+            flags: SAMPLED,
+            ..Link::default()
+        };
+        let mut links = Vec::new();
         if let Some(last) = task.last.replace(attempt.number) {
             let before = SpanId::attempt(self.alloc, self.task, last);
             let reason = std::mem::take(&mut task.reason);
             let attributes =
                 if reason.is_empty() { vec![] } else { vec![key_value("allostat.restart.reason", &reason)] };
-            let link = Link {
-                trace_id: TraceId::of(self.alloc).0.to_vec(),
-                span_id: before.0.to_vec(),
-                attributes,
-                flags: SAMPLED,
-                ..Link::default()
-            };
-            if let Some(made) = self.made.last_mut() {
-                made.span.links.push(link);
-            }
+            links.push(link(TraceId::attempt(self.alloc, self.task, last), before, attributes));
+        }
+        links.push(link(TraceId::of(self.alloc), SpanId::submit(self.alloc), Vec::new()));
+        let branch = Branch::Attempt(attempt.number);
+        let span = self.span(branch, "attempt", id, None, (attempt.began, at), attributes);
+        span.links = links;
+        if !failure.is_empty() {
+            span.status = Some(Status { message: failure, code: StatusCode::Error.into() });
         }
     }
 
@@ -391,7 +432,7 @@ impl Heard<'_> {
             let parent = SpanId::alloc(self.alloc, task.life);
             let attributes = vec![int("allostat.task.restarts", of.restarts.iter().sum())];
             let (is_failed, why) = (of.failed, self.event.message.clone());
-            let span = self.span(Some(self.task), "task", id, parent, (task.began, at), attributes);
+            let span = self.span(Branch::Task, "task", id, Some(parent), (task.began, at), attributes);
             if is_failed {
                 span.status = Some(Status { message: why, code: StatusCode::Error.into() });
             }
@@ -404,26 +445,48 @@ impl Heard<'_> {
         let id = SpanId::alloc(self.alloc, open.life);
         let attributes = vec![key_value("allostat.alloc.state", status.state.as_str())];
         let is_failed = status.tasks.iter().any(|task| task.failed);
-        let span = self.span(None, "alloc", id, SpanId([0; 8]), (open.began, at), attributes);
-        span.parent_span_id.clear();
+        let parent = Some(SpanId::submit(self.alloc));
+        let span = self.span(Branch::Alloc, "alloc", id, parent, (open.began, at), attributes);
         if is_failed {
             span.status = Some(Status { message: status.description().into_owned(), code: StatusCode::Error.into() });
         }
     }
 
-    fn span(
+    /// A span below that of an attempt, if that one has children.
+    fn child(
         &mut self,
-        task: Option<&TaskName>,
+        attempt: &mut OpenAttempt,
         name: &str,
         id: SpanId,
         parent: SpanId,
+        times: (u64, u64),
+        attributes: Vec<KeyValue>,
+    ) {
+        if attempt.is_brief {
+            attempt.omitted += 1;
+        } else {
+            self.span(Branch::Attempt(attempt.number), name, id, Some(parent), times, attributes);
+        }
+    }
+
+    fn span(
+        &mut self,
+        branch: Branch,
+        name: &str,
+        id: SpanId,
+        parent: Option<SpanId>,
         (start, end): (u64, u64),
         attributes: Vec<KeyValue>,
     ) -> &mut Span {
+        let (trace, task) = match branch {
+            Branch::Alloc => (TraceId::of(self.alloc), None),
+            Branch::Task => (TraceId::of(self.alloc), Some(self.task.clone())),
+            Branch::Attempt(number) => (TraceId::attempt(self.alloc, self.task, number), Some(self.task.clone())),
+        };
         let span = Span {
-            trace_id: TraceId::of(self.alloc).0.to_vec(),
+            trace_id: trace.0.to_vec(),
             span_id: id.0.to_vec(),
-            parent_span_id: parent.0.to_vec(),
+            parent_span_id: parent.map_or_else(Vec::new, |parent| parent.0.to_vec()),
             flags: SAMPLED,
             name: name.to_owned(),
             kind: SpanKind::Internal.into(),
@@ -433,7 +496,7 @@ impl Heard<'_> {
             attributes,
             ..Span::default()
         };
-        self.made.push(MadeSpan { alloc: self.alloc.clone(), task: task.cloned(), span });
+        self.made.push(MadeSpan { alloc: self.alloc.clone(), task, span });
         &mut self.made.last_mut().expect("it was pushed").span
     }
 }
@@ -446,6 +509,8 @@ fn hook_times<'e>(event: &'e Event, detail: &str) -> Vec<(&'e str, u64)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::units::Timestamp;
 
@@ -505,6 +570,7 @@ mod tests {
         let all = life();
         let whole = told(tempfile::tempdir().unwrap().path(), &[&all]);
         let expected = [
+            ("submit", 100, 100),
             ("prerun", 140, 190),
             ("hook dir", 140, 160),
             ("hook cgroup", 160, 190),
@@ -517,7 +583,7 @@ mod tests {
             ("driver", 570, 600),
             ("running", 600, 700),
             ("kill", 700, 800),
-            ("attempt", 480, 800),
+            ("attempt", 400, 800),
         ];
         assert_eq!(whole, expected.map(|(name, from, to)| (name.to_owned(), from, to)));
         for cut in 0..all.len() {
@@ -551,8 +617,64 @@ mod tests {
         let status = attempts[0].status.as_ref().unwrap();
         assert_eq!((status.code, status.message.as_str()), (2, "driver_failure 3"));
         assert_eq!(attempts[1].status, None, "it was asked to end");
-        assert_eq!(attempts[1].links[0].span_id, attempts[0].span_id);
-        assert!(attempts[0].links.is_empty());
+        let links = |of: &Span| of.links.iter().map(|link| link.span_id.clone()).collect::<Vec<_>>();
+        let submit = SpanId::submit(&ALLOC.into()).0.to_vec();
+        assert_eq!(links(&attempts[0]), std::slice::from_ref(&submit));
+        assert_eq!(links(&attempts[1]), [attempts[0].span_id.clone(), submit]);
+        assert_eq!(attempts[1].links[0].trace_id, attempts[0].trace_id);
+        assert!(attempts.iter().all(|span| span.parent_span_id.is_empty()), "each is the root of its trace");
+        assert_ne!(attempts[0].trace_id, attempts[1].trace_id);
+    }
+
+    /// 400 attempts in 40 minutes, then one an hour later; the agent is killed in the middle.
+    #[test]
+    fn crash_loop_has_few_spans_with_children_and_each_trace_is_bounded() {
+        use EventKind::{Received, Restarting, Started, TaskSetup, Terminated};
+        const MINUTE: u64 = 60_000_000_000;
+        let (mut all, mut seq) = (vec![event(1, Received, &[])], 1);
+        let mut push = |kind, attempt: u32, time: u64| {
+            seq += 1;
+            let number = attempt.to_string();
+            let took = [
+                ("attempt", number.as_str()),
+                ("hooks", "env=5"),
+                ("prestart_ns", "7"),
+                ("setup_ns", "2"),
+                ("driver_ns", "3"),
+            ];
+            let details: &[(&str, &str)] = if kind == Restarting { &[("reason", "policy")] } else { &took };
+            let known = Event { time: Timestamp(time), ..(*event(seq, kind, details)).clone() };
+            all.push(Arc::new(known));
+        };
+        for attempt in 0..400 {
+            let at = 100 + u64::from(attempt) * MINUTE / 10;
+            for (step, kind) in [TaskSetup, Started, Terminated, Restarting].into_iter().enumerate() {
+                push(kind, attempt, at + 10 * step as u64);
+            }
+        }
+        for (step, kind) in [TaskSetup, Started, Terminated].into_iter().enumerate() {
+            push(kind, 400, 200 * MINUTE + 10 * step as u64);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let mut made = Vec::new();
+        for events in all.chunks(777) {
+            let mut traces = Traces::open(&dir.path().join("open"));
+            let (spans, notes) = traces.hear(events, |_| None);
+            traces.keep(notes, |_| true);
+            made.extend(spans.into_iter().map(|(_, made)| made.span));
+        }
+        let mut traces: BTreeMap<Vec<u8>, Vec<Span>> = BTreeMap::new();
+        for span in made {
+            traces.entry(span.trace_id.clone()).or_default().push(span);
+        }
+        assert_eq!(traces.len(), 1 + 401, "one of the alloc, one of each attempt");
+        assert!(traces.values().all(|spans| spans.iter().filter(|span| span.parent_span_id.is_empty()).count() == 1));
+        let mut detailed: Vec<usize> = traces.values().map(Vec::len).filter(|count| *count > 1).collect();
+        detailed.sort_unstable();
+        // The first one has no backoff.
+        assert_eq!(detailed, [7, 8, 8, 8, 8, 8]);
+        let omitted = |span: &Span| span.attributes.iter().any(|attribute| attribute.key == "allostat.spans.omitted");
+        assert_eq!(traces.values().flatten().filter(|span| omitted(span)).count(), 395);
     }
 
     /// The events before are not there any more, or nobody wanted traces then.

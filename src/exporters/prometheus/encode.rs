@@ -36,8 +36,8 @@ impl Encoder {
             return KeptLabels::default();
         }
         self.cache.begin();
-        let mode = &walk.snapshot.info.cgroup_mode;
-        let allocs = walk.allocs.iter().map(|a| self.cache.alloc(a, mode)).collect();
+        let host = &*walk.snapshot.info;
+        let allocs = walk.allocs.iter().map(|a| self.cache.alloc(a, host)).collect();
         let workloads = walk.snapshot.workloads.iter().map(|w| self.cache.workload(w)).collect();
         self.cache.end();
         KeptLabels { allocs, workloads }
@@ -327,6 +327,8 @@ mod tests {
                 attempt: None,
                 sampled_at: None,
                 before: None,
+                started_at: None,
+                disks: None,
             })]),
             usage: Arc::default(),
             aggregation: Aggregation::Sum,

@@ -29,7 +29,7 @@ pub(super) fn write(page: &mut Page, format: Format, exemplar: Option<&Exemplar>
 /// The texts of its numbers.
 pub(super) struct Ids {
     event: itoa::Buffer,
-    /// Of the trace of its alloc, and of the span that is the alloc; empty where nobody gets traces.
+    /// Of the trace of its alloc and of its root; empty if traces are not pushed.
     trace: [String; 2],
 }
 
@@ -37,7 +37,7 @@ impl Ids {
     pub fn of(exemplar: &Exemplar, has_traces: bool) -> Ids {
         let alloc = &exemplar.alloc_id;
         let trace = if has_traces {
-            [TraceId::of(alloc).to_string(), SpanId::alloc(alloc, 0).to_string()]
+            [TraceId::of(alloc).to_string(), SpanId::submit(alloc).to_string()]
         } else {
             Default::default()
         };

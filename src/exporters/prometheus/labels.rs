@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use super::page::Piece;
 use crate::exporters::walk::{ALLOC_ROWS, RowSubject, Rows, TASK_ROWS, WORKLOAD_ROWS, written};
-use crate::model::alloc::AllocIdentity;
+use crate::model::alloc::{AllocIdentity, AllocSource};
+use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::metric::Kind;
 use crate::model::units::Timestamp;
@@ -112,12 +113,14 @@ impl<'a> Blocks<'a> {
     }
 }
 
+type WorkloadKey = (JobId, TaskName, Option<AllocSource>);
+
 /// Concurrency: one encoder at a time.
 #[derive(Debug, Default)]
 pub(super) struct LabelCache {
     /// With the body that asked for it last.
     allocs: HashMap<AllocId, (u64, Arc<AllocLabels>)>,
-    workloads: HashMap<(JobId, TaskName), (u64, Arc<WorkloadLabels>)>,
+    workloads: HashMap<WorkloadKey, (u64, Arc<WorkloadLabels>)>,
     stamp: u64,
 }
 
@@ -133,7 +136,7 @@ impl LabelCache {
         self.workloads.retain(|_, (used, _)| *used == stamp);
     }
 
-    pub(super) fn alloc(&mut self, view: &AllocView, cgroup_mode: &str) -> Arc<AllocLabels> {
+    pub(super) fn alloc(&mut self, view: &AllocView, host: &NodeInfo) -> Arc<AllocLabels> {
         let stamp = self.stamp;
         if let Some((used, labels)) = self.allocs.get_mut(&view.identity.id)
             && Arc::ptr_eq(&labels.of, &view.identity)
@@ -142,7 +145,7 @@ impl LabelCache {
             *used = stamp;
             return Arc::clone(labels);
         }
-        let labels = Arc::new(AllocLabels::render(view, cgroup_mode));
+        let labels = Arc::new(AllocLabels::render(view, host));
         self.allocs.insert(view.identity.id.clone(), (stamp, Arc::clone(&labels)));
         labels
     }
@@ -150,7 +153,8 @@ impl LabelCache {
     pub(super) fn workload(&mut self, view: &WorkloadView) -> Arc<WorkloadLabels> {
         let stamp = self.stamp;
         let render = || (stamp, Arc::new(WorkloadLabels::render(view)));
-        let entry = self.workloads.entry((view.workload.clone(), view.task.clone())).or_insert_with(render);
+        let entry =
+            self.workloads.entry((view.workload.clone(), view.task.clone(), view.source)).or_insert_with(render);
         // Retired and submitted anew between two bodies.
         if entry.1.created != view.ended.created {
             *entry = render();
@@ -161,12 +165,12 @@ impl LabelCache {
 }
 
 impl AllocLabels {
-    fn render(view: &AllocView, cgroup_mode: &str) -> AllocLabels {
-        let task = |task| RowLabels::render(&RowSubject::task(view, task, cgroup_mode));
+    fn render(view: &AllocView, host: &NodeInfo) -> AllocLabels {
+        let task = |task| RowLabels::render(&RowSubject::task(view, task, host));
         AllocLabels {
             of: Arc::clone(&view.identity),
             aggregation: view.aggregation,
-            own: RowLabels::render(&RowSubject::alloc(view)),
+            own: RowLabels::render(&RowSubject::alloc(view, host)),
             tasks: view.tasks().map(task).collect(),
         }
     }

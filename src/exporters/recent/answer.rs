@@ -1,7 +1,11 @@
 //! The kept hour as JSON. A value that was not measured is `null`; a field that never was is not there.
 
+use std::borrow::Cow;
+use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use super::code::CurveCode;
@@ -16,16 +20,95 @@ const COARSE: u64 = 60;
 /// For a growth: so many points over so long.
 const GROWS_FROM: (usize, Duration) = (12, Duration::from_secs(300));
 
-/// `{"interval_ns": .., "host": {..}, "times": [..], "tasks": [{"alloc_id": .., "task": .., "cpu_cores": [..], ..}]}`
+/// The last hour of all running tasks.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct SeriesAnswer {
+    #[serde(flatten)]
+    pub hour: HourAnswer,
+    pub host: HostSeries,
+    /// The end of each point of `tasks`.
+    pub times: Vec<Timestamp>,
+    pub tasks: Vec<TaskSeries>,
+}
+
+/// The last hour of one alloc.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct AllocSeriesAnswer {
+    #[serde(flatten)]
+    pub hour: HourAnswer,
+    pub alloc_id: AllocId,
+    /// The time of each value.
+    pub times: VecDeque<Timestamp>,
+    /// By name.
+    pub tasks: BTreeMap<String, TaskCurves>,
+}
+
+/// How the last hour is kept.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HourAnswer {
+    /// Between two values.
+    pub interval_ns: Nanos,
+    pub kept_ns: Nanos,
+    /// Memory that it takes, and the most that it may take.
+    pub bytes: usize,
+    pub max_bytes: u64,
+    /// Tasks without a series: there is no memory for them.
+    pub left_out_tasks: usize,
+}
+
+/// The last hour of the host, in steps of `interval_ns`.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct HostSeries {
+    pub times: VecDeque<Timestamp>,
+    #[serde(flatten)]
+    pub curves: MeasuredCurves,
+}
+
+/// The last hour of one task: at most 61 points, each the mean CPU and the highest memory of its step.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TaskSeries {
+    pub alloc_id: AllocId,
+    pub task: String,
+    #[schemars(with = "Vec<Option<f64>>")]
+    pub cpu_cores: Vec<Value>,
+    #[schemars(with = "Vec<Option<f64>>")]
+    pub memory_bytes: Vec<Value>,
+    /// The slope of its memory. Absent of a task that ran too short for one.
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_growth_bytes_per_hour: Option<Value>,
+}
+
+/// Values of one task, `null` where there is none.
+#[derive(Debug, Serialize, JsonSchema)]
+pub struct TaskCurves {
+    #[serde(flatten)]
+    pub curves: MeasuredCurves,
+    #[schemars(with = "f64")]
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_growth_bytes_per_hour: Option<Value>,
+}
+
+/// Each value that was ever measured, by its name.
+#[derive(Debug, Serialize)]
+#[serde(transparent)]
+pub struct MeasuredCurves(Map<String, Value>);
+
+impl JsonSchema for MeasuredCurves {
+    fn schema_name() -> Cow<'static, str> {
+        "MeasuredCurves".into()
+    }
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        let curve = json!({ "type": "array", "items": { "type": ["number", "null"] } });
+        let properties: Map<String, Value> = NAMES.iter().map(|name| ((*name).to_owned(), curve.clone())).collect();
+        json_schema!({ "type": "object", "properties": properties })
+    }
+}
+
 pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
-    let mut answer = head(kept, config);
-    let mut host = curves(&kept.host.curve, kept);
-    host.insert("times".into(), json!(kept.times));
-    answer.insert("host".into(), host.into());
     let each = (u64::try_from(config.points()).unwrap_or(COARSE)).div_ceil(COARSE).max(1);
     let steps: Vec<(u64, u64)> = steps(kept.oldest(), kept.slot, each).collect();
     let end = |(_, last): &(u64, u64)| time_of(kept, *last);
-    answer.insert("times".into(), steps.iter().filter_map(end).map(|at| json!(at)).collect());
     let mut allocs: Vec<_> = kept.allocs.iter().filter(|(_, alloc)| alloc.next() == kept.slot + 1).collect();
     allocs.sort_by_key(|(_, alloc)| alloc.order);
     let tasks = allocs.into_iter().flat_map(|(id, alloc)| alloc.tasks.iter().map(move |(name, task)| (id, name, task)));
@@ -33,53 +116,60 @@ pub(super) fn series(kept: &KeptHour, config: &RecentConfig) -> Vec<u8> {
         let of = |field: usize, one: fn(&TaskCurve, usize, (u64, u64)) -> Option<f64>| {
             steps.iter().map(|step| number(one(&task.curve, field, *step))).collect::<Vec<_>>()
         };
-        let mut row = json!({"alloc_id": id, "task": name, NAMES[CPU]: of(CPU, mean), NAMES[MEMORY]: of(MEMORY, most)});
-        if let Some(growth) = growth(task, kept) {
-            row["memory_growth_bytes_per_hour"] = number(Some(growth));
+        TaskSeries {
+            alloc_id: id.clone(),
+            task: name.as_str().to_owned(),
+            cpu_cores: of(CPU, mean),
+            memory_bytes: of(MEMORY, most),
+            memory_growth_bytes_per_hour: growth(task, kept).map(|growth| number(Some(growth))),
         }
-        row
     });
-    answer.insert("tasks".into(), rows.collect());
-    Value::from(answer).to_string().into_bytes()
+    encoded(&SeriesAnswer {
+        hour: hour(kept, config),
+        host: HostSeries { times: kept.times.clone(), curves: curves(&kept.host.curve, kept) },
+        times: steps.iter().filter_map(end).collect(),
+        tasks: rows.collect(),
+    })
 }
 
-/// `{"interval_ns": .., "alloc_id": .., "times": [..], "tasks": {"web": {"cpu_cores": [..], ..}}}`
 pub(super) fn alloc(kept: &KeptHour, config: &RecentConfig, id: &AllocId) -> Vec<u8> {
-    let mut answer = head(kept, config);
     let tasks = kept.allocs.get(id).map_or(&[][..], |alloc| &alloc.tasks);
     let row = |(name, task): &(crate::model::id::TaskName, CurveOf)| {
-        let mut row = curves(&task.curve, kept);
-        if let Some(growth) = growth(task, kept) {
-            row.insert("memory_growth_bytes_per_hour".into(), number(Some(growth)));
-        }
-        (name.as_str().to_owned(), Value::from(row))
+        let growth = growth(task, kept).map(|growth| number(Some(growth)));
+        let curves = curves(&task.curve, kept);
+        (name.as_str().to_owned(), TaskCurves { curves, memory_growth_bytes_per_hour: growth })
     };
-    answer.insert("alloc_id".into(), json!(id));
-    answer.insert("times".into(), json!(kept.times));
-    answer.insert("tasks".into(), tasks.iter().map(row).collect::<Map<_, _>>().into());
-    Value::from(answer).to_string().into_bytes()
+    encoded(&AllocSeriesAnswer {
+        hour: hour(kept, config),
+        alloc_id: id.clone(),
+        times: kept.times.clone(),
+        tasks: tasks.iter().map(row).collect(),
+    })
 }
 
-fn head(kept: &KeptHour, config: &RecentConfig) -> Map<String, Value> {
-    let head = [
-        ("interval_ns", json!(Nanos::from_duration(config.interval))),
-        ("kept_ns", json!(Nanos::from_duration(KEPT))),
-        ("bytes", json!(kept.bytes)),
-        ("max_bytes", json!(config.max_bytes)),
-        ("left_out_tasks", json!(kept.left_out)),
-    ];
-    head.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+fn encoded(answer: &impl Serialize) -> Vec<u8> {
+    serde_json::to_vec(answer).expect("numbers and names must serialize")
+}
+
+fn hour(kept: &KeptHour, config: &RecentConfig) -> HourAnswer {
+    HourAnswer {
+        interval_ns: Nanos::from_duration(config.interval),
+        kept_ns: Nanos::from_duration(KEPT),
+        bytes: kept.bytes,
+        max_bytes: config.max_bytes,
+        left_out_tasks: kept.left_out,
+    }
 }
 
 /// Every field that has a value, in the slots of `times`.
-fn curves(curve: &TaskCurve, kept: &KeptHour) -> Map<String, Value> {
+fn curves(curve: &TaskCurve, kept: &KeptHour) -> MeasuredCurves {
     let slots = kept.oldest()..kept.slot + 1;
     let field = |(field, name): (usize, &&str)| {
         let codes: Vec<CurveCode> = slots.clone().map(|slot| curve.code(field, slot)).collect();
         let known = codes.iter().any(|code| *code != CurveCode::ABSENT);
         known.then(|| ((*name).to_owned(), codes.into_iter().map(|code| number(code.value())).collect()))
     };
-    NAMES.iter().enumerate().filter_map(field).collect()
+    MeasuredCurves(NAMES.iter().enumerate().filter_map(field).collect())
 }
 
 /// From the first to the last slot of each; they begin at multiples of `each`, so that a point stays in its step.

@@ -17,5 +17,6 @@ mod sample;
 #[cfg(test)]
 mod tests;
 
+pub use answer::{AllocSeriesAnswer, SeriesAnswer};
 pub use hour::RecentConfig;
 pub use place::{RecentHistory, run};

@@ -28,6 +28,8 @@ fn alloc(id: &str, cpu_ns: u64, memory: u64, at: Timestamp) -> Arc<AllocView> {
         usage: Arc::clone(&usage),
         attempt: None,
         before: None,
+        started_at: None,
+        disks: None,
         sampled_at: Some(at),
     };
     Arc::new(AllocView {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashSet};
 
 use crate::board::devices::{DeviceView, DevicesView};
-use crate::model::device::{TaskDevice, TaskDeviceUsage};
+use crate::model::device::{DeviceUsageSum, TaskDevice};
 use crate::model::id::AllocId;
 use crate::snapshot::Snapshot;
 
@@ -22,7 +22,7 @@ pub(super) struct AllocDevice<'a> {
     /// The first of them: they have alloc and device in common.
     pub(super) of: &'a TaskDevice,
     pub(super) reserved: bool,
-    pub(super) usage: TaskDeviceUsage,
+    pub(super) usage: DeviceUsageSum,
     pub(super) ended: bool,
 }
 
@@ -48,11 +48,11 @@ fn together<'a>(tasks: &[&'a TaskDevice]) -> Vec<AllocDevice<'a>> {
     for of_alloc in tasks.chunk_by(|a, b| a.alloc.id == b.alloc.id) {
         let mut devices: BTreeMap<&str, AllocDevice<'a>> = BTreeMap::new();
         for task in of_alloc {
-            let fresh = || AllocDevice { of: task, reserved: false, usage: TaskDeviceUsage::default(), ended: true };
+            let fresh = || AllocDevice { of: task, reserved: false, usage: DeviceUsageSum::default(), ended: true };
             let sum = devices.entry(task.device.as_str()).or_insert_with(fresh);
             sum.reserved |= task.reserved;
             sum.ended &= task.ended;
-            sum.usage.add(&task.usage);
+            if task.ended { sum.usage.add_ended(&task.usage) } else { sum.usage.add(&task.usage) }
         }
         all.extend(devices.into_values());
     }

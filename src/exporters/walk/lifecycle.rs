@@ -14,9 +14,23 @@ families! {
 pub static ALLOC_INFO: MetricDesc = MetricDesc::info(
     "allostat_alloc_info",
     "Alloc identity; join: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info.",
-    &["alloc_id", "workload", "task_group", "alloc_ns", "name", "source", "cgroup", "measured", "aggregation"],
+    &[
+        "alloc_id",
+        "workload",
+        "task_group",
+        "alloc_ns",
+        "name",
+        "source",
+        "cgroup",
+        "measured",
+        "aggregation",
+        "slice",
+        "namespace",
+        "pod",
+        "node",
+    ],
 )
-.from_source("runner");
+.from_source("runner; the observer");
 
 pub static ALLOC_DISK_USED: MetricDesc = MetricDesc::gauge(
     "allostat_alloc_disk_used_bytes",
@@ -43,11 +57,23 @@ pub static ALLOC_DISK_SIZE: MetricDesc = MetricDesc::gauge(
 
 pub static TASK_INFO: MetricDesc = MetricDesc::info(
     "allostat_task_info",
-    "Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).",
-    &["alloc_id", "task", "workload", "driver", "user", "image", "cgroup_version"],
+    "Task identity: driver, user, image, cgroup version (v1, v2 or hybrid), and the pod of a container in Kubernetes.",
+    &[
+        "alloc_id",
+        "task",
+        "workload",
+        "driver",
+        "user",
+        "image",
+        "cgroup_version",
+        "namespace",
+        "pod",
+        "node",
+        "container",
+    ],
 )
 .from_profile(Profile::Standard)
-.from_source("runner");
+.from_source("runner; the observer");
 
 pub static BUILD_INFO: MetricDesc = MetricDesc::info(
     "allostat_build_info",
@@ -75,7 +101,17 @@ pub static TASK_STATE_SINCE: MetricDesc = MetricDesc::gauge(
 )
 .stays()
 .from_source("runner")
-.absent_when("observed task that was running before the agent first scanned")
+.absent_when("observed task that was running before the agent first scanned");
+
+pub static TASK_START_TIME: MetricDesc = MetricDesc::gauge(
+    "allostat_task_start_time_seconds",
+    Unit::Seconds,
+    "Start time of the running task's main process (Unix time); uptime is time() minus this.",
+    TASK,
+)
+.from_profile(Profile::Standard)
+.from_source("runner; the observer; /proc/PID/stat starttime of the oldest process")
+.absent_when("it does not run; observed before the agent started, and a process of it cannot be read")
 .otlp("container.uptime", "s");
 
 pub static TASK_TIME_IN_STATE: MetricDesc = MetricDesc::counter(
@@ -159,7 +195,7 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
     "allostat_workload_restarts_total",
     Unit::None,
     "Restarts of the task in all allocs of the workload, live and ended, by reason.",
-    &["task", "workload", "reason"],
+    &["task", "workload", "source", "reason"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner; the observer")
@@ -171,7 +207,7 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
     "allostat_task_exits_total",
     Unit::None,
     "Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.",
-    &["task", "workload", "outcome"],
+    &["task", "workload", "source", "outcome"],
 )
 .from_source("runner")
 .absent_when("all outcomes but unknown: observed task, exit status unavailable")
@@ -182,7 +218,7 @@ pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
     "allostat_task_exit_codes_total",
     Unit::None,
     "Failed exits by exit code, and exits by signal by signal number.",
-    &["task", "workload", "code", "signal"],
+    &["task", "workload", "source", "code", "signal"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
@@ -194,7 +230,7 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
     "allostat_task_events_total",
     Unit::None,
     "Events of the task in all allocs of the workload, by kind.",
-    &["task", "workload", "event"],
+    &["task", "workload", "source", "event"],
 )
 .from_profile(Profile::Standard)
 .zeros_from(Profile::Full)
@@ -206,7 +242,7 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
     "allostat_task_kill_escalations_total",
     Unit::None,
     "Kills in which the task outlived its kill timeout and was killed by force.",
-    &["task", "workload"],
+    &["task", "workload", "source"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
@@ -218,7 +254,7 @@ pub static LOG_LOST: MetricDesc = MetricDesc::counter(
     "allostat_task_log_lost_bytes_total",
     Unit::Bytes,
     "Task output lost because the logs could not be written, over ended attempts of the workload.",
-    &["task", "workload", "stream"],
+    &["task", "workload", "source", "stream"],
 )
 .from_profile(Profile::Standard)
 .from_source("supervisor")
@@ -230,7 +266,7 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
     "allostat_task_given_up_total",
     Unit::None,
     "Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).",
-    &["task", "workload"],
+    &["task", "workload", "source"],
 )
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")

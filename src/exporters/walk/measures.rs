@@ -111,7 +111,7 @@ pub static OF_TASK_DEVICES: MeasuredRows<TaskDeviceUsage> = MeasuredRows {
 pub static OF_ALLOC_DEVICES: MeasuredRows<TaskDeviceUsage> = MeasuredRows {
     rows: &ALLOC_DEVICE_ROWS,
     families: LazyLock::new(|| families::of(&ALLOC_DEVICE_ROWS, devices::ON_TASK.iter())),
-    readings: |walk| walk.devices.allocs.iter().map(|on| (&on.usage, !on.ended)).collect(),
+    readings: |walk| walk.devices.allocs.iter().map(|on| (on.usage.get(), !on.ended)).collect(),
     exemplars: None,
 };
 

@@ -50,7 +50,7 @@ pub use measures::{MeasuredRows, OF_ALLOCS, OF_TASKS, OF_WORKLOADS, descriptors}
 pub use peers::{PeerReading, PeerRow};
 pub use rows::{ALLOC_ROWS, JOB_ROWS, JobRow, ONE_ROW, PARENT_ROWS, Rows, TASK_ROWS, WORKLOAD_ROWS, Walk};
 pub use selection::{Pattern, Selection};
-pub use subject::{Labels, RowSubject, written};
+pub use subject::{Labels, RowSubject, is_named_pod, written};
 
 use listener::Families;
 

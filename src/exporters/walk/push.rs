@@ -5,8 +5,8 @@ use super::subject::Labels;
 use crate::model::metric::Value;
 use crate::telemetry::Metrics;
 use crate::telemetry::otlp::{
-    BYTES, CAPACITY, CORRUPT, DROPPED, ENQUEUED, EXPORTED, IN_MEMORY, Lane, LossReason, OLDEST, PushState, QUEUED,
-    REJECTED, REQUESTS, RETRIES, SEGMENTS, TRUNCATED,
+    BYTES, CAPACITY, CORRUPT, DROPPED, ENQUEUED, EXPORTED, IN_MEMORY, Lane, LossReason, OLDEST, OUTPUT_LOST,
+    OutputLoss, PushState, QUEUED, REJECTED, REQUESTS, RETRIES, SEGMENTS, TRUNCATED,
 };
 
 pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
@@ -33,6 +33,13 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, metrics: &Metrics) {
     });
     let (cells, values): (Vec<_>, Vec<_>) = dropped.unzip();
     out.one(&DROPPED, &cells, values.into_iter().map(Value::Int));
+    let outputs = metrics.push.outputs_lost();
+    let lost = outputs.iter().flat_map(|(destination, lost)| {
+        let reasons = OutputLoss::ALL.map(OutputLoss::as_str).into_iter().zip(*lost);
+        reasons.map(move |(reason, n)| (vec![("destination", destination.as_str()), ("reason", reason)], n))
+    });
+    let (cells, values): (Vec<Labels<'_>>, Vec<_>) = lost.unzip();
+    out.one(&OUTPUT_LOST, &cells, values.into_iter().map(Value::Int));
     let oldest = all.iter().filter_map(|(lane, state)| Some((labels(lane), state.oldest?.0)));
     let (cells, values): (Vec<Labels<'_>>, Vec<_>) = oldest.unzip();
     out.one(&OLDEST, &cells, values.into_iter().map(Value::Nanos));

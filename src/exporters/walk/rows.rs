@@ -133,7 +133,7 @@ pub static TASK_ROWS: Rows = Rows::new(
     |walk| walk.tasks.len(),
     |walk, row| {
         let (alloc, task) = walk.tasks[row];
-        RowSubject::task(alloc, task, &walk.snapshot.info.cgroup_mode)
+        RowSubject::task(alloc, task, &walk.snapshot.info)
     },
 );
 
@@ -148,7 +148,7 @@ pub static ALLOC_ROWS: Rows = Rows {
         "allostat_alloc_",
         &["alloc_id", "workload"],
         |walk| walk.allocs.len(),
-        |walk, row| RowSubject::alloc(walk.allocs[row]),
+        |walk, row| RowSubject::alloc(walk.allocs[row], &walk.snapshot.info),
     )
 };
 
@@ -160,7 +160,7 @@ pub static WORKLOAD_ROWS: Rows = Rows {
     profile: |profiles| profiles.workload,
     ..Rows::new(
         "allostat_workload_",
-        &["task", "workload"],
+        &["task", "workload", "source"],
         |walk| walk.snapshot.workloads.len(),
         |walk, row| RowSubject::workload(&walk.snapshot.workloads[row]),
     )

@@ -1,8 +1,8 @@
 //! What allocs and tasks are, and what tasks go through.
 
 use super::lifecycle::{
-    ALLOC_DISK_SIZE, ALLOC_DISK_USED, ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_STATE, TASK_STATE_SINCE,
-    TASK_TIME_IN_STATE,
+    ALLOC_DISK_SIZE, ALLOC_DISK_USED, ALLOC_INFO, TASK_INFO, TASK_RESTARTS, TASK_START_TIME, TASK_STATE,
+    TASK_STATE_SINCE, TASK_TIME_IN_STATE,
 };
 use super::listener::{Families, Listener, SINGLE, by, int, plain};
 use super::rows::{ALLOC_ROWS, TASK_ROWS, Walk};
@@ -46,6 +46,8 @@ pub(super) fn states(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         plain(Value::Nanos(since.0))
     };
     out.all(&TASK_STATE_SINCE, &TASK_ROWS, SINGLE, views().map(|task| [since(task)]));
+    let started = |task: &TaskView| plain(Value::Nanos(task.started_at?.0));
+    out.all(&TASK_START_TIME, &TASK_ROWS, SINGLE, views().map(|task| [started(task)]));
     let time_in = |task: &ManagedTask, state| plain(Value::Nanos(task.time_in(state, steady_at).0));
     let dwells = tasks().map(|task| TaskState::ALL.map(|state| time_in(task?, state)));
     out.all(&TASK_TIME_IN_STATE, &TASK_ROWS, &states, dwells);

@@ -1,6 +1,6 @@
 //! What workloads went through: counts of all their allocs, live and ended, and how long their tasks took to start and to die.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lifecycle::{
@@ -12,7 +12,6 @@ use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
 use super::subject::Labels;
 use crate::collectors::capability::KERNEL_ENDS;
 use crate::model::event::EventKind;
-use crate::model::id::JobId;
 use crate::model::metric::{Exemplar, MetricDesc, Value};
 use crate::model::task::{LostOutput, Outcome};
 use crate::model::totals::Latest;
@@ -26,11 +25,10 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let views: Vec<&WorkloadView> = walk.snapshot.workloads.iter().map(|view| &**view).collect();
     let reasons = by("reason", restarts::REASONS);
     let info = &walk.snapshot.info;
-    let told = told_by_runtimes(walk);
-    let is_told = |view: &WorkloadView| info.can(KERNEL_ENDS) || told.contains(&view.workload);
+    let is_told = |view: &WorkloadView| info.can(KERNEL_ENDS) || is_told_by_runtime(view);
     let restarts = views.iter().map(|view| view.restarts(is_told(view)).map(|n| int(n?)));
     out.all(&WORKLOAD_RESTARTS, &WORKLOAD_ROWS, &reasons, restarts);
-    exits(out, walk, &views);
+    exits(out, &views);
     let kinds = by("event", EventKind::ALL.iter().map(|kind| kind.label()));
     // Born at 0: an event that has not happened was seen no times.
     let times = |view: &WorkloadView, kind: &EventKind| view.ended.events.get(kind.label()).map_or(0, |n| *n);
@@ -64,19 +62,17 @@ fn latest<'a>(view: &'a WorkloadView, of: impl Fn(&'a Latest) -> Option<&'a Exem
     view.ended.latest.as_deref().and_then(of)
 }
 
-/// Workloads of which something is run by somebody who says how it ends.
-fn told_by_runtimes<'a>(walk: &'a Walk<'_>) -> HashSet<&'a JobId> {
-    let tells = walk.allocs.iter().filter(|alloc| says_how_it_ended(alloc.identity.source));
-    tells.filter_map(|alloc| alloc.identity.workload.as_ref()).collect()
+/// Its runtime reports how its tasks end.
+fn is_told_by_runtime(view: &WorkloadView) -> bool {
+    view.source.is_some_and(says_how_it_ended)
 }
 
 /// Of observed workloads only some runtimes report how they end: what none reports has not happened 0 times, but unseen.
-fn exits(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>, views: &[&WorkloadView]) {
-    let told = told_by_runtimes(walk);
+fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
     let unknown = Outcome::Unknown.index();
     let is_told = |view: &WorkloadView| {
         let mut known = view.ended.exits.iter().enumerate().filter(|(outcome, _)| *outcome != unknown);
-        !view.observed || told.contains(&view.workload) || known.any(|(_, n)| *n > 0)
+        !view.observed || is_told_by_runtime(view) || known.any(|(_, n)| *n > 0)
     };
     let outcomes = by("outcome", Outcome::ALL.map(Outcome::as_str));
     let exits = views.iter().map(|view| {

@@ -94,6 +94,8 @@ pub struct GpuReading {
     pub instances: Vec<(DeviceId, DeviceUsage, Option<Vec<DeviceProcess>>)>,
     /// Supported calls that failed.
     pub failed: Vec<GpuError>,
+    /// Calls that this library, driver or GPU does not support, with the reading that found out.
+    pub unsupported: Vec<&'static str>,
 }
 
 /// One reading in progress.
@@ -101,10 +103,14 @@ struct Asking<'a, 'l> {
     gpu: &'a Device<'l>,
     refused: &'a mut BTreeSet<&'static str>,
     failed: Vec<GpuError>,
+    unsupported: Vec<&'static str>,
     lost: Option<GpuError>,
 }
 
-impl<'l> Asking<'_, 'l> {
+impl<'a, 'l> Asking<'a, 'l> {
+    fn of(gpu: &'a Device<'l>, refused: &'a mut BTreeSet<&'static str>) -> Asking<'a, 'l> {
+        Asking { gpu, refused, failed: Vec::new(), unsupported: Vec::new(), lost: None }
+    }
     /// `None`: not supported or failed; or the device is lost, and no further call is made.
     fn ask<T>(&mut self, name: &'static str, call: impl FnOnce(&Device<'l>) -> Result<T, NvmlError>) -> Option<T> {
         if self.lost.is_some() || self.refused.contains(name) {
@@ -115,6 +121,7 @@ impl<'l> Asking<'_, 'l> {
             Err(GpuError::Nothing(_)) => None,
             Err(GpuError::Unsupported(_)) => {
                 self.refused.insert(name);
+                self.unsupported.push(name);
                 None
             }
             Err(error @ GpuError::NoPermission(_)) => {
@@ -157,7 +164,7 @@ impl<'l> Gpu<'l> {
     /// GPU is divided (MIG), or a call failed, which the next reading reports. Costs a hundredth of a reading
     /// (docs/figures.md). Errors: the GPU is lost.
     pub fn processes_if_changed(&mut self) -> Result<Option<Vec<DeviceProcess>>, GpuError> {
-        let mut asking = Asking { gpu: &self.device, refused: &mut self.refused, failed: Vec::new(), lost: None };
+        let mut asking = Asking::of(&self.device, &mut self.refused);
         let processes = processes(&mut asking);
         let now: BTreeMap<_, _> =
             processes.iter().flatten().map(|process| (process.pid, process.memory_bytes)).collect();
@@ -180,7 +187,7 @@ impl<'l> Gpu<'l> {
     pub fn read(&mut self) -> Result<GpuReading, GpuError> {
         let Gpu { device, refused, seldom, readings, sampled_to, listed, last_checked: _, activity, link_errors } =
             self;
-        let mut asking = Asking { gpu: device, refused, failed: Vec::new(), lost: None };
+        let mut asking = Asking::of(device, refused);
         if *readings % SELDOM == 0 {
             *seldom = read_seldom(&mut asking, link_errors);
         }
@@ -199,7 +206,10 @@ impl<'l> Gpu<'l> {
         }
         match asking.lost {
             Some(lost) => Err(lost),
-            None => Ok(GpuReading { values, processes, instances, failed: asking.failed }),
+            None => {
+                let Asking { failed, unsupported, .. } = asking;
+                Ok(GpuReading { values, processes, instances, failed, unsupported })
+            }
         }
     }
 }
@@ -361,7 +371,8 @@ fn read_instances<'l>(
     let mut all = Vec::new();
     for instance in super::instances(asking.gpu) {
         let Ok(id) = instance.uuid() else { continue };
-        let mut own = Asking { gpu: &instance, refused: &mut BTreeSet::new(), failed: Vec::new(), lost: None };
+        let mut refused = BTreeSet::new();
+        let mut own = Asking::of(&instance, &mut refused);
         let mut values = DeviceUsage::default();
         read_memory(&mut own, &mut values);
         let processes = processes(&mut own);

@@ -10,7 +10,7 @@ use crate::jobspec::diagnostic::Span;
 
 /// Each evaluated expression and each element of a loop is a step.
 const MOST_STEPS: u64 = 200_000;
-/// Of all values that are made.
+/// Of all values and of all blocks that are expanded.
 const MOST_BYTES: usize = 16 << 20;
 /// Each after it is a repetition.
 const MOST_WARNINGS: usize = 64;
@@ -23,13 +23,19 @@ pub struct Fault {
     pub span: Span,
     pub message: String,
     pub suggestion: Option<String>,
+    /// Steps or bytes are used up: nothing after it is evaluated.
+    pub is_end: bool,
 }
 
 pub type Evaluated<T = HclValue> = Result<T, Fault>;
 
 impl Fault {
     pub(super) fn new(span: Span, message: impl Into<String>) -> Fault {
-        Fault { span, message: message.into(), suggestion: None }
+        Fault { span, message: message.into(), suggestion: None, is_end: false }
+    }
+    fn end(span: &Span, message: String) -> Fault {
+        let fault = Fault { is_end: true, ..Fault::new(span.clone(), message) };
+        fault.advise("make it smaller: fewer elements, or several job files")
     }
     #[must_use]
     pub(super) fn advise(self, suggestion: impl Into<String>) -> Fault {
@@ -78,13 +84,14 @@ pub struct Budget {
     steps: Cell<u64>,
     bytes: Cell<usize>,
     pub(super) depth: Cell<usize>,
+    has_ended: Cell<bool>,
     warnings: RefCell<Vec<Fault>>,
 }
 
 impl Default for Budget {
     fn default() -> Budget {
         let (steps, bytes) = (Cell::new(MOST_STEPS), Cell::new(MOST_BYTES));
-        Budget { steps, bytes, depth: Cell::new(0), warnings: RefCell::default() }
+        Budget { steps, bytes, depth: Cell::new(0), has_ended: Cell::new(false), warnings: RefCell::default() }
     }
 }
 
@@ -99,17 +106,31 @@ impl Budget {
     pub fn into_warnings(self) -> Vec<Fault> {
         self.warnings.into_inner()
     }
+    /// Errors: steps or bytes were used up before, even where an expression went on without what it could not have.
+    pub(super) fn still_lasts(&self, span: &Span) -> Evaluated<()> {
+        if self.has_ended.get() { Err(Fault::end(span, "the evaluation ended before".to_owned())) } else { Ok(()) }
+    }
     pub(super) fn step(&self, span: &Span) -> Evaluated<()> {
-        let left = self.steps.get().checked_sub(1);
-        let left = left.ok_or_else(|| Fault::new(span.clone(), format!("it takes more than {MOST_STEPS} steps")))?;
-        self.steps.set(left);
+        match self.steps.get().checked_sub(1) {
+            Some(left) => self.steps.set(left),
+            None => return Err(self.end(span, format!("it takes more than {MOST_STEPS} steps"))),
+        }
         Ok(())
     }
     pub(super) fn bytes(&self, span: &Span, bytes: usize) -> Evaluated<()> {
-        let left = self.bytes.get().checked_sub(bytes);
-        let left =
-            left.ok_or_else(|| Fault::new(span.clone(), format!("values take more than {} MiB", MOST_BYTES >> 20)))?;
-        self.bytes.set(left);
+        match self.bytes.get().checked_sub(bytes) {
+            Some(left) => self.bytes.set(left),
+            None => {
+                // No smaller value fits after one that does not.
+                self.bytes.set(0);
+                let message = format!("values and expanded blocks take more than {} MiB", MOST_BYTES >> 20);
+                return Err(self.end(span, message));
+            }
+        }
         Ok(())
+    }
+    fn end(&self, span: &Span, message: String) -> Fault {
+        self.has_ended.set(true);
+        Fault::end(span, message)
     }
 }

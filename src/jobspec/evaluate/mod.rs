@@ -2,7 +2,9 @@
 //! bytes.
 //!
 //! ```text
-//! variables  `variable` and `locals` blocks        recorded   what a command read, for the agent
+//! variables  `variable` blocks                      locals     `locals` blocks
+//! secrets    values of sensitive variables          recorded   what a command read, for the agent
+//! given      values from outside of the file        constants  what stands for itself
 //! scope      names, expressions, templates          operators  arithmetic, comparison, logic
 //! functions  one table, a file for each subject     value      kinds and how they turn into each other
 //! basis      faults, budget, what is outside of the file
@@ -11,11 +13,16 @@
 //! `${device...}`. Nothing here reads a file: [`basis::Outside`] does, with the rights of whoever calls it.
 
 pub mod basis;
-mod functions;
+mod constants;
+pub mod functions;
+pub mod given;
+mod locals;
+mod members;
 mod operators;
 pub mod recorded;
 mod references;
 pub mod scope;
+mod secrets;
 mod types;
 pub mod value;
 pub mod variables;

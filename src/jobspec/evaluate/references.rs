@@ -10,7 +10,7 @@ use crate::jobspec::diagnostic::Span;
 pub(super) struct Reference {
     pub(super) span: Span,
     pub(super) base: String,
-    /// The `b` of `a.b`.
+    /// The `b` of `a.b` and `a["b"]`.
     pub(super) attribute: Option<String>,
     /// It is a function that is called.
     pub(super) is_call: bool,
@@ -93,6 +93,7 @@ impl Walk {
             Expression::Variable(base) => {
                 let attribute = traversal.operators.first().and_then(|operator| match operator.value() {
                     TraversalOperator::GetAttr(name) => Some(name.as_str().to_owned()),
+                    TraversalOperator::Index(Expression::String(key)) => Some(key.value().clone()),
                     _ => None,
                 });
                 self.name(whole, base.as_str(), attribute);

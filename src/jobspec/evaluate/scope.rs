@@ -1,5 +1,6 @@
 //! Names, expressions and templates: they hold each other.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use hcl_edit::Span as _;
@@ -7,10 +8,18 @@ use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, Traver
 use hcl_edit::template::{Directive, Element, Strip, Template};
 
 use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside, span_of};
+use super::members::{element, member};
 use super::types::{converted, type_of};
 use super::value::HclValue;
 use super::{functions, operators};
 use crate::jobspec::diagnostic::Span;
+
+/// Attributes, indices and splats of one reference.
+const LONGEST_REFERENCE: usize = 200;
+/// What an expanded block and each value in one take, about: in the tree, in the job that is made of it, and in the list
+/// of places.
+const BLOCK_BYTES: usize = 2 << 10;
+const VALUE_BYTES: usize = 256;
 
 /// What names mean where an expression stands.
 pub struct Scope<'a> {
@@ -29,6 +38,38 @@ impl<'a> Scope<'a> {
     /// `var`, `local`, or the variable of a loop.
     pub fn set(&mut self, name: &str, value: HclValue) {
         self.names.insert(name.to_owned(), value);
+    }
+
+    /// A local that is known from now on.
+    pub(super) fn set_local(&mut self, name: &str, value: HclValue) {
+        if let Some(HclValue::Object(locals)) = self.names.get_mut("local") {
+            locals.insert(name.to_owned(), value);
+        }
+    }
+
+    /// Charges the budget for an expanded block; a block outside of `dynamic` is free. `written`: the bytes of its
+    /// source text, because each expansion has its own copy.
+    ///
+    /// Errors: steps or bytes are used up, perhaps before.
+    pub fn pay_block(&self, span: &Span, written: usize) -> Evaluated<()> {
+        self.budget.still_lasts(span)?;
+        self.pay(span, BLOCK_BYTES.saturating_add(written))
+    }
+
+    /// Pays for a value as it is written in such a block.
+    pub fn pay_value(&self, span: &Span) -> Evaluated<()> {
+        self.pay(span, VALUE_BYTES)
+    }
+    fn pay(&self, span: &Span, bytes: usize) -> Evaluated<()> {
+        if self.outer.is_none() {
+            return Ok(());
+        }
+        self.budget.step(span)?;
+        self.budget.bytes(span, bytes)
+    }
+    /// Pays for so many values of the job that an expression gave, wherever it stands.
+    pub fn pay_values(&self, span: &Span, count: usize) -> Evaluated<()> {
+        self.budget.bytes(span, VALUE_BYTES.saturating_mul(count))
     }
 
     /// Within a loop or a block of its own.
@@ -165,47 +206,63 @@ impl<'a> Scope<'a> {
 
     fn traversal(&self, traversal: &Traversal, span: &Span) -> Evaluated {
         let value = match &traversal.expr {
-            Expression::Variable(name) if !self.has(name.as_str()) => {
-                return self.bare(&Expression::Traversal(Box::new(traversal.clone())), name.as_str(), span);
-            }
-            expression => self.evaluate(expression)?,
+            Expression::Variable(name) => match self.get(name.as_str()) {
+                // Of all variables or locals only the one that is meant is copied.
+                Some(value) => Cow::Borrowed(value),
+                None => return self.bare(&Expression::Traversal(Box::new(traversal.clone())), name.as_str(), span),
+            },
+            expression => Cow::Owned(self.evaluate(expression)?),
         };
+        if traversal.operators.len() > LONGEST_REFERENCE {
+            return Err(Fault::new(span.clone(), format!("a reference has more than {LONGEST_REFERENCE} parts")));
+        }
         let operators: Vec<&TraversalOperator> = traversal.operators.iter().map(|operator| operator.value()).collect();
-        self.follow(value, &operators, span)
+        self.follow(value, &operators, span).map(Cow::into_owned)
     }
 
-    fn follow(&self, value: HclValue, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
-        let Some((first, rest)) = operators.split_first() else { return Ok(value) };
-        self.budget.step(span)?;
-        let next = match first {
-            TraversalOperator::GetAttr(name) => member(value, name.as_str(), span)?,
-            TraversalOperator::Index(index) => match (value, self.evaluate(index)?) {
-                (HclValue::Object(mut object), key) => {
-                    let key = key.to_text().unwrap_or_default();
-                    object.remove(&key).ok_or_else(|| no_key(&key, object.keys(), span))?
+    fn follow<'v>(
+        &self,
+        mut value: Cow<'v, HclValue>,
+        mut operators: &[&TraversalOperator],
+        span: &Span,
+    ) -> Evaluated<Cow<'v, HclValue>> {
+        while let Some((first, rest)) = operators.split_first() {
+            self.budget.step(span)?;
+            operators = rest;
+            value = match first {
+                TraversalOperator::GetAttr(name) => member(value, name.as_str(), span)?,
+                TraversalOperator::Index(index) => {
+                    let index = self.evaluate(index)?;
+                    match *value {
+                        HclValue::Object(_) => member(value, &index.to_text().unwrap_or_default(), span)?,
+                        _ => element(value, &index, span)?,
+                    }
                 }
-                (list, index) => element(list, &index, span)?,
-            },
-            TraversalOperator::LegacyIndex(index) => element(value, &HclValue::Int(i128::from(*index.value())), span)?,
-            TraversalOperator::FullSplat(_) => return self.splat(value, rest, span),
-            TraversalOperator::AttrSplat(_) => {
-                let is_attribute = |operator: &&&TraversalOperator| matches!(operator, TraversalOperator::GetAttr(_));
-                let (inside, after) = rest.split_at(rest.iter().take_while(is_attribute).count());
-                let values = self.splat(value, inside, span)?;
-                return self.follow(values, after, span);
-            }
-        };
-        self.follow(next, rest, span)
+                TraversalOperator::LegacyIndex(index) => {
+                    element(value, &HclValue::Int(i128::from(*index.value())), span)?
+                }
+                TraversalOperator::FullSplat(_) => return self.splat(value, rest, span).map(Cow::Owned),
+                TraversalOperator::AttrSplat(_) => {
+                    let is_attribute =
+                        |operator: &&&TraversalOperator| matches!(operator, TraversalOperator::GetAttr(_));
+                    let (inside, after) = rest.split_at(rest.iter().take_while(is_attribute).count());
+                    operators = after;
+                    Cow::Owned(self.splat(value, inside, span)?)
+                }
+            };
+        }
+        Ok(value)
     }
 
     /// `list[*].name`: of each element; of null nothing, and of what is no list itself.
-    fn splat(&self, value: HclValue, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
-        let elements = match value {
-            HclValue::List(list) => list,
-            HclValue::Null => Vec::new(),
+    fn splat(&self, value: Cow<'_, HclValue>, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
+        let elements: Vec<Cow<'_, HclValue>> = match value {
+            Cow::Borrowed(HclValue::List(list)) => list.iter().map(Cow::Borrowed).collect(),
+            Cow::Owned(HclValue::List(list)) => list.into_iter().map(Cow::Owned).collect(),
+            Cow::Borrowed(HclValue::Null) | Cow::Owned(HclValue::Null) => Vec::new(),
             other => vec![other],
         };
-        let values = elements.into_iter().map(|element| self.follow(element, operators, span));
+        let values = elements.into_iter().map(|element| self.follow(element, operators, span).map(Cow::into_owned));
         values.collect::<Evaluated<_>>().map(HclValue::List)
     }
 
@@ -313,32 +370,6 @@ fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str,
 
 fn not_to_loop_over(collection: &Expression, span: &Span) -> Fault {
     Fault::new(span_of(collection, span), "`for` takes a list or an object")
-}
-
-fn member(value: HclValue, name: &str, span: &Span) -> Evaluated {
-    match value {
-        HclValue::Object(mut object) => object.remove(name).ok_or_else(|| no_key(name, object.keys(), span)),
-        other => Err(Fault::new(span.clone(), format!("{} has no `{name}`", other.kind()))),
-    }
-}
-
-fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
-    let fault = Fault::new(span.clone(), format!("there is no `{key}`"));
-    let keys: Vec<&str> = keys.map(String::as_str).take(20).collect();
-    if keys.is_empty() { fault } else { fault.advise(format!("there is: {}", keys.join(", "))) }
-}
-
-fn element(value: HclValue, index: &HclValue, span: &Span) -> Evaluated {
-    let HclValue::List(mut list) = value else {
-        return Err(Fault::new(span.clone(), format!("{} has no elements", value.kind())));
-    };
-    let at = match index.to_number() {
-        Some(HclValue::Int(n)) => usize::try_from(n).ok().filter(|at| *at < list.len()),
-        _ => None,
-    };
-    let missing = || Fault::new(span.clone(), format!("the list has {} elements, and not this one", list.len()));
-    let at = at.ok_or_else(missing)?;
-    Ok(list.swap_remove(at))
 }
 
 /// What a task's start resolves.

@@ -87,108 +87,219 @@ fn expressions_have_the_values_of_the_specification() {
     }
 }
 
+/// Calls and their values, as JSON.
+const CALLS: &[(&str, &str)] = &[
+    ("abs(-3)", "3"),
+    ("ceil(1.2)", "2"),
+    ("floor(-1.2)", "-2"),
+    ("max(1, 3, 2)", "3"),
+    ("min(var.ports...)", "80"),
+    ("parseint(\"ff\", 16)", "255"),
+    ("pow(2, 10)", "1024"),
+    ("signum(-9)", "-1"),
+    ("chomp(\"a\\n\")", "\"a\""),
+    (
+        "format(\"%s-%03d %q %.2f %5s|%-5s| %x %v%%\", \"a\", 7, \"b\", 1.5, \"c\", \"d\", 255, [1])",
+        "\"a-007 \\\"b\\\" 1.50     c|d    | ff [1]%\"",
+    ),
+    ("formatlist(\"%s:%d\", [\"a\", \"b\"], 1)", "[\"a:1\",\"b:1\"]"),
+    ("indent(2, \"a\\nb\")", "\"a\\n  b\""),
+    ("join(\", \", [\"a\", 1, true])", "\"a, 1, true\""),
+    ("split(\",\", \"a,,b\")", "[\"a\",\"\",\"b\"]"),
+    ("lower(\"AbC\")", "\"abc\""),
+    ("title(\"hello world\")", "\"Hello World\""),
+    ("replace(\"1+2\", \"+\", \"-\")", "\"1-2\""),
+    ("replace(\"a1b2\", \"/[0-9]/\", \"#\")", "\"a#b#\""),
+    ("strlen(\"né\")", "2"),
+    ("strrev(\"abc\")", "\"cba\""),
+    ("substr(\"hello\", -3, -1)", "\"llo\""),
+    ("trim(\"xxaxx\", \"x\")", "\"a\""),
+    ("trimprefix(\"v1\", \"v\")", "\"1\""),
+    ("trimspace(\" a \")", "\"a\""),
+    ("chunklist([1, 2, 3], 2)", "[[1,2],[3]]"),
+    ("coalesce(null, \"\", \"x\")", "\"x\""),
+    ("compact([\"a\", \"\", null])", "[\"a\"]"),
+    ("concat([1], [2, 3])", "[1,2,3]"),
+    ("contains(var.ports, 80)", "true"),
+    ("distinct([1, 2, 1])", "[1,2]"),
+    ("element([1, 2], 3)", "2"),
+    ("flatten([1, [2, [3]]])", "[1,2,3]"),
+    ("index([\"a\", \"b\"], \"b\")", "1"),
+    ("keys(var.tags)", "[\"a\",\"b\"]"),
+    ("values(var.tags)", "[\"1\",\"2\"]"),
+    ("length(var.tags)", "2"),
+    ("lookup(var.tags, \"z\", \"none\")", "\"none\""),
+    ("merge(var.tags, { a = \"9\" })", "{\"a\":\"9\",\"b\":\"2\"}"),
+    ("range(3)", "[0,1,2]"),
+    ("range(1, 8, 3)", "[1,4,7]"),
+    ("range(2, 0)", "[2,1]"),
+    ("reverse([1, 2])", "[2,1]"),
+    ("reverse(\"abc\")", "\"cba\""),
+    ("true ? 1 : \"a\"", "\"1\""),
+    ("false ? var.nothing : 2", "2"),
+    ("true ? null : [1]", "null"),
+    ("jsonencode(\"<a&b>\")", r#""\"\\u003ca\\u0026b\\u003e\"""#),
+    (
+        "yamlencode({ foo = [1, { a = \"b\" }], bar = \"x\\ny\", e = [] })",
+        r#""\"bar\": |-\n  x\n  y\n\"e\": []\n\"foo\":\n- 1\n- \"a\": \"b\"\n""#,
+    ),
+    ("yamldecode(\"a: [1, x]\\nb: {c: true}\")", "{\"a\":[1,\"x\"],\"b\":{\"c\":true}}"),
+    ("csvdecode(\"a,b\\n1,\\\"x, \\\"\\\"y\\\"\\\"\\\"\\n\")", r#"[{"a":"1","b":"x, \"y\""}]"#),
+    (
+        "formatdate(\"EEE, DD MMM YYYY hh:mm:ss ZZZ 'o''clock' h AA\", \"2018-01-02T23:12:01Z\")",
+        "\"Tue, 02 Jan 2018 23:12:01 UTC o'clock 23 PM\"",
+    ),
+    ("formatdate(\"H aa Z ZZZZ\", \"2024-02-29T00:05:00+05:30\")", "\"12 am +05:30 +0530\""),
+    ("timeadd(\"2024-02-28T23:55:00Z\", \"10m\")", "\"2024-02-29T00:05:00Z\""),
+    ("timeadd(\"1969-12-31T23:00:00-01:00\", \"-1h30m\")", "\"1969-12-31T21:30:00-01:00\""),
+    ("uuidv5(\"dns\", \"www.example.com\")", "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\""),
+    (
+        "uuidv5(\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\", \"www.example.com\")",
+        "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\"",
+    ),
+    ("convert(\"5\", number) + 1", "6"),
+    ("convert([1, true], list(string))", "[\"1\",\"true\"]"),
+    ("abspath(\"/a/./b/../c\")", "\"/a/c\""),
+    ("setintersection([1, 2], [2, 3])", "[2]"),
+    ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
+    ("setunion([1], [1, 2])", "[1,2]"),
+    ("slice([1, 2, 3], 1, 2)", "[2]"),
+    ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
+    ("zipmap([\"a\"], [1])", "{\"a\":1}"),
+    ("base64encode(\"hi\")", "\"aGk=\""),
+    ("base64decode(\"aGk=\")", "\"hi\""),
+    ("jsondecode(\"{\\\"a\\\": [1.5, null]}\")", "{\"a\":[1.5,null]}"),
+    ("jsonencode({ a = [1, true] })", "\"{\\\"a\\\":[1,true]}\""),
+    ("md5(\"abc\")", "\"900150983cd24fb0d6963f7d28e17f72\""),
+    ("sha256(\"\")", "\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
+    ("urlencode(\"a b/é\")", "\"a+b%2F%C3%A9\""),
+    ("basename(\"/a/b.c\")", "\"b.c\""),
+    ("dirname(\"/a/b.c\")", "\"/a\""),
+    ("file(\"motd\")", "\"hello\""),
+    ("fileexists(\"none\")", "false"),
+    ("cidrhost(\"10.0.0.0/8\", 5)", "\"10.0.0.5\""),
+    ("cidrhost(\"10.12.112.0/20\", -1)", "\"10.12.127.255\""),
+    ("cidrnetmask(\"172.16.0.0/12\")", "\"255.240.0.0\""),
+    ("cidrsubnet(\"172.16.0.0/12\", 4, 2)", "\"172.18.0.0/16\""),
+    ("cidrsubnets(\"10.1.0.0/16\", 4, 4, 8)", "[\"10.1.0.0/20\",\"10.1.16.0/20\",\"10.1.32.0/24\"]"),
+    ("cidrhost(\"fd00::/64\", 1)", "\"fd00::1\""),
+    ("can(var.nothing)", "false"),
+    ("try(var.nothing, 7)", "7"),
+    ("coalescelist([], [1], [2])", "[1]"),
+    ("filebase64(\"motd\")", "\"aGVsbG8=\""),
+    ("fileset(\"/etc\", \"*.x\")", "[\"a.x\"]"),
+    ("log(16, 2)", "4"),
+    ("pathexpand(\"/a/b\")", "\"/a/b\""),
+    ("regex_replace(\"a1b22\", \"[0-9]+\", \"#\")", "\"a#b#\""),
+    ("sha1(\"abc\")", "\"a9993e364706816aba3e25717850c26c9cd0d89d\""),
+    (
+        "sha512(\"abc\")",
+        "\"ddaf35a193617abacc417349ae20413112e6fa4e89a97ea20a9eeee64b55d39a2192992a274fc1a836ba3c23a3feebbd454d4423643ce80e2a9ac94fa54ca49f\"",
+    ),
+    ("trimsuffix(\"a.log\", \".log\")", "\"a\""),
+    ("upper(\"aB\")", "\"AB\""),
+    ("uuidv4()", "\"0\""),
+];
+
 #[test]
 fn functions_have_the_values_of_their_documentation() {
-    for (text, expected) in [
-        ("abs(-3)", "3"),
-        ("ceil(1.2)", "2"),
-        ("floor(-1.2)", "-2"),
-        ("max(1, 3, 2)", "3"),
-        ("min(var.ports...)", "80"),
-        ("parseint(\"ff\", 16)", "255"),
-        ("pow(2, 10)", "1024"),
-        ("signum(-9)", "-1"),
-        ("chomp(\"a\\n\")", "\"a\""),
-        (
-            "format(\"%s-%03d %q %.2f %5s|%-5s| %x %v%%\", \"a\", 7, \"b\", 1.5, \"c\", \"d\", 255, [1])",
-            "\"a-007 \\\"b\\\" 1.50     c|d    | ff [1]%\"",
-        ),
-        ("formatlist(\"%s:%d\", [\"a\", \"b\"], 1)", "[\"a:1\",\"b:1\"]"),
-        ("indent(2, \"a\\nb\")", "\"a\\n  b\""),
-        ("join(\", \", [\"a\", 1, true])", "\"a, 1, true\""),
-        ("split(\",\", \"a,,b\")", "[\"a\",\"\",\"b\"]"),
-        ("lower(\"AbC\")", "\"abc\""),
-        ("title(\"hello world\")", "\"Hello World\""),
-        ("replace(\"1+2\", \"+\", \"-\")", "\"1-2\""),
-        ("replace(\"a1b2\", \"/[0-9]/\", \"#\")", "\"a#b#\""),
-        ("strlen(\"né\")", "2"),
-        ("strrev(\"abc\")", "\"cba\""),
-        ("substr(\"hello\", -3, -1)", "\"llo\""),
-        ("trim(\"xxaxx\", \"x\")", "\"a\""),
-        ("trimprefix(\"v1\", \"v\")", "\"1\""),
-        ("trimspace(\" a \")", "\"a\""),
-        ("chunklist([1, 2, 3], 2)", "[[1,2],[3]]"),
-        ("coalesce(null, \"\", \"x\")", "\"x\""),
-        ("compact([\"a\", \"\", null])", "[\"a\"]"),
-        ("concat([1], [2, 3])", "[1,2,3]"),
-        ("contains(var.ports, 80)", "true"),
-        ("distinct([1, 2, 1])", "[1,2]"),
-        ("element([1, 2], 3)", "2"),
-        ("flatten([1, [2, [3]]])", "[1,2,3]"),
-        ("index([\"a\", \"b\"], \"b\")", "1"),
-        ("keys(var.tags)", "[\"a\",\"b\"]"),
-        ("values(var.tags)", "[\"1\",\"2\"]"),
-        ("length(var.tags)", "2"),
-        ("lookup(var.tags, \"z\", \"none\")", "\"none\""),
-        ("merge(var.tags, { a = \"9\" })", "{\"a\":\"9\",\"b\":\"2\"}"),
-        ("range(3)", "[0,1,2]"),
-        ("range(1, 8, 3)", "[1,4,7]"),
-        ("range(2, 0)", "[2,1]"),
-        ("reverse([1, 2])", "[2,1]"),
-        ("reverse(\"abc\")", "\"cba\""),
-        ("true ? 1 : \"a\"", "\"1\""),
-        ("false ? var.nothing : 2", "2"),
-        ("true ? null : [1]", "null"),
-        ("jsonencode(\"<a&b>\")", r#""\"\\u003ca\\u0026b\\u003e\"""#),
-        (
-            "yamlencode({ foo = [1, { a = \"b\" }], bar = \"x\\ny\", e = [] })",
-            r#""\"bar\": |-\n  x\n  y\n\"e\": []\n\"foo\":\n- 1\n- \"a\": \"b\"\n""#,
-        ),
-        ("yamldecode(\"a: [1, x]\\nb: {c: true}\")", "{\"a\":[1,\"x\"],\"b\":{\"c\":true}}"),
-        ("csvdecode(\"a,b\\n1,\\\"x, \\\"\\\"y\\\"\\\"\\\"\\n\")", r#"[{"a":"1","b":"x, \"y\""}]"#),
-        (
-            "formatdate(\"EEE, DD MMM YYYY hh:mm:ss ZZZ 'o''clock' h AA\", \"2018-01-02T23:12:01Z\")",
-            "\"Tue, 02 Jan 2018 23:12:01 UTC o'clock 23 PM\"",
-        ),
-        ("formatdate(\"H aa Z ZZZZ\", \"2024-02-29T00:05:00+05:30\")", "\"12 am +05:30 +0530\""),
-        ("timeadd(\"2024-02-28T23:55:00Z\", \"10m\")", "\"2024-02-29T00:05:00Z\""),
-        ("timeadd(\"1969-12-31T23:00:00-01:00\", \"-1h30m\")", "\"1969-12-31T21:30:00-01:00\""),
-        ("uuidv5(\"dns\", \"www.example.com\")", "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\""),
-        (
-            "uuidv5(\"6ba7b810-9dad-11d1-80b4-00c04fd430c8\", \"www.example.com\")",
-            "\"2ed6657d-e927-568b-95e1-2665a8aea6a2\"",
-        ),
-        ("convert(\"5\", number) + 1", "6"),
-        ("convert([1, true], list(string))", "[\"1\",\"true\"]"),
-        ("abspath(\"/a/./b/../c\")", "\"/a/c\""),
-        ("setintersection([1, 2], [2, 3])", "[2]"),
-        ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
-        ("setunion([1], [1, 2])", "[1,2]"),
-        ("slice([1, 2, 3], 1, 2)", "[2]"),
-        ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
-        ("zipmap([\"a\"], [1])", "{\"a\":1}"),
-        ("base64encode(\"hi\")", "\"aGk=\""),
-        ("base64decode(\"aGk=\")", "\"hi\""),
-        ("jsondecode(\"{\\\"a\\\": [1.5, null]}\")", "{\"a\":[1.5,null]}"),
-        ("jsonencode({ a = [1, true] })", "\"{\\\"a\\\":[1,true]}\""),
-        ("md5(\"abc\")", "\"900150983cd24fb0d6963f7d28e17f72\""),
-        ("sha256(\"\")", "\"e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855\""),
-        ("urlencode(\"a b/é\")", "\"a+b%2F%C3%A9\""),
-        ("basename(\"/a/b.c\")", "\"b.c\""),
-        ("dirname(\"/a/b.c\")", "\"/a\""),
-        ("file(\"motd\")", "\"hello\""),
-        ("fileexists(\"none\")", "false"),
-        ("cidrhost(\"10.0.0.0/8\", 5)", "\"10.0.0.5\""),
-        ("cidrhost(\"10.12.112.0/20\", -1)", "\"10.12.127.255\""),
-        ("cidrnetmask(\"172.16.0.0/12\")", "\"255.240.0.0\""),
-        ("cidrsubnet(\"172.16.0.0/12\", 4, 2)", "\"172.18.0.0/16\""),
-        ("cidrsubnets(\"10.1.0.0/16\", 4, 4, 8)", "[\"10.1.0.0/20\",\"10.1.16.0/20\",\"10.1.32.0/24\"]"),
-        ("cidrhost(\"fd00::/64\", 1)", "\"fd00::1\""),
-        ("can(var.nothing)", "false"),
-        ("try(var.nothing, 7)", "7"),
-    ] {
-        assert_eq!(json(text), expected, "{text}");
+    for (text, expected) in CALLS {
+        assert_eq!(json(text), *expected, "{text}");
     }
+}
+
+#[test]
+fn each_function_has_a_row_with_its_value() {
+    let is_called = |name: &str| {
+        let call = format!("{name}(");
+        let begins = |text: &str| {
+            let before = text.find(&call).map(|at| text[..at].chars().next_back());
+            before.is_some_and(|before| before.is_none_or(|c| !c.is_alphanumeric() && c != '_'))
+        };
+        CALLS.iter().any(|(text, _)| begins(text))
+    };
+    let without: Vec<&str> = super::functions::names().into_iter().filter(|name| !is_called(name)).collect();
+    assert!(without.is_empty(), "{without:?}");
+}
+
+fn parsed(head: &str, meta: &str) -> Result<String, String> {
+    let text = format!(
+        "{head}\njob \"j\" {{\n meta {{\n A = {meta}\n }}\n group \"g\" {{\n task \"t\" {{\n driver = \"mock\"\n config {{\n }}\n }}\n }}\n}}\n"
+    );
+    crate::jobspec::parse("x.hcl", &text)
+        .map(|parsed| parsed.job.meta["A"].clone())
+        .map_err(|errors| errors.to_string())
+}
+
+#[test]
+fn locals_refer_to_each_other_in_whatever_order_they_are_written() {
+    let chain: String = (1..=4_000).rev().map(|n| format!(" a{n} = local.a{}\n", n - 1)).collect();
+    assert_eq!(parsed(&format!("locals {{\n{chain} a0 = 7\n}}"), "local.a4000"), Ok("7".to_owned()));
+    let computed = "locals {\n c = \"${local.b}!\"\n b = local[local.name]\n name = join(\"\", [\"a\"])\n a = \"x\"\n}";
+    assert_eq!(parsed(computed, "local.c"), Ok("x!".to_owned()));
+    let circle = parsed("locals {\n a = local.b\n b = local[\"a\"]\n}", "1").unwrap_err();
+    assert!(circle.contains("x.hcl:2:2: error: the local `a` depends on itself"), "{circle}");
+    assert_eq!(parsed("locals {\n a = 1\n}\nlocals {\n a = 2\n}", "local.a"), Ok("2".to_owned()));
+}
+
+#[test]
+fn a_reference_and_its_parts_cost_what_they_give() {
+    // As often as it is, a large object is no copy of itself.
+    let large = format!("locals {{\n a = {{ b = 1, c = \"{}\" }}\n}}", "x".repeat(100_000));
+    let sum = (0..400).map(|_| "local.a.b").collect::<Vec<_>>().join(", ");
+    assert_eq!(parsed(&large, &format!("length([{sum}])")), Ok("400".to_owned()));
+    assert_eq!(
+        parsed("locals {\n a = [{ b = [1, 2] }, { b = [3] }]\n}", "jsonencode(local.a[*].b[0])"),
+        Ok("[1,3]".to_owned())
+    );
+    let long = parsed("", &format!("[1]{}", "[0]".repeat(300))).unwrap_err();
+    assert!(long.contains("a reference has more than 200 parts"), "{long}");
+}
+
+#[test]
+fn expanded_blocks_are_within_the_budget_and_its_end_is_one_problem() {
+    let task = |count: usize| {
+        format!(
+            "dynamic \"task\" {{\n for_each = range({count})\n labels = [\"t${{task.value}}\"]\n content {{\n driver = \"mock\"\n config {{\n }}\n }}\n }}"
+        )
+    };
+    let of = |groups: usize, tasks: usize| {
+        let group = format!(
+            "dynamic \"group\" {{\n for_each = range({groups})\n labels = [\"g${{group.value}}\"]\n content {{\n {}\n }}\n }}",
+            task(tasks)
+        );
+        crate::jobspec::parse("x.hcl", &format!("job \"j\" {{\n{group}\n}}\n"))
+    };
+    let tasks: usize = of(10, 100).unwrap().job.groups.iter().map(|group| group.tasks.len()).sum();
+    assert_eq!(tasks, 1_000);
+    let errors = of(1_000, 1_000).unwrap_err();
+    let (first, count) = (errors.0[0].message.as_str(), errors.0.len());
+    assert_eq!((first, count), ("values and expanded blocks take more than 16 MiB", 1), "{errors}");
+}
+
+/// A task for each number below `count`, each with a template of a text of `bytes` bytes.
+fn tasks_with_text(count: usize, bytes: usize) -> String {
+    let text = format!("{}\n", "x".repeat(99)).repeat(bytes / 100);
+    format!(
+        "job \"j\" {{\n group \"g\" {{\n dynamic \"task\" {{\n for_each = range({count})\n labels = [\"t${{task.value}}\"]\n \
+         content {{\n driver = \"mock\"\n template {{\n destination = \"local/text\"\n data = <<EOF\n{text}EOF\n }}\n \
+         config {{\n }}\n }}\n }}\n }}\n}}\n"
+    )
+}
+
+#[test]
+fn text_of_a_dynamic_block_counts_once_for_each_element() {
+    let parse = |text: &str| crate::jobspec::parse("x.hcl", text);
+    let ordinary = parse(&tasks_with_text(100, 4 << 10)).unwrap();
+    assert_eq!(ordinary.job.groups[0].tasks.len(), 100);
+    // Written once, the same text is no expansion.
+    assert!(parse(&tasks_with_text(1, 220 << 10)).is_ok());
+    let errors = parse(&tasks_with_text(1_000, 220 << 10)).unwrap_err();
+    assert_eq!(errors.0.len(), 1, "{errors}");
+    let said = errors.to_string();
+    let expected = "x.hcl:3:2: error: values and expanded blocks take more than 16 MiB\n    3 |  dynamic \"task\" {";
+    assert!(said.starts_with(expected), "{said}");
+    assert!(said.contains("make it smaller: fewer elements, or several job files"), "{said}");
 }
 
 #[test]

@@ -20,6 +20,16 @@ pub(super) enum Type {
     Tuple(Vec<Type>),
 }
 
+impl Type {
+    /// Its values are given as HCL expressions.
+    pub(super) fn is_collection(&self) -> bool {
+        match self {
+            Type::Text | Type::Any | Type::Number | Type::Bool => false,
+            Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => true,
+        }
+    }
+}
+
 pub(super) fn type_of(expression: &Expression) -> Evaluated<Type> {
     let wrong = || {
         let fault = Fault::new(span_of(expression, &(0..0)), "there is no such type");

@@ -110,6 +110,16 @@ impl HclValue {
         inside + 32
     }
 
+    /// It and all values within.
+    pub fn count(&self) -> usize {
+        let inside: usize = match self {
+            HclValue::List(list) => list.iter().map(HclValue::count).sum(),
+            HclValue::Object(object) => object.values().map(HclValue::count).sum(),
+            HclValue::Null | HclValue::Bool(_) | HclValue::Int(_) | HclValue::Float(_) | HclValue::Text(_) => 0,
+        };
+        inside + 1
+    }
+
     /// `None`: a number that JSON does not have.
     pub fn to_json(&self) -> Option<serde_json::Value> {
         Some(match self {

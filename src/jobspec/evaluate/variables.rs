@@ -5,33 +5,27 @@ use std::collections::BTreeMap;
 use hcl_edit::Span as _;
 use hcl_edit::expr::Expression;
 use hcl_edit::structure::{Block, Body, Structure};
-use serde::{Deserialize, Serialize};
 
 use super::basis::{Evaluated, Fault, span_of};
-use super::references;
+use super::constants::{constant, place, read};
+use super::given::GivenVariables;
 use super::scope::Scope;
+use super::secrets::ReadValues;
 use super::types::{Type, converted, type_of};
 use super::value::HclValue;
-use crate::jobspec::diagnostic::Span;
+use super::{locals, references, secrets};
 use crate::jobspec::nearest::nearest;
+use crate::model::sensitive::SensitiveValues;
 
-/// Values for variables, the most important last: each as text, and where it was given.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct GivenVariables(pub Vec<(String, GivenValue)>);
-
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenValue {
-    /// A string as it is, anything else as an HCL expression.
-    pub text: String,
-    /// `-var`, `NOMAD_VAR_x`, or the name of a file.
-    pub from: String,
-    /// Without a variable of that name it is no mistake: one file of variables may serve many jobs.
-    pub may_be_unused: bool,
-}
-
-/// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent.
-pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, report: &mut dyn FnMut(Fault)) {
+/// Sets `var` and `local`. All that is wrong is reported; what cannot be known is absent. Returns what no message may
+/// show.
+pub fn declare(
+    body: &Body,
+    given: &GivenVariables,
+    scope: &mut Scope<'_>,
+    report: &mut dyn FnMut(Fault),
+) -> SensitiveValues {
+    let (sensitive, mut all_read) = secrets::values(body, given, scope, report);
     let blocks = |name: &'static str| {
         body.iter().filter_map(Structure::as_block).filter(move |block| block.ident.as_str() == name)
     };
@@ -46,7 +40,7 @@ pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, repor
             report(Fault::new(place(block), format!("the variable `{name}` is declared twice")));
             continue;
         }
-        match variable(block, &name, given, scope) {
+        match variable(block, &name, (given, &mut all_read), scope) {
             Ok(value) => _ = variables.insert(name.clone(), value),
             Err(fault) => report(fault),
         }
@@ -81,15 +75,16 @@ pub fn declare(body: &Body, given: &GivenVariables, scope: &mut Scope<'_>, repor
     for block in blocks("variable") {
         validations(block, scope, report);
     }
-    scope.set("local", HclValue::Object(BTreeMap::new()));
-    locals(blocks("locals").flat_map(|block| block.body.attributes()), scope, report);
+    locals::set(blocks("locals").flat_map(|block| block.body.attributes()), scope, report);
+    sensitive
 }
 
-fn place(block: &Block) -> Span {
-    block.ident.span().or(block.span()).unwrap_or(0..0)
-}
-
-fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>) -> Evaluated {
+fn variable(
+    block: &Block,
+    name: &str,
+    (given, all_read): (&GivenVariables, &mut ReadValues),
+    scope: &Scope<'_>,
+) -> Evaluated {
     let known = ["type", "default", "description", "sensitive", "validation"];
     for structure in block.body.iter() {
         let (key, span) = match structure {
@@ -101,47 +96,41 @@ fn variable(block: &Block, name: &str, given: &GivenVariables, scope: &Scope<'_>
             return Err(fault.advise(format!("it has: {}", known.join(", "))));
         }
     }
+    if let Some(attribute) = block.body.get_attribute("sensitive")
+        && constant(&attribute.value, scope)?.to_bool().is_none()
+    {
+        return Err(Fault::new(span_of(&attribute.value, &place(block)), "`sensitive` is true or false"));
+    }
+    let is_sensitive = secrets::is_sensitive(block, scope);
     let kind = match block.body.get_attribute("type") {
         Some(attribute) => type_of(&attribute.value)?,
         None => Type::Any,
     };
-    let default = block.body.get_attribute("default").map(|default| (default, constant(&default.value, scope)));
+    let default = block.body.get_attribute("default").map(|default| {
+        let value = constant(&default.value, scope);
+        // The fault and its line may show the value.
+        let shown = |fault| match is_sensitive {
+            true => Fault::new(place(block), format!("the default of `{name}` is no constant")),
+            false => fault,
+        };
+        (default, value.map_err(shown))
+    });
     let Some((_, value)) = given.0.iter().rfind(|(given, _)| given == name) else {
         let Some((default, value)) = default else {
             let fault = Fault::new(place(block), format!("the variable `{name}` has no value"));
-            return Err(fault.advise(format!("give it one: -var {name}=VALUE, NOMAD_VAR_{name}, or a default")));
+            return Err(fault.advise(format!("give it one: --var {name}=VALUE, NOMAD_VAR_{name}, or a default")));
         };
         let value = value?;
-        let wrong = |why| Fault::new(span_of(&default.value, &place(block)), format!("the default of `{name}`: {why}"));
+        let at = if is_sensitive { place(block) } else { span_of(&default.value, &place(block)) };
+        let wrong = |why| Fault::new(at, format!("the default of `{name}`: {why}"));
         return converted(value, &kind).map_err(wrong);
     };
     // As in Nomad, a wrong default is an error though it is not used.
     default.map_or(Ok(HclValue::Null), |(_, value)| value)?;
     let wrong = |why: String| Fault::new(place(block), format!("`{name}` of {}: {why}", value.from));
-    converted(read(value, &kind, scope).map_err(wrong)?, &kind).map_err(wrong)
-}
-
-/// A default stands for itself: it refers to nothing and calls nothing.
-fn constant(expression: &Expression, scope: &Scope<'_>) -> Evaluated {
-    let found = references::of(expression, &(0..0));
-    let Some(first) = found.into_iter().next() else { return scope.evaluate(expression) };
-    Err(if first.is_call {
-        let fault = Fault::new(first.span, format!("a default calls no function: {}()", first.base));
-        fault.advise("write the value itself, or make it one of `locals`")
-    } else {
-        let fault = Fault::new(first.span, format!("a default refers to nothing: `{}`", first.base));
-        fault.advise("write a text in quotes, with `$${` for the two characters, or make it one of `locals`")
-    })
-}
-
-/// Errors: why it is no expression. The value itself is not shown: it may be sensitive.
-fn read(given: &GivenValue, kind: &Type, scope: &Scope<'_>) -> Result<HclValue, String> {
-    match kind {
-        Type::Text | Type::Any | Type::Number | Type::Bool => return Ok(HclValue::Text(given.text.clone())),
-        Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => {}
-    }
-    let expression: Expression = given.text.parse().map_err(|_| "it is no HCL expression".to_owned())?;
-    scope.evaluate(&expression).map_err(|fault| fault.message)
+    let hidden = |why| if is_sensitive { "it is no value of its type".to_owned() } else { why };
+    let value = all_read.remove(name).unwrap_or_else(|| read(value, &kind, scope));
+    converted(value.map_err(hidden).map_err(wrong)?, &kind).map_err(wrong)
 }
 
 fn validations(block: &Block, scope: &Scope<'_>, report: &mut dyn FnMut(Fault)) {
@@ -200,36 +189,4 @@ fn validation(check: &Block, condition: &Expression, name: &str, scope: &Scope<'
 fn has_no_value(block: &Block, scope: &Scope<'_>) -> bool {
     let name = block.labels.first().map_or("", |label| label.as_str());
     !matches!(scope.get("var"), Some(HclValue::Object(variables)) if variables.contains_key(name))
-}
-
-/// In whatever order they need each other.
-fn locals<'b>(
-    attributes: impl Iterator<Item = &'b hcl_edit::structure::Attribute>,
-    scope: &mut Scope<'_>,
-    report: &mut dyn FnMut(Fault),
-) {
-    let mut left: Vec<_> = attributes.collect();
-    let mut known = BTreeMap::new();
-    loop {
-        let before = left.len();
-        let mut faults = Vec::new();
-        left.retain(|attribute| match scope.evaluate(&attribute.value) {
-            Ok(value) => {
-                known.insert(attribute.key.as_str().to_owned(), value);
-                false
-            }
-            Err(fault) => {
-                faults.push(fault);
-                true
-            }
-        });
-        scope.set("local", HclValue::Object(known.clone()));
-        if left.is_empty() {
-            return;
-        }
-        if left.len() == before {
-            faults.into_iter().for_each(report);
-            return;
-        }
-    }
 }

@@ -3,7 +3,7 @@
 //! Source: v1 only; lines like `8:0 Read 4096`, then `Total 4096`.
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, is_device, lines, trim, unknown, words};
+use crate::kernel::text::{device, digits, is_device, lines, trim, unknown, words};
 
 /// Sums over all devices. A value with an unparsable line is absent.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -15,24 +15,29 @@ pub struct Blkio {
 }
 
 pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
+    parse_each(file, bytes, |_, _, _| {})
+}
+
+/// As [`parse`]. `each` gets what every device read (`false`) and wrote (`true`).
+pub fn parse_each(file: &'static str, bytes: &[u8], mut each: impl FnMut((u64, u64), bool, u64)) -> Parsed<Blkio> {
     let mut sums = Blkio { read: Some(0), write: Some(0), discard: Some(0) };
     let (mut devices, mut discards, mut total) = (false, false, false);
     let mut error = None;
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
         // Lines without a device number belong to no device.
-        let device = parts.next();
-        if !device.is_some_and(is_device) {
-            total |= device == Some(b"Total");
+        let first = parts.next();
+        let Some(device) = first.and_then(device) else {
+            total |= first == Some(b"Total");
             continue;
-        }
+        };
         devices = true;
-        let slot = match parts.next() {
-            Some(b"Read") => &mut sums.read,
-            Some(b"Write") => &mut sums.write,
+        let (slot, is_write) = match parts.next() {
+            Some(b"Read") => (&mut sums.read, Some(false)),
+            Some(b"Write") => (&mut sums.write, Some(true)),
             Some(b"Discard") => {
                 discards = true;
-                &mut sums.discard
+                (&mut sums.discard, None)
             }
             // Sync, Async and the Total of each device count the same bytes again.
             _ => continue,
@@ -42,6 +47,9 @@ pub fn parse(file: &'static str, bytes: &[u8]) -> Parsed<Blkio> {
             error.get_or_insert_with(|| {
                 ParseError::new(file, number, "a device, an operation and a number", trim(line))
             });
+        }
+        if let (Some(is_write), Some(n)) = (is_write, value) {
+            each(device, is_write, n);
         }
         *slot = slot.zip(value).map(|(sum, n)| sum.saturating_add(n));
     }

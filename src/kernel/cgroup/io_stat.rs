@@ -4,7 +4,8 @@
 //! rios=3 wios=4 dbytes=5 dios=6`.
 
 use crate::kernel::error::{ParseError, Parsed};
-use crate::kernel::text::{digits, is_device, lines, unknown, words};
+use crate::kernel::text::{device, digits, lines, unknown, words};
+use crate::model::disk_io::DiskIo;
 
 /// Sums over all devices. An empty file means 0. If a number cannot be parsed, its sum is absent, because it would be
 /// too low. All sums are absent if the file has lines, but none of a device.
@@ -23,28 +24,36 @@ impl Io {
 }
 
 pub fn parse(bytes: &[u8]) -> Parsed<Io> {
+    parse_each(bytes, |_, _, _| {})
+}
+
+/// As [`parse`]. `each` gets every number of each device that [`DiskIo`] has, with its index there.
+pub fn parse_each(bytes: &[u8], mut each: impl FnMut((u64, u64), usize, u64)) -> Parsed<Io> {
     let mut io = Io::ZERO;
     let (mut error, mut devices, mut others) = (None, false, false);
     for (number, line) in lines(bytes) {
         let mut parts = words(line);
         // Lines without a device number: a path of a multipath device (NVMe), or a device without a name.
-        if !parts.next().is_some_and(is_device) {
+        let Some(device) = parts.next().and_then(device) else {
             others |= parts.any(|part| part.contains(&b'='));
             continue;
-        }
+        };
         devices = true;
         for part in parts {
             let mut pair = part.splitn(2, |b| *b == b'=');
             let (key, value) = (pair.next(), pair.next().and_then(digits));
-            let slot = match key {
-                Some(b"rbytes") => &mut io.read_bytes,
-                Some(b"wbytes") => &mut io.written_bytes,
-                Some(b"dbytes") => &mut io.discarded_bytes,
-                Some(b"rios") => &mut io.reads,
-                Some(b"wios") => &mut io.writes,
+            let (slot, index) = match key {
+                Some(b"rbytes") => (&mut io.read_bytes, Some(DiskIo::READ_BYTES)),
+                Some(b"wbytes") => (&mut io.written_bytes, Some(DiskIo::WRITTEN_BYTES)),
+                Some(b"dbytes") => (&mut io.discarded_bytes, None),
+                Some(b"rios") => (&mut io.reads, Some(DiskIo::READS)),
+                Some(b"wios") => (&mut io.writes, Some(DiskIo::WRITES)),
                 // Other keys belong to io.cost, io.latency and future features.
                 _ => continue,
             };
+            if let (Some(index), Some(n)) = (index, value) {
+                each(device, index, n);
+            }
             if value.is_none() {
                 error.get_or_insert_with(|| ParseError::new("io.stat", number, "key=number", part));
             }
@@ -69,6 +78,19 @@ mod tests {
         assert_eq!((io.read_bytes, io.written_bytes, io.discarded_bytes), (Some(11), Some(2), Some(5)));
         assert_eq!((io.reads, io.writes), (Some(4), Some(4)));
         assert_eq!(parse(b""), (Io::ZERO, None));
+    }
+
+    #[test]
+    fn each_device_has_its_own_numbers() {
+        let mut seen = Vec::new();
+        let _ = parse_each(
+            b"8:0 rbytes=1 wbytes=2 rios=3 wios=4 dbytes=5\n254:16 rios=7\nodd rbytes=9\n",
+            |of, index, n| {
+                seen.push((of, index, n));
+            },
+        );
+        let first = [1, 2, 3, 4].into_iter().enumerate().map(|(index, n)| ((8, 0), index, n));
+        assert_eq!(seen, first.chain([((254, 16), DiskIo::READS, 7)]).collect::<Vec<_>>());
     }
 
     #[test]

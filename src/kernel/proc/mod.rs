@@ -13,5 +13,6 @@ pub mod mountinfo;
 pub mod net_dev;
 pub mod net_tcp;
 pub mod pid_stat;
+pub mod pid_status;
 pub mod stat;
 pub mod vmstat;

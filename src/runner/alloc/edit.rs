@@ -1,5 +1,6 @@
 //! Changes of a task, under the lock of its alloc, and what follows from the last one.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::Alloc;
@@ -7,7 +8,7 @@ use super::cell::{Force, Gone, KEPT, TaskCell};
 use super::end::worst;
 use crate::model::event::{Event, EventKind};
 use crate::model::id::DeviceId;
-use crate::model::task::{Exit, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
+use crate::model::task::{Exit, ExitStatus, Outcome, RestartReason, TaskHandle, TaskState, TaskStatus};
 use crate::model::text::{event_text, log_text};
 use crate::model::units::{Nanos, Steady, Timestamp};
 use crate::model::usage::Usage;
@@ -192,6 +193,9 @@ impl Edit<'_> {
     /// lower bound, whatever its exit reports. That matters most if no agent observed the end. [`Alloc::read_last`] is
     /// called before.
     pub fn ended(&mut self, mut exit: Exit) {
+        if let ExitStatus::NotStarted(why) | ExitStatus::Unknown(why) = &mut exit.status {
+            *why = self.alloc.job.sensitive.hide(why).into_owned();
+        }
         let page = self.cell.page.take();
         let last = match self.cell.reader.take() {
             Some(reader) => reader.close_with(&exit.usage, exit.finished_at),
@@ -289,6 +293,10 @@ impl Edit<'_> {
         let (alloc, now) = (self.alloc, self.now);
         let status = self.status();
         // Told late of what was before: still not before what was told already, nor ahead of the clock.
+        let shown = |text: String| match alloc.job.sensitive.hide(&text) {
+            Cow::Borrowed(_) => event_text(text),
+            Cow::Owned(hidden) => event_text(hidden),
+        };
         let last = status.events.back().map_or(Timestamp(0), |e| e.time);
         let time = if time < now { time.max(last).min(now) } else { time };
         let event = Event {
@@ -299,8 +307,8 @@ impl Edit<'_> {
             workload: Some(alloc.job.workload().clone()),
             alloc_id: Some(alloc.id.clone()),
             task: Some(status.name.clone()),
-            message: event_text(message.into()),
-            details: details.iter().map(|(k, v)| ((*k).to_owned(), event_text(v.clone()))).collect(),
+            message: shown(message.into()),
+            details: details.iter().map(|(k, v)| ((*k).to_owned(), shown(v.clone()))).collect(),
             // What follows from its failure is not the failure.
             fails_task: status.failed && !matches!(kind, EventKind::Rescheduling | EventKind::NotRescheduling),
         };

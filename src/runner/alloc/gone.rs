@@ -30,6 +30,8 @@ impl EndedAlloc {
     pub async fn clear(self) {
         let alloc = self.0;
         for error in alloc.hooks.alloc.run(Phase::Postrun, &mut alloc.subject()).await {
+            let error = error.to_string();
+            let error = alloc.job.sensitive.hide(&error);
             tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an ended alloc failed");
         }
         alloc.mark_ended();

@@ -49,6 +49,8 @@ impl Alloc {
             ports: inner.record.ports.clone(),
             network: inner.record.network.clone(),
             data_from: inner.record.data_from.clone(),
+            migrate_from: inner.record.migrate_from.clone(),
+            began: inner.record.earlier.as_ref().map_or(self.began, |earlier| earlier.restarted_at),
             took: Vec::new(),
         }
     }
@@ -64,9 +66,11 @@ impl Alloc {
         }
         let is_new = inner.record.ports != made.ports
             || inner.record.network != made.network
-            || inner.record.data_from != made.data_from;
+            || inner.record.data_from != made.data_from
+            || inner.record.migrate_from != made.migrate_from;
         (inner.record.ports, inner.record.network) = (made.ports, made.network);
         inner.record.data_from = made.data_from;
+        inner.record.migrate_from = made.migrate_from;
         is_new
     }
     /// Adds one event to each task that is not dead.

@@ -32,7 +32,7 @@ use self::cell::{NOTHING, TaskCell};
 use self::end::finished_of;
 pub use self::gone::{Destroyed, EndedAlloc};
 use self::place::PlaceState;
-pub use self::replace::AwaitedReplacement;
+pub use self::replace::{AwaitedReplacement, EndStamp};
 pub use self::restart::{Recall, Refusal};
 use super::decide::coordinator::{self, Cause, DesiredState, TaskAction, View};
 use super::decide::desired::{AllocRequests, desired_state};
@@ -154,7 +154,7 @@ impl Alloc {
         let tasks = cells.iter().map(|c| &c.record.status).map(|task| TaskIdentity {
             name: task.name.clone(),
             driver: Some(task.driver.clone()),
-            user: task.user.clone(),
+            user: task.user.as_ref().map(|user| job.sensitive.hide(user).into_owned()),
             image: None,
         });
         let identity = Arc::new(AllocIdentity {
@@ -382,7 +382,7 @@ impl Alloc {
     pub fn fail_setup(&self, why: String) -> Batch {
         let mut batch = Batch::default();
         let mut inner = self.lock();
-        inner.record.failed_setup = Some(why);
+        inner.record.failed_setup = Some(self.job.sensitive.hide(&why).into_owned());
         self.put_alloc(&inner, &mut batch);
         batch
     }

@@ -25,6 +25,13 @@ pub struct AwaitedReplacement {
     pub attempt: u64,
 }
 
+/// An end of an alloc. Two are equal while it was not started again.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndStamp {
+    generation: u64,
+    attempts: Vec<u32>,
+}
+
 impl Alloc {
     fn policy(&self) -> Option<ReschedulePolicy> {
         self.group().reschedule_policy(self.job.kind)
@@ -70,6 +77,16 @@ impl Alloc {
     pub fn next(&self) -> Option<AllocId> {
         self.lock().record.next.clone()
     }
+    /// The alloc that it replaces.
+    pub fn previous(&self) -> Option<AllocId> {
+        self.lock().record.previous.clone()
+    }
+    /// Of an alloc that has ended: which end that is.
+    pub fn end_stamp(&self) -> EndStamp {
+        let inner = self.lock();
+        let attempts = inner.cells.iter().map(|cell| cell.record.status.attempt).collect();
+        EndStamp { generation: inner.generation, attempts }
+    }
     /// The allocs whose data it takes over, newest first.
     pub fn data_from(&self) -> Vec<AllocId> {
         self.lock().record.data_from.clone()
@@ -89,6 +106,10 @@ impl Alloc {
         new.previous = Some(self.id.clone());
         if group.ephemeral_disk.moves() {
             new.data_from = std::iter::once(self.id.clone()).chain(self.data_from()).take(MOST_SOURCES).collect();
+        }
+        if group.ephemeral_disk.migrate {
+            // Still to be fetched.
+            new.migrate_from.clone_from(&self.lock().record.migrate_from);
         }
     }
 

@@ -116,6 +116,10 @@ impl Alloc {
         inner.record.again = true;
         inner.record.again_asked_at.get_or_insert_with(|| self.ctx.line.now());
         inner.record.failed_setup = None;
+        if let Some(source) = &mut inner.record.migrate_from {
+            // What is fetched now was requested now.
+            source.submitted = Some(self.ctx.line.now());
+        }
         let mut tasks = Vec::with_capacity(inner.cells.len());
         for at in 0..inner.cells.len() {
             let mut edit = Edit { alloc: self, at, cell: &mut inner.cells[at], now, restarting: true };

@@ -174,7 +174,7 @@ impl Run<'_> {
         let args: Vec<&OsStr> = args.iter().map(OsString::as_os_str).collect();
         let (directory, user) = (self.staging.path(), self.ground.owner);
         let helper = HelperProgram { program: self.program, args: &args, variables, directory, user };
-        let ends = || self.ground.cancelled.is() || self.meter.git_goes_on().is_err();
+        let ends = || self.ground.cancelled.is() || self.meter.grows().is_err();
         let answer = help(&helper, self.until.saturating_duration_since(Instant::now()), &ends);
         let answer = answer.map_err(|e| failed(format!("cannot run git: {e}")))?;
         match answer.status {
@@ -185,7 +185,7 @@ impl Run<'_> {
             }
             None if self.ground.cancelled.is() => Err(ArtifactError::new(ArtifactOutcome::Cancelled, "cancelled")),
             None => {
-                self.meter.git_goes_on().map_err(|e| fault(&e, ArtifactOutcome::Limit, "git was killed"))?;
+                self.meter.grows().map_err(|e| fault(&e, ArtifactOutcome::Limit, "git was killed"))?;
                 let limit = self.ground.config.git_timeout.as_secs_f32();
                 Err(failed(format!("git did not end within {limit} s and was killed (artifact.git_timeout)")))
             }

@@ -1,4 +1,4 @@
-//! Bounds on what an artifact may write: bytes, entries, the room that stays free, and the request to end it.
+//! Bounds on what an archive may write: bytes, entries, the room that stays free, and the request to end it.
 
 use std::cell::Cell;
 use std::io::{self, Read, Write};
@@ -23,14 +23,43 @@ const PIECE: usize = 256 << 10;
 #[error("{0}")]
 struct Reached(String);
 
-/// Of one artifact.
-pub(super) struct Meter<'a> {
-    bytes_limit: u64,
-    entries_limit: u64,
-    git_limit: u64,
+/// A limit, and the setting that it comes from.
+#[derive(Debug, Clone, Copy)]
+pub struct SetLimit {
+    pub limit: u64,
+    pub setting: &'static str,
+}
+
+/// The bounds of one archive. 0 bytes or entries: no limit.
+#[derive(Debug, Clone, Copy)]
+pub struct MeterBounds {
+    pub bytes: SetLimit,
+    pub entries: SetLimit,
+    /// Bytes that stay free.
+    pub reserve: SetLimit,
+}
+
+impl MeterBounds {
+    /// Of a repository: all its files and directories, git's own included.
+    pub fn of_repository(config: &ArtifactConfig) -> MeterBounds {
+        let entries = SetLimit { limit: config.git_file_count_limit, setting: "artifact.git_file_count_limit" };
+        MeterBounds { entries, ..MeterBounds::of_artifact(config) }
+    }
+    pub fn of_artifact(config: &ArtifactConfig) -> MeterBounds {
+        let set = |limit, setting| SetLimit { limit, setting };
+        MeterBounds {
+            bytes: set(config.decompression_size_limit, "artifact.decompression_size_limit_mib"),
+            entries: set(config.decompression_file_count_limit, "artifact.decompression_file_count_limit"),
+            reserve: set(config.free_space_reserve, "artifact.free_space_reserve_mib"),
+        }
+    }
+}
+
+/// Of one artifact or migration.
+pub struct Meter<'a> {
+    bounds: MeterBounds,
     /// Inodes that were free at the beginning. `None`: the file system counts none.
     inodes: Option<u64>,
-    reserve: u64,
     cancelled: Arc<Cancelled>,
     directory: BorrowedFd<'a>,
     unpacked: Cell<u64>,
@@ -39,15 +68,11 @@ pub(super) struct Meter<'a> {
 }
 
 impl<'a> Meter<'a> {
-    pub fn new(config: &ArtifactConfig, cancelled: Arc<Cancelled>, directory: BorrowedFd<'a>) -> Meter<'a> {
-        let or_none = |limit: u64| if limit == 0 { u64::MAX } else { limit };
+    pub fn new(bounds: MeterBounds, cancelled: Arc<Cancelled>, directory: BorrowedFd<'a>) -> Meter<'a> {
         let found = rustix::fs::fstatvfs(directory).ok().filter(|found| found.f_files > 0);
         Meter {
-            bytes_limit: or_none(config.decompression_size_limit),
-            entries_limit: or_none(config.decompression_file_count_limit),
-            git_limit: or_none(config.git_file_count_limit),
+            bounds,
             inodes: found.map(|found| found.f_favail),
-            reserve: config.free_space_reserve,
             cancelled,
             directory,
             unpacked: Cell::new(0),
@@ -73,11 +98,12 @@ impl<'a> Meter<'a> {
     pub fn has_room(&self, bytes: u64) -> io::Result<()> {
         let found = rustix::fs::fstatvfs(self.directory)?;
         let free = found.f_bavail.saturating_mul(found.f_frsize);
-        if free < self.reserve.saturating_add(bytes) {
+        let SetLimit { limit, setting } = self.bounds.reserve;
+        if free < limit.saturating_add(bytes) {
             return Err(reached(format!(
-                "the file system of the data directory has {} left, and {} stay free (artifact.free_space_reserve_mib)",
+                "the file system of the data directory has {} left, and {} stay free ({setting})",
                 mib(free),
-                mib(self.reserve)
+                mib(limit)
             )));
         }
         // Some file systems count none.
@@ -91,9 +117,9 @@ impl<'a> Meter<'a> {
     pub fn unpacks(&self, bytes: u64) -> io::Result<()> {
         self.goes_on()?;
         self.unpacked.set(self.unpacked.get().saturating_add(bytes));
-        if self.unpacked.get() > self.bytes_limit {
-            let limit = mib(self.bytes_limit);
-            return Err(reached(format!("it unpacks to more than {limit} (artifact.decompression_size_limit_mib)")));
+        let SetLimit { limit, setting } = self.bounds.bytes;
+        if limit > 0 && self.unpacked.get() > limit {
+            return Err(reached(format!("it unpacks to more than {} ({setting})", mib(limit))));
         }
         Ok(())
     }
@@ -102,35 +128,24 @@ impl<'a> Meter<'a> {
     pub fn enters(&self) -> io::Result<()> {
         self.goes_on()?;
         self.entries.set(self.entries.get() + 1);
-        if self.entries.get() > self.entries_limit {
-            let limit = self.entries_limit;
-            return Err(reached(format!("it has more than {limit} entries (artifact.decompression_file_count_limit)")));
+        let SetLimit { limit, setting } = self.bounds.entries;
+        if limit > 0 && self.entries.get() > limit {
+            return Err(reached(format!("it has more than {limit} entries ({setting})")));
         }
         if self.entries.get().is_multiple_of(ASK_AFTER_ENTRIES) { self.has_room(0) } else { Ok(()) }
     }
 
-    /// Files and directories of a repository, as git makes them: what is gone of the free inodes. Others take some as well, so that a
-    /// tenth is allowed beyond the limit, and ten thousand.
-    pub fn git_goes_on(&self) -> io::Result<()> {
+    /// While another program makes the entries: so many inodes are no longer free. Other processes take some as well, so that a tenth
+    /// is allowed beyond the limit, and ten thousand.
+    pub fn grows(&self) -> io::Result<()> {
         self.has_room(0)?;
+        let SetLimit { limit, setting } = self.bounds.entries;
         let found = rustix::fs::fstatvfs(self.directory)?;
         let taken = self.inodes.map_or(0, |before| before.saturating_sub(found.f_favail));
-        if taken > self.git_limit.saturating_add(self.git_limit / 10).saturating_add(10_000) {
-            self.too_many()
-        } else {
-            Ok(())
+        if limit > 0 && taken > limit.saturating_add(limit / 10).saturating_add(10_000) {
+            return Err(reached(format!("it has more than {limit} entries ({setting})")));
         }
-    }
-
-    /// A file or directory of a repository.
-    pub fn finds(&self) -> io::Result<()> {
-        self.goes_on()?;
-        self.entries.set(self.entries.get() + 1);
-        if self.entries.get() > self.git_limit { self.too_many() } else { Ok(()) }
-    }
-
-    fn too_many(&self) -> io::Result<()> {
-        Err(reached(format!("it has more than {} files (artifact.git_file_count_limit)", self.git_limit)))
+        Ok(())
     }
 
     pub fn goes_on(&self) -> io::Result<()> {
@@ -168,7 +183,7 @@ pub(super) fn mib(bytes: u64) -> String {
 }
 
 /// What an error means: a bound, the request to end it, a full disk, or else `usual`.
-pub(super) fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> ArtifactError {
+pub fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> ArtifactError {
     let inner = error.get_ref();
     let outcome = match error.kind() {
         _ if inner.is_some_and(|inner| inner.is::<Reached>()) => ArtifactOutcome::Limit,
@@ -180,7 +195,7 @@ pub(super) fn fault(error: &io::Error, usual: ArtifactOutcome, what: &str) -> Ar
 }
 
 /// Counts what comes out of a decompressor.
-pub(super) struct Unpacked<'m, 'a, R> {
+pub struct Unpacked<'m, 'a, R> {
     pub from: R,
     pub meter: &'m Meter<'a>,
 }

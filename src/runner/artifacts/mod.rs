@@ -14,6 +14,7 @@ mod git;
 mod install;
 mod meter;
 mod order;
+mod sealed;
 mod staging;
 mod tar;
 mod tree;
@@ -23,9 +24,15 @@ mod zip;
 use std::sync::Arc;
 
 pub use self::cancelled::Cancelled;
-use self::meter::Meter;
+pub use self::meter::{Meter, MeterBounds, SetLimit, Unpacked, fault};
 pub use self::order::{ArtifactError, ArtifactGround, ArtifactOrder, Fetched};
-use self::staging::Staging;
+pub use self::sealed::{
+    ArchiveSeal, MOST_EXTENTS, SEAL, SEAL_BYTES, SEAL_CHANGED, SEAL_ENTRIES, SEAL_ERROR, SEAL_SHA256, SPARSE, Sealed,
+    XATTR, hexadecimal,
+};
+pub use self::staging::{Staging, TREE};
+pub use self::tar::unpack_sealed;
+pub use self::tree::{ArchiveTree, DEEPEST};
 use crate::model::artifact::ArtifactOrigin;
 pub use crate::telemetry::artifacts::ArtifactOutcome;
 
@@ -36,8 +43,12 @@ pub fn fetch(order: &ArtifactOrder, ground: &ArtifactGround) -> Result<Fetched, 
     let staging = Staging::new(&ground.alloc_dir, &ground.task, &ground.cancelled).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
-    let meter = Meter::new(&ground.config, Arc::clone(&ground.cancelled), staging.directory());
-    let tree = tree::Tree::new(&staging, ground.owner, &meter).map_err(|e| {
+    let bounds = match &order.source.from {
+        ArtifactOrigin::Http(_) => MeterBounds::of_artifact(&ground.config),
+        ArtifactOrigin::Git(_) => MeterBounds::of_repository(&ground.config),
+    };
+    let meter = Meter::new(bounds, Arc::clone(&ground.cancelled), staging.directory());
+    let tree = ArchiveTree::new(&staging, ground.owner, &meter).map_err(|e| {
         ArtifactError::new(ArtifactOutcome::Install, format!("cannot make a directory to fetch into: {e}"))
     })?;
     let (bytes, result) = match &order.source.from {

@@ -20,7 +20,7 @@ use super::cancelled::Cancelled;
 use crate::host::tree;
 use crate::telemetry::lock;
 
-pub(super) const TREE: &str = "tree";
+pub const TREE: &str = "tree";
 /// Git works as another user, below it.
 const MODE: u32 = 0o711;
 
@@ -55,23 +55,26 @@ impl Drop for Claim {
     }
 }
 
-pub(super) struct Staging {
+pub struct Staging {
     directory: OwnedFd,
     // After the directory is removed.
     claim: Claim,
 }
 
 impl Staging {
-    /// Empty: what an agent that died left there is removed.
     pub fn new(alloc_dir: &Path, task: &str, cancelled: &Cancelled) -> io::Result<Staging> {
-        let claim = Claim::of(alloc_dir.join(format!(".artifacts-{task}")), cancelled)?;
+        Staging::at(alloc_dir.join(format!(".artifacts-{task}")), MODE, cancelled)
+    }
+    /// Empty: what an agent that died left there is removed.
+    pub fn at(path: PathBuf, mode: u32, cancelled: &Cancelled) -> io::Result<Staging> {
+        let claim = Claim::of(path, cancelled)?;
         let path = claim.0.as_path();
         tree::remove(path).map_err(io::Error::other)?;
-        std::fs::DirBuilder::new().mode(MODE).create(path)?;
+        std::fs::DirBuilder::new().mode(mode).create(path)?;
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let directory = rustix::fs::open(path, flags, Mode::empty())?;
         // Whatever the umask.
-        rustix::fs::fchmod(&directory, Mode::from_raw_mode(MODE))?;
+        rustix::fs::fchmod(&directory, Mode::from_raw_mode(mode))?;
         Ok(Staging { directory, claim })
     }
     pub fn path(&self) -> &Path {

@@ -4,10 +4,10 @@
 use std::ffi::CString;
 use std::fs::File;
 use std::io::{self, Read};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, openat};
+use rustix::fs::{AtFlags, Dir, FileType, Gid, Mode, OFlags, Timespec, Timestamps, Uid, XattrFlags, openat};
 use rustix::io::Errno;
 
 use super::meter::Meter;
@@ -15,13 +15,13 @@ use super::staging::{Staging, TREE};
 
 const WAY: OFlags = OFlags::RDONLY.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 /// Directories in directories.
-pub(super) const DEEPEST: usize = 128;
+pub const DEEPEST: usize = 128;
 /// Of a whole name in an archive, in bytes. Source: limits.h, `PATH_MAX`.
 const LONGEST_PATH: usize = 4096;
 
 /// The components of a name in an archive.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct EntryPath(pub Vec<String>);
+pub struct EntryPath(pub Vec<String>);
 
 impl EntryPath {
     /// Empty: the top of the tree.
@@ -62,26 +62,41 @@ pub(super) fn link_stays(target: &[u8], depth: usize) -> bool {
     up <= depth && !components.iter().skip(up).any(|component| *component == "..")
 }
 
-/// Mode and time of a file.
-#[derive(Debug, Clone, Copy, Default)]
-pub(super) struct EntryRights {
+/// What an entry has besides its content.
+#[derive(Debug, Clone, Default)]
+pub struct EntryRights {
     pub mode: u32,
-    /// Seconds since 1970.
-    pub mtime: Option<i64>,
+    /// Seconds and nanoseconds since 1970.
+    pub mtime: Option<(i64, u32)>,
+    /// uid and gid; `None`: those of the tree.
+    pub owner: Option<(u32, u32)>,
+    /// Names and values of extended attributes.
+    pub xattrs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
-pub(super) struct Tree<'a> {
+impl EntryRights {
+    pub fn of_file(mode: u32, mtime: Option<i64>) -> EntryRights {
+        EntryRights { mode, mtime: mtime.map(|seconds| (seconds, 0)), ..EntryRights::default() }
+    }
+    fn times(&self) -> Option<Timestamps> {
+        let (tv_sec, nanos) = self.mtime?;
+        let time = Timespec { tv_sec, tv_nsec: nanos.into() };
+        Some(Timestamps { last_access: time, last_modification: time })
+    }
+}
+
+pub struct ArchiveTree<'a> {
     top: OwnedFd,
     owner: Option<(Uid, Gid)>,
     meter: &'a Meter<'a>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> ArchiveTree<'a> {
     /// Empty, in a staging.
-    pub fn new(staging: &Staging, owner: Option<(u32, u32)>, meter: &'a Meter<'a>) -> io::Result<Tree<'a>> {
+    pub fn new(staging: &Staging, owner: Option<(u32, u32)>, meter: &'a Meter<'a>) -> io::Result<ArchiveTree<'a>> {
         let owner = owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
         let top = made(&staging.directory(), TREE, 0o755, owner)?;
-        Ok(Tree { top, owner, meter })
+        Ok(ArchiveTree { top, owner, meter })
     }
 
     /// The directory of an entry; those on the way are made.
@@ -114,29 +129,65 @@ impl<'a> Tree<'a> {
         made(&parent, name, mode, self.owner).map(drop).map_err(|e| named(path, e))
     }
 
+    /// A directory whose mode and time are set by [`ArchiveTree::finish`], when everything is in it.
+    pub fn begin(&self, path: &EntryPath, rights: &EntryRights) -> io::Result<()> {
+        self.meter.enters()?;
+        let Some((name, above)) = path.0.split_last() else { return Ok(()) };
+        let parent = self.parent(above)?;
+        let directory = made(&parent, name, 0o700, self.owner_of(rights)).map_err(|e| named(path, e))?;
+        set_xattrs(directory.as_fd(), &rights.xattrs).map_err(|e| named(path, e))
+    }
+    /// Gives a directory its mode, with the setgid and sticky bits, and its time.
+    pub fn finish(&self, path: &EntryPath, rights: &EntryRights) -> io::Result<()> {
+        let mut at = self.top.try_clone()?;
+        for name in &path.0 {
+            at = openat(&at, name.as_str(), WAY, Mode::empty()).map_err(|e| named(path, e.into()))?;
+        }
+        rustix::fs::fchmod(&at, Mode::from_raw_mode(rights.mode & 0o3777))?;
+        if let Some(times) = rights.times() {
+            let _ = rustix::fs::futimens(&at, &times);
+        }
+        Ok(())
+    }
+
+    fn owner_of(&self, rights: &EntryRights) -> Option<(Uid, Gid)> {
+        let own = rights.owner.map(|(uid, gid)| (Uid::from_raw(uid), Gid::from_raw(gid)));
+        own.or(self.owner)
+    }
+
     /// A regular file with all that the reader gives. One of that name is replaced.
-    pub fn file(&self, path: &EntryPath, rights: EntryRights, from: &mut dyn Read) -> io::Result<()> {
+    pub fn file(&self, path: &EntryPath, rights: &EntryRights, from: &mut dyn Read) -> io::Result<()> {
+        self.file_by(path, rights, &mut |file| self.meter.copy(from, file).map(drop))
+    }
+
+    /// A regular file with all that `fill` writes. One of that name is replaced.
+    pub fn file_by(
+        &self,
+        path: &EntryPath,
+        rights: &EntryRights,
+        fill: &mut dyn FnMut(&mut File) -> io::Result<()>,
+    ) -> io::Result<()> {
         self.meter.enters()?;
         let (parent, name) = self.place(path)?;
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         self.clear(&parent, name).map_err(|e| named(path, e))?;
         let file = openat(&parent, name, flags, Mode::from_raw_mode(0o600)).map_err(|e| named(path, e.into()))?;
         let mut file = File::from(file);
-        self.meter.copy(from, &mut file)?;
-        if let Some((uid, gid)) = self.owner {
+        fill(&mut file)?;
+        set_xattrs(file.as_fd(), &rights.xattrs).map_err(|e| named(path, e))?;
+        if let Some((uid, gid)) = self.owner_of(rights) {
             rustix::fs::fchown(&file, Some(uid), Some(gid))?;
         }
         // Without setuid, setgid and sticky bits.
         rustix::fs::fchmod(&file, Mode::from_raw_mode(rights.mode & 0o777))?;
-        if let Some(tv_sec) = rights.mtime {
-            let time = Timespec { tv_sec, tv_nsec: 0 };
+        if let Some(times) = rights.times() {
             // A time that the file system does not keep is no reason to fail.
-            let _ = rustix::fs::futimens(&file, &Timestamps { last_access: time, last_modification: time });
+            let _ = rustix::fs::futimens(&file, &times);
         }
         Ok(())
     }
 
-    pub fn symlink(&self, path: &EntryPath, target: &[u8]) -> io::Result<()> {
+    pub fn symlink(&self, path: &EntryPath, target: &[u8], rights: &EntryRights) -> io::Result<()> {
         self.meter.enters()?;
         let depth = path.0.len().saturating_sub(1);
         if !link_stays(target, depth) {
@@ -146,8 +197,11 @@ impl<'a> Tree<'a> {
         let (parent, name) = self.place(path)?;
         self.clear(&parent, name).map_err(|e| named(path, e))?;
         rustix::fs::symlinkat(target, &parent, name).map_err(|e| named(path, e.into()))?;
-        if let Some((uid, gid)) = self.owner {
+        if let Some((uid, gid)) = self.owner_of(rights) {
             rustix::fs::chownat(&parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?;
+        }
+        if let Some(times) = rights.times() {
+            let _ = rustix::fs::utimensat(&parent, name, &times, AtFlags::SYMLINK_NOFOLLOW);
         }
         Ok(())
     }
@@ -200,9 +254,25 @@ fn made(at: &impl AsFd, name: &str, mode: u32, owner: Option<(Uid, Gid)>) -> io:
     Ok(directory)
 }
 
+fn set_xattrs(file: BorrowedFd<'_>, xattrs: &[(Vec<u8>, Vec<u8>)]) -> io::Result<()> {
+    for (name, value) in xattrs {
+        match rustix::fs::fsetxattr(file, name.as_slice(), value, XattrFlags::empty()) {
+            // The file system does not support them.
+            Ok(()) | Err(Errno::OPNOTSUPP) => {}
+            Err(e) => return Err(e.into()),
+        }
+    }
+    Ok(())
+}
+
 /// Of an archive that is broken or hostile.
-pub(super) fn hostile(message: impl Into<String>) -> io::Error {
+pub fn hostile(message: impl Into<String>) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, message.into())
+}
+
+/// Of an archive that ends too early.
+pub(super) fn broken_off() -> io::Error {
+    io::Error::new(io::ErrorKind::UnexpectedEof, "the archive breaks off")
 }
 
 fn named(path: &EntryPath, error: io::Error) -> io::Error {
@@ -227,7 +297,7 @@ fn inspect_below(at: &OwnedFd, depth: usize, meter: &Meter<'_>) -> io::Result<u6
         if matches!(name.to_bytes(), b"." | b"..") {
             continue;
         }
-        meter.finds()?;
+        meter.enters()?;
         let found = rustix::fs::statat(at, name, AtFlags::SYMLINK_NOFOLLOW)?;
         let shown = || name.to_string_lossy().chars().take(200).collect::<String>();
         match FileType::from_raw_mode(found.st_mode) {

@@ -16,7 +16,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 
 use super::meter::{Meter, Unpacked, fault};
 use super::order::{ArtifactError, ArtifactOrder};
-use super::tree::{EntryPath, EntryRights, Tree, files, hostile};
+use super::tree::{ArchiveTree, EntryPath, EntryRights, files, hostile};
 use super::{tar, zip};
 use crate::model::archive::{ArchiveCompression, ArchiveFormat};
 use crate::model::artifact::ArtifactMode;
@@ -52,7 +52,7 @@ pub(super) enum Placed {
 pub(super) fn place(
     downloaded: Downloaded,
     order: &ArtifactOrder,
-    tree: &Tree<'_>,
+    tree: &ArchiveTree<'_>,
     meter: &Meter<'_>,
 ) -> Result<Placed, ArtifactError> {
     let refused = |message: &str| Err(ArtifactError::new(ArtifactOutcome::Archive, message));
@@ -71,7 +71,7 @@ pub(super) fn place(
     };
     let single = |name: String, from: &mut dyn Read| {
         let path = EntryPath(vec![name]);
-        tree.file(&path, EntryRights { mode: FILE_MODE, mtime: None }, from).map(|()| path)
+        tree.file(&path, &EntryRights::of_file(FILE_MODE, None), from).map(|()| path)
     };
     match (archive, order.mode) {
         (None, ArtifactMode::Dir) => refused("mode is \"dir\", and its source is neither an archive nor a repository"),
@@ -108,7 +108,7 @@ fn name_without(name: &str, format: ArchiveFormat) -> String {
     name.strip_suffix(&end).filter(|name| !name.is_empty()).unwrap_or(name).to_owned()
 }
 
-fn whole(format: ArchiveFormat, file: File, tree: &Tree<'_>, meter: &Meter<'_>) -> io::Result<()> {
+fn whole(format: ArchiveFormat, file: File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<()> {
     if format == ArchiveFormat::Zip {
         return zip::unpack(&file, tree, meter);
     }

@@ -7,7 +7,7 @@ use std::io::{self, BufReader, Read};
 use std::os::unix::fs::FileExt;
 
 use super::meter::{Meter, Unpacked};
-use super::tree::{EntryPath, EntryRights, Tree, hostile};
+use super::tree::{ArchiveTree, EntryPath, EntryRights, hostile};
 
 const END: u32 = 0x0605_4b50;
 const END_64: u32 = 0x0606_4b50;
@@ -150,7 +150,7 @@ fn entry(from: &mut impl Read) -> io::Result<Entry> {
 }
 
 /// Errors: `InvalidData`: it is broken, or an entry leads out of the tree.
-pub(super) fn unpack(file: &File, tree: &Tree<'_>, meter: &Meter<'_>) -> io::Result<()> {
+pub(super) fn unpack(file: &File, tree: &ArchiveTree<'_>, meter: &Meter<'_>) -> io::Result<()> {
     let directory = directory(file)?;
     let mut entries = BufReader::new(Part { file, at: directory.begin, end: directory.end });
     for _ in 0..directory.entries {
@@ -171,11 +171,11 @@ pub(super) fn unpack(file: &File, tree: &Tree<'_>, meter: &Meter<'_>) -> io::Res
                 if target.len() as u64 > LONGEST_LINK {
                     return Err(hostile(format!("the link {:?} is too long", shown())));
                 }
-                tree.symlink(&path, &target)?;
+                tree.symlink(&path, &target, &EntryRights::default())?;
             }
             0 | REGULAR => {
                 let mode = if entry.mode & 0o777 == 0 { 0o644 } else { entry.mode };
-                tree.file(&path, EntryRights { mode, mtime: None }, &mut data)?;
+                tree.file(&path, &EntryRights::of_file(mode, None), &mut data)?;
             }
             _ => return Err(hostile(format!("{:?} is a device node or a FIFO", shown()))),
         }

@@ -471,7 +471,9 @@ fn listed(alloc: &Alloc, service: &Service) -> Option<Arc<ServiceInstance>> {
     match ServiceResolver::new(alloc, task_at(alloc, service)).instance(service) {
         Ok(instance) => Some(Arc::new(instance)),
         Err(why) => {
-            tracing::warn!(alloc_id = %alloc.id, service = log_text(&service.name), why, "service is not listed");
+            let (service, why) = (log_text(&service.name), log_text(&why));
+            let (service, why) = (alloc.job.sensitive.hide(&service), alloc.job.sensitive.hide(&why));
+            tracing::warn!(alloc_id = %alloc.id, %service, %why, "service is not listed");
             None
         }
     }

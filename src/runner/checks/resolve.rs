@@ -10,7 +10,7 @@ use super::address::{Reach, locate};
 use crate::board::services::ServiceInstance;
 use crate::host::http::Address;
 use crate::host::http::probe::{ProbeRequest, ProbeTls, probe_address};
-use crate::jobspec::interpolate::ServiceScope;
+use crate::jobspec::interpolate::Resolver;
 use crate::model::env::{TaskContext, node_attributes};
 use crate::model::id::TaskName;
 use crate::model::job::{JobKind, Task};
@@ -42,7 +42,7 @@ pub enum ProbePlan {
 
 /// What texts of an alloc's services refer to.
 pub struct ServiceResolver {
-    scope: ServiceScope,
+    scope: Resolver,
     task: Option<TaskName>,
     host: IpAddr,
     /// Bytes of tags and metadata of one service.
@@ -62,7 +62,7 @@ impl ServiceResolver {
         let (none, added) = (Path::new(""), BTreeMap::new());
         let (ctx, name) = (&alloc.ctx, alloc.name());
         let attributes = node_attributes(&ctx.node, &ctx.facts.now(), &alloc.job);
-        let scope = ServiceScope::new(&TaskContext {
+        let scope = Resolver::new(&TaskContext {
             job: &alloc.job,
             group: alloc.group(),
             task: at.map_or(&empty, |at| alloc.task(at)),
@@ -95,9 +95,9 @@ impl ServiceResolver {
             room = room.saturating_sub(bytes);
             room > 0
         };
-        let tags = service.tags.iter().take(TAGS).map(|text| tame(&self.scope.text(text)));
+        let tags = service.tags.iter().take(TAGS).map(|text| tame(&self.scope.tolerant(text)));
         let tags: Vec<String> = tags.take_while(|tag| fits(tag.len())).collect();
-        let meta = service.meta.iter().take(META).map(|(key, value)| (tame(key), tame(&self.scope.text(value))));
+        let meta = service.meta.iter().take(META).map(|(key, value)| (tame(key), tame(&self.scope.tolerant(value))));
         let meta = meta.take_while(|(key, value)| fits(key.len() + value.len()));
         Ok(ServiceInstance {
             name: self.name(service),
@@ -111,10 +111,10 @@ impl ServiceResolver {
         })
     }
     pub fn name(&self, service: &Service) -> String {
-        label_value(&self.scope.text(&service.name)).into_owned()
+        label_value(&self.scope.tolerant(&service.name)).into_owned()
     }
     pub fn check_name(&self, check: &ServiceCheck) -> String {
-        label_value(&self.scope.text(&check.name)).into_owned()
+        label_value(&self.scope.tolerant(&check.name)).into_owned()
     }
 
     fn locate(
@@ -123,10 +123,10 @@ impl ServiceResolver {
         address: Option<&str>,
         port: Option<&ServicePort>,
     ) -> Result<(String, Option<u16>), String> {
-        let address = address.map(|address| self.scope.text(address));
+        let address = address.map(|address| self.scope.tolerant(address));
         let port = match port {
             Some(ServicePort::Label(label)) => {
-                let label = self.scope.text(label);
+                let label = self.scope.tolerant(label);
                 Some(label.parse().map_or(ServicePort::Label(label), ServicePort::Number))
             }
             port => port.cloned(),
@@ -143,7 +143,9 @@ impl ServiceResolver {
 
     pub fn asked(&self, service: &Service, check: &ServiceCheck) -> ProbePlan {
         if let CheckProbe::Script { command, args } = &check.probe {
-            return ProbePlan::Script([command].into_iter().chain(args).map(|text| self.scope.text(text)).collect());
+            return ProbePlan::Script(
+                [command].into_iter().chain(args).map(|text| self.scope.tolerant(text)).collect(),
+            );
         }
         let port = check.port.as_ref().or(service.port.as_ref());
         let mode = check.address_mode.unwrap_or(service.address_mode);
@@ -159,16 +161,17 @@ impl ServiceResolver {
         };
         match &check.probe {
             CheckProbe::Tcp | CheckProbe::Script { .. } => ProbePlan::Tcp(probe_address(&host, port, ProbeTls::Plain)),
-            CheckProbe::Grpc { service, tls: is_tls, tls_skip_verify } => {
-                ProbePlan::Grpc(probe_address(&host, port, tls(*is_tls, *tls_skip_verify)), self.scope.text(service))
-            }
+            CheckProbe::Grpc { service, tls: is_tls, tls_skip_verify } => ProbePlan::Grpc(
+                probe_address(&host, port, tls(*is_tls, *tls_skip_verify)),
+                self.scope.tolerant(service),
+            ),
             CheckProbe::Http { method, path, https, tls_skip_verify, headers, body } => {
-                let header = |(name, value): &(String, String)| (name.clone(), self.scope.text(value));
+                let header = |(name, value): &(String, String)| (name.clone(), self.scope.tolerant(value));
                 let request = ProbeRequest {
                     method: method.clone(),
-                    target: self.scope.text(path),
+                    target: self.scope.tolerant(path),
                     headers: headers.iter().map(header).collect(),
-                    body: Bytes::from(self.scope.text(body)),
+                    body: Bytes::from(self.scope.tolerant(body)),
                 };
                 ProbePlan::Http(probe_address(&host, port, tls(*https, *tls_skip_verify)), request)
             }

@@ -33,6 +33,9 @@ pub fn unplaced(job: &Job, group: &TaskGroup, index: u32, node: &PlacementNode) 
     }
     reasons.extend(too_many_cores(group, node));
     reasons.extend(volumes);
+    for reason in reasons.iter_mut().filter(|_| !job.sensitive.is_empty()) {
+        reason.message = job.sensitive.hide(&reason.message).into_owned();
+    }
     reasons
 }
 
@@ -200,6 +203,7 @@ mod tests {
             placing: Placing::default(),
             launching: crate::model::launching::JobLaunching::default(),
             groups,
+            sensitive: Default::default(),
         }
     }
     fn node() -> PlacementNode {

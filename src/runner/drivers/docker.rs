@@ -20,6 +20,7 @@ mod auth;
 mod begin;
 mod config;
 mod create;
+mod credential_helper;
 mod engine;
 mod etc;
 mod exec;

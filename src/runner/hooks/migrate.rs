@@ -130,7 +130,7 @@ fn move_all(
 }
 
 /// A task's own directory belongs to its user, who may be another one now. What is in it keeps its owner.
-fn give(data_dir: &DataDir, new: &AllocId, names: &[&str], user: Option<&str>) {
+pub(super) fn give(data_dir: &DataDir, new: &AllocId, names: &[&str], user: Option<&str>) {
     if names == ["alloc", "data"] || !rustix::process::geteuid().is_root() {
         return;
     }

@@ -17,6 +17,7 @@ mod dispatch;
 mod env;
 mod frame;
 mod migrate;
+mod migrate_remote;
 mod network;
 mod ports;
 mod stats;
@@ -45,6 +46,7 @@ type Make<S> = fn() -> Box<dyn Hook<S>>;
 pub static ALLOC: &[Make<OfAlloc>] = &[
     || Box::new(alloc_dir::AllocDir),
     || Box::new(migrate::Migrate),
+    || Box::new(migrate_remote::MigrateRemote),
     || Box::new(ports::Ports),
     || Box::new(cgroup::Cgroup),
     || Box::new(network::AllocNetworkHook),

@@ -15,8 +15,10 @@ use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::id::{AllocId, CgroupPath, TaskName};
 use crate::model::job::{Job, Task, TaskGroup};
+use crate::model::migration::MigrationSource;
 use crate::model::network::{AllocNetwork, AllocPort, DriverNetwork};
 use crate::model::placement::NotPlaced;
+use crate::model::units::Steady;
 use crate::model::volume::TaskVolume;
 use crate::runner::ground::Context;
 use crate::runner::kept::datadir::TaskDirs;
@@ -40,6 +42,10 @@ pub struct OfAlloc {
     pub network: Option<Box<NetworkRecord>>,
     /// The allocs whose data it takes over, newest first; empty: none, or that is done.
     pub data_from: Vec<AllocId>,
+    /// The alloc of another agent whose data it takes over; `None`: none, or that is done.
+    pub migrate_from: Option<MigrationSource>,
+    /// When it was created, or restarted after its end.
+    pub began: Steady,
     /// How long each hook took that ran before its tasks.
     pub took: Vec<(&'static str, Duration)>,
 }
@@ -78,6 +84,8 @@ impl OfAlloc {
             ports: Vec::new(),
             network: None,
             data_from: Vec::new(),
+            migrate_from: None,
+            began: Steady(0),
             took: Vec::new(),
         }
     }

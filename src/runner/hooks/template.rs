@@ -9,7 +9,8 @@ use super::subject::OfTask;
 use crate::host::beneath::{self, FileRights};
 use crate::host::clock::Clock;
 use crate::jobspec::gotemplate::{GoTemplate, TemplateFault, TemplateSources};
-use crate::jobspec::{env_file, interpolate, templates};
+use crate::jobspec::interpolate::Resolver;
+use crate::jobspec::{env_file, templates};
 use crate::model::env::Env;
 use crate::model::event::EventKind;
 use crate::model::job::TaskTemplate;
@@ -44,11 +45,11 @@ impl Hook<OfTask> for Templates {
             };
             let seen = driver.seen(&dirs);
             let inherited = inherited(subject, driver.as_ref());
-            let env = context_of(subject, &seen, &inherited, interpolate::environment);
+            let values = context_of(subject, &seen, &inherited, Resolver::new);
             let owner = subject.account.as_ref().filter(|_| rustix::process::geteuid().is_root());
             let job = Rendering {
                 places: Places { dirs, seen },
-                env,
+                values,
                 owner: owner.map(|account| (account.uid, account.gid)),
                 clock: Arc::clone(&subject.ctx.clock),
             };
@@ -63,7 +64,7 @@ impl Hook<OfTask> for Templates {
 
 struct Rendering {
     places: Places,
-    env: Env,
+    values: Resolver,
     owner: Option<(u32, u32)>,
     clock: Arc<dyn Clock>,
 }
@@ -71,7 +72,7 @@ struct Rendering {
 impl Rendering {
     /// Renders one and adds its variables to `made`.
     fn render(&self, template: &TaskTemplate, mut made: Env) -> Result<Env, HookError> {
-        let text = |written: &str| interpolate::text(written, &self.env).map_err(|e| invalid(e.to_string()));
+        let text = |written: &str| self.values.resolve("template", written).map_err(|e| invalid(e.to_string()));
         let destination = text(&template.destination)?;
         let of = |why: String| format!("template for {destination}: {why}");
         let (root, path) = self.places.find(&destination).map_err(|why| invalid(of(why)))?;
@@ -109,7 +110,7 @@ impl Rendering {
 
 impl TemplateSources for Rendering {
     fn env(&self, name: &str) -> Option<String> {
-        self.env.get(name).cloned()
+        self.values.lookup(name).map(str::to_owned)
     }
     fn file(&self, path: &str) -> Result<String, String> {
         self.places.read(path)

@@ -256,7 +256,7 @@ async fn a_phase_that_is_called_off_begins_nothing_more() {
 #[test]
 fn our_own_hooks_come_in_the_order_that_their_needs_give() {
     let hooks = Hooks::new(&Arc::default(), More::default()).unwrap();
-    assert_eq!(hooks.alloc.order(), ["alloc_dir", "migrate", "ports", "cgroup", "network", "stats"]);
+    assert_eq!(hooks.alloc.order(), ["alloc_dir", "migrate", "migrate_remote", "ports", "cgroup", "network", "stats"]);
     assert_eq!(
         hooks.task.order(),
         ["validate", "task_dir", "devices", "dispatch", "artifact", "template", "env", "volumes"]

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use crate::model::job::Job;
+use crate::model::migration::MigrationSource;
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::task::{Exit, LostOutput, Outcome, RestartReason, TaskHandle, TaskStatus};
 use crate::model::totals::{NodeTotals, TaskTotals};
@@ -102,6 +103,9 @@ pub struct AllocRecord {
     /// The allocs whose data it takes over before its first task, newest first. Empty: none, or it is done.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub data_from: Vec<AllocId>,
+    /// The alloc of another agent whose data it takes over before its first task; `None`: none, or that is done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub migrate_from: Option<MigrationSource>,
 }
 
 /// A network namespace, and what is needed to remove it.

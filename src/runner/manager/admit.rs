@@ -8,6 +8,7 @@ use super::{Manager, RunnerError, SubmitReply};
 use crate::model::alloc::Desired;
 use crate::model::id::{AllocId, JobId};
 use crate::model::job::{Job, TaskGroup};
+use crate::model::migration::MigrationSource;
 use crate::runner::alloc::{Alloc, Restored};
 use crate::runner::kept::record::{self, AllocRecord, JobRecord};
 use crate::runner::kept::update::update_key;
@@ -30,6 +31,8 @@ pub(super) struct NewPlace {
     pub waits_for: Vec<AllocId>,
     /// Which had its place.
     pub before: Option<Arc<Alloc>>,
+    /// The alloc of another agent whose data it takes over.
+    pub migrate_from: Option<MigrationSource>,
 }
 
 impl Manager {
@@ -37,7 +40,7 @@ impl Manager {
     pub(super) async fn admit(
         self: &Arc<Self>,
         ledger: &mut Ledger,
-        job: Job,
+        (job, migrate_from): (Job, Option<MigrationSource>),
         mut batch: Batch,
     ) -> Result<SubmitReply, RunnerError> {
         let of_caller = batch.writes.len();
@@ -57,7 +60,8 @@ impl Manager {
         let version = kept.unwrap_or_else(|| self.next_version(&job.id));
         let stable = self.stable(earlier.as_deref(), &running);
         let job = Arc::new(job);
-        let placement = self.layout(&job, version).beginning(&live);
+        let mut placement = self.layout(&job, version).beginning(&live);
+        placement.places.iter_mut().for_each(|place| place.migrate_from.clone_from(&migrate_from));
         let update = job.is_rolling().then(|| self.begin_update(&job, version, stable, None));
         match (&update, &earlier) {
             (Some(update), _) => record::put(&mut batch, update_key(&job.id), update),
@@ -94,11 +98,14 @@ impl Manager {
         superseded.iter().for_each(|a| a.request_stop());
         record::put(&mut batch, record::job_key(&job.id, version), &JobRecord { job: Job::clone(job), version });
         let mut new = Vec::new();
-        for NewPlace { group, index, waits_for, before } in places {
+        for NewPlace { group, index, waits_for, before, migrate_from } in places {
             let group = &job.groups[group];
             let mut record = self.new_record(job, group, index, version, ledger.next_serial(), waits_for);
             if let Some(before) = before {
                 before.hand_over(&mut record, group);
+            }
+            if let Some(source) = migrate_from {
+                record.migrate_from = Some(MigrationSource { submitted: record.began, ..source });
             }
             record::put(&mut batch, record::alloc_key(&record.id), &record);
             let restored = Restored { record, tasks: group.tasks.iter().map(|_| None).collect() };
@@ -128,6 +135,43 @@ impl Manager {
             self.enter(created);
         }
         Ok(allocs)
+    }
+
+    /// Errors: there is no such peer; not one alloc alone would take the data over.
+    pub(super) fn check_migration(
+        &self,
+        job: &Job,
+        source: &MigrationSource,
+        live: &[Arc<Alloc>],
+    ) -> Result<(), RunnerError> {
+        let refused = |problem: String| Err(RunnerError::Migration { source_name: source.to_string(), problem });
+        let peers = &self.ctx.config.migration.peers;
+        if !peers.iter().any(|peer| peer.name == source.peer) {
+            let known: Vec<&str> = peers.iter().map(|peer| peer.name.as_str()).collect();
+            let known =
+                if known.is_empty() { "it is empty".to_owned() } else { format!("it has {}", known.join(", ")) };
+            return refused(format!("peer {:?} is not in migrate.peers of the agent's settings; {known}", source.peer));
+        }
+        if job.is_parent() {
+            return refused(format!("job {:?} is periodic or parameterized, and has no alloc of its own", job.id));
+        }
+        let [group] = job.groups.as_slice() else {
+            return refused(format!("job {:?} has {} groups; one alloc takes data over", job.id, job.groups.len()));
+        };
+        if group.count != 1 {
+            return refused(format!("group {:?} has count = {}; one alloc takes data over", group.name, group.count));
+        }
+        if !group.ephemeral_disk.migrate {
+            return refused(format!("group {:?} needs `ephemeral_disk {{ migrate = true }}`", group.name));
+        }
+        match live.iter().find(|alloc| alloc.desired() == Desired::Run) {
+            Some(alloc) => refused(format!(
+                "job {:?} runs here as alloc {}, whose data its replacement takes over; stop it first",
+                job.id,
+                alloc.id.short()
+            )),
+            None => Ok(()),
+        }
     }
 
     /// `None`: its job has no such group.
@@ -176,6 +220,7 @@ impl Manager {
             previous: None,
             next: None,
             data_from: Vec::new(),
+            migrate_from: None,
         }
     }
 

@@ -173,7 +173,7 @@ impl Manager {
         let mut batch = Batch::default();
         record::put(&mut batch, record::parent_key(&before.job.id), &record);
         let id = child.id.clone();
-        let reply = self.admit(ledger, child, batch).await.inspect_err(|_| {
+        let reply = self.admit(ledger, (child, None), batch).await.inspect_err(|_| {
             self.take_back_parent(&before.job.id, Some(before));
         })?;
         self.parents.advance(&before.job.id, record);
@@ -229,7 +229,7 @@ impl Manager {
         let reply = if child.is_parent() {
             self.register(&ledger, child).await?
         } else {
-            self.admit(&mut ledger, child, Batch::default()).await?
+            self.admit(&mut ledger, (child, None), Batch::default()).await?
         };
         tracing::info!(job = %job.id, child = %id, "parameterized job dispatched");
         Ok(LaunchedChild { id, allocs: reply.allocs, existed: false })

@@ -108,6 +108,7 @@ impl Layout {
             index,
             waits_for: waits_for.clone(),
             before,
+            migrate_from: None,
         }));
         placement.superseded.extend(next.superseded);
         placement.places.extend(next.places);
@@ -129,7 +130,13 @@ impl Layout {
                 let place = usize::try_from(index).ok().and_then(|at| self.groups[group].places.get(at));
                 let Some(before) = place.and_then(|place| place.outdated.clone()) else { continue };
                 let waits_for = place.map(|place| place.unended.clone()).unwrap_or_default();
-                placement.places.push(NewPlace { group, index, waits_for, before: Some(Arc::clone(&before)) });
+                placement.places.push(NewPlace {
+                    group,
+                    index,
+                    waits_for,
+                    before: Some(Arc::clone(&before)),
+                    migrate_from: None,
+                });
                 placement.superseded.push(before);
             }
         }

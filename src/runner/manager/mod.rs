@@ -2,6 +2,7 @@
 
 mod admit;
 mod allocs;
+mod data_source;
 mod exec;
 mod fingerprints;
 mod found;
@@ -29,6 +30,7 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use self::allocs::Allocs;
+pub use self::data_source::DataRefusal;
 pub use self::exec::ExecNote;
 use self::found::Found;
 pub use self::found::{Fate, Orphan, Stray, Watchers};
@@ -56,6 +58,7 @@ use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::Job;
 use crate::model::launching::DispatchRefusal;
+use crate::model::migration::MigrationSource;
 use crate::model::task::TaskState;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
@@ -80,6 +83,8 @@ pub enum RunnerError {
     UnknownJob { job: String, near: Option<String> },
     #[error("job {job:?} is not dispatched: {refusal}")]
     Dispatch { job: JobId, refusal: DispatchRefusal },
+    #[error("cannot migrate from {source_name}: {problem}")]
+    Migration { source_name: String, problem: String },
     #[error("there is no alloc {0}")]
     UnknownAlloc(AllocId),
     #[error("alloc {alloc} has no task {task:?}; it has {}", known.iter().map(TaskName::as_str).collect::<Vec<_>>().join(", "))]
@@ -182,7 +187,16 @@ impl Handle {
     ///
     /// Errors: the job is refused as a whole; nothing was made.
     pub async fn submit(&self, job: Job) -> Result<SubmitReply, RunnerError> {
-        self.0.submit(job).await
+        self.0.submit(job, None).await
+    }
+    /// The same, with the data of an alloc of another agent.
+    pub async fn submit_migrating(&self, job: Job, source: MigrationSource) -> Result<SubmitReply, RunnerError> {
+        self.0.submit(job, Some(source)).await
+    }
+
+    /// Whether [`Handle::submit_migrating`] would refuse the migration.
+    pub fn check_migration(&self, job: &Job, source: &MigrationSource) -> Result<(), RunnerError> {
+        self.0.check_migration(job, source, &self.0.allocs.live(|alloc| alloc.job.id == job.id))
     }
 
     /// Requests that all tasks of an alloc end; a failed alloc is not rescheduled any more. Idempotent. The stop always
@@ -273,17 +287,23 @@ impl Manager {
         Ok(())
     }
 
-    async fn submit(self: &Arc<Self>, job: Job) -> Result<SubmitReply, RunnerError> {
+    async fn submit(
+        self: &Arc<Self>,
+        job: Job,
+        migrate_from: Option<MigrationSource>,
+    ) -> Result<SubmitReply, RunnerError> {
         if self.closed.load(Ordering::SeqCst) {
             return Err(RunnerError::ShuttingDown);
         }
         self.check(&job)?;
         let mut ledger = self.ledger().await;
-        self.check_kind(&job, &self.allocs.live(|a| a.job.id == job.id))?;
+        let live = self.allocs.live(|a| a.job.id == job.id);
+        self.check_kind(&job, &live)?;
+        migrate_from.iter().try_for_each(|source| self.check_migration(&job, source, &live))?;
         if job.is_parent() {
             return self.register(&ledger, job).await;
         }
-        self.admit(&mut ledger, job, Batch::default()).await
+        self.admit(&mut ledger, (job, migrate_from), Batch::default()).await
     }
 
     /// Adds an alloc that is shown already, and spawns its owner.

@@ -236,6 +236,8 @@ impl AllocHooks {
 /// An alloc whose setup failed fails as a whole. One that ran continues: the next start will report what is missing.
 async fn hooked(alloc: &Alloc, phase: Phase, failed: Vec<FailedHook>) {
     for error in &failed {
+        let error = error.to_string();
+        let error = alloc.job.sensitive.hide(&error);
         tracing::warn!(alloc_id = %alloc.id, %error, "a hook of an alloc failed");
     }
     if let (Phase::Prerun, false, Some(first)) = (phase, alloc.anything_ran(), failed.into_iter().next())

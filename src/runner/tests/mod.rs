@@ -4,6 +4,7 @@ mod cancel;
 mod clock;
 mod coordinate;
 mod crash;
+mod data_source;
 mod devices;
 mod disk;
 mod fake;
@@ -191,6 +192,7 @@ fn job(id: &str, kind: JobKind, tasks: &[(&str, Value)]) -> Job {
         datacenters: vec!["dc1".to_owned()],
         meta: BTreeMap::new(),
         groups: vec![group],
+        sensitive: Default::default(),
     }
 }
 

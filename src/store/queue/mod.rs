@@ -259,6 +259,14 @@ impl Queue {
         self.push(now, points, bytes)
     }
 
+    /// Writes what an earlier refusal left in memory. `false`: the disk still refuses it.
+    pub fn flush(&mut self, now: Timestamp) -> bool {
+        let written = self.write_out(now);
+        let is_durable = written.is_ok();
+        self.refused = written.err();
+        is_durable
+    }
+
     /// Points that never came to the door.
     pub fn lost_before(&mut self, points: u64, reason: LossReason) {
         self.mark.ledger.enqueued += points;

@@ -149,6 +149,12 @@ otlp {
   queue_bytes = 268435456
   # Maximum age of queued points: older ones are dropped. (ALLOSTAT_OTLP_QUEUE_AGE)
   queue_age = "2d"
+  # Push the output of managed tasks with the logs: stdout, stderr, or both separated by a comma. Default: none. (ALLOSTAT_OTLP_LOGS_TASKS)
+  # logs_tasks =
+  # Maximum output of one task to push, in bytes per second; each line counts 64 more. Bursts may have four seconds of it. (ALLOSTAT_OTLP_LOGS_TASKS_RATE)
+  logs_tasks_rate = 65536
+  # Maximum output of all tasks together to push, in bytes per second. (ALLOSTAT_OTLP_LOGS_TASKS_TOTAL_RATE)
+  logs_tasks_total_rate = 1048576
   # Push metrics if an endpoint is set: otlp or none. (OTEL_METRICS_EXPORTER)
   metrics_exporter = "otlp"
   # Endpoint for metrics, with the whole path. Like all settings of one signal, it takes precedence over the common one. (OTEL_EXPORTER_OTLP_METRICS_ENDPOINT)
@@ -269,6 +275,29 @@ artifact {
   # Maximum number of files and directories of a repository, git's own included. 0: no limit. (ALLOSTAT_ARTIFACT_GIT_FILE_COUNT_LIMIT)
   git_file_count_limit = 1000000
   # Space of the data directory's file system that artifacts leave free, in MiB: below it a download fails. (ALLOSTAT_ARTIFACT_FREE_SPACE_RESERVE_MIB)
+  free_space_reserve_mib = 256
+}
+
+migrate {
+  # Agents from which `run --migrate-from` may fetch the data of an alloc: NAME=https://HOST:PORT, on this host also http:// and unix:. Default: none. (ALLOSTAT_MIGRATE_PEERS)
+  # peers =
+  # Token files for peers, PEER=/PATH: one of the tokens in the peer's agent.token_file. Read for each request. Default: none. (ALLOSTAT_MIGRATE_TOKENS)
+  # tokens =
+  # https: trusted CA certificates of peers, PEM. Reloaded for each connection. Default: those of the system. (ALLOSTAT_MIGRATE_CA_FILE)
+  # ca_file =
+  # https: client certificate that this agent shows to peers, PEM with its chain. Its name is one of the peer's agent.acting_certificates. Default: none. (ALLOSTAT_MIGRATE_CERT_FILE)
+  # cert_file =
+  # https: key of the client certificate, PEM. (ALLOSTAT_MIGRATE_KEY_FILE)
+  # key_file =
+  # Maximum duration of a migration, from the submission of the job: waiting for the end of the old alloc, retries and restarts of the agent included. (ALLOSTAT_MIGRATE_DEADLINE)
+  deadline = "24h"
+  # How long a peer may send nothing before the transfer is retried. (ALLOSTAT_MIGRATE_IDLE_TIMEOUT)
+  idle_timeout = "1m"
+  # Maximum size of the data of one alloc, holes of sparse files included, in MiB. 0: no limit. (ALLOSTAT_MIGRATE_MAX_SIZE_MIB)
+  max_size_mib = 102400
+  # Maximum number of files, directories and links of one alloc. A peer sends at most 1,000,000, so larger values and 0 have no effect. (ALLOSTAT_MIGRATE_MAX_ENTRIES)
+  max_entries = 1000000
+  # Space of the data directory's file system that migrations leave free, in MiB: below it a migration fails. (ALLOSTAT_MIGRATE_FREE_SPACE_RESERVE_MIB)
   free_space_reserve_mib = 256
 }
 

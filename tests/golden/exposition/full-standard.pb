@@ -5,7 +5,7 @@ allostat_build_info kind 1 unit "": Version of the agent; schema is the version 
 allostat_alloc_info kind 1 unit "": Alloc identity; join: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",task_group="app",alloc_ns="default",name="shop.app[0]",source="managed",cgroup="/allostat/00000000-0000-4000-8000-000000000001",measured="cgroup",aggregation="cgroup"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",workload="nightly\nbatch",task_group="app",alloc_ns="default",name="nightly\nbatch.app[0]",source="managed",measured="process",aggregation="sum"} 1
-allostat_task_info kind 1 unit "": Task identity: driver, user, image and cgroup version (v1, v2 or hybrid).
+allostat_task_info kind 1 unit "": Task identity: driver, user, image, cgroup version (v1, v2 or hybrid), and the pod of a container in Kubernetes.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",driver="raw_exec",user="www \"data\"",cgroup_version="hybrid"} 1
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop",driver="raw_exec",cgroup_version="hybrid"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch",driver="raw_exec"} 1
@@ -80,11 +80,11 @@ allostat_alloc_memory_peak_bytes kind 1 unit "bytes": Lifetime peak of memory_us
 allostat_alloc_memory_working_set_bytes kind 1 unit "bytes": memory_usage_bytes minus inactive page cache, at least 0: memory not easily reclaimed; whole alloc.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop"} 50002602
 allostat_workload_oom_kills_total kind 0 unit "": Processes killed by the kernel's OOM killer; all allocs of the workload, live and ended.
-  {task="web",workload="shop"} 9007199254740992 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch"} 1000000969 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1000000969 1767323045.000000000
+  {task="web",workload="shop",source="managed"} 9007199254740992 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed"} 1000000969 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1000000969 1767323045.000000000
 allostat_workload_cpu_usage_seconds_total kind 0 unit "seconds": CPU time of all processes that ever ran in the cgroup; all allocs of the workload, live and ended.
-  {task="web",workload="shop"} 0.040001276 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch"} 1.000001276 created 1767322944.999999993
+  {task="web",workload="shop",source="managed"} 0.040001276 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed"} 1.000001276 created 1767322944.999999993
 allostat_task_device_memory_used_bytes kind 1 unit "bytes": Device memory held by the task's processes.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop",device_uuid="GPU-0"} 3000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",device_uuid="GPU-0"} 1000000
@@ -146,6 +146,8 @@ allostat_task_state_since_timestamp_seconds kind 1 unit "seconds": Time of the l
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 1767322955
   {alloc_id="00000000-0000-4000-8000-000000000001",task="log\\shipper",workload="shop"} 1767323044
   {alloc_id="00000000-0000-4000-8000-000000000002",task="step",workload="nightly\nbatch"} 1767323043
+allostat_task_start_time_seconds kind 1 unit "seconds": Start time of the running task's main process (Unix time); uptime is time() minus this.
+  {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop"} 1767322955
 allostat_task_time_in_state_seconds_total kind 0 unit "seconds": Time that the task spent in each state, including the current one and agent downtime.
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="running"} 90.000000001 created 1767323045.000000000
   {alloc_id="00000000-0000-4000-8000-000000000001",task="web",workload="shop",state="backoff"} 30.5 created 1767323045.000000000
@@ -181,52 +183,52 @@ allostat_host_allocated_memory_bytes kind 1 unit "bytes": Memory reserved by job
 allostat_host_allocated_cpu_cores kind 1 unit "cores": CPU quotas of running tasks; tasks without a quota count 0.
   {} 0.9999977750774829
 allostat_workload_restarts_total kind 0 unit "": Restarts of the task in all allocs of the workload, live and ended, by reason.
-  {task="web",workload="shop",reason="policy"} 0 created 1767322944.999999993
-  {task="web",workload="shop",reason="oom"} 0 created 1767322944.999999993
-  {task="web",workload="shop",reason="start_failure"} 0 created 1767322944.999999993
-  {task="web",workload="shop",reason="requested"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",reason="policy"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",reason="oom"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",reason="start_failure"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",reason="requested"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",reason="policy"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",reason="oom"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",reason="start_failure"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",reason="requested"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",reason="policy"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",reason="oom"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",reason="start_failure"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",reason="requested"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",reason="policy"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",reason="oom"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",reason="start_failure"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",reason="requested"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",reason="policy"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",reason="oom"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",reason="start_failure"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",reason="requested"} 0 created 1767322944.999999993
 allostat_task_exits_total kind 0 unit "": Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.
-  {task="web",workload="shop",outcome="success"} 0 created 1767322944.999999993
-  {task="web",workload="shop",outcome="error"} 0 created 1767322944.999999993
-  {task="web",workload="shop",outcome="signal"} 0 created 1767322944.999999993
-  {task="web",workload="shop",outcome="oom"} 0 created 1767322944.999999993
-  {task="web",workload="shop",outcome="killed"} 0 created 1767322944.999999993
-  {task="web",workload="shop",outcome="unknown"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="success"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="error"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="signal"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="oom"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="killed"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop",outcome="unknown"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",outcome="success"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",outcome="error"} 1 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1 1767323045.000000000
-  {task="step",workload="nightly\nbatch",outcome="signal"} 1 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",outcome="oom"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",outcome="killed"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch",outcome="unknown"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="success"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="error"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="signal"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="oom"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="killed"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed",outcome="unknown"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="success"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="error"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="signal"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="oom"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="killed"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed",outcome="unknown"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",outcome="success"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",outcome="error"} 1 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1 1767323045.000000000
+  {task="step",workload="nightly\nbatch",source="managed",outcome="signal"} 1 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",outcome="oom"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",outcome="killed"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",outcome="unknown"} 0 created 1767322944.999999993
 allostat_task_exit_codes_total kind 0 unit "": Failed exits by exit code, and exits by signal by signal number.
-  {task="step",workload="nightly\nbatch",code="3"} 1 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1 1767323045.000000000
-  {task="step",workload="nightly\nbatch",signal="11"} 1 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",code="3"} 1 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1 1767323045.000000000
+  {task="step",workload="nightly\nbatch",source="managed",signal="11"} 1 created 1767322944.999999993
 allostat_task_events_total kind 0 unit "": Events of the task in all allocs of the workload, by kind.
-  {task="step",workload="nightly\nbatch",event="terminated"} 1 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",event="terminated"} 1 created 1767322944.999999993
 allostat_task_kill_escalations_total kind 0 unit "": Kills in which the task outlived its kill timeout and was killed by force.
-  {task="web",workload="shop"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed"} 0 created 1767322944.999999993
 allostat_task_given_up_total kind 0 unit "": Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).
-  {task="web",workload="shop"} 0 created 1767322944.999999993
-  {task="log\\shipper",workload="shop"} 0 created 1767322944.999999993
-  {task="step",workload="nightly\nbatch"} 0 created 1767322944.999999993
+  {task="web",workload="shop",source="managed"} 0 created 1767322944.999999993
+  {task="log\\shipper",workload="shop",source="managed"} 0 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed"} 0 created 1767322944.999999993
 allostat_task_log_lost_bytes_total kind 0 unit "bytes": Task output lost because the logs could not be written, over ended attempts of the workload.
-  {task="step",workload="nightly\nbatch",stream="stdout"} 7 created 1767322944.999999993
+  {task="step",workload="nightly\nbatch",source="managed",stream="stdout"} 7 created 1767322944.999999993
 allostat_workload_failed_allocs kind 1 unit "": Allocs that failed for good and were not replaced, by reason (restarts_used_up, other).
   {workload="nightly\nbatch",reason="restarts_used_up"} 0
   {workload="nightly\nbatch",reason="other"} 1
@@ -557,4 +559,4 @@ allostat_task_start_phase_duration_seconds kind 4 unit "seconds": Duration of th
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
   {family="allostat_task_start_phase_duration_seconds"} 36
-  {family="_other"} 390
+  {family="_other"} 391

@@ -118,7 +118,10 @@ impl Isolated {
                 *lock(&self.devices) = devices.map(|device| (device.id.clone(), device.clone())).collect();
                 PluginReport::Groups(groups)
             }
-            report @ (PluginReport::Processes(..) | PluginReport::Stuck(..) | PluginReport::Fault(_)) => report,
+            report @ (PluginReport::Processes(..)
+            | PluginReport::Stuck(..)
+            | PluginReport::Unsupported(..)
+            | PluginReport::Fault(_)) => report,
         }
     }
 }

@@ -53,6 +53,39 @@ const OF_TERRAFORM: &[(&str, &str)] = &[
     ("tostring", "types follow from what a field takes"),
 ];
 
+/// Where they take or give less than Nomad's, or more than a value.
+const REMARKS: &[(&str, &str)] = &[
+    ("abspath", "of an absolute path"),
+    ("can", "whether all of its arguments have a value"),
+    ("convert", "a value and a type"),
+    ("file", "at most 256 KiB, read by the command with the rights of its user"),
+    ("filebase64", "at most 256 KiB, read by the command with the rights of its user"),
+    ("fileexists", "answered by the command with the rights of its user"),
+    ("fileset", "at most 1,000 files, found by the command with the rights of its user"),
+    ("pathexpand", "without `~`"),
+    ("range", "at most 1,024 elements"),
+    ("setproduct", "at most 10,000 elements"),
+    ("try", "the first argument that has a value"),
+    ("uuidv4", "another value, and so another job, at each submission"),
+];
+
+/// Of each function that Nomad documents: its name, the number of its arguments, and a remark. `None`: it is not
+/// supported, and the remark says why. In order.
+pub fn documented() -> Vec<(&'static str, Option<String>, &'static str)> {
+    let remark = |name: &str| REMARKS.iter().find(|(of, _)| *of == name).map_or("", |(_, remark)| remark);
+    let own = ALL.iter().flat_map(|of| of.iter()).map(|function| (function.name, function.arguments));
+    let own = own.chain([("can", (1, ANY)), ("convert", (2, 2)), ("try", (1, ANY))]);
+    let mut all: Vec<_> = own.map(|(name, arguments)| (name, Some(count(arguments)), remark(name))).collect();
+    all.extend(ABSENT.iter().map(|(name, why)| (*name, None, *why)));
+    all.sort_unstable();
+    all
+}
+
+/// Functions that a file for Terraform calls, and what to write instead.
+pub fn of_terraform() -> &'static [(&'static str, &'static str)] {
+    OF_TERRAFORM
+}
+
 /// All that can be called, in order.
 pub fn names() -> Vec<&'static str> {
     let mut names: Vec<&str> = ALL.iter().flat_map(|of| of.iter().map(|function| function.name)).collect();
@@ -67,12 +100,7 @@ pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn Outside, sp
     };
     let (least, most) = function.arguments;
     if !(least..=most).contains(&arguments.len()) {
-        let takes = match (least, most) {
-            (least, ANY) => format!("at least {least}"),
-            (least, most) if least == most => least.to_string(),
-            (least, most) => format!("{least} to {most}"),
-        };
-        let message = format!("{name}() takes {takes} arguments, not {}", arguments.len());
+        let message = format!("{name}() takes {} arguments, not {}", count(function.arguments), arguments.len());
         return Err(Fault::new(span.clone(), message));
     }
     let outcome = match function.call {
@@ -80,6 +108,14 @@ pub(super) fn call(name: &str, arguments: &[HclValue], outside: &dyn Outside, sp
         Call::Asks(call) => call(arguments, outside),
     };
     outcome.map_err(|why| Fault::new(span.clone(), format!("{name}(): {why}")))
+}
+
+fn count((least, most): (usize, usize)) -> String {
+    match (least, most) {
+        (least, ANY) => format!("at least {least}"),
+        (least, most) if least == most => least.to_string(),
+        (least, most) => format!("{least} to {most}"),
+    }
 }
 
 fn unknown(name: &str, span: &Span) -> Fault {

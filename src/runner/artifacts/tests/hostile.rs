@@ -195,8 +195,9 @@ fn what_is_no_archive_and_what_breaks_off_is_refused() {
 /// The staging of a bench, to unpack into without a server.
 fn unpacked(bench: &Bench, bytes: &[u8], is_zip: bool) -> std::io::Result<()> {
     let staging = Staging::new(&bench.ground.alloc_dir, "web", &bench.ground.cancelled)?;
-    let meter = Meter::new(&bench.ground.config, Arc::clone(&bench.ground.cancelled), staging.directory());
-    let tree = tree::Tree::new(&staging, None, &meter)?;
+    let bounds = MeterBounds::of_artifact(&bench.ground.config);
+    let meter = Meter::new(bounds, Arc::clone(&bench.ground.cancelled), staging.directory());
+    let tree = tree::ArchiveTree::new(&staging, None, &meter)?;
     if is_zip {
         let mut file = tempfile::tempfile()?;
         file.write_all(bytes)?;

@@ -82,7 +82,7 @@ fn repository_of_too_many_files_ends_at_its_limit() {
     stub(&mut bench, "mkdir -p tree/a; cd tree/a; i=0; while [ $i -lt 100 ]; do : > $i; i=$((i+1)); done");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
     assert_eq!(error.outcome, ArtifactOutcome::Limit, "{error:?}");
-    assert!(error.message.contains("more than 100 files (artifact.git_file_count_limit)"), "{error:?}");
+    assert!(error.message.contains("more than 100 entries (artifact.git_file_count_limit)"), "{error:?}");
     assert_eq!(listed(&bench.task()), ["local/"]);
     let mut bench = Bench::new().config(|config| config.git_file_count_limit = 101);
     stub(&mut bench, "mkdir -p tree/a; cd tree/a; i=0; while [ $i -lt 100 ]; do : > $i; i=$((i+1)); done");
@@ -94,7 +94,7 @@ fn git_that_makes_files_without_end_is_killed_and_named() {
     let mut bench = Bench::new().config(|config| config.git_file_count_limit = 1);
     stub(&mut bench, "mkdir tree; cd tree; i=0; while :; do seq $i $((i+999)) | xargs touch; i=$((i+1000)); done");
     let error = fetched(&bench, "git::https://h/r").unwrap_err();
-    assert!(error.outcome == ArtifactOutcome::Limit && error.message.contains("more than 1 files"), "{error:?}");
+    assert!(error.outcome == ArtifactOutcome::Limit && error.message.contains("more than 1 entries"), "{error:?}");
     assert_eq!(listed(&bench.task()), ["local/"]);
 }
 

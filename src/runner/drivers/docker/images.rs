@@ -182,13 +182,17 @@ impl Images {
             Some(pulled) if pulled.users.is_empty() => pulled.name.clone(),
             Some(_) | None => return,
         };
-        // By its name: the image is removed with its last name.
-        match engine.remove_image(if name.is_empty() { id } else { &name }).await {
-            Ok(()) => tracing::info!(image = name, id, "unused image removed"),
+        // By its name: the image is removed with its last name. The log has its ID alone: a name, also in the message of
+        // the engine, may be the value of a sensitive variable.
+        let named = if name.is_empty() { id } else { &name };
+        match engine.remove_image(named).await {
+            Ok(()) => tracing::info!(id, "unused image removed"),
             Err(error) if error.is_not_found() || error.is_conflict() => {
-                tracing::debug!(image = name, id, %error, "unused image kept");
+                tracing::debug!(id, error = error.to_string().replace(named, id), "unused image kept");
             }
-            Err(error) => tracing::warn!(image = name, id, %error, "failed to remove an unused image"),
+            Err(error) => {
+                tracing::warn!(id, error = error.to_string().replace(named, id), "failed to remove an unused image");
+            }
         }
         let mut all = lock(&self.pulled);
         if all.get(id).is_some_and(|pulled| pulled.users.is_empty()) {
@@ -202,11 +206,15 @@ fn failed(message: String, recoverable: bool) -> DriverError {
 }
 
 /// Credentials for a registry: the task's own, else the file's.
-fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
+async fn credentials(settings: &Settings, config: &Config, registry: &str) -> Result<Option<Auth>, String> {
     if let Some(auth) = config.auth.clone().filter(|auth| !auth.username.is_empty() || !auth.password.is_empty()) {
         return Ok(Some(auth));
     }
-    settings.auth_config.as_ref().map_or(Ok(None), |path| auth::of_file(path, registry))
+    let Some(path) = settings.auth_config.clone() else { return Ok(None) };
+    let registry = registry.to_owned();
+    // Ends: a helper has a deadline.
+    let found = tokio::task::spawn_blocking(move || auth::of_file(&path, &registry)).await;
+    found.unwrap_or_else(|_| Err("the credentials were not read: the agent ends".to_owned()))
 }
 
 async fn pull(
@@ -216,7 +224,7 @@ async fn pull(
     events: &EventSink,
 ) -> Result<(), DriverError> {
     let name = reference.whole();
-    let auth = match credentials(settings, config, &reference.registry) {
+    let auth = match credentials(settings, config, &reference.registry).await {
         Ok(auth) => auth,
         Err(why) if config.auth_soft_fail => {
             events.report(&format!("pulling without credentials: {why}"));

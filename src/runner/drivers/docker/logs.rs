@@ -1,8 +1,8 @@
 //! Follows a container's log over the engine's API and writes it to the task's rotated files.
 //!
 //! The engine stores the log, so nothing is lost while no agent runs. The position is recorded with each written piece
-//! ([`Position`]), and the next agent continues there. A message that was half written when the agent was killed is
-//! written again.
+//! ([`Position`]), and the next agent continues there: it removes what was written after that position and writes it
+//! again, so that each message is there once.
 
 use std::fs::File;
 use std::io;
@@ -39,29 +39,59 @@ struct Mark {
     count: u64,
 }
 
-/// The positions of both streams, and lost output. In the order of [`LogStream`].
+/// The positions of both streams, lost output, and how far the files were written by then: their number and bytes. In
+/// the order of [`LogStream`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 struct Position {
     marks: [Mark; 2],
     lost: [u64; 2],
+    places: [(u64, u64); 2],
 }
 
 impl Position {
-    const LEN: usize = 48;
+    const LEN: usize = 80;
+    /// Agents before the places were recorded wrote this much: marks and lost output.
+    const LEN_WITHOUT_PLACES: usize = 48;
 
     fn bytes(self) -> [u8; Position::LEN] {
-        let [out, err] = self.marks;
-        let all = [out.at, out.count, err.at, err.count, self.lost[0], self.lost[1]];
+        let ([out, err], [out_file, err_file]) = (self.marks, self.places);
+        let all = [
+            out.at,
+            out.count,
+            err.at,
+            err.count,
+            self.lost[0],
+            self.lost[1],
+            out_file.0,
+            out_file.1,
+            err_file.0,
+            err_file.1,
+        ];
         let mut bytes = [0; Position::LEN];
         bytes.chunks_exact_mut(8).zip(all).for_each(|(place, value)| place.copy_from_slice(&value.to_le_bytes()));
         bytes
     }
-    fn parse(bytes: &[u8]) -> Option<Position> {
+    /// With the places, if they are recorded. `None`: it is none.
+    fn parse(bytes: &[u8]) -> Option<(Position, bool)> {
         let mut values = bytes.chunks_exact(8).map(|value| u64::from_le_bytes(value.try_into().unwrap_or_default()));
         let mut next = || values.next();
         let mut mark = || Some(Mark { at: next()?, count: next()? });
         let marks = [mark()?, mark()?];
-        Some(Position { marks, lost: [next()?, next()?] })
+        let lost = [next()?, next()?];
+        let mut place = || Some((next()?, next()?));
+        let places = place().zip(place()).map(|(out, err)| [out, err]);
+        match (bytes.len(), places) {
+            (Position::LEN, Some(places)) => Some((Position { marks, lost, places }, true)),
+            (Position::LEN_WITHOUT_PLACES, None) => Some((Position { marks, lost, places: [(0, 0); 2] }, false)),
+            _ => None,
+        }
+    }
+    fn read(file: &File) -> Option<(Position, bool)> {
+        let mut bytes = [0; Position::LEN];
+        let is_whole = file.read_exact_at(&mut bytes, 0).is_ok();
+        let length = if is_whole { Position::LEN } else { Position::LEN_WITHOUT_PLACES };
+        file.read_exact_at(bytes.get_mut(..length)?, 0).ok()?;
+        Position::parse(bytes.get(..length)?)
     }
 }
 
@@ -93,12 +123,22 @@ impl Writer {
             File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(run_dir.join(FILE));
         let file =
             file.map_err(|error| tracing::warn!(run_dir = %run_dir.display(), %error, "failed to open the log position; lines may repeat after a restart")).ok();
-        let mut bytes = [0; Position::LEN];
-        let known = file.as_ref().and_then(|file| file.read_exact_at(&mut bytes, 0).ok());
-        let position = known.and_then(|()| Position::parse(&bytes)).unwrap_or_default();
+        let known = file.as_ref().and_then(Position::read);
+        let mut streams = [open("stdout"), open("stderr")];
+        let mut order = OrderWriter::open(&orders.directory, &orders.task);
+        if let Some((known, true)) = known {
+            streams.iter_mut().zip(known.places).for_each(|(stream, place)| stream.cut_back(place));
+            order.cut_back(known.places);
+        }
+        // The first output of an attempt follows that of the one before.
+        let places = streams.each_ref().map(Rotator::place);
+        let position = Position { places, ..known.map(|(position, _)| position).unwrap_or_default() };
+        if let Some(file) = &file {
+            let _ = file.write_all_at(&position.bytes(), 0);
+        }
         Writer {
-            streams: [open("stdout"), open("stderr")],
-            order: OrderWriter::open(&orders.directory, &orders.task),
+            streams,
+            order,
             position,
             lost_before: position.lost,
             file,
@@ -146,6 +186,7 @@ impl Writer {
                         again[index] = 1;
                     }
                     position.marks[index] = *began;
+                    position.places[index] = streams[index].place();
                     order.wrote(OrderRecord { nanos: began.at, stream: index, place: streams[index].place() });
                 }
             }
@@ -297,18 +338,19 @@ mod tests {
             let mut first = Writer::open(&orders(dir.path()), run.path(), false);
             first.begin();
             first.take(&whole[..cut]).unwrap();
-            let torn = first.into.is_some();
+            // The position of a part of it alone was recorded.
+            let earlier = std::fs::read(run.path().join(FILE)).unwrap();
+            first.take(&whole[cut..(cut + 60).min(whole.len())]).unwrap();
             drop(first);
+            if cut % 2 == 0 {
+                std::fs::write(run.path().join(FILE), earlier).unwrap();
+            }
             let mut second = Writer::open(&orders(dir.path()), run.path(), false);
             let since = second.begin();
             assert!(since < crate::model::moment::moment("2026-11-28T10:26:04Z").unwrap().0);
             second.take(&whole).unwrap();
             let (out, err) = (text(dir.path(), "stdout"), text(dir.path(), "stderr"));
-            if torn {
-                assert!(out.ends_with("four\n") && err.ends_with("late\n"), "{cut}: {out} {err}");
-            } else {
-                assert_eq!((out.as_str(), err.as_str()), ("one\ntwotwo\nthree\nfour\n", "err\nlate\n"), "{cut}");
-            }
+            assert_eq!((out.as_str(), err.as_str()), ("one\ntwotwo\nthree\nfour\n", "err\nlate\n"), "{cut}");
         }
     }
 
@@ -325,9 +367,27 @@ mod tests {
 
     #[test]
     fn a_position_is_read_as_it_was_written_and_garbage_is_none() {
-        let position = Position { marks: [Mark { at: 1, count: 2 }, Mark { at: 3, count: u64::MAX }], lost: [5, 6] };
-        assert_eq!(Position::parse(&position.bytes()), Some(position));
-        assert_eq!(Position::parse(&[0; 47]), None);
+        let marks = [Mark { at: 1, count: 2 }, Mark { at: 3, count: u64::MAX }];
+        let position = Position { marks, lost: [5, 6], places: [(7, 8), (9, 10)] };
+        assert_eq!(Position::parse(&position.bytes()), Some((position, true)));
+        assert_eq!([47, 49, 64, 79].map(|length| Position::parse(&[0; 80][..length])), [None; 4]);
+    }
+
+    #[test]
+    fn a_position_of_an_agent_that_recorded_no_places_is_continued() {
+        let (dir, run) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        let mut first = Writer::open(&orders(dir.path()), run.path(), false);
+        first.begin();
+        first.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n")].concat()).unwrap();
+        drop(first);
+        let path = run.path().join(FILE);
+        std::fs::write(&path, &std::fs::read(&path).unwrap()[..Position::LEN_WITHOUT_PLACES]).unwrap();
+        for _ in 0..2 {
+            let mut next = Writer::open(&orders(dir.path()), run.path(), false);
+            next.begin();
+            next.take(&[frame(1, 1, "one\n"), frame(2, 2, "err\n"), frame(1, 3, "two\n")].concat()).unwrap();
+            assert_eq!((text(dir.path(), "stdout"), text(dir.path(), "stderr")), ("one\ntwo\n".into(), "err\n".into()));
+        }
     }
 
     #[test]

@@ -1,0 +1,16 @@
+//! What a batch is made of.
+
+use std::collections::BTreeMap;
+
+use opentelemetry_proto::tonic::logs::v1::LogRecord;
+
+use super::places::{OutputPlace, StreamKey};
+use crate::model::id::{AllocId, TaskName};
+
+/// Records of the tasks of a batch, and where their streams go on.
+#[derive(Default)]
+pub(super) struct Gathered {
+    pub records: BTreeMap<(AllocId, TaskName), Vec<LogRecord>>,
+    pub moved: BTreeMap<StreamKey, OutputPlace>,
+    pub bytes: u64,
+}

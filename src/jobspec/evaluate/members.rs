@@ -1,0 +1,45 @@
+//! Members of objects and elements of lists: only the one that is meant is copied.
+
+use std::borrow::Cow;
+
+use super::basis::{Evaluated, Fault};
+use super::value::HclValue;
+use crate::jobspec::diagnostic::Span;
+
+/// Errors: there is none of that name; then with those that there are.
+pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> Evaluated<Cow<'v, HclValue>> {
+    match value {
+        Cow::Borrowed(HclValue::Object(object)) => {
+            object.get(name).map(Cow::Borrowed).ok_or_else(|| no_key(name, object.keys(), span))
+        }
+        Cow::Owned(HclValue::Object(mut object)) => {
+            object.remove(name).map(Cow::Owned).ok_or_else(|| no_key(name, object.keys(), span))
+        }
+        other => Err(Fault::new(span.clone(), format!("{} has no `{name}`", other.kind()))),
+    }
+}
+
+fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
+    let fault = Fault::new(span.clone(), format!("there is no `{key}`"));
+    let keys: Vec<&str> = keys.map(String::as_str).take(20).collect();
+    if keys.is_empty() { fault } else { fault.advise(format!("there is: {}", keys.join(", "))) }
+}
+
+/// Errors: it is no list, or shorter.
+pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Span) -> Evaluated<Cow<'v, HclValue>> {
+    let at = match index.to_number() {
+        Some(HclValue::Int(n)) => usize::try_from(n).ok(),
+        _ => None,
+    };
+    let of = |count: usize| Fault::new(span.clone(), format!("the list has {count} elements, and not this one"));
+    match value {
+        Cow::Borrowed(HclValue::List(list)) => {
+            at.and_then(|at| list.get(at)).map(Cow::Borrowed).ok_or_else(|| of(list.len()))
+        }
+        Cow::Owned(HclValue::List(mut list)) => match at.filter(|at| *at < list.len()) {
+            Some(at) => Ok(Cow::Owned(list.swap_remove(at))),
+            None => Err(of(list.len())),
+        },
+        other => Err(Fault::new(span.clone(), format!("{} has no elements", other.kind()))),
+    }
+}

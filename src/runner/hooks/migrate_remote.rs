@@ -1,0 +1,178 @@
+//! A new alloc takes over the data of an alloc of another agent: `allostat run --migrate-from PEER/ALLOC`.
+//!
+//! ```text
+//! the old alloc runs, or an outage ─► retried until migrate.deadline ─┐
+//! refused, hostile, too large, no room ───────────────────────────────┴─► on_failure: fail | start_empty
+//! ```
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use super::frame::{Hook, HookError, HookOutcome, Phase};
+use super::subject::{AllocAsks, OfAlloc};
+use crate::model::event::EventKind;
+use crate::model::id::TaskName;
+use crate::model::migration::{MigrationFailure, MigrationSource};
+use crate::model::units::Nanos;
+use crate::runner::artifacts::Cancelled;
+use crate::runner::drivers::BoxFuture;
+use crate::runner::migration::{FetchedData, MigrationError, MigrationGround, fetch, install, is_fetched};
+use crate::telemetry::migrations::MigrationOutcome;
+
+/// The setting has its own bound, in days: this is for what that does not cover.
+const ENDS_WITHIN: Duration = Duration::from_secs(8 * 86_400);
+/// Between attempts.
+const RETRY_FIRST: Duration = Duration::from_millis(500);
+const RETRY_MOST: Duration = Duration::from_secs(15);
+
+pub struct MigrateRemote;
+
+impl Hook<OfAlloc> for MigrateRemote {
+    fn name(&self) -> &'static str {
+        "migrate_remote"
+    }
+    fn after(&self) -> &'static [&'static str] {
+        &["migrate"]
+    }
+    fn phases(&self) -> &'static [Phase] {
+        &[Phase::Prerun]
+    }
+    fn deadline(&self, _: Phase) -> Duration {
+        ENDS_WITHIN
+    }
+    fn run<'a>(&'a self, _: Phase, subject: &'a mut OfAlloc) -> BoxFuture<'a, Result<HookOutcome, HookError>> {
+        Box::pin(async move {
+            let (Some(source), Some(asks)) = (subject.migrate_from.clone(), &subject.asks) else {
+                return Ok(HookOutcome::Again);
+            };
+            let began = Instant::now();
+            let outcome = match take_over(subject, asks, &source).await {
+                Ok((moved, data)) => {
+                    let message = took_over(&source, moved, data, began.elapsed());
+                    (asks.say)(EventKind::Migration, message);
+                    MigrationOutcome::Moved
+                }
+                Err(NotMigrated { why, may_start_empty }) => {
+                    subject.ctx.metrics.migrations.ended(MigrationOutcome::Failed);
+                    let starts = may_start_empty && source.on_failure == MigrationFailure::StartEmpty;
+                    let what = if starts { "its tasks start with empty directories" } else { "the alloc fails" };
+                    let message = format!("migration failed: alloc {source}: {why}; {what}");
+                    (asks.say)(EventKind::Migration, message.clone());
+                    if starts {
+                        subject.migrate_from = None;
+                        return Ok(HookOutcome::Again);
+                    }
+                    return Err(HookError::setup(message));
+                }
+            };
+            subject.ctx.metrics.migrations.ended(outcome);
+            subject.migrate_from = None;
+            Ok(HookOutcome::Again)
+        })
+    }
+}
+
+fn took_over(source: &MigrationSource, moved: usize, data: Option<FetchedData>, took: Duration) -> String {
+    let noun = if moved == 1 { "directory" } else { "directories" };
+    let what = match data {
+        Some(FetchedData { entries, bytes }) => {
+            let mib = bytes as f64 / f64::from(1 << 20);
+            format!("{moved} {noun}, {entries} entries, {mib:.1} MiB in {:.1} s", took.as_secs_f64())
+        }
+        None => "it was received before the agent restarted".to_owned(),
+    };
+    format!("took over the data of alloc {source}: {what}")
+}
+
+struct NotMigrated {
+    why: String,
+    /// Nothing of the data is in its place.
+    may_start_empty: bool,
+}
+
+impl NotMigrated {
+    fn nothing(why: impl Into<String>) -> NotMigrated {
+        NotMigrated { why: why.into(), may_start_empty: true }
+    }
+}
+
+/// Dropped with the hook, it ends the transfer.
+struct CancelOnDrop(Arc<Cancelled>);
+
+impl Drop for CancelOnDrop {
+    fn drop(&mut self) {
+        self.0.set();
+    }
+}
+
+/// How many directories, and what was received. No data: an agent before this one received it.
+async fn take_over(
+    subject: &OfAlloc,
+    asks: &AllocAsks,
+    source: &MigrationSource,
+) -> Result<(usize, Option<FetchedData>), NotMigrated> {
+    let ctx = &subject.ctx;
+    let tasks: Vec<(TaskName, Option<String>)> =
+        asks.group().tasks.iter().map(|task| (task.name.clone(), task.user.clone())).collect();
+    let names: Vec<TaskName> = tasks.iter().map(|(name, _)| name.clone()).collect();
+    let cancel = CancelOnDrop(Arc::default());
+    let due = source.submitted.unwrap_or(subject.began).plus(Nanos::from_duration(ctx.config.migration.deadline));
+    let left = due.since(ctx.line.now()).as_duration();
+    let ground = Arc::new(MigrationGround {
+        config: ctx.config.migration.clone(),
+        alloc_dir: ctx.data_dir.alloc(&subject.id),
+        tasks: names.clone(),
+        cancelled: Arc::clone(&cancel.0),
+        until: Instant::now() + left,
+    });
+    let (data_dir, id) = (Arc::clone(&ctx.data_dir), subject.id.clone());
+    let built = ctx.blocking.block(move || data_dir.build_to_take_over(&id, &names)).await;
+    let built = built.map_err(NotMigrated::nothing)?;
+    built.map_err(|e| NotMigrated::nothing(format!("cannot make its directories: {e}")))?;
+    let data = if is_fetched(&ground) { None } else { Some(fetched(subject, asks, source, &ground).await?) };
+    let placed = Arc::clone(&ground);
+    let (data_dir, id) = (Arc::clone(&ctx.data_dir), subject.id.clone());
+    let work = move || {
+        let moved = install(&placed)?;
+        for (name, user) in &tasks {
+            super::migrate::give(&data_dir, &id, &[name.as_str(), "local"], user.as_deref());
+        }
+        Ok(moved)
+    };
+    let half = |why: String| NotMigrated { why, may_start_empty: false };
+    // Renames and a sync: not behind the transfers of other allocs.
+    let moved = ctx.removals.block(work).await.and_then(|moved| moved).map_err(half)?;
+    Ok((moved, data))
+}
+
+/// Tries until it is there, or cannot come.
+async fn fetched(
+    subject: &OfAlloc,
+    asks: &AllocAsks,
+    source: &MigrationSource,
+    ground: &Arc<MigrationGround>,
+) -> Result<FetchedData, NotMigrated> {
+    (asks.say)(EventKind::Migration, format!("migrating the data of alloc {source}"));
+    let (mut pause, mut last) = (RETRY_FIRST, String::new());
+    // Ends: at the deadline at the latest.
+    loop {
+        let (of, on) = (source.clone(), Arc::clone(ground));
+        let done = subject.ctx.migrations.block(move || fetch(&of, &on)).await.map_err(NotMigrated::nothing)?;
+        let why = match done {
+            Ok(data) => return Ok(data),
+            Err(MigrationError::Final(why)) => return Err(NotMigrated::nothing(why)),
+            Err(MigrationError::Cancelled) => return Err(NotMigrated::nothing("cancelled")),
+            Err(MigrationError::Retry(why)) => why,
+        };
+        let left = ground.until.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(NotMigrated::nothing(format!("not done within migrate.deadline: {why}")));
+        }
+        if why != last {
+            (asks.say)(EventKind::Migration, format!("migration of alloc {source} waits: {why}; retrying"));
+            last = why;
+        }
+        tokio::time::sleep(pause.min(left)).await;
+        pause = (pause * 2).min(RETRY_MOST);
+    }
+}

@@ -1,0 +1,238 @@
+//! One transfer: from the peer into a directory of the agent's own, verified before anything else sees it.
+
+use std::io::{self, BufReader, Read};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::{Buf, Bytes};
+use rustix::fs::{Mode, OFlags};
+use tokio::runtime::Runtime;
+
+use super::ground::{FETCHED, FetchedData, MigrationError, MigrationGround, STAGING};
+use super::install::has_place;
+use crate::host::http::exchange::{HttpAnswer, Payload, Verb, ask};
+use crate::host::http::{Address, TlsFiles};
+use crate::host::peer::Trust;
+use crate::host::{access, untrusted};
+use crate::model::migration::MigrationSource;
+use crate::runner::artifacts::{
+    ArchiveTree, ArtifactOutcome, Cancelled, Meter, MeterBounds, Sealed, SetLimit, Staging, Unpacked, fault,
+    unpack_sealed,
+};
+use crate::telemetry::chain;
+
+/// A peer that sends less while `migrate.idle_timeout` is spent on waiting for it is too slow.
+const LEAST: u64 = 256 << 10;
+/// Of a token and of the body of an error.
+const LONGEST_TOKEN: usize = 4096;
+const LARGEST_ERROR: usize = 16 << 10;
+/// Mode of the staging directory: the agent alone gets into it.
+const MODE: u32 = 0o700;
+
+/// Fetches and verifies all of it. Blocks; ends soon once it is cancelled. Nothing stays unless all of it came.
+pub fn fetch(source: &MigrationSource, ground: &MigrationGround) -> Result<FetchedData, MigrationError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|e| MigrationError::Retry(format!("cannot set up a client: {e}")))?;
+    let fetched = Transfer { source, ground, runtime: &runtime }.run();
+    // A name lookup that hangs is not waited for.
+    runtime.shutdown_background();
+    fetched
+}
+
+struct Transfer<'a> {
+    source: &'a MigrationSource,
+    ground: &'a MigrationGround,
+    runtime: &'a Runtime,
+}
+
+impl Transfer<'_> {
+    fn run(&self) -> Result<FetchedData, MigrationError> {
+        let ground = self.ground;
+        let broken = |e: io::Error| MigrationError::Final(format!("cannot write to the directory of the alloc: {e}"));
+        let answer = self.answer()?;
+        let staging = Staging::at(ground.alloc_dir.join(STAGING), MODE, &ground.cancelled).map_err(broken)?;
+        let meter = Meter::new(bounds(ground), Arc::clone(&ground.cancelled), staging.directory());
+        let tree = ArchiveTree::new(&staging, None, &meter).map_err(broken)?;
+        let body = Body { transfer: self, answer, held: Bytes::new(), waited: Duration::ZERO, came: 0 };
+        let mut from = Sealed::new(Unpacked { from: BufReader::with_capacity(128 << 10, body), meter: &meter });
+        let seal = unpack_sealed(&mut from, &tree, &meter).map_err(|e| meant(&e))?;
+        if !has_place(ground).map_err(broken)? {
+            let what = "alloc/data nor the local directory of a task of the group";
+            return Err(MigrationError::Final(format!("the peer has no data of it: neither {what}")));
+        }
+        // It is never fetched again: so it must be there after a loss of power.
+        rustix::fs::syncfs(staging.directory()).map_err(|e| broken(e.into()))?;
+        if ground.cancelled.is() {
+            return Err(MigrationError::Cancelled);
+        }
+        let way = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let committed = rustix::fs::open(&ground.alloc_dir, way, Mode::empty()).and_then(|alloc| {
+            rustix::fs::renameat(&alloc, STAGING, &alloc, FETCHED)?;
+            rustix::fs::fsync(alloc)
+        });
+        committed.map_err(|e| broken(e.into()))?;
+        Ok(FetchedData { entries: seal.entries, bytes: seal.bytes })
+    }
+
+    /// The head of the response. Errors: the peer refuses, or says that the alloc has not ended.
+    fn answer(&self) -> Result<HttpAnswer, MigrationError> {
+        let MigrationSource { peer, alloc, .. } = self.source;
+        let config = &self.ground.config;
+        let known = config.peer(peer);
+        let known = known.ok_or_else(|| MigrationError::Final(format!("peer {peer:?} is not in migrate.peers")))?;
+        let (address, trust) = match &known.address {
+            Address::Tls(host, _) => {
+                let client = config.cert_file.clone().zip(config.key_file.clone());
+                let files = TlsFiles { authorities: config.ca_file.clone(), client, ..TlsFiles::default() };
+                (Address::Tls(host.clone(), Arc::new(files)), Trust::Named)
+            }
+            // Any user of this host could serve there.
+            local => (local.clone(), Trust::Ours),
+        };
+        let mut headers = Vec::new();
+        let token = config.token_file(peer).map(|file| {
+            let unread = |e: io::Error| MigrationError::Final(format!("cannot read {}: {e}", file.display()));
+            let bytes = access::open_secret(file).and_then(|file| untrusted::read_all(file, LONGEST_TOKEN));
+            let text = String::from_utf8(bytes.map_err(unread)?);
+            let text = text.map_err(|_| MigrationError::Final(format!("{} is no text", file.display())))?;
+            let token = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with('#'));
+            let token =
+                token.ok_or_else(|| MigrationError::Final(format!("there is no token in {}", file.display())))?;
+            Ok(format!("Bearer {token}"))
+        });
+        let token = token.transpose()?;
+        headers.extend(token.iter().map(|token| ("authorization", token.as_str())));
+        let target = format!("/v1/allocs/{alloc}/migration");
+        let request = ask((&address, trust), (Verb::Get, &target), &headers, Payload::Whole(Bytes::new()));
+        let answer = self.wait(request)?.map_err(|e| {
+            let why = chain(&e);
+            // A wrong certificate or user does not become right by itself.
+            if e.is_untrusted() || e.is_tls_failure() { MigrationError::Final(why) } else { MigrationError::Retry(why) }
+        })?;
+        if answer.is_success() {
+            return Ok(answer);
+        }
+        let status = answer.status;
+        let whole = self.wait(answer.whole(LARGEST_ERROR))?;
+        let body = whole.map(|whole| whole.body).unwrap_or_default();
+        Err(refused(status, &body))
+    }
+
+    /// Errors: cancelled, or nothing came in time.
+    fn wait<T>(&self, work: impl Future<Output = T>) -> Result<T, MigrationError> {
+        let cancelled: &Cancelled = &self.ground.cancelled;
+        let left = self.ground.until.saturating_duration_since(Instant::now());
+        let idle = self.ground.config.idle_timeout;
+        self.runtime.block_on(async {
+            tokio::select! {
+                biased;
+                () = cancelled.wait() => Err(MigrationError::Cancelled),
+                done = tokio::time::timeout(idle.min(left), work) => done.map_err(|_| late(idle, left)),
+            }
+        })
+    }
+}
+
+fn late(idle: Duration, left: Duration) -> MigrationError {
+    MigrationError::Retry(if left < idle {
+        "not all of it came in time (migrate.deadline)".to_owned()
+    } else {
+        format!("the peer sent nothing for {} s (migrate.idle_timeout)", idle.as_secs_f32())
+    })
+}
+
+fn bounds(ground: &MigrationGround) -> MeterBounds {
+    let set = |limit, setting| SetLimit { limit, setting };
+    MeterBounds {
+        bytes: set(ground.config.max_size, "migrate.max_size_mib"),
+        entries: set(ground.config.max_entries, "migrate.max_entries"),
+        reserve: set(ground.config.free_space_reserve, "migrate.free_space_reserve_mib"),
+    }
+}
+
+/// What an answer that is no success means.
+fn refused(status: u16, body: &[u8]) -> MigrationError {
+    let body: serde_json::Value = serde_json::from_slice(body).unwrap_or_default();
+    let text = |name: &str| body.get(name).and_then(serde_json::Value::as_str).unwrap_or_default();
+    let message: String = text("message").chars().filter(|c| !c.is_control()).take(300).collect();
+    let why = if message.is_empty() {
+        format!("the peer answered with status {status}")
+    } else {
+        format!("the peer answered with status {status}: {message}")
+    };
+    match status {
+        // Ambiguous IDs have this status too.
+        409 if text("code") == "conflict" => MigrationError::Retry(message),
+        408 | 429 | 500..=599 => MigrationError::Retry(why),
+        _ => MigrationError::Final(why),
+    }
+}
+
+/// What an error of the unpacker means. A connection that breaks off is one that may come again.
+fn meant(error: &io::Error) -> MigrationError {
+    match error.get_ref().and_then(|inner| inner.downcast_ref::<Interrupted>()) {
+        Some(Interrupted(MigrationError::Cancelled)) => return MigrationError::Cancelled,
+        Some(Interrupted(why)) => return why.clone(),
+        None => {}
+    }
+    let failed = fault(error, ArtifactOutcome::Archive, "cannot unpack what the peer sends");
+    match failed.outcome {
+        ArtifactOutcome::Cancelled => MigrationError::Cancelled,
+        ArtifactOutcome::Archive if error.kind() == io::ErrorKind::UnexpectedEof => {
+            MigrationError::Retry(failed.message)
+        }
+        _ => MigrationError::Final(failed.message),
+    }
+}
+
+/// An error of the transfer, inside of an `io::Error`.
+#[derive(Debug, thiserror::Error)]
+#[error("the transfer was interrupted")]
+struct Interrupted(MigrationError);
+
+/// The body of the response.
+struct Body<'t, 'a> {
+    transfer: &'t Transfer<'a>,
+    answer: HttpAnswer,
+    held: Bytes,
+    /// For so long so many bytes: since the rate was checked.
+    waited: Duration,
+    came: u64,
+}
+
+impl Body<'_, '_> {
+    /// Only the wait for the peer counts: the disk here may be slower.
+    fn check_rate(&mut self, waited: Duration, came: usize) -> Result<(), MigrationError> {
+        let idle = self.transfer.ground.config.idle_timeout;
+        (self.waited, self.came) = (self.waited + waited, self.came + came as u64);
+        if self.waited < idle {
+            return Ok(());
+        }
+        if self.came < LEAST {
+            let (kib, secs) = (LEAST >> 10, idle.as_secs_f32());
+            return Err(MigrationError::Retry(format!("the peer sent less than {kib} KiB in {secs} s")));
+        }
+        (self.waited, self.came) = (Duration::ZERO, 0);
+        Ok(())
+    }
+}
+
+impl Read for Body<'_, '_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let interrupted = |why| io::Error::other(Interrupted(why));
+        while self.held.is_empty() {
+            let began = Instant::now();
+            let piece = self.transfer.wait(self.answer.piece()).map_err(interrupted)?;
+            match piece.map_err(|e| interrupted(MigrationError::Retry(chain(&e))))? {
+                Some(piece) => {
+                    self.check_rate(began.elapsed(), piece.len()).map_err(interrupted)?;
+                    self.held = piece;
+                }
+                None => return Ok(0),
+            }
+        }
+        let length = self.held.len().min(into.len());
+        self.held.copy_to_slice(into.get_mut(..length).unwrap_or_default());
+        Ok(length)
+    }
+}

@@ -1,0 +1,163 @@
+//! docs/questions.md: each command of the table is run, as its owner and as another user, on terminals and in a pipe.
+
+use std::os::unix::process::CommandExt as _;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use fake_nvml::{Device, Scenario};
+
+use crate::common::{Agent, AgentOptions, Cli, OnTerminal, allostat, is_root, patience, test_dir, wait_for};
+
+const JOBS: [(&str, &str); 3] = [
+    (
+        "web",
+        "job \"web\" {\n  group \"app\" {\n    task \"server\" {\n      driver = \"raw_exec\"\n      config {\n        command = \
+         \"/bin/sh\"\n        args = [\"-c\", \"echo hello; exec sleep 600\"]\n      }\n      resources {\n        memory = 64\n        device \
+         \"nvidia/gpu\" {}\n      }\n    }\n  }\n}\n",
+    ),
+    (
+        "fails",
+        "job \"fails\" {\n  type = \"batch\"\n  group \"g\" {\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }\n    restart \
+         {\n      attempts = 0\n      mode = \"fail\"\n    }\n    task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \
+         \"/bin/sh\"\n        args = [\"-c\", \"echo last words >&2; exit 3\"]\n      }\n    }\n  }\n}\n",
+    ),
+    (
+        "broken",
+        "job \"broken\" {\n  type = \"batch\"\n  group \"g\" {\n    reschedule {\n      attempts = 0\n      unlimited = false\n    }\n    restart \
+         {\n      attempts = 0\n      mode = \"fail\"\n    }\n    task \"t\" {\n      driver = \"raw_exec\"\n      config {\n        command = \
+         \"/no/such/program\"\n      }\n    }\n  }\n}\n",
+    ),
+];
+
+/// A row of the table.
+struct Question {
+    command: String,
+    /// What stands in code in the column that says where the answer is.
+    words: Vec<String>,
+    for_all: bool,
+}
+
+/// Words in backquotes.
+fn in_code(text: &str) -> Vec<String> {
+    text.split('`').skip(1).step_by(2).map(str::to_owned).collect()
+}
+
+fn questions() -> Vec<Question> {
+    let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/questions.md")).expect("the page");
+    let rows = page.lines().filter(|line| line.starts_with("| ") && line.contains("`allostat "));
+    let question = |line: &str| {
+        let cells: Vec<&str> = line.trim_matches('|').split('|').map(str::trim).collect();
+        let command = in_code(cells[2]).pop().expect("a command");
+        Question { command, words: in_code(cells[3]), for_all: cells[4] == "all" }
+    };
+    rows.map(question).collect()
+}
+
+struct Host {
+    agent: Agent,
+    _gpus: fake_nvml::Installed,
+    directory: tempfile::TempDir,
+}
+
+/// With one job that runs, holds a GPU and was measured, one that failed and one that cannot start.
+fn host() -> Host {
+    let directory = test_dir();
+    let scenario = Scenario::new().with(Device::of("h100"));
+    let gpus = fake_nvml::install(directory.path(), &scenario).expect("the fake NVML is built");
+    let library = gpus.library().display().to_string();
+    let config = format!("devices {{\n  nvidia_library = {library:?}\n}}\n");
+    let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
+    for (name, job) in JOBS {
+        std::fs::write(directory.path().join(format!("{name}.hcl")), job).expect("our own directory");
+        agent.run(job);
+    }
+    let limit = Duration::from_secs(60) * patience();
+    let status = |job: &str, wanted: &str| {
+        let all = agent.json("/v1/allocs");
+        all["allocs"].as_array().expect("a list").iter().any(|alloc| alloc["job"] == job && alloc["status"] == wanted)
+    };
+    wait_for("the jobs to be as they should", limit, || {
+        (status("web", "running") && status("fails", "failed") && status("broken", "failed")).then_some(())
+    });
+    wait_for("a reading, and ends on record", limit, || {
+        let stats = agent.json("/v1/stats");
+        let is_read = stats["allocs"].as_array()?.iter().any(|alloc| alloc["usage"]["cpu_usage_ns"].is_u64());
+        let ends = agent.json("/v1/history")["ended"].as_array()?.len();
+        (is_read && ends >= 2).then_some(())
+    });
+    Host { agent, _gpus: gpus, directory }
+}
+
+impl Host {
+    fn command(&self, question: &Question, is_owner: bool) -> Command {
+        let mut words = question.command.split(' ');
+        assert_eq!(words.next(), Some("allostat"));
+        let mut command = Command::new(allostat());
+        command.args(words).current_dir(self.directory.path()).stdin(Stdio::null());
+        match is_owner {
+            true => command.env("ALLOSTAT_ADDR", format!("unix:{}", self.agent.socket().display())),
+            false => command.env("ALLOSTAT_ADDR", format!("http://{}", self.agent.address)),
+        };
+        command
+    }
+}
+
+#[track_caller]
+fn answers(question: &Question, said: &Cli) {
+    assert_eq!(said.code, Some(0), "{}: {said:?}", question.command);
+    for word in &question.words {
+        assert!(said.stdout.contains(word.as_str()), "{}: no {word:?} in\n{}", question.command, said.stdout);
+    }
+}
+
+#[test]
+fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_for_others() {
+    let host = host();
+    let all = questions();
+    assert!(all.len() >= 20, "{}", all.len());
+    for question in &all {
+        let said = Cli::from(host.command(question, true).output().expect("it must start"));
+        answers(question, &said);
+        assert!(!said.stdout.contains('\u{1b}'), "a pipe has no colours: {}", question.command);
+        let mut command = host.command(question, false);
+        if is_root() {
+            // Some other user of this host.
+            command.uid(65_534).gid(65_534);
+        }
+        let said = Cli::from(command.output().expect("it must start"));
+        if question.for_all {
+            answers(question, &said);
+        } else {
+            let is_shown = question.words.iter().all(|word| said.stdout.contains(word.as_str()));
+            assert!(!is_shown, "{} is for the owner: {said:?}", question.command);
+        }
+    }
+    host.agent.stop();
+}
+
+#[test]
+fn each_documented_answer_is_on_the_terminal_without_colours_where_none_are_wanted() {
+    let host = host();
+    for question in questions() {
+        for (size, plain) in [((80, 24), false), ((120, 40), false), ((80, 24), true)] {
+            let mut command = host.command(&question, true);
+            if plain {
+                // The terminal of the test takes the variable away.
+                let program = command.get_program().to_owned();
+                let args: Vec<_> = command.get_args().map(std::ffi::OsStr::to_owned).collect();
+                let address = format!("unix:{}", host.agent.socket().display());
+                command = Command::new("env");
+                command.arg("NO_COLOR=1").arg(program).args(args).env("ALLOSTAT_ADDR", address);
+                command.current_dir(host.directory.path());
+            }
+            let mut shown = OnTerminal::start(command, size);
+            assert_eq!(shown.ends().code(), Some(0), "{}: {}", question.command, shown.text());
+            for word in &question.words {
+                shown.shows(word);
+            }
+            let text = shown.text();
+            assert!(!plain || !text.contains("\u{1b}["), "{}: {text:?}", question.command);
+        }
+    }
+    host.agent.stop();
+}
