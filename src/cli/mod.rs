@@ -71,6 +71,8 @@ use output::{Out, Paint, Style};
 
 /// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
 /// and a JSON API.
+///
+/// Examples: `allostat demo`, `allostat top`, `allostat run web.hcl`, `allostat status web`
 #[derive(Debug, Parser)]
 #[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
 #[command(arg_required_else_help = true)]
@@ -208,8 +210,12 @@ const ASK_NOBODY: [&str; 8] = ["demo", "agent", "catalogue", "check", "completio
 fn command() -> clap::Command {
     let root = Cli::command();
     let of_all: Vec<clap::Arg> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    ASK_NOBODY.into_iter().fold(root, |root, name| {
-        root.mut_subcommand(name, |sub| sub.args(of_all.iter().map(|arg| arg.clone().hide(true))))
+    root.mut_subcommands(|sub| match ASK_NOBODY.contains(&sub.get_name()) {
+        true => sub.args(of_all.iter().map(|arg| arg.clone().hide(true))),
+        // Completions and manual pages have them.
+        false => sub
+            .args(of_all.iter().map(|arg| arg.clone().hide_short_help(true).hide_long_help(true)))
+            .after_help("Options of the connection to the agent, such as --address: `allostat --help`"),
     })
 }
 
