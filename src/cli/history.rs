@@ -103,7 +103,9 @@ fn not_found(agent: &mut Agent, name: &str) -> Result<CliError, CliError> {
         Some(alloc) if alloc.goes_on() => {
             error.hint(format!("it has not ended: `allostat status {}`", printable(name)))
         }
-        Some(_) => error.hint(format!("its end is not recorded yet, or was lost: `allostat status {}`", printable(name))),
+        Some(_) => {
+            error.hint(format!("its end is not recorded yet, or was lost: `allostat status {}`", printable(name)))
+        }
         None => error,
     })
 }

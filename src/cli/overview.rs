@@ -110,6 +110,16 @@ fn has_ended(alloc: &AllocRow) -> bool {
     !alloc.goes_on() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
 }
 
+/// What gives way to the width of a screen, in order. Long are the IDs of observed allocs.
+const ORDER: [(usize, Narrow); 6] = [
+    (0, Narrow::Middle(40)),
+    (1, Narrow::Middle(20)),
+    (6, Narrow::Away),
+    (5, Narrow::Away),
+    (0, Narrow::Middle(24)),
+    (1, Narrow::Middle(4)),
+];
+
 fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     if allocs.is_empty() {
         return String::new();
@@ -136,15 +146,6 @@ fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<
     if screen.is_none_or(|screen| table.width() <= screen) {
         return table.render(paint);
     }
-    // Long are the IDs of observed allocs.
-    const ORDER: [(usize, Narrow); 6] = [
-        (0, Narrow::Middle(40)),
-        (1, Narrow::Middle(20)),
-        (6, Narrow::Away),
-        (5, Narrow::Away),
-        (0, Narrow::Middle(24)),
-        (1, Narrow::Middle(4)),
-    ];
     table = filled(false);
     table.leave_out(7);
     table.fit(screen, &ORDER);

@@ -1,12 +1,12 @@
 //! `allostat stats`
 
+use super::Session;
 use super::devices::use_of;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::{StatsReply, short};
 use super::top::{self, Choice};
-use super::Session;
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};

@@ -336,8 +336,6 @@ fn moment(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::shape::ExitRow;
-    use crate::model::task::ExitStatus;
 
     #[test]
     fn the_json_of_a_source_has_its_allocs_alone_and_what_stands_beside_them() {

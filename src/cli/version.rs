@@ -28,7 +28,8 @@ impl Version {
             return Ok(Exit::Done);
         }
         let commit = COMMIT.unwrap_or("unknown").to_owned();
-        let rows = [("version", version.to_owned()), ("commit", commit), ("build", BUILD.to_owned()), ("platform", platform)];
+        let rows =
+            [("version", version.to_owned()), ("commit", commit), ("build", BUILD.to_owned()), ("platform", platform)];
         write!(session.out, "{}", pairs(&rows, session.paint))?;
         Ok(Exit::Done)
     }

@@ -335,7 +335,8 @@ pub fn shown(width: u16, has_devices: bool, sort: usize) -> Vec<usize> {
     let mut shown: Vec<usize> = (0..COLUMNS.len()).filter(fits).collect();
     // Where the column of the order has no place of its own, it takes the place of those that need the widest screens.
     while COLUMNS[sort].from > width && shown.iter().map(|at| COLUMNS[*at].width + 1).sum::<u16>() > width + 1 {
-        let widest = shown.iter().filter(|at| **at != sort && **at != NAME).max_by_key(|at| COLUMNS[**at].from).copied();
+        let widest =
+            shown.iter().filter(|at| **at != sort && **at != NAME).max_by_key(|at| COLUMNS[**at].from).copied();
         let Some(widest) = widest else { break };
         shown.retain(|at| *at != widest);
     }

@@ -26,15 +26,15 @@ const WIDE: u16 = 200;
 pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliResult {
     feed.settle();
     let (frame, has_rates) = frame_with_rates(&mut feed)?;
+    let lines = lines(&frame.rows, choice);
+    if let (true, Some(only)) = (lines.is_empty(), &choice.only) {
+        return Err(CliError::new(Exit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
+    }
     if !has_rates {
         session.remark("no rates: the agent did not read again within some seconds");
     }
     // Not in the table: who reads that reads its headings first.
     session.remark(&gauges::line(&frame));
-    let lines = lines(&frame.rows, choice);
-    if let (true, Some(only)) = (lines.is_empty(), &choice.only) {
-        return Err(CliError::new(Exit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
-    }
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {
             "no tasks: nothing runs in a cgroup of its own"
