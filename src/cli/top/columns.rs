@@ -478,11 +478,11 @@ mod tests {
     #[test]
     fn the_columns_of_each_width_fit_into_it_and_oom_kills_that_nobody_knows_are_no_zero() {
         for width in 80..=300 {
-            for sort in 0..COLUMNS.len() {
+            for (sort, by) in COLUMNS.iter().enumerate() {
                 let shown = shown(width, false, sort);
                 let needed: u16 = shown.iter().map(|at| COLUMNS[*at].width + 1).sum();
                 assert!(needed <= width + 1, "{width}: {needed}");
-                assert!(shown.contains(&sort) || COLUMNS[sort].head.starts_with("GPU"), "{}", COLUMNS[sort].head);
+                assert!(shown.contains(&sort) || by.head.starts_with("GPU"), "{}", by.head);
             }
         }
         assert_eq!(OVER_LIFE.map(|at| COLUMNS[at].head), ["TIME", "RST", "OOM"]);
