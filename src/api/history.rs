@@ -20,7 +20,10 @@ pub(super) static HISTORY: Route = Route {
     about: "ended allocs, newest first, as they were at their end: ?id=, ?job=, ?source=, ?failed, ?since=24h, \
             ?until=1h, ?limit=",
     query: QueryRule::Once(&[
-        Parameter::new("id", "An alloc: its ID, a prefix of it, or the name that its source uses."),
+        Parameter::new(
+            "id",
+            "An alloc: its ID, a prefix of it, the name that its source uses, its own name, or that of its job.",
+        ),
         Parameter::new("job", "Only allocs of this job or workload."),
         Parameter::new("source", "Only allocs of this source."),
         Parameter::new("failed", "`1`: only failed ones."),

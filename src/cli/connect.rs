@@ -478,7 +478,7 @@ fn refusal(error: &Value, message: &str) -> CliError {
             Err(_) => text.push_str(&format!("\n  {problem}")),
         }
     }
-    let error = CliError::new(exit, text);
+    let error = CliError { is_ambiguous: code == "ambiguous", ..CliError::new(exit, text) };
     match code {
         "socket_only" => error.hint(
             "use its Unix socket (--address unix:/path/to/allostat.sock): with sudo if the agent belongs to root, or as a member of \

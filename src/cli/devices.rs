@@ -9,6 +9,8 @@ use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::{DeviceReport, DeviceRow, PluginRow, TaskOnDevice, short};
 
 /// Show the devices of this host, their health, and which tasks hold and use them
+///
+/// Examples: `allostat devices`, `allostat devices --json`
 #[derive(Debug, clap::Args)]
 pub struct Devices {
     /// Print the API's JSON

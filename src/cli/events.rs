@@ -88,9 +88,14 @@ struct Found {
 }
 
 impl Events {
-    pub fn run(self, session: &mut Session<'_>) -> CliResult {
+    pub fn run(mut self, session: &mut Session<'_>) -> CliResult {
         let mut agent = session.connect()?;
-        let filter = self.alloc.as_deref().map_or(String::new(), |id| format!("&alloc={}", encode(id)));
+        let mut filter = self.alloc.as_deref().map_or(String::new(), |id| format!("&alloc={}", encode(id)));
+        let newest = format!("/v1/events?since={}{filter}", u64::MAX);
+        // A name of several allocs is that of their job.
+        if self.alloc.is_some() && agent.get::<EventPage>(&newest).is_err_and(|error| error.is_ambiguous) {
+            (self.job, filter) = (self.alloc.take(), String::new());
+        }
         if self.follow {
             return self.follow(session, &filter);
         }

@@ -60,11 +60,13 @@ pub struct CliError {
     pub message: String,
     /// What to do.
     pub hint: Option<String>,
+    /// A name that several allocs have was given.
+    pub is_ambiguous: bool,
 }
 
 impl CliError {
     pub fn new(exit: Exit, message: impl Into<String>) -> CliError {
-        CliError { exit, message: message.into(), hint: None }
+        CliError { exit, message: message.into(), hint: None, is_ambiguous: false }
     }
     pub fn failed(message: impl Into<String>) -> CliError {
         CliError::new(Exit::Failed, message)

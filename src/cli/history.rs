@@ -6,7 +6,7 @@ use super::human::{self, or_absent};
 use super::output::{Align, Narrow, Paint, Style, Table, TableCell, printable, state_style};
 use super::overview::Uses;
 use super::reason::MemoryPeak;
-use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
+use super::shape::{AllocList, AllocRow, EndedRow, HistoryPage, TaskStats};
 use super::{Session, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
@@ -23,7 +23,7 @@ use crate::model::usage::Usage;
 /// Example: `allostat history --failed --since 24h`
 #[derive(Debug, clap::Args)]
 pub struct History {
-    /// An ID or its prefix, or the name of a job or an observed workload
+    /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
     #[arg(value_parser = super::alloc_id)]
     alloc: Option<String>,
     /// Only allocs of this workload (job, service, Compose project, Slurm account: WORKLOAD in `allostat top`)
@@ -77,7 +77,7 @@ impl History {
         }
         let (now, screen) = (follow::now(), output::screen());
         match (ends.first(), &self.alloc) {
-            (None, Some(name)) => return self.of_name(&mut agent, name, session),
+            (None, Some(name)) => return Err(not_found(&mut agent, name)?),
             (None, None) => session.remark("nothing like that is on record"),
             (Some(newest), Some(_)) if ends.iter().all(|end| end.alloc.id == newest.alloc.id) => {
                 write!(session.out, "{}", detail(newest, now, screen, session.paint))?;
@@ -94,23 +94,20 @@ impl History {
     }
 }
 
-impl History {
-    /// It is no ID of what has ended: the ends of a workload of that name.
-    fn of_name(&self, agent: &mut Agent, name: &str, session: &mut Session<'_>) -> CliResult {
-        let target = format!("/v1/history?limit={}&job={}", self.limit, encode(name));
-        let page: HistoryPage = agent.get(&target)?;
-        let ends: Vec<EndedRow> = page.ended.into_iter().filter_map(|end| serde_json::from_value(end).ok()).collect();
-        if !ends.is_empty() {
-            write!(session.out, "{}", table(&ends, follow::now(), output::screen(), session.paint))?;
-            return Ok(Exit::Done);
+/// Of a name without an end on record.
+fn not_found(agent: &mut Agent, name: &str) -> Result<CliError, CliError> {
+    let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
+    let list: AllocList = agent.get("/v1/allocs")?;
+    let is_meant = |alloc: &&AllocRow| alloc.is_called(name) || alloc.id.starts_with(name);
+    Ok(match list.allocs.iter().find(is_meant) {
+        Some(alloc) if alloc.goes_on() => {
+            error.hint(format!("it has not ended: `allostat status {}`", printable(name)))
         }
-        let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
-        let list: AllocList = agent.get("/v1/allocs")?;
-        match list.allocs.iter().any(|alloc| alloc.is_called(name) || alloc.id.starts_with(name)) {
-            true => Err(error.hint(format!("it has not ended: `allostat status {}`", printable(name)))),
-            false => Err(error),
+        Some(_) => {
+            error.hint(format!("its end is not recorded yet, or was lost: `allostat status {}`", printable(name)))
         }
-    }
+        None => error,
+    })
 }
 
 fn ago(text: &str) -> Result<String, String> {

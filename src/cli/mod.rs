@@ -59,7 +59,7 @@ use std::borrow::Cow;
 use std::io;
 use std::process::ExitCode;
 
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use crate::config;
@@ -71,6 +71,8 @@ use output::{Out, Paint, Style};
 
 /// Run tasks on this host, observe every other workload on it, and expose their usage to Prometheus, OTLP, a terminal
 /// and a JSON API.
+///
+/// Examples: `allostat demo`, `allostat top`, `allostat run web.hcl`, `allostat status web`
 #[derive(Debug, Parser)]
 #[command(name = "allostat", version, max_term_width = 110, after_help = exit::EXIT_CODES)]
 #[command(arg_required_else_help = true)]
@@ -180,7 +182,10 @@ pub fn main() -> ExitCode {
     let parsed = root.try_get_matches_from(line).and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));
     let (cli, given) = match parsed {
         Ok(parsed) => parsed,
-        Err(error) => return shown(&error),
+        Err(mut error) => {
+            suggest(&mut error);
+            return shown(&error);
+        }
     };
     if let Some(("agent", given)) = given.subcommand()
         && let Err(error) = agent::refuse_flags_of_commands(given)
@@ -205,8 +210,12 @@ const ASK_NOBODY: [&str; 8] = ["demo", "agent", "catalogue", "check", "completio
 fn command() -> clap::Command {
     let root = Cli::command();
     let of_all: Vec<clap::Arg> = root.get_arguments().filter(|arg| arg.is_global_set()).cloned().collect();
-    ASK_NOBODY.into_iter().fold(root, |root, name| {
-        root.mut_subcommand(name, |sub| sub.args(of_all.iter().map(|arg| arg.clone().hide(true))))
+    root.mut_subcommands(|sub| match ASK_NOBODY.contains(&sub.get_name()) {
+        true => sub.args(of_all.iter().map(|arg| arg.clone().hide(true))),
+        // Completions and manual pages have them.
+        false => sub
+            .args(of_all.iter().map(|arg| arg.clone().hide_short_help(true).hide_long_help(true)))
+            .after_help("Options of the connection to the agent, such as --address: `allostat --help`"),
     })
 }
 
@@ -232,6 +241,60 @@ fn unknown_variables() -> Vec<(String, Option<String>)> {
     let mut unknown = config::unknown_variables(set, &variables());
     unknown.sort();
     unknown
+}
+
+/// What other tools call a command.
+const CALLED_ELSEWHERE: &[(&str, &str)] = &[
+    ("alloc", "status"),
+    ("allocs", "status"),
+    ("attach", "exec"),
+    ("cat", "fs"),
+    ("daemon", "agent"),
+    ("deploy", "run"),
+    ("diff", "plan"),
+    ("down", "stop"),
+    ("gpu", "devices"),
+    ("gpus", "devices"),
+    ("host", "node"),
+    ("info", "node"),
+    ("job", "status"),
+    ("jobs", "status"),
+    ("kill", "signal"),
+    ("mem", "top"),
+    ("memory", "top"),
+    ("monitor", "top"),
+    ("rm", "gc"),
+    ("server", "agent"),
+    ("sh", "exec"),
+    ("shell", "exec"),
+    ("show", "status"),
+    ("ssh", "exec"),
+    ("start", "run"),
+    ("submit", "run"),
+    ("system", "gc"),
+    ("tail", "logs"),
+    ("up", "run"),
+    ("usage", "report"),
+    ("validate", "check"),
+    ("watch", "top"),
+];
+
+/// The command for an unknown word: what other tools call so, or one with the same beginning. What the parser suggests
+/// by edit distance alone is another command.
+fn suggest(error: &mut clap::Error) {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let word = word.clone();
+    let known = CALLED_ELSEWHERE.iter().find(|(theirs, _)| *theirs == word).map(|(_, ours)| vec![(*ours).to_owned()]);
+    let similar = match error.remove(ContextKind::SuggestedSubcommand) {
+        Some(ContextValue::Strings(all)) => all,
+        Some(ContextValue::String(one)) => vec![one],
+        _ => Vec::new(),
+    };
+    let begins_so = |ours: &String| ours.chars().next() == word.chars().next();
+    let meant = known.unwrap_or_else(|| similar.into_iter().filter(begins_so).collect());
+    if !meant.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(meant));
+    }
 }
 
 /// What the parser says: help that was asked for, or what is wrong with the command line.
@@ -289,6 +352,30 @@ pub fn help_texts() -> Vec<(String, String)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn suggested_for(word: &str) -> String {
+        let mut error = command().try_get_matches_from(["allostat", word]).unwrap_err();
+        suggest(&mut error);
+        let text = error.render().to_string();
+        text.lines().find(|line| line.contains("tip:")).unwrap_or_default().to_owned()
+    }
+
+    #[test]
+    fn unknown_command_suggests_what_other_tools_call_so_or_what_begins_so() {
+        for (word, ours) in
+            [("validate", "'check'"), ("watch", "'top'"), ("start", "'run'"), ("staus", "'status'"), ("hist", "")]
+        {
+            let tip = suggested_for(word);
+            assert!(tip.contains(ours) && tip.matches('\'').count() <= 4, "{word}: {tip}");
+        }
+        assert_eq!(suggested_for("xyzzy"), "");
+        let names: Vec<String> = command().get_subcommands().map(|sub| sub.get_name().to_owned()).collect();
+        for (theirs, ours) in CALLED_ELSEWHERE {
+            assert!(names.iter().any(|name| name == ours), "{ours}");
+            let found = command().try_get_matches_from(["allostat", theirs]).map_err(|error| error.kind());
+            assert_eq!(found.err(), Some(ErrorKind::InvalidSubcommand), "{theirs} is a command");
+        }
+    }
 
     #[test]
     fn the_command_line_is_sound() {

@@ -10,6 +10,8 @@ use super::{Session, output};
 const STRAYS: usize = 10;
 
 /// Show this host and what it uses, the agent's own cost, drivers, what can be measured, and why the rest cannot
+///
+/// Examples: `allostat node`, `allostat node --json`
 #[derive(Debug, clap::Args)]
 pub struct Node {
     /// Print the API's JSON

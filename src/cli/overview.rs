@@ -9,7 +9,7 @@ use super::reason::{self, MemoryPeak};
 use super::shape::AllocRow;
 use super::top::Row;
 use super::width::wrapped;
-use crate::model::task::{Outcome, TaskState};
+use crate::model::task::Outcome;
 use crate::model::units::Timestamp;
 
 /// A reason below its row begins here: behind the short ID.
@@ -95,6 +95,11 @@ pub fn text(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
+/// Each of them, with what it uses and the reason of its state.
+pub fn list(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+    live_table(&allocs.iter().collect::<Vec<_>>(), uses, now, screen, paint)
+}
+
 /// Something is folded: not each of them has a line.
 pub fn folds(allocs: &[AllocRow]) -> bool {
     allocs.iter().any(|alloc| !alloc.is_ours() || has_ended(alloc))
@@ -104,6 +109,16 @@ pub fn folds(allocs: &[AllocRow]) -> bool {
 fn has_ended(alloc: &AllocRow) -> bool {
     !alloc.goes_on() && alloc.may_run.is_empty() && alloc.not_placed.is_empty()
 }
+
+/// What gives way to the width of a screen, in order. Long are the IDs of observed allocs.
+const ORDER: [(usize, Narrow); 6] = [
+    (0, Narrow::Middle(40)),
+    (1, Narrow::Middle(20)),
+    (6, Narrow::Away),
+    (5, Narrow::Away),
+    (0, Narrow::Middle(24)),
+    (1, Narrow::Middle(4)),
+];
 
 fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     if allocs.is_empty() {
@@ -133,7 +148,7 @@ fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<
     }
     table = filled(false);
     table.leave_out(7);
-    table.fit(screen, &[(1, Narrow::Middle(20)), (6, Narrow::Away), (5, Narrow::Away), (1, Narrow::Middle(4))]);
+    table.fit(screen, &ORDER);
     let rows = table.render(paint);
     let mut lines = rows.lines();
     let mut out = lines.next().map(|heads| format!("{heads}\n")).unwrap_or_default();
@@ -245,16 +260,6 @@ fn folded(mut table: Table, screen: Option<u16>, paint: Paint) -> String {
     table.render(paint)
 }
 
-/// `2 running, 1 dead`, in the order of a life.
-pub fn task_counts(alloc: &AllocRow) -> String {
-    let states = TaskState::ALL.map(TaskState::as_str);
-    let counted = states.iter().map(|state| (alloc.tasks.values().filter(|t| t.state == *state).count(), state));
-    let words: Vec<String> = counted.filter(|(n, _)| *n > 0).map(|(n, state)| format!("{n} {state}")).collect();
-    let failure = alloc.tasks.values().filter_map(|task| task.failure).min();
-    let why = failure.map_or_else(String::new, |failure| format!(" ({})", failure.text()));
-    words.join(", ") + &why
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -348,6 +353,27 @@ docker    1 failed, 40 running  0.50  1.0 GiB  shop.app[0] OOM killed, 12.0 s ag
                 assert!(words.contains(part), "{part} at {screen}:\n{shown}");
             }
         }
+    }
+
+    #[test]
+    fn list_has_a_row_for_each_alloc_with_the_exit_that_went_wrong() {
+        let (mut allocs, uses) = all();
+        allocs.retain(|alloc| !alloc.id.starts_with("burst") && !alloc.id.starts_with("docker:web"));
+        let killed = json!({ "outcome": "killed", "status": { "signal": 15 }, "finished_at": SECOND });
+        let mut stopped = alloc("stopped", "managed", "complete", &json!({ "state": "dead", "last_exit": killed }));
+        let poststop = json!({ "state": "dead", "last_exit": exit("success", &json!({ "code": 0 })) });
+        stopped.tasks.insert("poststop".into(), serde_json::from_value(poststop).unwrap());
+        allocs.push(stopped);
+        let shown = list(&allocs, &uses, NOW, None, Paint(false));
+        let ends: Vec<&str> = shown.lines().skip(1).map(|line| line.rsplit("  ").next().unwrap_or_default()).collect();
+        let expected = [
+            "10m 00s",
+            "crash loop: 4 restarts, exit 3, next in 12.0 s",
+            "OOM killed: 64.0 of 64.0 MiB",
+            "OOM killed",
+            "stopped on request",
+        ];
+        assert_eq!(ends, expected, "{shown}");
     }
 
     #[test]

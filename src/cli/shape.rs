@@ -44,8 +44,6 @@ pub struct AllocRow {
     /// Of a child: the periodic or parameterized job that launched it.
     #[serde(default)]
     pub parent: String,
-    #[serde(default)]
-    pub group: String,
     /// Nomad's `job.group[index]`.
     pub name: String,
     /// `pending`, `running`, `complete`, `failed`.

@@ -1,19 +1,22 @@
 //! `allostat stats`
 
+use super::Session;
 use super::devices::use_of;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{Align, Paint, Style, Table, TableCell, printable};
 use super::shape::{StatsReply, short};
-use super::{Session, top};
+use super::top::{self, Choice};
 use crate::api::encode;
 use crate::model::units::Nanos;
 use crate::model::usage::{Field, Usage};
 
 /// Show the usage of every task, or of one alloc in detail
 ///
-/// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. Without: the table of
-/// `allostat top --once`. If no agent runs, the command samples the host itself.
+/// With ALLOC: the alloc as a whole and by task, over all attempts including the running one. For a name of several
+/// allocs, and without one: the table of `allostat top --once`. If no agent runs, the command samples the host itself.
+///
+/// Examples: `allostat stats`, `allostat stats web`, `allostat stats --json 5f0d`
 #[derive(Debug, clap::Args)]
 pub struct Stats {
     /// An ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
@@ -36,7 +39,13 @@ impl Stats {
             session.json(&answer)?;
             return Ok(Exit::Done);
         }
-        let stats: StatsReply = agent.get(&target)?;
+        let stats: StatsReply = match agent.get(&target) {
+            Err(error) if error.is_ambiguous => {
+                let choice = Choice { only: Some(top::only(session, alloc)), ..top::by_cpu() };
+                return top::once(session, &choice);
+            }
+            answer => answer?,
+        };
         write!(session.out, "{}", text(&stats, session.paint))?;
         Ok(Exit::Done)
     }

@@ -7,7 +7,7 @@ use super::connect::Agent;
 use super::exit::{CliResult, Exit};
 use super::human::{self, ABSENT, or_absent};
 use super::output::{self, Align, Narrow, Paint, Style, Table, TableCell, pairs_within, printable, state_style};
-use super::overview::{self, Uses, task_counts};
+use super::overview::{self, Uses};
 use super::shape::{AllocList, AllocRow, Supervisors, TaskRow};
 use super::width::wrapped;
 use super::{follow, last_output, parents, reason, top, updates};
@@ -83,7 +83,8 @@ impl Status {
                     if list.allocs.is_empty() {
                         return Err(error);
                     }
-                    write!(session.out, "{}", table(&list.allocs, now, screen, session.paint))?;
+                    let shown = overview::list(&list.allocs, &uses(&mut agent), now, screen, session.paint);
+                    write!(session.out, "{shown}")?;
                     if let Some(update) = updates::of(&mut agent, name) {
                         writeln!(session.out, "{}", updates::line(&update))?;
                     }
@@ -99,7 +100,8 @@ impl Status {
             } else if list.allocs.is_empty() {
                 session.remark("no allocs; `allostat run FILE` starts some");
             } else if self.all || self.source.is_some() {
-                write!(session.out, "{}", table(&list.allocs, now, screen, session.paint))?;
+                let shown = overview::list(&list.allocs, &uses(&mut agent), now, screen, session.paint);
+                write!(session.out, "{shown}")?;
             } else {
                 let shown = overview::text(&list.allocs, &uses(&mut agent), now, screen, session.paint);
                 write!(session.out, "{shown}")?;
@@ -144,51 +146,6 @@ fn unwatched(supervisors: &Supervisors) -> Option<String> {
     let some: Vec<String> = by.iter().filter(|(n, _)| *n > 0).map(|(n, who)| format!("{n} by {who}")).collect();
     let said = "supervisors on this host that this agent does not watch (`allostat node` lists them):";
     (!some.is_empty()).then(|| format!("{said} {}", some.join(", ")))
-}
-
-fn table(allocs: &[AllocRow], now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
-    let mut table = Table::new(&[
-        ("ALLOC", Align::Left),
-        ("JOB", Align::Left),
-        ("GROUP", Align::Left),
-        ("STATUS", Align::Left),
-        ("TASKS", Align::Left),
-        ("RESTARTS", Align::Right),
-        ("CREATED", Align::Right),
-        ("WORST EXIT", Align::Left),
-    ]);
-    for alloc in allocs {
-        table.row(vec![
-            TableCell::styled(alloc.short(), Style::Cyan),
-            printable(&alloc.job).into(),
-            printable(&alloc.group).into(),
-            TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
-            alloc
-                .rescheduling(now)
-                .map_or_else(|| task_counts(alloc), |next| format!("{}, {next}", task_counts(alloc)))
-                .into(),
-            alloc.restarts().to_string().into(),
-            or_absent(alloc.created_at.map(|at| human::ago(at, now))).into(),
-            last_exit(alloc.tasks.values()).into(),
-        ]);
-    }
-    // What people chose. An id stays whole: it is what the other commands take.
-    table.shorten(1);
-    table.shorten(2);
-    let order = [
-        (2, Narrow::Middle(12)),
-        (1, Narrow::Middle(20)),
-        (4, Narrow::End(12)),
-        (0, Narrow::Middle(24)),
-        (7, Narrow::End(16)),
-        (2, Narrow::Away),
-        (5, Narrow::Away),
-        (4, Narrow::Away),
-        (1, Narrow::Middle(8)),
-        (7, Narrow::End(10)),
-    ];
-    table.fit(screen, &order);
-    table.render(paint)
 }
 
 /// Of the last exits of its tasks, the newest; but one that failed is what people look for, and then one that went wrong.
@@ -379,8 +336,6 @@ fn moment(then: Timestamp, now: Timestamp) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::shape::ExitRow;
-    use crate::model::task::ExitStatus;
 
     #[test]
     fn the_json_of_a_source_has_its_allocs_alone_and_what_stands_beside_them() {
@@ -394,42 +349,5 @@ mod tests {
             ids.collect::<String>()
         };
         assert_eq!([AllocSource::Managed, AllocSource::Docker, AllocSource::Slurm].map(of), ["ac", "b", ""]);
-    }
-
-    #[test]
-    fn of_an_alloc_the_exit_that_went_wrong_is_shown_and_the_column_says_so() {
-        let task = |status, outcome, finished_at| TaskRow {
-            state: "dead".into(),
-            failed: false,
-            failure: None,
-            restarts: 0,
-            attempt: Some(1),
-            state_since: Some(Timestamp(0)),
-            next_start_at: None,
-            finished_at: Some(Timestamp(finished_at)),
-            last_exit: Some(ExitRow {
-                outcome,
-                status,
-                finished_at: Timestamp(finished_at),
-                oom_kills: None,
-                last_output: None,
-            }),
-            exits: Vec::new(),
-            lifecycle: None,
-            driver: None,
-            network: None,
-            devices: Vec::new(),
-            cgroup: None,
-            events: Vec::new(),
-        };
-        let mut alloc: AllocRow = serde_json::from_str(
-            r#"{"id":"a","job":"j","group":"g","name":"j.g[0]","status":"complete","desired":"stop","created_at":1,"tasks":{}}"#,
-        )
-        .unwrap();
-        alloc.tasks.insert("main".into(), task(ExitStatus::Signal(15), Outcome::Killed, 1));
-        alloc.tasks.insert("poststop".into(), task(ExitStatus::Code(0), Outcome::Success, 2));
-        let shown = table(&[alloc], Timestamp(3), None, Paint(false));
-        let lines: Vec<&str> = shown.lines().map(str::trim_end).collect();
-        assert!(lines[0].ends_with("WORST EXIT") && lines[1].ends_with("stopped on request"), "{shown}");
     }
 }

@@ -33,9 +33,11 @@ use std::time::Duration;
 
 use super::Session;
 use super::exit::{CliResult, Exit};
+use super::shape::AllocList;
 use feed::Feed;
 pub use feed::table_with_rates;
-use lines::{Choice, Grouping};
+pub use lines::Choice;
+use lines::{Grouping, OnlyOf};
 use rates::RateTracker;
 pub use rates::Row;
 pub use reply::TaskTable;
@@ -46,14 +48,17 @@ pub use reply::TaskTable;
 /// `?` lists the keys, `q` quits. If no agent runs, it samples the host itself and writes no files. In a pipe it prints
 /// once.
 ///
-/// Example: `allostat top --sort memory --group workload`
+/// Examples: `allostat top web`, `allostat top --sort memory --group workload`
 #[derive(Debug, clap::Args)]
 pub struct Top {
+    /// Only this: an ID or its prefix, a job, the name of an alloc (web.app[0]) or of an observed workload
+    #[arg(value_parser = super::alloc_id)]
+    alloc: Option<String>,
     /// Print a plain table once, with the usage of the whole host in one line above it on standard error
     #[arg(long)]
     once: bool,
     /// Print the usage of every alloc as JSON once, as in /v1/stats
-    #[arg(long, conflicts_with = "once")]
+    #[arg(long, conflicts_with_all = ["once", "alloc"])]
     json: bool,
     /// Sort by this column: cpu, memory, %mem, peak, read/s, name ...
     #[arg(long, value_name = "COLUMN", default_value = "cpu", value_parser = column)]
@@ -82,6 +87,7 @@ impl Top {
             filter: self.filter,
             grouping: self.group,
             only_running: self.running,
+            only: self.alloc.as_deref().map(|name| only(session, name)),
             ..by_cpu()
         };
         if self.once || !terminal::is_one() {
@@ -95,6 +101,14 @@ impl Top {
 /// What is shown unless somebody says otherwise.
 pub fn by_cpu() -> Choice {
     Choice { sort: columns::CPU, ..Choice::default() }
+}
+
+/// The rows of what has this name. Without an agent workloads and IDs are known alone.
+pub fn only(session: &Session<'_>, name: &str) -> OnlyOf {
+    let list = session.connect().and_then(|mut agent| agent.get::<AllocList>("/v1/allocs"));
+    let allocs = list.map(|list| list.allocs).unwrap_or_default();
+    let called = allocs.into_iter().filter(|alloc| alloc.is_called(name) || alloc.id.starts_with(name));
+    OnlyOf { name: name.to_owned(), allocs: called.map(|alloc| alloc.id).collect() }
 }
 
 /// What `--json` prints.

@@ -4,7 +4,7 @@ use super::Session;
 use super::exit::{CliResult, Exit};
 use super::output::pairs;
 
-/// Print the version, the commit that it was built from and the platform
+/// Print the version, the commit that it was built from, the kind of build and the platform
 #[derive(Debug, clap::Args)]
 pub struct Version {
     /// As one JSON object
@@ -12,8 +12,10 @@ pub struct Version {
     json: bool,
 }
 
-/// Set where a package is built.
+/// Set where a package is built, and by the build script for release builds in a checkout.
 const COMMIT: Option<&str> = option_env!("ALLOSTAT_COMMIT");
+
+const BUILD: &str = if cfg!(debug_assertions) { "debug" } else { "release" };
 
 impl Version {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
@@ -21,12 +23,13 @@ impl Version {
         let platform = format!("{}-{}", std::env::consts::ARCH, std::env::consts::OS);
         if self.json {
             let commit = COMMIT.map(|commit| ("commit", commit));
-            let all = [("version", version), ("platform", &platform)].into_iter().chain(commit);
+            let all = [("version", version), ("platform", &platform), ("build", BUILD)].into_iter().chain(commit);
             session.json(&all.collect::<std::collections::BTreeMap<_, _>>())?;
             return Ok(Exit::Done);
         }
         let commit = COMMIT.unwrap_or("unknown").to_owned();
-        let rows = [("version", version.to_owned()), ("commit", commit), ("platform", platform)];
+        let rows =
+            [("version", version.to_owned()), ("commit", commit), ("build", BUILD.to_owned()), ("platform", platform)];
         write!(session.out, "{}", pairs(&rows, session.paint))?;
         Ok(Exit::Done)
     }

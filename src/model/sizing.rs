@@ -69,6 +69,8 @@ pub struct MemoryAdvice {
 /// What `memory` should be.
 pub fn memory(facts: &MemoryFacts) -> MemoryAdvice {
     let MemoryFacts { peak_bytes, request_bytes, limit_bytes, oom_kills, stall_ratio } = *facts;
+    // No process runs without memory: it was charged to another cgroup, or ended before it was charged.
+    let peak_bytes = peak_bytes.filter(|peak| *peak > 0);
     let advice = |bytes: u64, reason, is_of_max| MemoryAdvice { bytes: Some(bytes), reason, is_of_max };
     let was_killed = oom_kills.is_some_and(|kills| kills > 0);
     let stalls = stall_ratio.is_some_and(|ratio| ratio >= MEMORY_STALL_RATIO);
@@ -198,6 +200,7 @@ mod tests {
     #[test]
     fn what_is_unknown_gives_no_number() {
         assert_eq!(shown_as(&MemoryFacts::default()), (None, "unmeasured", false));
+        assert_eq!(shown_as(&facts(0, 1_024)), (None, "unmeasured", false), "no process runs without memory");
         let unlimited = MemoryFacts { peak_bytes: Some(50 * MIB), ..MemoryFacts::default() };
         assert_eq!(shown_as(&unlimited), (Some(60), "peak", false), "an unknown number of kills is no kill");
         assert_eq!(cpu_quota(None, Some(0.9)), None);

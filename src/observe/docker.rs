@@ -264,6 +264,8 @@ fn of_nomad(name: &str, labels: &BTreeMap<String, String>, known: &Naming) -> Op
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::net::UnixListener;
+
     use super::*;
     use serde_json::json;
 
@@ -273,9 +275,8 @@ mod tests {
     }
 
     /// A daemon that rejects API versions below its own, as Docker 29 does.
-    fn newer_docker(socket: &std::path::Path) {
+    fn newer_docker(listener: &UnixListener) {
         use std::io::{BufRead, BufReader, Write};
-        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
         let (stream, _) = listener.accept().unwrap();
         let mut answers = stream.try_clone().unwrap();
         let asked = BufReader::new(stream).lines().map_while(Result::ok).filter(|line| line.starts_with("GET "));
@@ -292,12 +293,9 @@ mod tests {
     fn a_daemon_that_refuses_older_versions_of_its_api_is_asked_in_its_own() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
-        let at = socket.clone();
-        let daemon = std::thread::spawn(move || newer_docker(&at));
-        let mut engine = Engine::new(socket.clone(), None, "docker");
-        while !socket.exists() {
-            std::thread::yield_now();
-        }
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = std::thread::spawn(move || newer_docker(&listener));
+        let mut engine = Engine::new(socket, None, "docker");
         let named = engine.listed("0f").unwrap();
         assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
         drop(engine);
@@ -305,10 +303,9 @@ mod tests {
     }
 
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.
-    fn endless_docker(socket: &std::path::Path) -> usize {
+    fn endless_docker(listener: &UnixListener) -> usize {
         use std::io::{Read, Write};
         const SAID: usize = 200 << 20;
-        let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         assert!(stream.read(&mut [0; 4 << 10]).unwrap() > 0);
         write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {SAID}\r\n\r\n").unwrap();
@@ -320,12 +317,9 @@ mod tests {
     fn an_answer_of_200_mib_is_refused_at_four() {
         let dir = tempfile::tempdir().unwrap();
         let socket = dir.path().join("d.sock");
-        let at = socket.clone();
-        let daemon = std::thread::spawn(move || endless_docker(&at));
-        let mut engine = Engine::new(socket.clone(), None, "docker");
-        while !socket.exists() {
-            std::thread::yield_now();
-        }
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = std::thread::spawn(move || endless_docker(&listener));
+        let mut engine = Engine::new(socket, None, "docker");
         assert_eq!(engine.get("/containers/json"), None);
         let taken = daemon.join().unwrap();
         assert!(taken < 4 * facts::LARGEST, "{taken} bytes");

@@ -56,6 +56,7 @@ impl Gpus {
             ("ALLOSTAT_PROFILE", profile.as_str()),
             ("OTEL_EXPORTER_OTLP_ENDPOINT", nobody.as_str()),
             ("OTEL_METRIC_EXPORT_INTERVAL", "1000"),
+            ("ALLOSTAT_OTLP_LOGS_TASKS", "stdout"),
             // On cgroup v1 a board shows these where they were asked for.
             ("ALLOSTAT_CGROUP_PEAK_WINDOW_V1", "true"),
         ];

@@ -211,22 +211,22 @@ fn answers_what_the_profile_has(profile: Profile) {
     let told = format!("count(allostat_exposition_info{{profile=\"{}\"}})", profile.as_str());
     assert_eq!(prometheus.value(&told), Some(1.0), "it says what it is");
 
-    let empty = |asked: &[(String, String)]| -> Vec<String> {
-        asked.iter().filter(|(_, e)| prometheus.query(e).is_empty()).map(|(place, e)| format!("{place}: {e}")).collect()
-    };
     let limit = Duration::from_secs(90) * patience();
-    let (mut progress, mut fewest) = (std::time::Instant::now(), usize::MAX);
+    let (mut progress, mut left) = (std::time::Instant::now(), asked.clone());
     loop {
         some_are_killed(&agent);
-        let unanswered = empty(&asked);
-        if unanswered.is_empty() {
+        // Until they are scraped. Of seconds is the window of what is asked: only what has not answered yet is asked again.
+        std::thread::sleep(Duration::from_secs(1));
+        let count = left.len();
+        left.retain(|(_, expression)| prometheus.query(expression).is_empty());
+        if left.is_empty() {
             break;
         }
-        if unanswered.len() < fewest {
-            (progress, fewest) = (std::time::Instant::now(), unanswered.len());
+        if left.len() < count {
+            progress = std::time::Instant::now();
         }
-        assert!(progress.elapsed() < limit, "{limit:?} without another series:\n{}", unanswered.join("\n"));
-        std::thread::sleep(Duration::from_secs(1));
+        let named = || left.iter().map(|(place, e)| format!("{place}: {e}")).collect::<Vec<_>>().join("\n");
+        assert!(progress.elapsed() < limit, "{limit:?} without another series:\n{}", named());
     }
     for (place, expression) in &asked {
         for (labels, value) in prometheus.query(expression) {

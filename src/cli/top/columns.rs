@@ -329,10 +329,18 @@ pub fn sum_cell(column: &Column, row: &Row, is_partial: bool, now: Timestamp) ->
 }
 
 /// Those of a screen so wide, by their places.
-pub fn shown(width: u16, has_devices: bool) -> Vec<usize> {
-    let of_devices = |column: &Column| column.head.starts_with("GPU");
-    let fits = |column: &Column| column.from <= width && (has_devices || !of_devices(column));
-    (0..COLUMNS.len()).filter(|at| fits(&COLUMNS[*at])).collect()
+pub fn shown(width: u16, has_devices: bool, sort: usize) -> Vec<usize> {
+    let is_known = |column: &Column| has_devices || !column.head.starts_with("GPU");
+    let fits = |at: &usize| is_known(&COLUMNS[*at]) && (COLUMNS[*at].from <= width || *at == sort);
+    let mut shown: Vec<usize> = (0..COLUMNS.len()).filter(fits).collect();
+    // Where the column of the order has no place of its own, it takes the place of those that need the widest screens.
+    while COLUMNS[sort].from > width && shown.iter().map(|at| COLUMNS[*at].width + 1).sum::<u16>() > width + 1 {
+        let widest =
+            shown.iter().filter(|at| **at != sort && **at != NAME).max_by_key(|at| COLUMNS[**at].from).copied();
+        let Some(widest) = widest else { break };
+        shown.retain(|at| *at != widest);
+    }
+    shown
 }
 
 /// `cpu`, `memory`, `last-exit`.
@@ -470,8 +478,12 @@ mod tests {
     #[test]
     fn the_columns_of_each_width_fit_into_it_and_oom_kills_that_nobody_knows_are_no_zero() {
         for width in 80..=300 {
-            let needed: u16 = shown(width, false).iter().map(|at| COLUMNS[*at].width + 1).sum();
-            assert!(needed <= width + 1, "{width}: {needed}");
+            for (sort, by) in COLUMNS.iter().enumerate() {
+                let shown = shown(width, false, sort);
+                let needed: u16 = shown.iter().map(|at| COLUMNS[*at].width + 1).sum();
+                assert!(needed <= width + 1, "{width}: {needed}");
+                assert!(shown.contains(&sort) || by.head.starts_with("GPU"), "{}", by.head);
+            }
         }
         assert_eq!(OVER_LIFE.map(|at| COLUMNS[at].head), ["TIME", "RST", "OOM"]);
         let oom = &COLUMNS[named("oom").unwrap()];
@@ -479,7 +491,8 @@ mod tests {
             |oom_kills| (oom.cell)(&Row { oom_kills, ..super::super::testing::row("a", "", "") }, Timestamp(0)).text;
         assert_eq!([told(None), told(Some(0)), told(Some(2))], ["-", "0", "2"]);
         assert!(
-            shown(84, false).contains(&named("oom").unwrap()) && !shown(80, false).contains(&named("oom").unwrap())
+            shown(84, false, CPU).contains(&named("oom").unwrap())
+                && !shown(80, false, CPU).contains(&named("oom").unwrap())
         );
     }
 

@@ -24,7 +24,7 @@ use super::rates::{Frame, HostNow, Row};
 use super::scene::Scene;
 use super::state::{Drawn, HelpPage, ScreenState, ScreenView};
 use crate::cli::human::{self, ABSENT, or_absent};
-use crate::cli::output::{Align, Style};
+use crate::cli::output::{Align, Style, printable};
 use crate::cli::width::{columns_of, shortened};
 use crate::model::units::Timestamp;
 
@@ -65,7 +65,7 @@ pub fn draw(buffer: &mut Buffer, state: &mut ScreenState, scene: &Scene<'_>) {
             help(&mut pen, area, title, &keys.collect::<Vec<_>>());
         }
         Some(HelpPage::Columns) => {
-            let shown = columns::shown(area.width, scene.frame.has_devices);
+            let shown = columns::shown(area.width, scene.frame.has_devices, state.choice.sort);
             let columns = shown.into_iter().map(|at| (COLUMNS[at].head, COLUMNS[at].about)).chain(columns::MARKS);
             help(&mut pen, area, "columns; a wider screen has more of them", &columns.collect::<Vec<_>>());
         }
@@ -125,6 +125,9 @@ fn head(pen: &mut Pen<'_>, area: Rect, state: &ScreenState, scene: &Scene<'_>) {
     }
     if state.choice.only_running {
         said.push("without what has ended".to_owned());
+    }
+    if let Some(only) = &state.choice.only {
+        said.push(format!("only {}", printable(&only.name)));
     }
     if !state.choice.filter.is_empty() && state.typing.is_none() {
         said.push(format!("filter: {}", state.choice.filter));
@@ -187,7 +190,7 @@ pub fn places(width: u16, shown: &[usize]) -> Vec<(u16, u16, usize)> {
 }
 
 fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &Scene<'_>) {
-    let heads = places(area.width, &columns::shown(area.width, scene.frame.has_devices));
+    let heads = places(area.width, &columns::shown(area.width, scene.frame.has_devices, state.choice.sort));
     for (from, to, at) in &heads {
         let column = &COLUMNS[*at];
         let sorted = *at == state.choice.sort;

@@ -49,10 +49,28 @@ pub struct Choice {
     pub reverse: bool,
     /// Text that a row has in its name, source, workload or state; words after each other must all be there. Empty: all.
     pub filter: String,
+    /// Whose rows alone are shown.
+    pub only: Option<OnlyOf>,
     pub grouping: Grouping,
     pub folded: BTreeSet<String>,
     /// Those that have ended are not shown.
     pub only_running: bool,
+}
+
+/// A job, a workload or allocs.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OnlyOf {
+    /// As the user gave it.
+    pub name: String,
+    /// IDs of the allocs that have this name now. A later alloc of the job is known by its workload.
+    pub allocs: BTreeSet<String>,
+}
+
+impl OnlyOf {
+    fn has(&self, row: &Row) -> bool {
+        let (alloc, _) = &row.key;
+        row.workload == self.name || self.allocs.contains(alloc) || alloc.starts_with(&self.name)
+    }
 }
 
 /// Which line it is, wherever it stands.
@@ -107,7 +125,8 @@ fn has(row: &Row, words: &[String]) -> bool {
 /// The lines of the table, from the top on.
 pub fn lines<'a>(rows: &'a [Row], choice: &Choice) -> Vec<TableLine<'a>> {
     let words: Vec<String> = choice.filter.split_whitespace().map(str::to_lowercase).collect();
-    let wanted = |row: &&Row| has(row, &words) && !(choice.only_running && row.is_over());
+    let is_of = |row: &Row| choice.only.as_ref().is_none_or(|only| only.has(row));
+    let wanted = |row: &&Row| is_of(row) && has(row, &words) && !(choice.only_running && row.is_over());
     let mut rows: Vec<&Row> = rows.iter().filter(wanted).collect();
     rows.sort_by(|a, b| compare(choice.sort, choice.reverse, a, b));
     if choice.grouping == Grouping::None {

@@ -26,12 +26,15 @@ const WIDE: u16 = 200;
 pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliResult {
     feed.settle();
     let (frame, has_rates) = frame_with_rates(&mut feed)?;
+    let lines = lines(&frame.rows, choice);
+    if let (true, Some(only)) = (lines.is_empty(), &choice.only) {
+        return Err(CliError::new(Exit::NotFound, format!("no alloc, job or workload {:?}", only.name)));
+    }
     if !has_rates {
         session.remark("no rates: the agent did not read again within some seconds");
     }
     // Not in the table: who reads that reads its headings first.
     session.remark(&gauges::line(&frame));
-    let lines = lines(&frame.rows, choice);
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {
             "no tasks: nothing runs in a cgroup of its own"
@@ -42,7 +45,7 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     }
     let width = terminal::width().unwrap_or(WIDE);
     let now = Timestamp::from_system(SystemTime::now());
-    write!(session.out, "{}", table(&frame, &lines, width, now, session.paint))?;
+    write!(session.out, "{}", table(&frame, &lines, (width, choice.sort), now, session.paint))?;
     Ok(Exit::Done)
 }
 
@@ -72,8 +75,14 @@ fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
     tracker.frame(&look.tasks, &devices)
 }
 
-pub fn table(frame: &Frame, lines: &[TableLine<'_>], width: u16, now: Timestamp, paint: Paint) -> String {
-    let shown = columns::shown(width, frame.has_devices);
+pub fn table(
+    frame: &Frame,
+    lines: &[TableLine<'_>],
+    (width, sort): (u16, usize),
+    now: Timestamp,
+    paint: Paint,
+) -> String {
+    let shown = columns::shown(width, frame.has_devices, sort);
     let heads: Vec<(&str, Align)> = shown.iter().map(|at| (COLUMNS[*at].head, COLUMNS[*at].align)).collect();
     let mut table = Table::new(&heads);
     for line in lines {

@@ -218,7 +218,7 @@ fn the_plain_table_says_the_same() {
         "node-7: CPU 60%, 38.20 of 64 cores; memory 70%, 89.0 GiB of 128 GiB; waits: CPU 5.0%, memory 0%, I/O 12%";
     assert_eq!(gauges::line(&frame), host);
     assert_eq!(gauges::line(&Frame::default()), ": CPU -; memory -; waits: CPU -, memory -, I/O -");
-    same("plain-200.txt", &plain::table(&frame, &shown, 200, NOW, Paint(false)));
+    same("plain-200.txt", &plain::table(&frame, &shown, (200, by_cpu().sort), NOW, Paint(false)));
 }
 
 #[test]

@@ -34,16 +34,19 @@ impl Page<'_> {
 }
 
 impl History {
-    /// `{"ended": [..], "has_more": ..}`, the newest record first. An id as a whole comes before others that begin with it. It ends soon
-    /// where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
+    /// `{"ended": [..], "has_more": ..}`, the newest record first. A whole ID comes before others that begin with it, and these before names.
+    /// It ends soon where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
     pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> Telling {
         let history = Arc::clone(self);
         Telling::of_writer(move |out| {
             out.write_all(br#"{"ended":["#)?;
             let mut page = Page { out, bytes: 0, count: 0 };
-            let mut has_more = history.pages(&sought, Called::Exactly, detail, now, &mut page)?;
-            if page.count == 0 && sought.id.is_some() {
-                has_more = history.pages(&sought, Called::Beginning, detail, now, &mut page)?;
+            let mut has_more = false;
+            for called in Called::ORDER {
+                has_more = history.pages(&sought, called, detail, now, &mut page)?;
+                if page.count > 0 || sought.id.is_none() {
+                    break;
+                }
             }
             write!(page.out, "],\"has_more\":{has_more}}}")
         })
@@ -101,7 +104,8 @@ mod tests {
     use crate::store::lines::LineLog;
 
     fn line(id: &str, ended_at: u64, status: &str) -> Vec<u8> {
-        let alloc = json!({ "id": id, "job": "j", "source": "docker", "status": status, "tasks": {} });
+        let name = format!("named-{}", id.trim_start_matches("docker:"));
+        let alloc = json!({ "id": id, "name": name, "job": "j", "source": "docker", "status": status, "tasks": {} });
         json!({ "ended_at": ended_at, "alloc": alloc, "stats": {} }).to_string().into_bytes()
     }
 
@@ -145,6 +149,7 @@ mod tests {
         assert_eq!(told(Sought { limit: 2, ..all() }), (every[..2].to_vec(), true));
         let by_id = |id: &str| told(Sought { id: Some(id.to_owned()), ..all() }).0.len();
         assert_eq!(["docker:a", "a", "docker:ab", "docker:", "b"].map(by_id), [2, 2, 1, 3, 0]);
+        assert_eq!(["named-a", "named-ab", "j", "named"].map(by_id), [2, 1, 3, 0], "names of allocs and jobs");
         assert_eq!(told(Sought { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
     }
 }

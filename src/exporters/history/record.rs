@@ -64,7 +64,7 @@ pub(super) fn record(snapshot: &Snapshot, alloc: &AllocView, ended_at: Timestamp
 /// What somebody asks for; nothing said: everything.
 #[derive(Debug, Clone, Default)]
 pub struct Sought {
-    /// An id, a beginning of one, or what its source calls it.
+    /// An ID, a prefix of one, the name that its source uses; otherwise the name of an alloc or of its job.
     pub id: Option<String>,
     pub job: Option<String>,
     pub source: Option<AllocSource>,
@@ -76,12 +76,19 @@ pub struct Sought {
     pub limit: usize,
 }
 
-/// How an id is compared.
+/// How an ID is compared.
 #[derive(Debug, Clone, Copy)]
 pub(super) enum Called {
     /// As a whole, or as its source calls it.
     Exactly,
     Beginning,
+    /// It is the name of the alloc or of its job.
+    Named,
+}
+
+impl Called {
+    /// A later one is tried where the earlier ones find nothing.
+    pub(super) const ORDER: [Called; 3] = [Called::Exactly, Called::Beginning, Called::Named];
 }
 
 /// What is looked at first: the rest is not even read where it is not sought.
@@ -97,6 +104,8 @@ pub(super) struct BriefAlloc<'a> {
     #[serde(borrow)]
     pub id: Cow<'a, str>,
     #[serde(borrow, default)]
+    name: Cow<'a, str>,
+    #[serde(borrow, default)]
     job: Cow<'a, str>,
     #[serde(borrow)]
     source: Cow<'a, str>,
@@ -110,11 +119,12 @@ impl Brief<'_> {
         serde_json::from_slice(line).ok()
     }
     pub(super) fn is(&self, sought: &Sought, called: Called) -> bool {
-        let BriefAlloc { id, job, source, status } = &self.alloc;
+        let BriefAlloc { id, name, job, source, status } = &self.alloc;
         let native = || id.split_once(':').map(|(_, native)| native);
         let is_called = |text: &String| match called {
             Called::Exactly => *text == **id || native() == Some(text),
             Called::Beginning => id.starts_with(text.as_str()),
+            Called::Named => *text == **name || *text == **job,
         };
         sought.id.as_ref().is_none_or(is_called)
             && sought.job.as_ref().is_none_or(|name| *name == **job)
