@@ -18,8 +18,6 @@ const HOUR: &[(&str, &str, &str, &str)] = &[
     // Of a workload that is older than the hour: it counts from what it was.
     ("allostat_workload_oom_kills_total", "workload=\"old\",task=\"t\"", "7x120", "7x120"),
     ("allostat_workload_oom_kills_created", "workload=\"old\",task=\"t\"", "-9000x120", "-9000x120"),
-    // A GPU without an XID has none of its times.
-    ("allostat_device_up", "device_uuid=\"GPU-1\"", "1x120", "1x120"),
     (
         "allostat_device_xid_last_timestamp_seconds",
         "device_uuid=\"GPU-1\",xid=\"13\"",
