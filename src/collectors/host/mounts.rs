@@ -361,7 +361,8 @@ mod tests {
         for _ in 0..6_000 {
             let mut out = Samples::default();
             let result = mounts.collect_at(roots, Instant::now(), &mut out);
-            if result.is_err() || mount_points(&out).len() == shown {
+            // Others may have failed before.
+            if mount_points(&out).len() == shown {
                 return (out, result);
             }
             std::thread::sleep(Duration::from_millis(10));
