@@ -34,7 +34,7 @@ impl Outbox {
             lane,
             metrics,
         };
-        outbox.tell(&lock(&outbox.queue));
+        outbox.publish(&lock(&outbox.queue));
         outbox
     }
 
@@ -59,7 +59,7 @@ impl Outbox {
             let accepted = queue.push(SystemClock.now(), points, bytes);
             self.accepted(&queue, accepted, points);
         }
-        self.tell(&queue);
+        self.publish(&queue);
         drop(queue);
         self.came.notify_all();
     }
@@ -73,7 +73,7 @@ impl Outbox {
         }
         let accepted = queue.push_as(SystemClock.now(), id, points, bytes);
         self.accepted(&queue, accepted, points);
-        self.tell(&queue);
+        self.publish(&queue);
         drop(queue);
         self.came.notify_all();
         accepted == Accepted::Durable
@@ -87,7 +87,7 @@ impl Outbox {
             return false;
         }
         let is_durable = queue.flush(SystemClock.now());
-        self.tell(&queue);
+        self.publish(&queue);
         is_durable
     }
 
@@ -104,7 +104,7 @@ impl Outbox {
         let mut queue = lock(&self.queue);
         if !self.is_closed.load(Ordering::SeqCst) {
             queue.lost_before(points, reason);
-            self.tell(&queue);
+            self.publish(&queue);
         }
     }
 
@@ -133,7 +133,7 @@ impl Outbox {
                 return None;
             }
             let front = queue.front(SystemClock.now());
-            self.tell(&queue);
+            self.publish(&queue);
             if front.is_some() {
                 return front;
             }
@@ -146,7 +146,7 @@ impl Outbox {
         // The next agent may have them already.
         if !self.is_closed.load(Ordering::SeqCst) {
             queue.settle(SystemClock.now(), id, rejected);
-            self.tell(&queue);
+            self.publish(&queue);
         }
     }
 
@@ -170,7 +170,7 @@ impl Outbox {
         self.came.notify_all();
     }
 
-    fn tell(&self, queue: &Queue) {
+    fn publish(&self, queue: &Queue) {
         self.metrics.push.tell(&self.lane, |state| {
             *state = PushState {
                 ledger: queue.ledger(),

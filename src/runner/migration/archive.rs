@@ -69,7 +69,7 @@ fn tops(tree: &ForeignTree) -> io::Result<Vec<FoundFile>> {
 }
 
 /// Writes the data of an alloc. What cannot be read ends the archive with the reason instead of a seal, and so does a
-/// change: a file that disappeared, a directory that was moved, an alloc of which `unchanged` says why it is another.
+/// change: a file that disappeared, a directory that was moved, or the reason that `unchanged` gives.
 ///
 /// Errors: of the writer.
 pub fn write_migration(
