@@ -88,7 +88,7 @@ pub fn text(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16
     let (managed, observed): (Vec<&AllocRow>, Vec<&AllocRow>) = allocs.iter().partition(|alloc| alloc.is_ours());
     let (ended, live): (Vec<&AllocRow>, Vec<&AllocRow>) = managed.into_iter().partition(|alloc| has_ended(alloc));
     let parts = [
-        live_table(&live, uses, now, screen, paint),
+        alloc_table(&live, uses, now, screen, paint),
         ended_table(&ended, uses, now, screen, paint),
         observed_table(&observed, uses, now, screen, paint),
     ];
@@ -97,7 +97,7 @@ pub fn text(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16
 
 /// Each of them, with what it uses and the reason of its state.
 pub fn list(allocs: &[AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
-    live_table(&allocs.iter().collect::<Vec<_>>(), uses, now, screen, paint)
+    alloc_table(&allocs.iter().collect::<Vec<_>>(), uses, now, screen, paint)
 }
 
 /// Something is folded: not each of them has a line.
@@ -120,7 +120,7 @@ const ORDER: [(usize, Narrow); 6] = [
     (1, Narrow::Middle(4)),
 ];
 
-fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
+fn alloc_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     if allocs.is_empty() {
         return String::new();
     }
@@ -137,7 +137,7 @@ fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<
             ("REASON", Align::Left),
         ]);
         for (alloc, why) in allocs.iter().zip(&reasons) {
-            table.row(live_row(alloc, uses, now, why.as_ref().filter(|_| with_reasons)));
+            table.row(alloc_row(alloc, uses, now, why.as_ref().filter(|_| with_reasons)));
         }
         table
     };
@@ -166,7 +166,7 @@ fn live_table(allocs: &[&AllocRow], uses: &Uses, now: Timestamp, screen: Option<
     out
 }
 
-fn live_row(alloc: &AllocRow, uses: &Uses, now: Timestamp, why: Option<&(String, Style)>) -> Vec<TableCell> {
+fn alloc_row(alloc: &AllocRow, uses: &Uses, now: Timestamp, why: Option<&(String, Style)>) -> Vec<TableCell> {
     let (words, style) = why.cloned().unwrap_or((String::new(), Style::Plain));
     vec![
         TableCell::styled(alloc.short(), Style::Cyan),

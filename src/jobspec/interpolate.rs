@@ -162,7 +162,7 @@ pub struct Prepared {
 }
 
 /// The environment that templates read: what resolves of it before they are rendered. Pure.
-pub fn environment(context: &TaskContext<'_>) -> Env {
+fn environment(context: &TaskContext<'_>) -> Env {
     let (mut whole, meta) = outer(context);
     let own = own_variables(context, &whole, &meta);
     whole.extend(own.into_iter().map(|(name, text)| (env::variable_name(&name), text)));

@@ -77,10 +77,8 @@ mod tests {
     fn what_nobody_can_tell_of_is_absent_and_not_zero() {
         let view = |observed, restarts, begun_after| {
             let ended = Arc::new(TaskTotals { restarts, begun_after, ..TaskTotals::default() });
-            {
-                let (workload, task, source) = ("w".into(), "t".into(), None);
-                WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
-            }
+            let (workload, task, source) = ("w".into(), "t".into(), None);
+            WorkloadView { workload, task, source, usage: Usage::default(), ended, observed }
         };
         let none = view(true, [0; 4], [0; 3]);
         assert_eq!(none.restarts(true), [None, Some(0), None, None, Some(0), Some(0)]);
