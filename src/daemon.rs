@@ -384,6 +384,7 @@ async fn start_runner(
         descriptors: process::original_descriptor_limit(),
         no_cgroups: no_cgroups.clone(),
         settings: config.drivers.settings.clone(),
+        metrics: Arc::clone(metrics),
     };
     let enabled = |name: &str| config.drivers.enabled.iter().any(|e| e == name);
     let enabled = drivers::ALL.iter().filter(|driver| enabled(driver.name));

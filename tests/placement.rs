@@ -61,6 +61,9 @@ fn unmet_constraint_waits_and_changed_metadata_places_it() {
         (alloc["not_placed"][0]["message"] == reason).then_some(alloc)
     });
     assert_eq!((&waits["status"], &waits["description"]), (&"pending".into(), &"not placed: constraint".into()));
+    let metrics = agent.metrics();
+    assert_eq!(metrics.u64("allostat_allocs_waiting", &[("reason", "constraint")]), 1);
+    assert_eq!(metrics.u64("allostat_allocs_waiting", &[("reason", "port")]), 0);
     let events = agent.cli(&["events", &id]).ok();
     assert!(events.contains("Not Placed") && events.contains(reason), "{events}");
     assert!(agent.cli(&["status", &id]).ok().contains(reason));
@@ -80,6 +83,7 @@ fn unmet_constraint_waits_and_changed_metadata_places_it() {
     agent.start_again();
     let placed = wait_until(&agent, &id, "running");
     assert_eq!(placed["not_placed"], Value::Null);
+    assert_eq!(agent.metrics().u64("allostat_allocs_waiting", &[("reason", "constraint")]), 0);
     // What has begun keeps its place.
     agent.terminate();
     agent.configure("");

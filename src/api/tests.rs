@@ -104,6 +104,7 @@ async fn runner(data_dir: &Arc<DataDir>, metrics: &Arc<Metrics>) -> Handle {
         descriptors: None,
         no_cgroups: None,
         settings: Default::default(),
+        metrics: Arc::clone(metrics),
     });
     let parts = runner::Parts {
         config: runner::Config::default(),

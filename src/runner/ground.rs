@@ -133,7 +133,7 @@ impl Context {
             facts,
             inherited,
         } = parts;
-        let ports = Arc::new(PortKeeper::new(config.network.clone(), ports_in_use));
+        let ports = Arc::new(PortKeeper::new(config.network.clone(), ports_in_use, metrics.ports.clone()));
         let now = clock.now();
         let infos = drivers.keys().map(|name| (*name, watch::Sender::new(DriverInfo::unknown(now))));
         let driver_infos = infos.collect();

@@ -2,11 +2,12 @@
 //!
 //! ```text
 //! reserve ─► held: its tasks start, run and end; the next agent holds it again (hold) ─► release
+//!             └─ another program took it before a task started (renew): another dynamic port
 //! ```
 //! A port in use by another program is not assigned: for a dynamic port another one is tried, a static one is a
 //! conflict. The test binds the port, for TCP and UDP, and closes the sockets: an open socket would keep the task
-//! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and its
-//! restart policy decides.
+//! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and
+//! before its restart the ports are tested again.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -23,6 +24,7 @@ use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::TaskGroup;
 use crate::model::network::{AllocPort, PortRequest, PortTarget};
 use crate::telemetry::lock;
+use crate::telemetry::ports::{PortMetrics, PortRange};
 
 /// Ports in use by programs of this host. May block as long as a system call does.
 pub trait PortsInUse: Send + Sync {
@@ -93,6 +95,7 @@ pub struct PortKeeper {
     held: Mutex<HeldPorts>,
     /// Notifies of released ports.
     released: watch::Sender<()>,
+    metrics: PortMetrics,
 }
 
 #[derive(Default)]
@@ -107,8 +110,10 @@ struct HeldPort {
 }
 
 impl PortKeeper {
-    pub fn new(config: NetworkConfig, in_use: Arc<dyn PortsInUse>) -> PortKeeper {
-        PortKeeper { config, in_use, held: Mutex::default(), released: watch::Sender::new(()) }
+    pub fn new(config: NetworkConfig, in_use: Arc<dyn PortsInUse>, metrics: PortMetrics) -> PortKeeper {
+        let (first, last) = config.dynamic_ports;
+        metrics.range(u32::from(last).saturating_sub(u32::from(first)) + 1);
+        PortKeeper { config, in_use, held: Mutex::default(), released: watch::Sender::new(()), metrics }
     }
 
     /// The ports that an alloc of this group needs on a host with these attributes.
@@ -189,6 +194,7 @@ impl PortKeeper {
             ports.push(AllocPort { label, value, to: ask.to.of(value), host_ip: ask.host_ip, task });
         }
         held.add(holder, &ports);
+        self.count(&held);
         Ok(ports)
     }
 
@@ -252,14 +258,60 @@ impl PortKeeper {
             Some(PortConflict::Alloc { label: port.label.clone(), port: port.value, owner })
         });
         held.add(holder, ports);
+        self.count(&held);
         conflict.map_or(Ok(()), Err)
+    }
+
+    /// Tests the ports of an alloc again, none of whose processes runs. A dynamic port that another program took is
+    /// exchanged for a free one. Returns its ports now, and a sentence for each one that a program uses.
+    pub fn renew(&self, holder: &PortHolder, asks: &[PortAsk]) -> (Vec<AllocPort>, Vec<String>) {
+        let mut held = lock(&self.held);
+        let mut ports = held.by_alloc.get(&holder.alloc).cloned().unwrap_or_default();
+        let (mut given, mut said) = (BTreeSet::new(), Vec::new());
+        for port in &mut ports {
+            let is_of = |ask: &&PortAsk| ask.label == port.label && ask.task == port.task && !ask.ignore_collision;
+            let Some(ask) = asks.iter().find(is_of) else { continue };
+            let user = self.in_use.user(SocketAddr::new(port.host_ip, port.value));
+            if ask.fixed.is_none() && (user.is_some() || self.in_use.is_used(port.value)) {
+                let user = user.unwrap_or_else(|| "another program".to_owned());
+                let lost = PortConflict::Program { label: port.label.clone(), port: port.value, user };
+                match self.dynamic(&held, &given, holder, ask, None) {
+                    Ok(value) => {
+                        given.insert(value);
+                        said.push(format!("{lost}; the alloc has port {value} instead"));
+                        (port.value, port.to) = (value, ask.to.of(value));
+                    }
+                    Err(none) => said.extend([lost.to_string(), none.to_string()]),
+                }
+            } else if let Some(user) = user {
+                let (label, port) = (port.label.clone(), port.value);
+                said.push(PortConflict::Program { label, port, user }.to_string());
+            }
+        }
+        if !given.is_empty() {
+            held.remove(&holder.alloc);
+            held.add(holder, &ports);
+            self.count(&held);
+            drop(held);
+            self.released.send_replace(());
+        }
+        (ports, said)
     }
 
     /// Idempotent.
     pub fn release(&self, alloc: &AllocId) {
-        if lock(&self.held).remove(alloc) {
+        let mut held = lock(&self.held);
+        if held.remove(alloc) {
+            self.count(&held);
             self.released.send_replace(());
         }
+    }
+
+    fn count(&self, held: &HeldPorts) {
+        let (first, last) = self.config.dynamic_ports;
+        let dynamic = if first <= last { held.by_port.range(first..=last).count() } else { 0 };
+        self.metrics.held(PortRange::Dynamic, dynamic);
+        self.metrics.held(PortRange::Other, held.by_port.len() - dynamic);
     }
 
     /// Changes when ports are released.

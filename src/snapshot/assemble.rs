@@ -20,10 +20,11 @@ use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
-use crate::model::alloc::AllocStatus;
+use crate::model::alloc::{AllocState, AllocStatus};
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::ObservedAlloc;
+use crate::model::placement::PlacementReason;
 use crate::model::totals::Totals;
 use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
@@ -461,6 +462,12 @@ impl Assembler {
         for entry in &self.entries {
             let Some(status) = &entry.view.status else { continue };
             counts.allocs[status.state.index()] += 1;
+            if status.state == AllocState::Pending {
+                for reason in PlacementReason::ALL {
+                    let waits = status.not_placed.iter().any(|one| one.reason == reason);
+                    counts.waiting[reason.index()] += u64::from(waits);
+                }
+            }
             for task in &entry.view.tasks {
                 if let Some(managed) = &task.managed {
                     counts.tasks[managed.status.state.index()] += 1;

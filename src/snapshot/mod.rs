@@ -36,6 +36,7 @@ use crate::model::host::NodeInfo;
 use crate::model::id::{CgroupPath, JobId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::{ObservedAlloc, ObservedTask};
+use crate::model::placement::PlacementReason;
 use crate::model::task::{TaskState, TaskStatus};
 use crate::model::totals::{TaskTotals, Totals};
 use crate::model::units::{Nanos, Timestamp};
@@ -251,6 +252,8 @@ pub struct Counts {
     pub allocs: [u64; 4],
     /// In the order of `TaskState::ALL`.
     pub tasks: [u64; 6],
+    /// Allocs that wait to be placed, in the order of `PlacementReason::ALL`; each counts for all of its reasons.
+    pub waiting: [u64; PlacementReason::ALL.len()],
     /// Memory that the tasks of allocs that have not ended were given.
     pub allocated_memory_bytes: u64,
     /// CPU quotas of running tasks, in cores; tasks without a quota count nothing.

@@ -14,11 +14,13 @@ use super::artifacts::{self, ArtifactMetrics};
 use super::durations::{ByWorkload, STARTS, StartPhase};
 use super::execs::{self, ExecMetrics};
 use super::history::{self, EndsOnRecord, RecentUse};
+use super::images::{self, ImageMetrics};
 use super::launches::{self, Launches};
 use super::memory::{self, MemoryMetrics};
 use super::migrations::{self, Migrations};
 use super::observed::{self, Others};
 use super::otlp::Push;
+use super::ports::{self, PortMetrics};
 use super::registered::{counter, counters, gauge, gauges, register};
 use super::state_db::{
     self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
@@ -204,9 +206,11 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         artifacts::METRICS,
         execs::METRICS,
         history::METRICS,
+        images::METRICS,
         memory::METRICS,
         launches::METRICS,
         migrations::METRICS,
+        ports::METRICS,
         state_db::METRICS,
         updates::METRICS,
     ];
@@ -310,6 +314,8 @@ pub struct Metrics {
     /// Who was not let in.
     pub access: Admission,
     pub artifacts: ArtifactMetrics,
+    pub images: ImageMetrics,
+    pub ports: PortMetrics,
     /// Commands that users run in tasks.
     pub execs: ExecMetrics,
     /// What others run.
@@ -366,6 +372,8 @@ impl Metrics {
             supervisors: OnceLock::new(),
             access: Admission::new(r),
             artifacts: ArtifactMetrics::new(r),
+            images: ImageMetrics::new(r),
+            ports: PortMetrics::new(r),
             execs: ExecMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),

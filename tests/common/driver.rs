@@ -26,5 +26,6 @@ pub fn driver_context(sampling: Arc<Sampling>) -> DriverContext {
         descriptors: Some(300),
         no_cgroups: None,
         settings: Default::default(),
+        metrics: Arc::default(),
     }
 }

@@ -186,6 +186,16 @@ pub static ALLOCS: MetricDesc =
         .from_source("runner")
         .otlp("allostat.allocs", "{alloc}");
 
+pub static ALLOCS_WAITING: MetricDesc = MetricDesc::gauge(
+    "allostat_allocs_waiting",
+    Unit::None,
+    "Managed allocs that wait to be placed, by reason; an alloc with two reasons counts for both.",
+    &["reason"],
+)
+.from_profile(Profile::Standard)
+.from_source("runner")
+.otlp("allostat.allocs.waiting", "{alloc}");
+
 pub static TASKS: MetricDesc =
     MetricDesc::gauge("allostat_tasks", Unit::None, "Tasks known to the agent, by state.", &["state"])
         .from_source("runner")

@@ -1,12 +1,13 @@
 //! What there is one of: the node and its totals, the host, the agent.
 
 use super::lifecycle::{
-    ALLOCS, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS, NODE_OOM_KILLS,
+    ALLOCS, ALLOCS_WAITING, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS, NODE_OOM_KILLS,
     NODE_RESTARTS, SCHEMA, TASKS,
 };
 use super::listener::{Families, Listener, SINGLE, by};
 use super::subject::Labels;
 use crate::model::alloc::AllocState;
+use crate::model::placement::PlacementReason;
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
 use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::snapshot::Snapshot;
@@ -19,6 +20,8 @@ pub(super) fn build(out: &mut Families<'_, impl Listener>) {
 pub(super) fn counts(out: &mut Families<'_, impl Listener>, snapshot: &Snapshot) {
     let counts = &snapshot.counts;
     out.one(&ALLOCS, &by("state", AllocState::ALL.map(AllocState::as_str)), counts.allocs.map(Value::Int));
+    let reasons = by("reason", PlacementReason::ALL.map(PlacementReason::as_str));
+    out.one(&ALLOCS_WAITING, &reasons, counts.waiting.map(Value::Int));
     out.one(&TASKS, &by("state", TaskState::ALL.map(TaskState::as_str)), counts.tasks.map(Value::Int));
     out.one(&HOST_ALLOCATED_MEMORY, SINGLE, [Value::Int(counts.allocated_memory_bytes)]);
     out.one(&HOST_ALLOCATED_CPU, SINGLE, [Value::Float(counts.allocated_cpu_cores)]);

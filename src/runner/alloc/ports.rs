@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::Alloc;
 use super::cell::TaskCell;
+use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
 use crate::runner::ports::PortHolder;
@@ -33,6 +34,35 @@ impl Alloc {
         }
         if let Err(error) = self.ctx.ports.hold(&self.port_holder(), &ports) {
             tracing::error!(alloc_id = %self.id, %error, "two allocs have the same port in their records; both keep it");
+        }
+    }
+    /// Before the start of a task: tests its ports again, if no process of the alloc can have them. A dynamic port that
+    /// another program took meanwhile is exchanged for another one.
+    pub async fn renew_ports(self: &Arc<Self>, at: usize) {
+        let is_idle = {
+            let inner = self.lock();
+            // In a namespace of its own no task binds a port of the host.
+            let on_host = inner.record.network.is_none() && !inner.record.ports.is_empty();
+            on_host && inner.cells.iter().all(|cell| cell.record.handle.is_none())
+        };
+        let asks = self.ctx.ports.asks(self.group(), &self.ctx.facts.now());
+        let (true, Ok(asks)) = (is_idle, asks) else { return };
+        let alloc = Arc::clone(self);
+        // Not interrupted: what is held and what is recorded stay the same.
+        let renewing = move || {
+            let (ports, said) = alloc.ctx.ports.renew(&alloc.port_holder(), &asks);
+            let mut inner = alloc.lock();
+            let is_new = inner.record.ports != ports;
+            inner.record.ports = ports;
+            (is_new, said)
+        };
+        let Ok((is_new, said)) = self.ctx.blocking.block(renewing).await else { return };
+        for message in said {
+            self.edit(at, |edit| edit.event(EventKind::Network, message, &[]));
+            self.save_aside(at);
+        }
+        if is_new {
+            self.persist_made().await;
         }
     }
     /// Releases its ports: no process is left that needs them.

@@ -26,6 +26,7 @@ use crate::model::units::Timestamp;
 use crate::model::usage::Usage;
 use crate::model::volume::TaskVolume;
 use crate::runner::kept::datadir::{Place, TaskDirs};
+use crate::telemetry::metrics::Metrics;
 
 pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
@@ -44,6 +45,7 @@ pub struct DriverContext {
     /// Why this agent cannot create cgroups. `None`: it can.
     pub no_cgroups: Option<String>,
     pub settings: DriverSettings,
+    pub metrics: Arc<Metrics>,
 }
 
 /// Settings of drivers, by driver and key. Each value was checked by its driver.

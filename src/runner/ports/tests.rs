@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::runner::settings::HostNetwork;
+use crate::telemetry::metrics::Metrics;
 
 /// What other programs have.
 #[derive(Default)]
@@ -20,7 +21,7 @@ const IP: IpAddr = IpAddr::V4(Ipv4Addr::new(10, 0, 0, 7));
 
 fn keeper(first: u16, last: u16, programs: &[u16]) -> PortKeeper {
     let config = NetworkConfig { dynamic_ports: (first, last), ..NetworkConfig::default() };
-    PortKeeper::new(config, Arc::new(Programs(Mutex::new(programs.iter().copied().collect()))))
+    PortKeeper::new(config, Arc::new(Programs(Mutex::new(programs.iter().copied().collect()))), Metrics::new().ports)
 }
 fn holder(alloc: &str) -> PortHolder {
     PortHolder { alloc: AllocId::from(alloc), job: JobId::from(format!("job-of-{alloc}").as_str()) }
@@ -108,7 +109,7 @@ fn earlier_ports_are_reserved_again_if_free() {
 fn host_networks_are_addresses_and_an_unknown_one_is_named() {
     let host_networks = vec![HostNetwork::parse("lan=192.168.1.10").unwrap()];
     let config = NetworkConfig { host_networks, ..NetworkConfig::default() };
-    let keeper = PortKeeper::new(config, Arc::new(Programs::default()));
+    let keeper = PortKeeper::new(config, Arc::new(Programs::default()), Metrics::new().ports);
     let known = Attributes::from([("unique.network.ip-address".to_owned(), "10.0.0.7".into())]);
     assert_eq!(keeper.address(None, &known), Some(IP));
     assert_eq!(keeper.address(None, &Attributes::new()), Some(IpAddr::V4(Ipv4Addr::LOCALHOST)));
@@ -181,4 +182,57 @@ proptest! {
             prop_assert!(programs.iter().all(|port| !apart.contains(port)));
         }
     }
+}
+
+#[test]
+fn held_ports_are_counted_by_range_until_they_are_released() {
+    let metrics = Metrics::new();
+    let config = NetworkConfig { dynamic_ports: (20_000, 20_009), ..NetworkConfig::default() };
+    let keeper = PortKeeper::new(config, Arc::new(Programs::default()), metrics.ports.clone());
+    let counted = || {
+        let values = |name: &str| {
+            let families = metrics.gather();
+            let family = families.iter().find(|family| family.name() == name).expect("it is registered");
+            family.get_metric().iter().map(|one| one.get_gauge().get_value()).collect::<Vec<_>>()
+        };
+        (values("allostat_ports_held"), values("allostat_ports_dynamic"))
+    };
+    assert_eq!(counted(), (vec![0.0, 0.0], vec![10.0]));
+    keeper.reserve(&holder("a"), &[ask("http", Some(8080)), ask("x", None), ask("y", None)], &[]).unwrap();
+    keeper.reserve(&holder("b"), &[ask("http", Some(8080))], &[]).unwrap_err();
+    let before = AllocPort { label: "z".to_owned(), value: 20_009, to: 0, host_ip: IP, task: None };
+    let _ = keeper.hold(&holder("c"), &[before]);
+    assert!(counted().0[0] >= 2.0 && counted().0[1] == 1.0, "{:?}", counted());
+    for alloc in ["a", "a", "c"] {
+        keeper.release(&alloc.into());
+    }
+    assert_eq!(counted().0, [0.0, 0.0]);
+}
+
+#[test]
+fn renew_exchanges_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
+    let config = NetworkConfig { dynamic_ports: (20_000, 20_003), ..NetworkConfig::default() };
+    let programs = Arc::new(Programs::default());
+    let keeper = PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports);
+    let asks = [ask("admin", Some(9901)), PortAsk { to: PortTarget::Same, ..ask("http", None) }, ask("x", None)];
+    let before = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    assert_eq!(keeper.renew(&holder("a"), &asks), (before.clone(), vec![]), "none was taken");
+
+    programs.0.lock().unwrap().extend([9901, before[1].value]);
+    let (after, said) = keeper.renew(&holder("a"), &asks);
+    let new = after[1].value;
+    assert!((20_000..=20_003).contains(&new) && new != before[1].value && new != before[2].value, "{after:?}");
+    assert_eq!((&after[0], &after[2], after[1].to), (&before[0], &before[2], new));
+    let taken = format!("port {} (http) is in use by nginx (PID 7); the alloc has port {new} instead", before[1].value);
+    assert_eq!(said, ["port 9901 (admin) is in use by nginx (PID 7)".to_owned(), taken]);
+    assert_eq!(keeper.reserve(&holder("a"), &asks, &[]).unwrap(), after, "these are held now");
+
+    // None is left: the alloc keeps its own.
+    programs.0.lock().unwrap().extend(20_000..=20_003);
+    let (same, said) = keeper.renew(&holder("a"), &asks);
+    assert_eq!((same, said.len()), (after, 5));
+    keeper.release(&"a".into());
+    programs.0.lock().unwrap().clear();
+    let all: Vec<_> = (0..4).map(|n| ask(&format!("p{n}"), None)).collect();
+    assert_eq!(keeper.reserve(&holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
 }

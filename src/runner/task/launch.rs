@@ -137,6 +137,11 @@ pub async fn launch(alloc: Arc<Alloc>, at: usize) -> LaunchResult {
         request = next_request(&mut action, false) => return Err(LaunchFailure::cancelled(Some(request))),
         () = healthy_driver(&alloc, at) => {}
     }
+    tokio::select! {
+        biased;
+        request = next_request(&mut action, false) => return Err(LaunchFailure::cancelled(Some(request))),
+        () = alloc.renew_ports(at) => {}
+    }
     let began = Instant::now();
     let mut subject = alloc.subject_of(at);
     let ran = tokio::select! {

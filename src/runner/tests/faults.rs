@@ -36,6 +36,7 @@ pub(super) fn mock_that_says(script: &str) -> Arc<dyn Driver> {
         descriptors: None,
         no_cgroups: None,
         settings: [((Mock::NAME, "fingerprint"), script.to_owned())].into(),
+        metrics: Arc::default(),
     }))
 }
 

@@ -38,7 +38,8 @@ fn ports_of(agent: &Handle, id: &AllocId) -> Vec<AllocPort> {
 fn env_of(host: &Host, id: &AllocId) -> BTreeMap<String, String> {
     let processes = host.world.processes.lock().unwrap();
     let of = |dir: &&std::path::PathBuf| dir.to_string_lossy().contains(id.as_str());
-    processes.iter().find(|(dir, _)| of(dir)).expect("it was started").1.env.clone()
+    let newest = processes.iter().filter(|(dir, _)| of(dir)).max_by_key(|(dir, _)| (*dir).clone());
+    newest.expect("it was started").1.env.clone()
 }
 
 fn said(agent: &Handle, id: &AllocId) -> Vec<String> {
@@ -164,4 +165,49 @@ async fn ports_that_are_not_on_record_are_not_shown_and_start_nothing() {
     host.faults.fail_writes(false);
     until_state(&agent, &id, TaskState::Running).await;
     assert_eq!(ports_of(&agent, &id)[0].value, 8080);
+}
+
+#[tokio::test(start_paused = true)]
+async fn dynamic_port_that_a_program_took_is_exchanged_before_the_next_start() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = submit(&agent, with_ports(service("web"), vec![port("http", None), port("admin", Some(9901))])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let before = ports_of(&agent, &id);
+    // The task itself uses its ports while it runs: only a start tests them.
+    host.in_use.0.lock().unwrap().extend([before[0].value, 9901]);
+    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let after = ports_of(&agent, &id);
+    assert!(after[0].value != before[0].value && after[1] == before[1], "{after:?}");
+    assert_eq!(env_of(&host, &id)["NOMAD_PORT_http"], after[0].value.to_string());
+    let (lost, new) = (before[0].value, after[0].value);
+    let said = said(&agent, &id);
+    let exchanged = format!("port {lost} (http) is in use by nginx (PID 7); the alloc has port {new} instead");
+    assert!(said.contains(&exchanged), "{said:?}");
+    assert!(said.contains(&"port 9901 (admin) is in use by nginx (PID 7)".to_owned()), "{said:?}");
+    let agent = host.restart(agent).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    assert_eq!(ports_of(&agent, &id), after, "they are on record");
+}
+
+#[tokio::test(start_paused = true)]
+async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let mut job = with_ports(service("web"), vec![port("http", None)]);
+    let mut other = job.groups[0].tasks[0].clone();
+    other.name = "other".into();
+    job.groups[0].tasks.push(other);
+    let id = submit(&agent, job).await;
+    let both = |state: TaskState| move |status: &AllocStatus| status.tasks.iter().all(|task| task.state == state);
+    until("both run", || both(TaskState::Running)(&status_of(&agent, &id))).await;
+    let before = ports_of(&agent, &id);
+    host.in_use.0.lock().unwrap().insert(before[0].value);
+    let first = status_of(&agent, &id).tasks[0].name.clone();
+    agent.restart(&id, crate::runner::Restarted::Task(first.as_str())).await.unwrap();
+    until("it was restarted", || status_of(&agent, &id).tasks[0].attempt == 1).await;
+    until("both run", || both(TaskState::Running)(&status_of(&agent, &id))).await;
+    assert_eq!(ports_of(&agent, &id), before);
 }

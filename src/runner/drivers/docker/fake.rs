@@ -60,6 +60,7 @@ impl FakeEngine {
             descriptors: None,
             no_cgroups: Some("a test".to_owned()),
             settings: DriverSettings::from([(("docker", "endpoint"), endpoint)]),
+            metrics: Arc::default(),
         }
     }
 }

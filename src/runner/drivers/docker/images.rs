@@ -21,7 +21,9 @@ use super::settings::Settings;
 use crate::host::beneath;
 use crate::host::http::exchange::{HttpAnswer, Payload, Verb};
 use crate::runner::drivers::{DriverError, EventSink};
+use crate::telemetry::images::PullOutcome;
 use crate::telemetry::lock;
+use crate::telemetry::metrics::Metrics;
 
 /// Maximum length of a progress line; engines send some hundred bytes for one layer.
 const LONGEST_LINE: usize = 64 << 10;
@@ -68,6 +70,7 @@ impl Reference {
 pub struct Images {
     /// Images that the agent pulled, by ID.
     pulled: Mutex<BTreeMap<String, Pulled>>,
+    metrics: Arc<Metrics>,
 }
 
 #[derive(Default)]
@@ -96,6 +99,10 @@ pub struct Found {
 }
 
 impl Images {
+    pub fn new(metrics: Arc<Metrics>) -> Images {
+        Images { pulled: Mutex::default(), metrics }
+    }
+
     /// Makes sure that the image of a task exists. `local`: its directory, for an archive.
     pub async fn ensure(
         &self,
@@ -122,7 +129,15 @@ impl Images {
             Ok(_) | Err(_) => {}
         }
         let pull = pull(engine, settings, (config, &reference), events);
+        let mut counted = self.metrics.images.pull();
         let pulled = tokio::time::timeout(config.pull_timeout, pull).await;
+        counted.outcome = match &pulled {
+            Ok(Ok(())) => PullOutcome::Success,
+            Ok(Err(DriverError::Start { recoverable: false, .. })) => PullOutcome::Refused,
+            Ok(Err(_)) => PullOutcome::Failed,
+            Err(_) => PullOutcome::Timeout,
+        };
+        drop(counted);
         let late = |_| Err(failed(format!("cannot pull {name}: not done within {:?}", config.pull_timeout), true));
         match (pulled.unwrap_or_else(late), here) {
             (Ok(()), before) => {

@@ -104,7 +104,7 @@ impl Shared {
         Shared {
             engine: Arc::new(DockerEngine::new(settings.endpoint.clone())),
             settings,
-            images: Arc::default(),
+            images: Arc::new(Images::new(Arc::clone(&context.metrics))),
             sampling: Arc::clone(&context.sampling),
             clock: Arc::clone(&context.clock),
             boot_id: context.boot_id.clone(),

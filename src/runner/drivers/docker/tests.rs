@@ -11,6 +11,8 @@ use super::*;
 use crate::model::job::JobKind;
 use crate::model::task::ExitStatus;
 use crate::runner::drivers::Health;
+use crate::telemetry::metrics::Metrics;
+use ::prometheus::proto::Metric;
 
 const ID: &str = "5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e5e";
 const INFO: &str = r#"{"ServerVersion":"27.1","OSType":"linux","CgroupDriver":"cgroupfs","Runtimes":{"runc":{}}}"#;
@@ -48,6 +50,14 @@ fn log(text: &str) -> Vec<u8> {
     [format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", body.len()).as_bytes(), &body].concat()
 }
 
+/// Outcomes of pulls that happened, with their number.
+fn pulls(metrics: &Metrics) -> Vec<(String, f64)> {
+    let families = metrics.gather();
+    let family = families.iter().find(|family| family.name() == "allostat_image_pulls_total").unwrap();
+    let of = |one: &Metric| (one.get_label()[0].value().to_owned(), one.get_counter().get_value());
+    family.get_metric().iter().map(of).filter(|(_, count)| *count > 0.0).collect()
+}
+
 /// From pull to end, with each request of the engine's API.
 #[tokio::test]
 async fn a_container_is_pulled_created_started_followed_and_removed() {
@@ -77,7 +87,8 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
             other => panic!("{other}"),
         })
     });
-    let driver = Docker::new(&engine.context());
+    let context = engine.context();
+    let driver = Docker::new(&context);
     let said: Arc<Mutex<Vec<String>>> = Arc::default();
     let heard = Arc::clone(&said);
     let request = StartRequest { events: EventSink::new(move |text| heard.lock().unwrap().push(text)), ..request };
@@ -94,6 +105,7 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
     has("POST /containers/create?name=t-00000000-0000-4000-8000-000000000000");
     has(&format!("POST /containers/{ID}/start"));
     has(&format!("DELETE /containers/{ID}?v=true&force=true"));
+    assert_eq!(pulls(&context.metrics), [("success".to_owned(), 1.0)]);
     let said = said.lock().unwrap().join("; ");
     assert!(said.contains("pulling the image r.example/app:1") && said.contains("(sha256:aa) in "), "{said}");
     assert!(said.contains("the Docker engine warns: odd"), "{said}");
@@ -101,7 +113,9 @@ async fn a_container_is_pulled_created_started_followed_and_removed() {
 
 #[tokio::test]
 async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
-    for (stream, recoverable) in [("manifest for app:1 not found", false), ("i/o timeout", true)] {
+    for (stream, recoverable, counted) in
+        [("manifest for app:1 not found", false, "refused"), ("i/o timeout", true, "failed")]
+    {
         let dir = tempfile::tempdir().unwrap();
         let request = request(dir.path(), json!({"image": "app:1", "auth": {"username": "u", "password": "p"}}));
         let engine = FakeEngine::start(move |asked, _| {
@@ -111,13 +125,15 @@ async fn a_pull_that_fails_is_the_start_s_error_and_nothing_is_created() {
                 _ => answer(404, r#"{"message":"No such image"}"#),
             })
         });
-        let driver = Docker::new(&engine.context());
+        let context = engine.context();
+        let driver = Docker::new(&context);
         let handle = driver.prepare(&request).unwrap();
         let Err(DriverError::Start { message, recoverable: again }) = driver.start(request, handle).await else {
             panic!("it did not fail")
         };
         assert_eq!((message, again), (format!("cannot pull app:1: {stream}"), recoverable));
         assert!(engine.asked().iter().all(|(line, _)| !line.contains("/containers/")));
+        assert_eq!(pulls(&context.metrics), [(counted.to_owned(), 1.0)]);
     }
 }
 

@@ -75,6 +75,7 @@ mod tests {
             descriptors: None,
             no_cgroups: Some("there are none".to_owned()),
             settings: Default::default(),
+            metrics: Arc::default(),
         };
         let shared = Arc::new(Shared::new(&context, Box::new(RawExec)));
         let mut reports = Reports::begin(&shared);
