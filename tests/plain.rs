@@ -25,6 +25,7 @@ mod jobspec;
 mod names;
 mod nvml_header;
 mod passes;
+mod racers;
 mod readings;
 mod snapshot;
 mod texts;

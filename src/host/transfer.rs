@@ -112,7 +112,7 @@ pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::
         must_be(&old, &new_parent, new_name).inspect_err(|_| {
             // It is another file or directory: move it back, or remove it.
             if rustix::fs::renameat(&new_parent, new_name, &old_parent, old_name).is_err() {
-                let _ = tree::remove(&to.path());
+                let _ = tree::remove_in(new_parent.as_fd(), OsStr::new(new_name), &to.path());
             }
         })?;
         rustix::fs::fsync(&old_parent)?;
@@ -120,7 +120,7 @@ pub fn move_dir(from: Below<'_>, to: Below<'_>, called_off: &AtomicBool) -> io::
     rustix::fs::fsync(&new_parent)?;
     if moved == Moved::Copied {
         // Leftovers are removed with their alloc: the target is complete.
-        let _ = tree::remove(&from.path());
+        let _ = tree::remove_in(old_parent.as_fd(), OsStr::new(old_name), &from.path());
     }
     Ok(moved)
 }
@@ -163,7 +163,8 @@ fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off
     let draft = format!(".{}.moving", &name[..end]);
     let draft_path = path.with_file_name(&draft);
     // Left by an agent that died.
-    tree::remove(&draft_path).map_err(io::Error::other)?;
+    let remove = || tree::remove_in(new_parent.as_fd(), OsStr::new(&draft), &draft_path);
+    remove().map_err(io::Error::other)?;
     let copied = (|| {
         let stat = rustix::fs::fstat(old)?;
         let new = new_directory(new_parent.as_fd(), &CString::new(draft.as_str())?)?;
@@ -175,7 +176,7 @@ fn copy(old: &OwnedFd, new_parent: &OwnedFd, name: &str, path: &Path, called_off
         must_be(&new, new_parent, name)
     })();
     if copied.is_err() {
-        let _ = tree::remove(&draft_path);
+        let _ = remove();
     }
     copied
 }

@@ -21,7 +21,7 @@ pub enum RemoveError {
     Io { path: PathBuf, source: io::Error },
 }
 
-/// Removes as much as possible. A missing path is no error.
+/// Removes as much as possible. A missing path is no error. Links above the last component are followed.
 ///
 /// Errors: the first entry that could not be removed; the others are gone.
 pub fn remove(path: &Path) -> Result<(), RemoveError> {
@@ -37,9 +37,14 @@ pub fn remove(path: &Path) -> Result<(), RemoveError> {
         Err(Errno::NOENT) => return Ok(()),
         Err(e) => return Err(fail(path)(e.into())),
     };
-    let mount = mount_of(parent.as_fd()).map_err(fail(path))?;
+    remove_in(parent.as_fd(), name, path)
+}
+
+/// As [`remove`], in an open directory: for a path above which another user can create links. `path`: for errors.
+pub fn remove_in(parent: BorrowedFd<'_>, name: &OsStr, path: &Path) -> Result<(), RemoveError> {
+    let mount = mount_of(parent).map_err(|source| RemoveError::Io { path: path.to_owned(), source })?;
     let mut sweep = Sweep { mount, top: None, parked: Vec::new(), parkings: 0, first_error: None };
-    sweep.remove(parent.as_fd(), name, path, 0);
+    sweep.remove(parent, name, path, 0);
     sweep.first_error.map_or(Ok(()), Err)
 }
 

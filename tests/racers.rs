@@ -1,0 +1,229 @@
+//! A user of a task who exchanges directories and files by links, as fast as a thread can, while the agent works below
+//! the task's directory: nothing outside is read, written, created, removed or given away.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::time::{Duration, Instant};
+
+use allostat::host::beneath::{self, FileRights};
+use allostat::host::foreign_tree::ForeignTree;
+use allostat::host::transfer::{Below, Moved, move_dir};
+use allostat::host::tree;
+use rustix::fs::{CWD, FileType, Mode, RenameFlags, mknodat, renameat_with};
+
+use crate::common::{how_many, patience};
+
+const INSIDE: &str = "inside";
+const OUTSIDE: &str = "outside";
+/// Of the task.
+const USER: (u32, u32) = (4_001, 4_001);
+
+/// ```text
+/// root/d/e/f        what an operation works on: INSIDE
+/// outside/e/f, /f   where each exchanged component leads: OUTSIDE
+/// ```
+struct Ground {
+    top: tempfile::TempDir,
+    /// On another file system.
+    other: tempfile::TempDir,
+}
+
+impl Ground {
+    fn new() -> Ground {
+        let ground = Ground {
+            top: tempfile::tempdir().expect("a directory"),
+            other: tempfile::tempdir_in("/dev/shm").expect("a directory in memory"),
+        };
+        fs::create_dir(ground.root()).expect("it is new");
+        fs::create_dir_all(ground.outside().join("e")).expect("it is new");
+        for file in ["e/f", "f"] {
+            fs::write(ground.outside().join(file), OUTSIDE).expect("it is ours");
+        }
+        fs::set_permissions(ground.outside().join("f"), fs::Permissions::from_mode(0o640)).expect("it is ours");
+        ground.fill();
+        ground
+    }
+    fn root(&self) -> PathBuf {
+        self.top.path().join("root")
+    }
+    fn outside(&self) -> PathBuf {
+        self.top.path().join("outside")
+    }
+
+    /// Makes what an operation took away, and what the racer exchanges it by. The racer runs meanwhile: what fails is
+    /// made the next time.
+    fn fill(&self) {
+        let (root, outside) = (self.root(), self.outside());
+        let _ = fs::create_dir(root.join("d"));
+        let _ = fs::create_dir(root.join("d/e"));
+        let _ = beneath::write(&root, &["d", "e", "f"], INSIDE.as_bytes(), FileRights { mode: 0o644, owner: None });
+        let _ = symlink(&outside, root.join(".d"));
+        for (parent, target) in [(&["d"][..], outside.join("e")), (&["d", "e"], outside.join("f"))] {
+            // Not through a link: the racer is the attacker, not this.
+            if let Ok(directory) = beneath::directory(&root, parent, None) {
+                let _ = rustix::fs::symlinkat(&target, &directory, ".link");
+                let _ = mknodat(&directory, ".fifo", FileType::Fifo, Mode::RWXU, 0);
+            }
+        }
+    }
+
+    /// Exchanges each component by its link or FIFO, and back.
+    fn exchange(&self) {
+        let (root, swap) = (self.root(), RenameFlags::EXCHANGE);
+        for (one, two) in [("d", ".d"), ("d/e", "d/.link"), ("d/e/f", "d/e/.link"), ("d/e/f", "d/e/.fifo")] {
+            for _ in 0..2 {
+                let _ = renameat_with(CWD, root.join(one), CWD, root.join(two), swap);
+            }
+        }
+    }
+
+    /// All of what is outside: names, kinds, modes, owners and texts.
+    fn picture(&self) -> Vec<String> {
+        fn walk(at: &Path, into: &mut Vec<String>) {
+            let about = fs::symlink_metadata(at).expect("it is there");
+            let text = if about.is_file() { fs::read_to_string(at).expect("it is ours") } else { String::new() };
+            into.push(format!("{} {:o} {} {} {text}", at.display(), about.mode(), about.uid(), about.gid()));
+            if about.is_dir() {
+                let mut inner: Vec<_> =
+                    fs::read_dir(at).expect("it is ours").map(|entry| entry.expect("it is there").path()).collect();
+                inner.sort();
+                inner.iter().for_each(|path| walk(path, into));
+            }
+        }
+        let mut all = Vec::new();
+        walk(&self.outside(), &mut all);
+        all
+    }
+}
+
+/// Repeats an operation against the racer: for the time of this test, and until it has succeeded and was refused.
+fn race(operation: impl FnMut(&Ground) -> io::Result<()>) {
+    race_until(|succeeded, refused| succeeded > 0 && refused > 0, operation);
+}
+
+fn race_until(they_met: impl Fn(u64, u64) -> bool, mut operation: impl FnMut(&Ground) -> io::Result<()>) {
+    let ground = Ground::new();
+    let before = ground.picture();
+    let (done, swaps) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (mut succeeded, mut refused) = (0_u64, 0_u64);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !done.load(Relaxed) {
+                ground.exchange();
+                swaps.fetch_add(1, Relaxed);
+            }
+        });
+        // Ends the racer also when an assertion of the operation fails.
+        struct Ends<'a>(&'a AtomicBool);
+        impl Drop for Ends<'_> {
+            fn drop(&mut self) {
+                self.0.store(true, Relaxed);
+            }
+        }
+        let _ends = Ends(&done);
+        let began = Instant::now();
+        let time = Duration::from_millis(how_many(300, 10_000) as u64);
+        while began.elapsed() < time || !they_met(succeeded, refused) || swaps.load(Relaxed) < 100 {
+            let waited = began.elapsed() > Duration::from_secs(60) * patience();
+            assert!(!waited, "{succeeded} succeeded, {refused} were refused: they did not meet");
+            match operation(&ground) {
+                Ok(()) => succeeded += 1,
+                Err(_) => refused += 1,
+            }
+        }
+    });
+    assert_eq!(ground.picture(), before, "{succeeded} succeeded, {refused} were refused");
+}
+
+const PATH: [&str; 3] = ["d", "e", "f"];
+
+#[test]
+fn read_beneath_a_raced_directory_returns_nothing_from_outside() {
+    race(|ground| {
+        let bytes = beneath::read(&ground.root(), &PATH, 100)?;
+        assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
+        Ok(())
+    });
+}
+
+#[test]
+fn write_beneath_a_raced_directory_changes_nothing_outside() {
+    race(|ground| {
+        let rights = FileRights { mode: 0o666, owner: Some(USER) };
+        let written = beneath::write(&ground.root(), &PATH, INSIDE.as_bytes(), rights);
+        ground.fill();
+        written
+    });
+}
+
+#[test]
+fn directory_beneath_a_raced_directory_is_not_created_or_given_away_outside() {
+    let mut round = 0_u64;
+    race(|ground| {
+        round += 1;
+        let new = format!("new-{}", round % 50);
+        let made = beneath::directory(&ground.root(), &["d", "e", &new], Some(USER));
+        // Made anew in the next rounds.
+        let _ = fs::remove_dir(ground.root().join("d/e").join(&new));
+        made.map(drop)
+    });
+}
+
+#[test]
+fn foreign_tree_of_a_raced_directory_reads_nothing_from_outside() {
+    race(|ground| {
+        let tree = ForeignTree::open(&ground.root(), |_| false)?;
+        let found = tree.find("d/e/f")?;
+        let bytes = allostat::host::untrusted::read_all(found.open()?, 100)?;
+        assert_eq!(String::from_utf8_lossy(&bytes), INSIDE);
+        Ok(())
+    });
+}
+
+/// Moves the raced directory to a place, and gives another one to race with.
+fn moved(ground: &Ground, root: &Path) -> io::Result<()> {
+    let target = root.join("target");
+    let from = Below { root: &ground.root(), names: &["d", "e"] };
+    let moved = move_dir(from, Below { root, names: &["target"] }, &AtomicBool::new(false));
+    let moved = match moved {
+        Ok(Moved::Renamed | Moved::Copied) => Ok(()),
+        Ok(other) => Err(io::Error::other(format!("{other:?}"))),
+        Err(error) => Err(error),
+    };
+    if moved.is_ok() {
+        // It may have been moved while its file was exchanged: then there is a link, which is not followed.
+        let about = fs::symlink_metadata(&target);
+        assert!(about.is_ok_and(|about| about.is_dir()), "what was moved is a directory");
+        let text = beneath::read(root, &["target", "f"], 100);
+        assert!(text.is_err() || text.is_ok_and(|text| text == INSIDE.as_bytes()));
+    }
+    tree::remove(&target).map_err(io::Error::other)?;
+    ground.fill();
+    moved
+}
+
+#[test]
+fn rename_of_a_raced_directory_moves_nothing_from_outside() {
+    race(|ground| moved(ground, &ground.root()));
+}
+
+#[test]
+fn copy_of_a_raced_directory_copies_and_removes_nothing_outside() {
+    race(|ground| moved(ground, ground.other.path()));
+}
+
+#[test]
+fn removal_of_a_raced_tree_removes_nothing_outside() {
+    // A link in its place is removed as well, so nothing has to be refused.
+    race_until(
+        |succeeded, _| succeeded > 100,
+        |ground| {
+            let removed = tree::remove(&ground.root().join("d"));
+            ground.fill();
+            removed.map_err(io::Error::other)
+        },
+    );
+}
