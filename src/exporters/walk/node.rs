@@ -1,14 +1,14 @@
 //! What there is one of: the node and its totals, the host, the agent.
 
 use super::lifecycle::{
-    ALLOCS, ALLOCS_WAITING, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS, NODE_OOM_KILLS,
-    NODE_RESTARTS, SCHEMA, TASKS,
+    ALLOCS, ALLOCS_WAITING, BUILD_INFO, HOST_ALLOCATED_CPU, HOST_ALLOCATED_MEMORY, NODE_ALLOCS, NODE_CPU, NODE_EXITS,
+    NODE_OOM_KILLS, NODE_RESTARTS, SCHEMA, TASKS,
 };
 use super::listener::{Families, Listener, SINGLE, by};
 use super::subject::Labels;
 use crate::model::alloc::AllocState;
-use crate::model::placement::PlacementReason;
 use crate::model::metric::{MetricDesc, Sample, Samples, Value};
+use crate::model::placement::PlacementReason;
 use crate::model::task::{Outcome, RestartReason, TaskState};
 use crate::snapshot::Snapshot;
 
