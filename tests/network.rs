@@ -2,9 +2,10 @@
 
 use std::collections::BTreeSet;
 use std::net::{TcpListener, UdpSocket};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
-use crate::common::{Agent, AgentOptions, is_root, patience, wait_for};
+use crate::common::{Agent, AgentOptions, is_root, part, part_file, patience, wait_for};
 
 fn wait<T>(what: &str, looks: impl FnMut() -> Option<T>) -> T {
     wait_for(what, Duration::from_secs(30) * patience(), looks)
@@ -200,7 +201,113 @@ fn plugins(dir: &std::path::Path) -> std::path::PathBuf {
     noted
 }
 
-/// With plugins of a test: those of the package need iptables.
+/// An agent in a network namespace of its own, with the CNI plugins and the iptables of the Debian packages: rules and
+/// bridges of the host are not touched. `None`: they are not there, or the kernel has no nftables.
+fn connected_agent() -> Option<Agent> {
+    use std::os::unix::fs::PermissionsExt;
+    let (plugins, iptables) = (part_file("cni", "usr/lib/cni")?, part("iptables-nft")?);
+    let ip6tables = part("ip6tables-nft")?;
+    let mut agent = Agent::to_start(AgentOptions::default());
+    let scratch = agent.scratch().to_owned();
+    for (name, program) in [("iptables", &iptables), ("ip6tables", &ip6tables)] {
+        std::os::unix::fs::symlink(program, scratch.join(name)).expect("a link of ours");
+    }
+    // The plugin sets the loopback up, as for an alloc.
+    let loopback = format!(
+        "export CNI_COMMAND=ADD CNI_CONTAINERID=agent CNI_NETNS=/proc/self/ns/net CNI_IFNAME=lo CNI_PATH={0}\n\
+         echo '{{\"cniVersion\": \"0.4.0\", \"name\": \"lo\", \"type\": \"loopback\"}}' | {0}/loopback > /dev/null\n",
+        plugins.display()
+    );
+    let wrapper = scratch.join("connected");
+    let text = format!(
+        "#!/bin/sh\nset -e\nexport PATH={}:\"$PATH\"\nif [ -z \"$APART\" ]; then APART=1 exec unshare --net \"$0\" \"$@\"; fi\n\
+         {loopback}unset CNI_COMMAND CNI_NETNS\niptables -t nat -S > /dev/null\nexec {} \"$@\"\n",
+        scratch.display(),
+        crate::common::allostat().display()
+    );
+    std::fs::write(&wrapper, text).expect("a file of ours");
+    std::fs::set_permissions(&wrapper, std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    let can_connect =
+        std::process::Command::new(&wrapper).arg("version").output().is_ok_and(|run| run.status.success());
+    if !can_connect {
+        return None;
+    }
+    agent.configure(&format!("network {{\n cni_path = [{:?}]\n}}\n", plugins.display().to_string()));
+    agent.upgrade(wrapper);
+    agent.start_behind_its_socket();
+    Some(agent)
+}
+
+/// What a server sends at this address, as a process in the namespace of the agent sees it.
+fn answer_at(agent: u32, to: std::net::SocketAddr) -> std::io::Result<String> {
+    use std::io::Read;
+    let asking = std::thread::spawn(move || {
+        let namespace = std::fs::File::open(format!("/proc/{agent}/ns/net"))?;
+        // Of this thread alone.
+        rustix::thread::move_into_link_name_space(
+            std::os::fd::AsFd::as_fd(&namespace),
+            Some(rustix::thread::LinkNameSpaceType::Network),
+        )?;
+        let mut stream = std::net::TcpStream::connect_timeout(&to, Duration::from_secs(5))?;
+        stream.set_read_timeout(Some(Duration::from_secs(5)))?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text)?;
+        Ok(text)
+    });
+    asking.join().expect("it does not panic")
+}
+
+#[test]
+fn real_plugins_connect_a_bridge_its_ports_lead_inside_and_nothing_is_left() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(busybox) = part("busybox") else { skip_test!("no-cni") };
+    let Some(agent) = connected_agent() else { skip_test!("no-cni") };
+    let job = format!(
+        "job \"web\" {{\n group \"g\" {{\n network {{\n mode = \"bridge\"\n port \"http\" {{\n to = 8080\n }}\n \
+         port \"fixed\" {{\n static = 9099\n to = 8080\n }}\n }}\n task \"t\" {{\n driver = \"raw_exec\"\n config {{\n \
+         command = {:?}\n args = [\"nc\", \"-ll\", \"-p\", \"8080\", \"-e\", \"/bin/echo\", \"hello\"]\n }}\n }}\n }}\n}}\n",
+        busybox.display().to_string()
+    );
+    agent.run(&job);
+    let id = agent.alloc_ids().remove(0);
+    until_running(&agent, &id);
+    let ports = ports(&agent, &id);
+    let at = |port: &serde_json::Value| {
+        let value = port["value"].as_u64().and_then(|port| u16::try_from(port).ok()).expect("a port");
+        std::net::SocketAddr::new(port["host_ip"].as_str().expect("an address").parse().expect("an address"), value)
+    };
+    let [first, second] = [at(&ports[0]), at(&ports[1])];
+    assert!(first.port() == 9099 || second.port() == 9099, "{ports}");
+    let greets =
+        |agent: &Agent, to| wait("its answer", || answer_at(agent.pid(), to).ok().filter(|text| text == "hello\n"));
+    greets(&agent, first);
+    greets(&agent, second);
+    let network = agent.json(&format!("/v1/allocs/{id}"))["network"].clone();
+    assert!(network["addresses"][0].as_str().is_some_and(|ip| ip.starts_with("172.26.")), "{network}");
+    // Its traffic is measured in its namespace.
+    wait("its bytes", || {
+        let text = agent.request("GET", "/metrics", "");
+        let metrics = crate::common::Exposition::parse(text.text());
+        let labels = [("alloc_id", id.as_str())];
+        let bytes = metrics.one("allostat_task_network_receive_bytes_total", &labels)?.u64();
+        (bytes > 0).then_some(())
+    });
+
+    let namespace = std::path::PathBuf::from("/run/netns").join(&id);
+    assert!(namespace.exists());
+    let before = std::fs::metadata(&namespace).expect("it is there").ino();
+    agent.cli(&["restart", &id]).ok();
+    greets(&agent, first);
+    assert_eq!(std::fs::metadata(&namespace).expect("it is there").ino(), before, "a restart of the task keeps it");
+    agent.cli(&["stop", &id]).ok();
+    wait("its namespace is gone", || (!namespace.exists()).then_some(()));
+    assert!(answer_at(agent.pid(), first).is_err() && answer_at(agent.pid(), second).is_err());
+    agent.stop();
+}
+
+/// With plugins of a test: what they are asked, in which order.
 #[test]
 fn a_bridge_is_connected_once_and_disconnected_at_the_end_whoever_kills_the_agent() {
     if !crate::common::is_root() {

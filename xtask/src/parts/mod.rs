@@ -172,6 +172,15 @@ const PARTS: &[Part] = &[
         purpose: Purpose::Tests,
     },
     Part {
+        name: "cni",
+        packages: Packages::WithDependencies(&["containernetworking-plugins", "iptables"]),
+        programs: &["iptables-nft", "ip6tables-nft"],
+        megabytes: 14,
+        why: "real CNI plugins, which connect the network namespaces of allocs",
+        reason: "no-cni",
+        purpose: Purpose::Tests,
+    },
+    Part {
         name: "alertmanager",
         packages: Packages::Alone(&["prometheus-alertmanager", "libc6"]),
         programs: &["prometheus-alertmanager"],

@@ -71,6 +71,9 @@ fn surroundings(root: &Path, program: &str) -> (String, String) {
         ),
         "python3" => (format!("export PYTHONHOME='{root}/usr' PYTHONDONTWRITEBYTECODE=1\n"), String::new()),
         "openssl" => (format!("export OPENSSL_CONF='{root}/etc/ssl/openssl.cnf'\n"), String::new()),
+        "iptables-nft" | "ip6tables-nft" => {
+            (format!("export XTABLES_LIBDIR='{root}/usr/lib/{TRIPLE}/xtables'\n"), String::new())
+        }
         "mke2fs" => (format!("export MKE2FS_CONFIG='{root}/etc/mke2fs.conf'\n"), String::new()),
         _ => (String::new(), String::new()),
     }
