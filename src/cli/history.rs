@@ -163,6 +163,14 @@ impl<'a> TaskUse<'a> {
     }
 }
 
+/// Of an alloc of ours its whole life; of others' the last life, as its CPU time and its exit are.
+fn lived(end: &EndedRow) -> Option<Nanos> {
+    if end.alloc.is_ours() {
+        return end.alloc.created_at.map(|created| end.ended_at.since(created));
+    }
+    TaskUse::all(end).filter_map(|(_, task)| task.ran).max()
+}
+
 fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("ALLOC", Align::Left),
@@ -191,7 +199,7 @@ fn table(ends: &[EndedRow], now: Timestamp, screen: Option<u16>, paint: Paint) -
             printable(&alloc.job).into(),
             TableCell::styled(alloc.status.clone(), state_style(&alloc.status)),
             human::ago(end.ended_at, now).into(),
-            or_absent(alloc.created_at.map(|created| human::duration(end.ended_at.since(created)))).into(),
+            or_absent(lived(end).map(human::duration)).into(),
             or_absent(cpu.map(|ns| human::duration(Nanos(ns)))).into(),
             or_absent(peak.map(human::bytes)).into(),
             or_absent(nearest.as_ref().and_then(TaskUse::of_limit).map(human::percent_of)).into(),
@@ -333,11 +341,11 @@ mod tests {
             (table(std::slice::from_ref(&end), now, None, Paint(false)), detail(&end, now, None, Paint(false)))
         };
         let (rows, all) = of("docker");
-        assert!(["15.0 s", "96.0 MiB", "75 %", "10.0 s", "OOM killed"].iter().all(|w| rows.contains(w)), "{rows}");
+        assert!(["15.0 s", "96.0 MiB", "75 %", " 5.0 s", "OOM killed"].iter().all(|w| rows.contains(w)), "{rows}");
         // Three of the two cores that its quota gives it.
         assert!(["3.00", "150 %", "5.0 s", "last life"].iter().all(|word| all.contains(word)), "{all}");
         let (rows, all) = of("managed");
-        assert!(["1m 00s", "120 MiB", "94 %"].iter().all(|word| rows.contains(word)), "{rows}");
+        assert!(["1m 00s", "120 MiB", "94 %", "10.0 s"].iter().all(|word| rows.contains(word)), "{rows}");
         assert!(["7.50", "8.0 s"].iter().all(|word| all.contains(word)) && !all.contains("last life"), "{all}");
     }
 
@@ -375,6 +383,7 @@ mod tests {
     fn what_nobody_knows_of_it_is_absent() {
         let mut end = end("docker", &json!({}));
         end.alloc.created_at = None;
+        end.alloc.tasks.get_mut("web").unwrap().exits.last_mut().unwrap().started_at = None;
         let rows = table(std::slice::from_ref(&end), Timestamp(0), None, Paint(false));
         assert_eq!(rows.lines().nth(1).unwrap().matches(&format!(" {ABSENT} ")).count(), 4, "{rows}");
         assert!(!rows.contains("0.00") && !rows.contains("0 %"), "{rows}");

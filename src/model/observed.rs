@@ -27,17 +27,20 @@ fn is_asked_with(signal: u8) -> bool {
     matches!(signal, 1 | 2 | 13 | 15)
 }
 
+/// Whether it ended by such a signal. Runtimes report a signal as 128 plus its number.
+fn ended_as_asked(status: &ExitStatus) -> bool {
+    match status {
+        ExitStatus::Code(code) => code.checked_sub(128).is_some_and(is_asked_with),
+        ExitStatus::Signal(signal) => is_asked_with(*signal),
+        ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
+    }
+}
+
 impl BegunAfter {
     fn of(exit: &Exit) -> BegunAfter {
-        // As runtimes say that it was a signal.
-        let asked = match exit.status {
-            ExitStatus::Code(code) => code.checked_sub(128).is_some_and(is_asked_with),
-            ExitStatus::Signal(signal) => is_asked_with(signal),
-            ExitStatus::NotStarted(_) | ExitStatus::Unknown(_) => false,
-        };
         match exit.outcome {
             Outcome::Oom => BegunAfter::Oom,
-            Outcome::Error | Outcome::Signal if !asked => BegunAfter::Failure,
+            Outcome::Error | Outcome::Signal if !ended_as_asked(&exit.status) => BegunAfter::Failure,
             Outcome::Error | Outcome::Signal => BegunAfter::Other,
             Outcome::Success | Outcome::Killed | Outcome::Unknown => BegunAfter::Other,
         }
@@ -116,10 +119,10 @@ impl ObservedTask {
 impl ObservedAlloc {
     /// In the words of our own allocs.
     pub fn state(&self) -> AllocState {
-        let is_wrong = |exit: &Arc<Exit>| match (exit.outcome, &exit.status) {
-            (Outcome::Signal, ExitStatus::Signal(signal)) => !is_asked_with(*signal),
-            (Outcome::Error | Outcome::Oom | Outcome::Signal, _) => true,
-            (Outcome::Success | Outcome::Killed | Outcome::Unknown, _) => false,
+        let is_wrong = |exit: &Arc<Exit>| match exit.outcome {
+            Outcome::Error | Outcome::Signal => !ended_as_asked(&exit.status),
+            Outcome::Oom => true,
+            Outcome::Success | Outcome::Killed | Outcome::Unknown => false,
         };
         let went_wrong = |task: &Arc<ObservedTask>| task.exits.back().is_some_and(is_wrong);
         match self.ended_at {
@@ -255,6 +258,9 @@ mod tests {
         assert_eq!(ended(Outcome::Signal, ExitStatus::Signal(9)), AllocState::Failed);
         assert_eq!(ended(Outcome::Oom, ExitStatus::Signal(9)), AllocState::Failed);
         assert_eq!(ended(Outcome::Error, ExitStatus::Code(3)), AllocState::Failed);
+        assert_eq!(ended(Outcome::Error, ExitStatus::Code(143)), AllocState::Complete, "as containers report SIGTERM");
+        assert_eq!(ended(Outcome::Error, ExitStatus::Code(137)), AllocState::Failed);
+        assert_eq!(ended(Outcome::Killed, ExitStatus::Code(137)), AllocState::Complete, "its runtime was asked");
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
     }
 

@@ -36,6 +36,12 @@ pub static DOCKER: ObservedSource = ObservedSource { word: AllocSource::Docker, 
 const PATIENCE: Duration = Duration::from_secs(2);
 /// The exit code with which runtimes report SIGKILL.
 const KILLED: u8 = 137;
+/// How far back events are requested: longer than most stop timeouts. The daemon keeps the last 256.
+const EVENTS_BACK: u64 = 600;
+/// A death this long after a signal is not its effect.
+const STOPS_WITHIN: u64 = 60 * 1_000_000_000;
+/// Signals that reload or notify a program: SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH.
+const NOTIFYING: [&str; 4] = ["1", "10", "12", "28"];
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let scope = at.name().strip_prefix("docker-").and_then(|rest| rest.strip_suffix(".scope"));
@@ -119,7 +125,7 @@ impl Engine {
         }
     }
 
-    /// Whether the daemon responds and had no such container in the last minute.
+    /// Whether the daemon responds and had no such container lately.
     fn is_unknown(&mut self, id: &str) -> bool {
         let is_empty = |all: Option<Vec<Value>>| all.is_some_and(|all| all.is_empty());
         is_empty(self.list(id)) && is_empty(self.events(id))
@@ -149,11 +155,20 @@ impl Engine {
         said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
     }
 
-    /// Events of the last minute; they include the exit of removed containers.
+    /// Whether somebody asked for the end of its last life.
+    pub fn is_stopped(&mut self, inquiry: &Inquiry) -> bool {
+        let events = inquiry.found.container.as_deref().and_then(|id| self.events(id));
+        events.is_some_and(|events| is_requested(&events, None))
+    }
+
+    /// Its last events; they include the exit of removed containers.
     fn events(&mut self, id: &str) -> Option<Vec<Value>> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?.as_secs();
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
-        let body = self.get(&format!("/events?since={}&until={now}&filters={filters}", now.saturating_sub(60)))?;
+        // Up to this moment: with whole seconds the newest ones would be left out.
+        let (since, until) = (now.as_secs().saturating_sub(EVENTS_BACK), now.as_secs());
+        let target = format!("/events?since={since}&until={until}.{:09}&filters={filters}", now.subsec_nanos());
+        let body = self.get(&target)?;
         Some(facts::parse_all(&body))
     }
 }
@@ -170,10 +185,35 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
 }
 
+/// Whether somebody asked the runtime to end this life: `stop`, `kill`, `restart` and `rm --force` are events of their
+/// own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
+pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
+    let (mut asked_at, mut is_over) = (None, false);
+    for event in events {
+        let at = event["timeNano"].as_u64().unwrap_or_default();
+        match event["Action"].as_str() {
+            // The life after it.
+            Some("start") if is_over && finished_at.is_some() => break,
+            Some("start") => (asked_at, is_over) = (None, false),
+            Some("kill") => {
+                let notifies = event["Actor"]["Attributes"]["signal"].as_str().is_some_and(|s| NOTIFYING.contains(&s));
+                asked_at = if notifies { asked_at } else { Some(at) };
+            }
+            Some("die") => {
+                is_over = finished_at.is_none_or(|finished_at| at >= finished_at.0);
+                asked_at = asked_at.filter(|asked_at| is_over && at.saturating_sub(*asked_at) <= STOPS_WITHIN);
+            }
+            Some("stop") if is_over => asked_at = Some(at),
+            _ => {}
+        }
+    }
+    asked_at.is_some()
+}
+
 /// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
 /// was killed.
 fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
-    ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, finished_at }
+    ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, on_request: false, finished_at }
 }
 
 impl Runtime for Engine {
@@ -184,13 +224,17 @@ impl Runtime for Engine {
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
-        match self.inspect(id) {
-            Some(container) => exit_of_state(&container["State"], ended_at),
-            None => {
-                let died = self.events(id).and_then(|events| died(&events, ended_at));
-                died.map_or(EndAnswer::Nothing, EndAnswer::Exit)
-            }
-        }
+        let answer = self.inspect(id).map(|container| exit_of_state(&container["State"], ended_at));
+        let (None | Some(EndAnswer::Exit(_))) = answer else { return answer.unwrap_or(EndAnswer::Nothing) };
+        let events = self.events(id).unwrap_or_default();
+        let facts = match answer {
+            Some(EndAnswer::Exit(facts)) => Some(facts),
+            _ => died(&events, ended_at),
+        };
+        let with_asker = |facts: ExitFacts| {
+            EndAnswer::Exit(ExitFacts { on_request: is_requested(&events, facts.finished_at), ..facts })
+        };
+        facts.map_or(EndAnswer::Nothing, with_asker)
     }
 }
 
@@ -368,8 +412,9 @@ mod tests {
         let at = Timestamp(1_000_000_000);
         let exit_of = |state: &Value| exit_of_state(state, None);
         assert_eq!(exit_of(&state(true, 0, false)), EndAnswer::NotYet);
-        let exit =
-            |code, oom| EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(at) });
+        let exit = |code, oom| {
+            EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom, on_request: false, finished_at: Some(at) })
+        };
         assert_eq!(exit_of(&state(false, 137, true)), exit(137, true));
         let never = json!({"Running": false, "ExitCode": 0, "FinishedAt": "0001-01-01T00:00:00Z"});
         assert_eq!(exit_of(&never), EndAnswer::NotYet, "never started");
@@ -387,7 +432,12 @@ mod tests {
                 "StartedAt": format!("1970-01-01T00:00:0{started}Z"), "FinishedAt": "1970-01-01T00:00:03Z"})
         };
         let second = |n: u64| Some(Timestamp(n * 1_000_000_000));
-        let ended = EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(4), oom: false, finished_at: second(3) });
+        let ended = EndAnswer::Exit(ExitFacts {
+            status: ExitStatus::Code(4),
+            oom: false,
+            on_request: false,
+            finished_at: second(3),
+        });
         assert_eq!(exit_of_state(&state(1, true, true), second(2)), ended, "waiting for its restart");
         assert_eq!(exit_of_state(&state(1, true, false), second(2)), EndAnswer::NotYet);
         assert_eq!(exit_of_state(&state(1, true, true), second(4)), EndAnswer::NotYet, "the state of the life before");
@@ -397,11 +447,33 @@ mod tests {
     }
 
     #[test]
+    fn end_is_on_request_if_the_runtime_was_asked_for_it_in_that_life() {
+        let event = |action: &str, second: u64, attributes: Value| json!({"Action": action, "timeNano": second * 1_000_000_000, "Actor": {"Attributes": attributes}});
+        let kill = |second: u64, signal: &str| event("kill", second, json!({"signal": signal}));
+        let of = |action: &str, second: u64| event(action, second, json!({}));
+        let at = |second: u64| Some(Timestamp(second * 1_000_000_000 - 5));
+        let stop = [of("start", 1), kill(10, "15"), kill(20, "9"), of("die", 20), of("stop", 21)];
+        assert!(is_requested(&stop, at(20)) && is_requested(&stop, None));
+        assert!(is_requested(&stop[..3], at(20)), "its death is not among the events yet");
+        assert!(!is_requested(&[of("start", 1), of("die", 20)], at(20)), "killed past the runtime");
+        assert!(!is_requested(&[of("start", 1), kill(10, "15"), of("die", 80)], at(80)), "it went on for long");
+        assert!(!is_requested(&[of("start", 1), kill(10, "1"), of("die", 12)], at(12)), "it was to read its settings");
+        assert!(is_requested(&[of("start", 1), kill(10, "28"), of("die", 12), of("stop", 12)], at(12)), "StopSignal");
+        // The life before was stopped, this one fails.
+        let twice = [&stop[..], &[of("start", 22), of("die", 30)]].concat();
+        assert_eq!([at(20), at(30), None].map(|at| is_requested(&twice, at)), [true, false, false]);
+        let again = [of("die", 5), of("start", 6), kill(10, "9"), of("die", 10), of("start", 11)];
+        assert_eq!([at(5), at(10)].map(|at| is_requested(&again, at)), [false, true]);
+        assert!(!is_requested(&[], at(1)));
+    }
+
+    #[test]
     fn of_one_that_is_removed_its_events_tell_the_end() {
         let event = |action: &str| json!({"Action": action, "timeNano": 7, "Actor": {"Attributes": {"exitCode": "3"}}});
         let died = |events: &[Value]| died(events, Some(Timestamp(6)));
-        let expected =
-            |code, oom, at| Some(ExitFacts { status: ExitStatus::Code(code), oom, finished_at: Some(Timestamp(at)) });
+        let expected = |code, oom, at| {
+            Some(ExitFacts { status: ExitStatus::Code(code), oom, on_request: false, finished_at: Some(Timestamp(at)) })
+        };
         assert_eq!(died(&[event("start"), event("die"), event("destroy")]), expected(3, false, 7));
         assert_eq!(died(&[event("oom"), event("die")]), expected(3, false, 7), "of another process");
         assert_eq!(died(&[event("start")]), None);

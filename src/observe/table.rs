@@ -93,6 +93,8 @@ pub struct ExitFacts {
     pub status: ExitStatus,
     /// It was OOM-killed.
     pub oom: bool,
+    /// Somebody asked its runtime to end it.
+    pub on_request: bool,
     /// By the clock of the source.
     pub finished_at: Option<Timestamp>,
 }
@@ -521,6 +523,7 @@ fn exit(
 ) -> Exit {
     let (outcome, status) = match &facts {
         Some(ExitFacts { oom: true, status, .. }) => (Outcome::Oom, status.clone()),
+        Some(ExitFacts { on_request: true, status, .. }) => (Outcome::Killed, status.clone()),
         Some(ExitFacts { status: status @ ExitStatus::Code(0), .. }) => (Outcome::Success, status.clone()),
         Some(ExitFacts { status: status @ ExitStatus::Signal(_), .. }) => (Outcome::Signal, status.clone()),
         Some(ExitFacts { status, .. }) => (Outcome::Error, status.clone()),
@@ -585,7 +588,7 @@ mod tests {
             let (id, begun) = allocs.begin(task(&format!("/docker/{n}"), "web", "web", reader(10, 100 + n)));
             assert_eq!((id.as_str(), allocs.running()), ("docker:web", 1));
             begun.iter().for_each(|begun| begun.apply(&mut totals));
-            let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, finished_at: None };
+            let facts = ExitFacts { status: ExitStatus::Code(3), oom: n == 0, on_request: false, finished_at: None };
             let (_, ended) = allocs.end(&format!("/docker/{n}"), Some(facts), Timestamp(9)).unwrap();
             ended.unwrap().apply(&mut totals);
         }
@@ -614,7 +617,8 @@ mod tests {
         let minute = |n: u64| Timestamp(n * 60_000_000_000);
         let live = |allocs: &mut ObservedAllocs, n: u64| {
             allocs.begin(task("/docker/1", "web", "web", reader(10, 100)));
-            let facts = ExitFacts { status: ExitStatus::Code(3), oom: false, finished_at: Some(minute(n)) };
+            let facts =
+                ExitFacts { status: ExitStatus::Code(3), oom: false, on_request: false, finished_at: Some(minute(n)) };
             allocs.end("/docker/1", Some(facts), minute(n)).unwrap();
             let restarts = allocs.published(&id).unwrap().observed.unwrap().tasks[0].restarts;
             assert_eq!(allocs.forget(std::slice::from_ref(&id)).len(), 1);

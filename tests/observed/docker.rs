@@ -46,7 +46,8 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
         let alloc: Value = agent.json("/v1/allocs/docker:web-1");
         (alloc["tasks"]["web-1"]["exits"].as_array()?.len() == 1 && alloc["status"] == "running").then_some(alloc)
     });
-    assert_eq!(again["tasks"]["web-1"]["exits"][0]["status"]["code"], 137);
+    let exit = &again["tasks"]["web-1"]["exits"][0];
+    assert_eq!((&exit["status"]["code"], &exit["outcome"]), (&137.into(), &"killed".into()), "{exit}");
     assert!(value("allostat_task_cpu_usage_seconds_total", "docker:web-1").unwrap() >= cpu, "counters never fall");
 
     // As often as Docker has started one again that fails.
@@ -94,6 +95,53 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     let right = (0..3).fold(0, |right, n| right + u64::from(peak(n) >= 100 * MIB));
     let sampled = body.u64("allostat_observed_ends_total", &[("reading", "sampled")]);
     assert!(right + sampled >= 3, "{right} peaks are right, {sampled} ends were not read");
+}
+
+/// Who asks Docker for an end gets one on request, whatever the exit code; what ends otherwise has failed.
+#[test]
+fn an_end_that_docker_was_asked_for_is_no_failure() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let Some(docker) = Docker::start() else { skip_test!("no-docker") };
+    let agent = Agent::with(docker.observed("docker"));
+    let stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"];
+    let obedient = ["sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done"];
+    let fails = ["sh", "-c", "sleep 2; exit 7"];
+    // Name, program, what is asked of Docker, the outcome, its code and the state.
+    type Row<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str, u64, &'a str);
+    let rows: [Row<'_>; 6] = [
+        ("stopped", &stubborn, &["stop", "-t", "1"], "killed", 137, "complete"),
+        ("obeys", &obedient, &["stop", "-t", "30"], "killed", 7, "complete"),
+        ("killed", &stubborn, &["kill"], "killed", 137, "complete"),
+        ("removed", &stubborn, &["rm", "-f"], "killed", 137, "complete"),
+        ("fails", &fails, &[], "error", 7, "failed"),
+        ("reloads", &["sh", "-c", "trap '' HUP; sleep 4; exit 7"], &["kill", "--signal", "HUP"], "error", 7, "failed"),
+    ];
+    for (name, program, ..) in rows {
+        let started = docker.run(&[&["-d", "--name", name, "bb:1"], program].concat());
+        assert!(started.status.success(), "{started:?}");
+    }
+    for (name, _, asked, ..) in rows {
+        wait_for("the container", long(), || find(&agent, &format!("docker:{name}")));
+        if !asked.is_empty() {
+            let done = docker.docker(&[asked, &[name]].concat());
+            assert!(done.status.success(), "{name}: {done:?}");
+        }
+    }
+    for (name, _, _, outcome, code, state) in rows {
+        let over = wait_for("its end", long(), || {
+            find(&agent, &format!("docker:{name}")).filter(|alloc| !alloc["finished_at"].is_null())
+        });
+        let exit = &over["tasks"][name]["last_exit"];
+        let told = (exit["outcome"].as_str(), exit["status"]["code"].as_u64(), over["status"].as_str());
+        assert_eq!(told, (Some(outcome), Some(code), Some(state)), "{name}: {over}");
+        if name != "removed" {
+            assert_eq!(docker.inspect(name, "{{.State.ExitCode}}"), code.to_string(), "{name}");
+        }
+    }
+    let said = agent.cli(&["status", "docker:stopped"]).ok();
+    assert!(said.contains("stopped on request"), "{said}");
 }
 
 /// A cgroup that is only called like a container stays a plain one: Docker says that it has no such container.
