@@ -108,6 +108,7 @@ fn an_end_that_docker_was_asked_for_is_no_failure() {
     let stubborn = ["sh", "-c", "trap '' TERM; while true; do sleep 0.1; done"];
     let obedient = ["sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done"];
     let fails = ["sh", "-c", "sleep 2; exit 7"];
+    let reloads = ["sh", "-c", "trap 'sleep 1; exit 7' HUP; while true; do sleep 0.1; done"];
     // Name, program, what is asked of Docker, the outcome, its code and the state.
     type Row<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str, u64, &'a str);
     let rows: [Row<'_>; 6] = [
@@ -116,7 +117,7 @@ fn an_end_that_docker_was_asked_for_is_no_failure() {
         ("killed", &stubborn, &["kill"], "killed", 137, "complete"),
         ("removed", &stubborn, &["rm", "-f"], "killed", 137, "complete"),
         ("fails", &fails, &[], "error", 7, "failed"),
-        ("reloads", &["sh", "-c", "trap '' HUP; sleep 4; exit 7"], &["kill", "--signal", "HUP"], "error", 7, "failed"),
+        ("reloads", &reloads, &["kill", "--signal", "HUP"], "error", 7, "failed"),
     ];
     for (name, program, ..) in rows {
         let started = docker.run(&[&["-d", "--name", name, "bb:1"], program].concat());
