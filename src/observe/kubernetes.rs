@@ -3,7 +3,10 @@
 //! ```text
 //! …/kubepods-burstable-pod<uid, _ for ->.slice/cri-containerd-<id>.scope   systemd driver; also crio-<id>, docker-<id>
 //! …/kubepods/burstable/pod<uid>/<id>                                       cgroupfs driver; also crio-<id>
+//! …/containerd.service/kubepods-burstable-pod<uid>.slice:cri-containerd:<id>
+//!                                  kubelet with the systemd driver, runtime with cgroupfs; also crio:<id>, docker:<id>
 //! ```
+//! In the last form the containers of a pod have no cgroup in common, and are below the unit of their runtime.
 //! Names come from the container's bundle (containerd, CRI-O), from Docker's files, or from the names of kubelet log
 //! files. The API server is not used.
 
@@ -27,7 +30,25 @@ pub static KUBERNETES: ObservedSource = ObservedSource {
 /// Prefixes of container IDs, and the runtime of each.
 const RUNTIMES: [(&str, &str); 3] = [("cri-containerd-", "containerd"), ("crio-", "cri-o"), ("docker-", "docker")];
 
+/// The driver of kubelet and runtime differ: the runtime takes the name that the kubelet made for systemd as a path.
+fn recognise_mismatch(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    let (slice, rest) = at.name().split_once(':')?;
+    let (prefix, id) = rest.split_once(':')?;
+    let uid = pod::uid_of_cgroup(slice, at.above())?;
+    let (_, runtime) = RUNTIMES.into_iter().find(|(known, _)| known.strip_suffix('-') == Some(prefix))?;
+    is_container_id(id).then(|| task(&uid, id, Some(runtime), OwnCgroup::None).into())
+}
+
+fn task(uid: &str, id: &str, runtime: Option<&str>, own: OwnCgroup) -> Recognised {
+    let naming = Naming { task: short_id(id).to_owned(), driver: runtime.map(str::to_owned), ..Naming::of(uid) };
+    let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
+    Recognised { source, container, own, is_closed: true, ends_by: EndBy::FirstProcess, naming, user: None }
+}
+
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    if let Some(verdict) = recognise_mismatch(at) {
+        return Some(verdict);
+    }
     if pod::uid_of_cgroup(at.name(), at.above()).is_some() {
         return Some(CgroupVerdict::Group);
     }
@@ -39,13 +60,7 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let bare = name.strip_suffix(".scope").unwrap_or(name);
     let known = RUNTIMES.into_iter().find_map(|(prefix, runtime)| Some((bare.strip_prefix(prefix)?, Some(runtime))));
     let (id, driver) = known.unwrap_or((bare, None));
-    if !is_container_id(id) {
-        return None;
-    }
-    let naming = Naming { task: short_id(id).to_owned(), driver: driver.map(str::to_owned), ..Naming::of(&uid) };
-    let (source, container) = (AllocSource::Kubernetes, Some(id.to_owned()));
-    let (own, ends_by) = (OwnCgroup::Parent, EndBy::FirstProcess);
-    Some(Recognised { source, container, own, is_closed: true, ends_by, naming, user: None }.into())
+    is_container_id(id).then(|| task(&uid, id, driver, OwnCgroup::Parent).into())
 }
 
 struct Pods(Roots);

@@ -178,6 +178,9 @@ pub static ALL: [&ObservedSource; 9] = [
 ///
 /// In a subtree that is delegated to a user, names are prefixed with the user, and no name hides a cgroup.
 pub fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
+    if systemd::is_in_machine(at) {
+        return None;
+    }
     let is_shown = |verdict: &CgroupVerdict| at.user().is_none() || *verdict != CgroupVerdict::Helper;
     let verdict = ALL.iter().find_map(|source| (source.recognise)(at).filter(is_shown));
     Some(match (verdict.or_else(|| docker::recognise_by_name(at))?, at.user()) {

@@ -5,7 +5,8 @@
 //! /system.slice/system-getty.slice/getty@tty1.service                 workload: getty@.service, the template
 //! /user.slice/user-1000.slice/session-3.scope                         workload: the slice
 //! /user.slice/user-1000.slice/user@1000.service/app.slice/a.service   unit of a user manager: 1000/a.service
-//! /machine.slice/systemd-nspawn@web.service/payload/…                 a machine: one task, whatever it runs
+//! /machine.slice/systemd-nspawn@web.service/payload/…                 a machine: one task, whatever it runs; so is any
+//!                                                                     unit with `payload`, as containers of NixOS
 //! ```
 //! Units inside of a unit are ignored, except below a user manager: a container may run a systemd of its own, whose
 //! units have the same names as the host's.
@@ -19,6 +20,14 @@ pub static SYSTEMD: ObservedSource = ObservedSource { word: AllocSource::Systemd
 /// The user whose systemd manager runs in a cgroup of this name.
 pub fn manager_of(name: &str) -> Option<u32> {
     name.strip_prefix("user@")?.strip_suffix(".service")?.parse().ok()
+}
+
+/// Whether it is inside of a machine that runs under a unit of any name: systemd-nspawn puts the machine's cgroups below
+/// `payload` in its own unit (NixOS: `container@web.service`). Names in there are those of the machine, not of the host.
+pub fn is_in_machine(at: &CgroupParts<'_>) -> bool {
+    let is_unit = |name: &str| name.ends_with(".service") || name.ends_with(".scope");
+    let pairs = at.above().zip(at.above().skip(1));
+    pairs.into_iter().any(|(name, unit)| name == "payload" && is_unit(unit) && manager_of(unit).is_none())
 }
 
 /// systemd-nspawn services, and machines registered with systemd-machined.

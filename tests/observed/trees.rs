@@ -58,6 +58,15 @@ fn each_runtimes_cgroups_are_recognised() {
         ),
         ("/kubepods.slice/kubepods-pod{uuid_}.slice/crio-{id}.scope", Kubernetes, UUID, SHORT, ""),
         ("/kubepods.slice/kubepods-pod{uuid_}.slice/docker-{id}.scope", Kubernetes, UUID, SHORT, ""),
+        // The kubelet has the systemd driver, its runtime the other one.
+        (
+            "/system.slice/containerd.service/kubepods-burstable-pod{uuid_}.slice:cri-containerd:{id}",
+            Kubernetes,
+            UUID,
+            SHORT,
+            "",
+        ),
+        ("/system.slice/crio.service/kubepods-pod{uuid_}.slice:crio:{id}", Kubernetes, UUID, SHORT, ""),
         (
             "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-pod{uuid_}.slice/cri-containerd-{id}.scope",
             Kubernetes,
@@ -156,6 +165,25 @@ fn what_is_inside_of_a_task_is_the_task() {
             "/machine.slice/systemd-nspawn@web.service",
         ),
         ("/machine.slice/machine-web.scope/payload/system.slice/nginx.service", "/machine.slice/machine-web.scope"),
+        (
+            "/machine.slice/systemd-nspawn@web.service/payload/system.slice/nginx.service",
+            "/machine.slice/systemd-nspawn@web.service",
+        ),
+        // Machines under a unit of another name.
+        (
+            "/system.slice/container@web.service/payload/system.slice/docker-{id}.scope",
+            "/system.slice/container@web.service",
+        ),
+        ("/system.slice/container@web.service/payload/docker/{id}", "/system.slice/container@web.service"),
+        (
+            "/system.slice/container@web.service/payload/user.slice/user@1000.service/app.slice/a.service",
+            "/system.slice/container@web.service",
+        ),
+        ("/system.slice/container@web.service/payload/kubepods/pod{uuid}/{id}", "/system.slice/container@web.service"),
+        (
+            "/system.slice/containerd.service/kubepods-pod{uuid_}.slice:cri-containerd:{id}/inner/{id}",
+            "/system.slice/containerd.service/kubepods-pod{uuid_}.slice:cri-containerd:{id}",
+        ),
         ("/system.slice/own.service/system.slice/nginx.service", "/system.slice/own.service"),
         (
             "/user.slice/user-1000.slice/user@1000.service/app.slice/a.service/b.service",
@@ -245,6 +273,34 @@ fn a_node_of_kubernetes_under_systemd_has_each_container_once() {
         ("/system.slice/containerd.service", "systemd"),
         ("/system.slice/kubelet.service", "systemd"),
         ("/system.slice/systemd-journald.service", "systemd"),
+    ];
+    assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
+}
+
+/// The host's own nginx is a task, what a machine runs under that name is part of the machine.
+#[test]
+fn units_of_a_machine_are_not_taken_for_those_of_the_host() {
+    let found = tasks(
+        "/machine.slice
+         /machine.slice/systemd-nspawn@web.service
+         /machine.slice/systemd-nspawn@web.service/payload
+         /machine.slice/systemd-nspawn@web.service/payload/system.slice
+         /machine.slice/systemd-nspawn@web.service/payload/system.slice/nginx.service
+         /machine.slice/systemd-nspawn@web.service/payload/init.scope
+         /machine.slice/systemd-nspawn@web.service/supervisor
+         /system.slice
+         /system.slice/container@db.service
+         /system.slice/container@db.service/payload
+         /system.slice/container@db.service/payload/system.slice
+         /system.slice/container@db.service/payload/system.slice/nginx.service
+         /system.slice/container@db.service/payload/docker/{id}
+         /system.slice/container@db.service/supervisor
+         /system.slice/nginx.service",
+    );
+    let expected = [
+        ("/machine.slice/systemd-nspawn@web.service", "systemd"),
+        ("/system.slice/container@db.service", "systemd"),
+        ("/system.slice/nginx.service", "systemd"),
     ];
     assert_eq!(found, expected.map(|(path, word)| (path.to_owned(), word)));
 }
