@@ -1391,7 +1391,7 @@ fn a_demo_on_a_terminal_of_80_columns_shows_what_matters_and_q_leaves_it() {
     let mut command = Command::new(allostat());
     command.arg("demo").env("TMPDIR", dir.path()).env_remove("ALLOSTAT_ADDR");
     let mut demo = OnTerminal::start(command, (80, 24));
-    for word in ["THROTTLED", "LAST EXIT", "leak", "held by model"] {
+    for word in ["MEMORY", "LAST EXIT", "demo/leak", "held by model"] {
         demo.shows(word);
     }
     demo.press("q");
@@ -1460,7 +1460,7 @@ fn an_ordinary_user_is_told_what_cannot_be_measured_and_goes_on() {
     let ended: Cli = command.stdin(Stdio::null()).output().expect("it starts").into();
     let text = ended.ok();
     assert!(text.contains("no cgroups: ") && text.contains("run as root"), "{text}");
-    assert!(text.contains("SUM OF RSS") && text.contains("running"), "{text}");
+    assert!(text.contains("MEMORY is the sum of their RSS") && text.contains("running"), "{text}");
 }
 
 #[test]

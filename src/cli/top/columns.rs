@@ -40,6 +40,7 @@ pub struct CellText {
 }
 
 pub const NAME: usize = 0;
+const WORKLOAD: usize = 1;
 pub const CPU: usize = 3;
 pub const MEMORY: usize = 6;
 pub const TIME: usize = 19;
@@ -355,12 +356,12 @@ pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrow)> {
     let on_every = ON_EVERY.iter().filter_map(|head| COLUMNS.iter().position(|column| column.head == *head));
     let away = wide.into_iter().map(|at| (at, Narrow::Away));
     let last = on_every.map(|at| (at, Narrow::Away));
-    [(NAME, Narrow::Middle(24)), (LAST_EXIT, Narrow::End(10))]
+    [(NAME, Narrow::Middle(24)), (WORKLOAD, Narrow::Middle(20)), (LAST_EXIT, Narrow::End(10))]
         .into_iter()
         .chain(away)
         .chain([(NAME, Narrow::Middle(16))])
         .chain(last)
-        .chain([(NAME, Narrow::Middle(8))])
+        .chain([(NAME, Narrow::Middle(8)), (WORKLOAD, Narrow::Middle(8))])
         .filter(|(at, narrow)| *at != sort || *narrow != Narrow::Away)
         .filter_map(|(at, narrow)| Some((place(at)?, narrow)))
         .collect()

@@ -69,7 +69,7 @@ fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
     }
 }
 
-fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
+pub fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
     look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
     let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
     tracker.frame(&look.tasks, &devices)

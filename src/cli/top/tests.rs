@@ -227,7 +227,7 @@ fn the_plain_table_says_the_same() {
         text.lines().flat_map(|line| line.split("  ")).map(|cell| cell.trim().to_owned()).collect()
     };
     for sort in 0..columns::COLUMNS.len() {
-        let whole = cells(&table(None, sort));
+        let whole = cells(&table(Some(1_000), sort));
         for width in 70..=250 {
             let text = table(Some(width), sort);
             let wide = text.lines().map(columns_of).max().unwrap_or(0);
