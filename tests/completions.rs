@@ -97,18 +97,18 @@ fn bash_completes_and_quotes_a_name_on_the_command_line() {
 #[test]
 fn without_an_agent_commands_and_options_are_completed_and_nothing_is_said() {
     let dir = test_dir();
-    let nobody = dir.path().join("none.sock");
-    let commands = offered(&nobody, "allostat ");
+    let none = dir.path().join("none.sock");
+    let commands = offered(&none, "allostat ");
     for (command, _) in allostat::cli::help_texts().iter().skip(1) {
         let name = command.trim_start_matches("allostat ");
         assert!(commands.iter().any(|offered| offered == name), "{name}: {commands:?}");
     }
-    assert!(commands.iter().any(|offered| offered == "inspect"), "aliases: {commands:?}");
-    assert_eq!(offered(&nobody, "allostat stats web"), [""; 0]);
-    says(&offered(&nobody, "allostat stats --").join("\n"), &["--json"]);
+    assert_eq!(offered(&none, "allostat insp"), ["inspect"], "an alias");
+    assert_eq!(offered(&none, "allostat stats web"), [""; 0]);
+    says(&offered(&none, "allostat stats --").join("\n"), &["--json"]);
     std::fs::write(dir.path().join("a job.hcl"), "").expect("our own directory");
     let file = format!("allostat run {}/a", dir.path().display());
-    assert_eq!(offered(&nobody, &file), [format!(r"{}/a\ job.hcl", dir.path().display())]);
+    assert_eq!(offered(&none, &file), [format!(r"{}/a\ job.hcl", dir.path().display())]);
     for shell in ["bash", "zsh", "fish"] {
         let script = alone(dir.path(), &["completions", shell]).ok();
         says(&script, &["COMPLETE=", "allostat --"]);

@@ -1,4 +1,4 @@
-//! Completion in a shell: commands and options, and the names of jobs, allocs, tasks and signals, asked of the agent.
+//! Completion in a shell: commands and options, and the names of jobs, allocs, tasks and signals, read from the agent.
 //!
 //! ```text
 //! TAB ── script of `allostat completions SHELL` ── COMPLETE=SHELL allostat -- WORD ... ── parser ── agent, for names
@@ -15,6 +15,7 @@ use std::sync::{Arc, OnceLock, mpsc};
 use std::time::Duration;
 
 use clap::FromArgMatches;
+use clap::builder::Resettable;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
 use clap_complete::env::{EnvCompleter, Fish, Zsh};
 use serde::Deserialize;
@@ -34,7 +35,7 @@ const LARGEST_ANSWER: usize = 8 << 20;
 const MOST_NAMES: usize = 500;
 const LONGEST_NAME: usize = 256;
 
-/// What is asked of the agent for a name.
+/// What the agent lists.
 #[derive(Debug, Default, Deserialize)]
 struct Names {
     allocs: Vec<NamedAlloc>,
@@ -78,7 +79,9 @@ enum Offer {
 /// By command and argument.
 fn offer(command: &str, argument: &str) -> Option<Offer> {
     match (command, argument) {
-        ("exec" | "fs" | "gc" | "logs" | "restart" | "signal" | "stop", "alloc") => Some(Offer::ManagedAlloc),
+        ("exec" | "fs" | "gc" | "logs" | "restart" | "signal" | "stop", "alloc" | "allocs") => {
+            Some(Offer::ManagedAlloc)
+        }
         (_, "alloc") => Some(Offer::Alloc),
         ("dispatch" | "force", "job") => Some(Offer::ParentJob),
         (_, "job") => Some(Offer::Job),
@@ -88,7 +91,7 @@ fn offer(command: &str, argument: &str) -> Option<Offer> {
     }
 }
 
-/// The names, asked for once and only if an argument takes one.
+/// The names, read once and only if an argument takes one.
 struct NameSource {
     words: Vec<String>,
     names: OnceLock<Names>,
@@ -97,7 +100,7 @@ struct NameSource {
 impl NameSource {
     fn candidates(&self, offer: Offer, current: &OsStr) -> Vec<CompletionCandidate> {
         let Some(current) = current.to_str() else { return Vec::new() };
-        let names = || self.names.get_or_init(|| ask(address(&self.words)));
+        let names = || self.names.get_or_init(|| fetch(address(&self.words)));
         let found = match offer {
             Offer::Signal => signal::names().map(str::to_owned).collect(),
             Offer::Task => tasks(names(), &self.words),
@@ -111,7 +114,7 @@ impl NameSource {
     }
 }
 
-/// Names and jobs; IDs of managed allocs only once one is begun: nobody knows them by heart.
+/// Names and jobs; IDs of managed allocs only once one is begun: users do not know them by heart.
 fn allocs(all: &[NamedAlloc], current: &str, is_meant: fn(&NamedAlloc) -> bool) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
     for alloc in all.iter().filter(|alloc| is_meant(alloc)) {
@@ -156,15 +159,15 @@ fn address(words: &[String]) -> Option<Where> {
 }
 
 /// Nothing where no agent answers in time. The thread that still waits ends with the process.
-fn ask(at: Option<Where>) -> Names {
+fn fetch(at: Option<Where>) -> Names {
     let Some(at) = at else { return Names::default() };
     let (send, answers) = mpsc::channel();
-    let asked = std::thread::Builder::new().name("names".to_owned()).spawn(move || {
+    let reader = std::thread::Builder::new().name("names".to_owned()).spawn(move || {
         let Ok(mut agent) = at.connect(Purpose::Read) else { return };
         agent.set_largest_answer(LARGEST_ANSWER);
         let _ = send.send(names(&mut agent));
     });
-    asked.ok().and_then(|_| answers.recv_timeout(DEADLINE).ok()).unwrap_or_default()
+    reader.ok().and_then(|_| answers.recv_timeout(DEADLINE).ok()).unwrap_or_default()
 }
 
 fn names(agent: &mut Agent) -> Names {
@@ -181,6 +184,9 @@ fn command(source: &Arc<NameSource>) -> clap::Command {
 
 fn with_offers(command: clap::Command, source: &Arc<NameSource>) -> clap::Command {
     let name = command.get_name().to_owned();
+    // Of a name and its aliases one is offered: where nothing is typed, the name.
+    let is_begun = source.words.last().is_some_and(|word| !word.is_empty());
+    let command = if is_begun { command } else { command.visible_alias(Resettable::Reset) };
     let command = command.mut_args(|arg| {
         let Some(offer) = offer(&name, arg.get_id().as_str()) else { return arg };
         let source = Arc::clone(source);
@@ -193,8 +199,8 @@ fn with_offers(command: clap::Command, source: &Arc<NameSource>) -> clap::Comman
 pub fn answer() -> Option<ExitCode> {
     let shell = std::env::var(VARIABLE).ok()?;
     let mut args = std::env::args_os().skip(1);
-    let is_asked = args.next().is_some_and(|first| first == "--") && is_known(&shell);
-    is_asked.then(|| {
+    let is_request = args.next().is_some_and(|first| first == "--") && is_known(&shell);
+    is_request.then(|| {
         let mut out = Out::standard();
         let _ = out.write_all(&answer_to(&shell, args.collect()).unwrap_or_default());
         let _ = out.flush();
@@ -214,7 +220,7 @@ fn answer_to(shell: &str, args: Vec<OsString>) -> std::io::Result<Vec<u8>> {
     let text = |args: &[OsString]| args.iter().map(|arg| arg.to_string_lossy().into_owned()).collect::<Vec<_>>();
     let mut answer = Vec::new();
     if shell == "bash" {
-        let line = bash::Line::parse(&text(&args).concat(), &std::env::var(bash::BREAKS).unwrap_or_default());
+        let line = bash::BashLine::parse(&text(&args).concat(), &std::env::var(bash::BREAKS).unwrap_or_default());
         let (words, index) = (line.words.iter().map(OsString::from).collect(), line.words.len().saturating_sub(1));
         let mut command = command(&source(line.words.clone()));
         let candidates = clap_complete::engine::complete(&mut command, words, index, here.as_deref())?;

@@ -7,8 +7,8 @@ use super::{Session, complete};
 
 /// Print the completion script of a shell
 ///
-/// In bash, zsh and fish it completes the names of jobs, allocs and tasks as well. It asks the running agent for them, and
-/// offers none if no agent answers within 300 ms.
+/// In bash, zsh and fish, names of jobs, allocs and tasks come from the running agent, and
+/// none are offered if no agent answers within 300 ms.
 ///
 /// Examples:
 ///   allostat completions bash > /usr/share/bash-completion/completions/allostat

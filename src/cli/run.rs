@@ -280,8 +280,8 @@ fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
         .hint(format!("`allostat status {id}` shows its checks; it runs on"))
 }
 
-/// A job whose allocs are not all placed is submitted, and waits: nothing failed, and the exit code tells it from one
-/// that runs.
+/// A job whose allocs are not all placed is submitted, and waits: nothing failed, and the exit code distinguishes it
+/// from one that runs.
 fn waiting(session: &Session<'_>, submitted: &Submitted) -> Exit {
     let Some(why) = plan::not_placed(submitted) else { return Exit::Done };
     let job = printable(&submitted.job);

@@ -83,14 +83,14 @@ const MEASURES: &[Measure<Usage>] = &[
     io(Field::io_read_bytes, "Bytes read from block devices, without reads from the page cache.")
         .in_profiles(Standard, Full, Full)
         .sources(
-            "blkio.throttle.io_service_bytes_recursive; without a cgroup /proc/PID/io read_bytes",
+            "blkio.throttle.io_service_bytes_recursive",
             "io.stat rbytes; without a cgroup /proc/PID/io read_bytes",
         )
         .otlp("container.disk.io", "By"),
     io(Field::io_written_bytes, "Bytes written to block devices; on v1 without buffered writes.")
         .in_profiles(Standard, Full, Full)
         .sources(
-            "blkio.throttle.io_service_bytes_recursive; without a cgroup /proc/PID/io write_bytes",
+            "blkio.throttle.io_service_bytes_recursive",
             "io.stat wbytes; without a cgroup /proc/PID/io write_bytes",
         )
         .otlp("container.disk.io", "By"),

@@ -15,7 +15,7 @@ pub const BREAKS: &str = "_ALLOSTAT_BREAKS";
 
 /// A command line up to the cursor.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Line {
+pub struct BashLine {
     /// Without quotes; the last one is to be completed.
     pub words: Vec<String>,
     /// How much of the last word bash leaves as it is, in bytes.
@@ -24,9 +24,9 @@ pub struct Line {
     quote: Option<char>,
 }
 
-impl Line {
-    pub fn parse(line: &str, breaks: &str) -> Line {
-        let mut found = Line::default();
+impl BashLine {
+    pub fn parse(line: &str, breaks: &str) -> BashLine {
+        let mut found = BashLine::default();
         let (mut word, mut is_word) = (String::new(), false);
         let mut chars = line.chars();
         while let Some(c) = chars.next() {
@@ -96,12 +96,12 @@ mod tests {
     const DEFAULT: &str = " \t\n\"'@><=;|&(:";
 
     fn answered(line: &str, values: &[&str]) -> Vec<String> {
-        Line::parse(line, DEFAULT).answer(values.iter().copied()).lines().map(str::to_owned).collect()
+        BashLine::parse(line, DEFAULT).answer(values.iter().copied()).lines().map(str::to_owned).collect()
     }
 
     #[test]
     fn words_are_cut_as_the_shell_does_and_quotes_are_taken_off() {
-        let words = |line: &str| Line::parse(line, DEFAULT).words;
+        let words = |line: &str| BashLine::parse(line, DEFAULT).words;
         assert_eq!(words("allostat logs "), ["allostat", "logs", ""]);
         assert_eq!(words("allostat  stats docker:we"), ["allostat", "stats", "docker:we"]);
         assert_eq!(words(r"allostat stats web.app\[1\] 'a b' "), ["allostat", "stats", "web.app[1]", "a b", ""]);
@@ -124,18 +124,18 @@ mod tests {
         assert_eq!(answered("allostat run ", &["a b;c.hcl"]), [r"a\ b\;c.hcl "]);
         assert_eq!(answered("allostat run ", &["a\nb", "a\u{1b}b"]), [""; 0]);
         assert_eq!(answered("allostat run 'a", &["a'b"]), [""; 0]);
-        assert_eq!(answered("allostat stats ", &["web", "--json"]), ["web"]);
+        assert_eq!(answered("allostat stats ", &["web", "--json"]), ["web "]);
         assert_eq!(answered("allostat stats ", &["--json"]), ["--json "]);
     }
 
     proptest! {
         #[test]
         fn any_line_is_answered_and_what_is_inserted_reads_back_as_the_value(line in "[ -~]{0,40}", value in "[ -~]{1,20}") {
-            let parsed = Line::parse(&line, DEFAULT);
+            let parsed = BashLine::parse(&line, DEFAULT);
             let _ = parsed.answer([value.as_str()].into_iter());
-            let answer = Line::parse("allostat x ", DEFAULT).answer([value.as_str()].into_iter());
+            let answer = BashLine::parse("allostat x ", DEFAULT).answer([value.as_str()].into_iter());
             let typed = format!("allostat x {}", answer.trim_end_matches('\n').strip_suffix(' ').unwrap_or(answer.trim_end_matches('\n')));
-            prop_assert_eq!(Line::parse(&typed, DEFAULT).words.pop(), Some(value));
+            prop_assert_eq!(BashLine::parse(&typed, DEFAULT).words.pop(), Some(value));
         }
     }
 }
