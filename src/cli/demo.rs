@@ -183,7 +183,8 @@ fn show(
         }
         writeln!(session.out)?;
     }
-    let (mut next_batch, mut next_draw) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let (mut next_batch, mut next_look) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let mut next_draw = next_look;
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
     let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
     while wanted() && !session.out.is_gone() && !(live && is_left()) {
@@ -200,9 +201,13 @@ fn show(
                 submit(&mut agent, "batch.hcl", BATCH)?;
             }
         }
+        // A rate is of two samples: one of each tick, however seldom the table is printed.
+        if Instant::now() >= next_look {
+            next_look = Instant::now() + REDRAW_EVERY;
+            watch.look(&mut tasks)?;
+        }
         if Instant::now() >= next_draw {
             next_draw = Instant::now() + period;
-            watch.look(&mut tasks)?;
             watch.scene.devices = screen::devices(&daemon.devices());
             match &mut screen {
                 Some(screen) => screen.draw(|buffer| screen::draw(buffer, &watch.scene, paint.0))?,

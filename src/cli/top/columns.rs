@@ -263,7 +263,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "how long it has been in its state",
         align: Align::Right,
         width: 7,
-        from: 168,
+        from: 174,
         cell: |row, now| cell(row.since.map(|since| human::duration(now.since(since))), Style::Plain),
         by: SortBy::Number(|row| number(row.since.map(|since| since.0))),
     },
