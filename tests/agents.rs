@@ -13,6 +13,7 @@ mod access;
 mod artifacts;
 mod boards;
 mod commands;
+mod completions;
 mod containers;
 mod devices;
 mod ended;

@@ -91,6 +91,8 @@ fn since_leaves_out_what_was_written_before() {
     assert_eq!(log(&["--since", &since]), (Some(0), "late\n".into(), "late\n".into()));
     assert_eq!(log(&["--since", &since, "--stderr"]), (Some(0), "late\n".into(), String::new()));
     assert_eq!(log(&["--since", "10m"]).1, "early\nlate\n");
+    assert_eq!(log(&["--since", "10m", "-n", "1"]), (Some(0), "late\n".into(), "late\n".into()));
+    assert_eq!(log(&["--since", &since, "-n", "5"]), (Some(0), "late\n".into(), "late\n".into()));
     let wrong = agent.cli(&["logs", "--since", "yesterday", "slow"]);
     assert_eq!(wrong.code, Some(2));
     says(&wrong.stderr, &["10m", "2026-01-31T12:00:00Z"]);

@@ -102,6 +102,61 @@ fn an_ordinary_users_agent_runs_a_task_as_that_user_and_blames_no_kernel_for_wha
     agent.stop();
 }
 
+/// The table of `node`, by feature: its word, and the reason.
+fn capability_rows(agent: &Agent) -> std::collections::BTreeMap<String, (String, String)> {
+    let node = agent.cli(&["node"]).ok();
+    let table = node.lines().skip_while(|line| !line.starts_with("CAN BE MEASURED")).skip(1);
+    let rows = table.take_while(|line| !line.is_empty()).map(|line| {
+        let mut parts = line.split("  ").map(str::trim).filter(|part| !part.is_empty());
+        let mut next = || parts.next().unwrap_or_default().to_owned();
+        (next(), (next(), next()))
+    });
+    rows.collect()
+}
+
+#[test]
+fn task_without_cgroup_has_process_peak_and_io_while_it_runs_and_node_agrees_with_stats() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    for observe in ["false", "true"] {
+        let env = vec![("ALLOSTAT_OBSERVE".to_owned(), observe.to_owned())];
+        let agent = Agent::with(AgentOptions { as_nobody: true, env, ..AgentOptions::default() });
+        let works = "args = [\"-c\", \"dd if=/dev/zero of=$NOMAD_ALLOC_DIR/x bs=1M count=3; sleep 600\"]";
+        let job = LIMITED.replace("/bin/true", "/bin/sh").replace("pids_limit     = 10", works);
+        let job = job.replace("\"batch\"", "\"service\"").replace("cpu_hard_limit = true", "");
+        with_job(&agent, &["run", "--detach"], &job).ok();
+        let id = agent.alloc_ids().into_iter().find(|id| !id.contains(':')).expect("one alloc is its own");
+        let has_io = Path::new("/proc/self/io").exists();
+        let usage = wait_for("the first sample", Duration::from_secs(30) * patience(), || {
+            let usage = agent.json(&format!("/v1/allocs/{id}/stats"))["tasks"]["t"]["usage"].clone();
+            let is_measured = usage["max_rss_bytes"].as_u64() > Some(0) && usage["cpu_usage_ns"].is_u64();
+            (is_measured && (!has_io || usage["io_written_bytes"].is_u64())).then_some(usage)
+        });
+        let rows = capability_rows(&agent);
+        for (feature, field, of_processes) in [
+            ("cpu", "cpu_usage_ns", true),
+            ("memory", "memory_rss_bytes", true),
+            ("memory_peak", "max_rss_bytes", true),
+            ("io", "io_written_bytes", has_io),
+            ("pids", "processes", true),
+            ("memory_window_peak", "memory_window_peak_bytes", false),
+            ("swap", "memory_swap_bytes", false),
+            ("pids_peak", "pids_peak", false),
+            ("psi", "pressure_cpu_some_ns", false),
+        ] {
+            let (word, why) = rows.get(feature).unwrap_or_else(|| panic!("no row of {feature}: {rows:?}"));
+            assert_eq!(usage[field].is_u64(), of_processes, "{feature}: {usage}");
+            assert_eq!(why.contains("of a task of this agent: "), of_processes, "{feature}: {word}, {why}");
+            assert_ne!(word, "yes", "{feature}: not of a task of this agent");
+        }
+        let (_, why) = &rows["memory_window_peak"];
+        assert!(why.contains("see `cgroup`") && !why.contains("peak_window_v1"), "it would not help: {why}");
+        assert_eq!(usage["memory_peak_bytes"].as_u64(), None, "that of one process is no peak of the task");
+        agent.stop();
+    }
+}
+
 #[test]
 fn where_limits_are_enforced_nobody_is_warned() {
     if !is_root() {

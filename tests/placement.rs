@@ -50,11 +50,15 @@ fn unmet_constraint_waits_and_changed_metadata_places_it() {
     let planned = ask(&agent, &["plan"], &job);
     assert_eq!(planned.code, Some(1), "{}", planned.stderr);
     assert!(planned.stderr.contains(reason), "{}", planned.stderr);
+    let waits = |text: &str, words: &str| text.contains(words) && !text.contains("error:");
+    assert!(waits(&planned.stderr, "warning: job labelled would wait"), "nothing failed: {}", planned.stderr);
     assert_eq!(agent.alloc_ids(), Vec::<String>::new(), "a plan stores nothing");
 
     let submitted = ask(&agent, &["run"], &job);
     assert_eq!(submitted.code, Some(1), "{}", submitted.stderr);
     assert!(submitted.stderr.contains(reason), "{}", submitted.stderr);
+    assert!(waits(&submitted.stderr, "warning: job labelled is submitted and waits"), "{}", submitted.stderr);
+    assert!(submitted.stderr.contains("`allostat stop labelled` ends it"), "{}", submitted.stderr);
     let [id] = agent.alloc_ids().try_into().expect("one alloc");
     let waits = wait_for("its reason", Duration::from_secs(20) * patience(), || {
         let alloc = agent.json(&format!("/v1/allocs/{id}"));

@@ -27,13 +27,13 @@ pub(super) static LOGS: Route = Route {
     method: Method::Get,
     path: "/v1/allocs/{id}/logs/{task}",
     access: Access::SocketOnly("logs are read"),
-    about: "?stream=stdout|stderr|both, ?tail=LINES, ?offset=BYTES, ?after=PLACE, or of both ?since=NANOSECONDS",
+    about: "?stream=stdout|stderr|both, ?tail=LINES, ?offset=BYTES, ?after=PLACE, and of both ?since=NANOSECONDS",
     query: QueryRule::Once(&[
         Parameter::new("stream", "`stdout` (default), `stderr` or `both`."),
         Parameter::new("tail", "The last lines: how many."),
         Parameter::new("offset", "The first byte. Not with `both`."),
         Parameter::new("after", "Continue behind this `x-allostat-place`."),
-        Parameter::new("since", "Nanoseconds since 1970. Only with `both`."),
+        Parameter::new("since", "Nanoseconds since 1970. Only with `both`; with `tail`, the later of the two."),
     ]),
     body: None,
     answers: &[EndpointAnswer::other(
@@ -104,11 +104,9 @@ async fn both(context: &Arc<Context>, request: &Request) -> Result<Reply, ApiErr
     let odd = |text| ApiError::bad_parameter("after", format!("after is an x-allostat-place of both, not {text:?}"));
     let after = query.get("after").map(|text| MergedPlace::parse(text).ok_or_else(|| odd(text))).transpose()?;
     let from = match (query.number("tail")?, query.number("since")?, after, query.get("offset")) {
-        (None, None, None, None) => MergedFrom::Start,
-        (Some(lines), None, None, None) => MergedFrom::Tail(lines),
-        (None, Some(nanos), None, None) => MergedFrom::Since(nanos),
+        (tail, since, None, None) => MergedFrom::Latest { tail, since },
         (None, None, Some(place), None) => MergedFrom::After(place),
-        _ => return Err(ApiError::bad_parameter("since", "of both streams give one of tail, since and after")),
+        _ => return Err(ApiError::bad_parameter("since", "of both streams give after, or tail and since")),
     };
     let (dir, task) = logs_of(context, request)?;
     let name = task.as_str().to_owned();

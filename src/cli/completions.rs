@@ -2,10 +2,13 @@
 
 use clap_complete::Shell;
 
-use super::Session;
 use super::exit::{CliResult, Exit};
+use super::{Session, complete};
 
 /// Print the completion script of a shell
+///
+/// In bash, zsh and fish, names of jobs, allocs and tasks come from the running agent, and
+/// none are offered if no agent answers within 300 ms.
 ///
 /// Examples:
 ///   allostat completions bash > /usr/share/bash-completion/completions/allostat
@@ -20,8 +23,15 @@ pub struct Completions {
 
 impl Completions {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
-        let mut script = Vec::new();
-        clap_complete::generate(self.shell, &mut super::command(), "allostat", &mut script);
+        let shell = self.shell.to_string();
+        let script = match complete::is_known(&shell) {
+            true => complete::script(&shell)?,
+            false => {
+                let mut script = Vec::new();
+                clap_complete::generate(self.shell, &mut super::command(), "allostat", &mut script);
+                script
+            }
+        };
         session.out.write_all(&script)?;
         Ok(Exit::Done)
     }

@@ -319,6 +319,10 @@ impl Agent {
     fn address(&self) -> &Address {
         self.client.address()
     }
+    /// Larger answers are refused.
+    pub fn set_largest_answer(&mut self, bytes: usize) {
+        self.client.set_largest_answer(bytes);
+    }
     /// From now on it may restore for as long as it takes, or until this is true.
     pub fn wait_until(&mut self, stop: Arc<AtomicBool>) {
         self.patience = Patience::Until(stop);

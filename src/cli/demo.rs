@@ -6,9 +6,9 @@
 //! ```
 
 mod screen;
-mod terminal;
 mod watch;
 
+use std::io::IsTerminal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -16,12 +16,14 @@ use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyModifiers};
 use serde_json::Value;
 
 use super::connect::Agent;
 use super::exit::{CliError, CliResult, Exit};
 use super::output::{self, Paint, Style};
 use super::shape::{AllocList, AllocRow};
+use super::top::{self, TaskFeed};
 use super::{Session, agent, follow, sweep};
 use crate::api::{DEFAULT_PORT, encode};
 use crate::collectors::capability;
@@ -29,7 +31,6 @@ use crate::config::Config;
 use crate::daemon::{self, Daemon, DaemonError};
 use crate::host::http::Address;
 use crate::telemetry::{LogLevel, logging};
-use screen::MeasuredBy;
 use watch::Watch;
 
 const SERVICES: &str = include_str!("demo/services.hcl");
@@ -73,7 +74,7 @@ impl Demo {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         let duration = self.duration.as_deref().map(time).transpose()?;
         let interrupted = follow::interrupts()?;
-        let live = !self.plain && terminal::is_one();
+        let live = !self.plain && top::is_on_terminal() && std::io::stdin().is_terminal();
         // On a screen of its own the agent's log would only be noise.
         let level = if live { LogLevel::Off } else { LogLevel::Error };
         logging::init(level).map_err(|e| CliError::failed(e.to_string()))?;
@@ -170,19 +171,24 @@ fn show(
     let paint = session.paint;
     let mut agent = Agent::at(Address::Unix(daemon.socket.clone()))?;
     submit(&mut agent, "services.hcl", SERVICES)?;
-    let cgroups = daemon.info.can("cgroup");
-    let measured = if cgroups { MeasuredBy::Cgroup } else { MeasuredBy::Process };
-    let mut watch = Watch::new(head(daemon, paint), measured);
+    let mut tasks = TaskFeed::of(Agent::at(Address::Unix(daemon.socket.clone()))?);
+    let mut watch = Watch::new(head(daemon));
     let end = duration.map(|d| Instant::now() + d);
-    let mut screen = if live { Some(terminal::Screen::open()?) } else { None };
+    let mut screen = if live { Some(top::Screen::open()?) } else { None };
+    // The screen has colours of its own.
+    let of_events = if live { Paint(false) } else { paint };
     if !live {
-        writeln!(session.out, "{}\n", watch.view.head.join("\n"))?;
+        for (text, style) in &watch.scene.head {
+            writeln!(session.out, "{}", paint.paint(*style, text))?;
+        }
+        writeln!(session.out)?;
     }
-    let (mut next_batch, mut next_draw) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let (mut next_batch, mut next_look) = (Instant::now() + Duration::from_secs(1), Instant::now());
+    let mut next_draw = next_look;
     let period = if live { REDRAW_EVERY } else { PRINT_EVERY };
     let wanted = || !interrupted.load(Ordering::Relaxed) && end.is_none_or(|end| Instant::now() < end);
-    while wanted() && !session.out.is_gone() && !screen.as_ref().is_some_and(terminal::Screen::is_left) {
-        let events = watch.events(&mut agent, paint)?;
+    while wanted() && !session.out.is_gone() && !(live && is_left()) {
+        let events = watch.events(&mut agent, of_events)?;
         if !live {
             for event in &events {
                 writeln!(session.out, "{event}")?;
@@ -195,12 +201,16 @@ fn show(
                 submit(&mut agent, "batch.hcl", BATCH)?;
             }
         }
+        // A rate is of two samples: one of each tick, however seldom the table is printed.
+        if Instant::now() >= next_look {
+            next_look = Instant::now() + REDRAW_EVERY;
+            watch.look(&mut tasks)?;
+        }
         if Instant::now() >= next_draw {
             next_draw = Instant::now() + period;
-            watch.look(&mut agent)?;
-            watch.view.devices = screen::devices(&daemon.devices());
+            watch.scene.devices = screen::devices(&daemon.devices());
             match &mut screen {
-                Some(screen) => screen.draw(&watch.view, paint)?,
+                Some(screen) => screen.draw(|buffer| screen::draw(buffer, &watch.scene, paint.0))?,
                 None => print(session, &watch)?,
             }
         }
@@ -216,29 +226,39 @@ fn show(
 }
 
 fn print(session: &mut Session<'_>, watch: &Watch) -> Result<(), CliError> {
-    let width = output::screen().map_or(usize::MAX, usize::from);
-    let table = screen::table(&watch.view.rows, watch.view.measured, width, session.paint);
-    let below: Vec<String> = watch.view.devices.iter().cloned().chain([screen::batches(&watch.view.batches)]).collect();
+    let table = top::text_of_tasks(&watch.scene.tasks, output::screen(), session.paint);
+    let below: Vec<String> = watch.scene.below().collect();
     write!(session.out, "\n{table}{}\n\n", below.join("\n"))?;
     Ok(session.out.flush()?)
 }
 
-fn head(daemon: &Daemon, paint: Paint) -> Vec<String> {
+/// `q`, Esc or Ctrl-C was pressed, which is a key like any other on a screen of our own.
+fn is_left() -> bool {
+    let is_there = || event::poll(Duration::ZERO).unwrap_or(false);
+    while is_there() {
+        let Ok(Event::Key(KeyEvent { code, modifiers, .. })) = event::read() else { continue };
+        let is_interrupt = code == KeyCode::Char('c') && modifiers.contains(KeyModifiers::CONTROL);
+        if is_interrupt || matches!(code, KeyCode::Char('q') | KeyCode::Esc) {
+            return true;
+        }
+    }
+    false
+}
+
+fn head(daemon: &Daemon) -> Vec<(String, Style)> {
     let metrics = daemon.tcp.map_or_else(|| "no address".to_owned(), |a| format!("http://{a}/metrics"));
     let mut head = vec![
-        format!("{}  {metrics}", paint.paint(Style::Bold, "allostat demo")),
-        format!("another terminal:  curl -s {metrics} | grep memory_peak"),
-        format!("                   allostat --address unix:{} status", daemon.socket.display()),
+        (format!("allostat demo  {metrics}"), Style::Bold),
+        (format!("another terminal:  curl -s {metrics} | grep memory_peak"), Style::Plain),
+        (format!("                   allostat --address unix:{} status", daemon.socket.display()), Style::Plain),
     ];
     let missing = || daemon.info.capabilities.iter().filter(|c| !c.available);
-    let mut warn = |text: String| head.push(paint.paint(Style::Yellow, &text));
+    let mut warn = |text: String| head.push((text, Style::Yellow));
     if let Some(cgroup) = missing().find(|c| c.feature == "cgroup") {
         // Everything else is missing for the same reason.
         warn(format!("no cgroups: {}", cgroup.reason.replace("allostat agent", "allostat demo")));
-        warn(
-            "so tasks are measured by adding up their processes, and limits, throttling and OOM kills do not exist"
-                .into(),
-        );
+        warn("tasks are measured by process: MEMORY is the sum of their RSS, PEAK that of the largest".into());
+        warn("limits, throttling and OOM kills do not exist".into());
     } else {
         let features: Vec<&str> =
             missing().filter(|c| !c.unknown).map(|c| c.feature.as_ref()).filter(|name| !is_of_others(name)).collect();

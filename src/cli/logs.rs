@@ -44,7 +44,7 @@ pub struct Logs {
     #[arg(short = 'n', long, value_name = "LINES")]
     tail: Option<u64>,
     /// Show only what was written since then: 10m, or a time such as 2026-01-31T12:00:00Z
-    #[arg(long, value_name = "TIME", value_parser = times::since, conflicts_with = "tail")]
+    #[arg(long, value_name = "TIME", value_parser = times::since)]
     since: Option<Timestamp>,
     /// Follow new output
     #[arg(short, long)]
@@ -127,11 +127,10 @@ impl Logs {
 
     fn source(&self, alloc: &str, task: String, prefix: Option<String>) -> Source {
         let base = format!("/v1/allocs/{}/logs/{}", encode(alloc), encode(&task));
-        let from = match (self.tail, self.since) {
-            (Some(lines), _) => Some(format!("tail={lines}")),
-            (None, Some(since)) => Some(format!("since={}", since.0)),
-            (None, None) => None,
-        };
+        let tail = self.tail.map(|lines| format!("tail={lines}"));
+        let since = self.since.map(|since| format!("since={}", since.0));
+        let from: Vec<String> = tail.into_iter().chain(since).collect();
+        let from = (!from.is_empty()).then(|| from.join("&"));
         // Of one stream the agent counts lines; times are of both.
         let stream = match (self.stdout, self.stderr) {
             (true, _) if self.since.is_none() => Some("stdout"),

@@ -5,6 +5,7 @@ mod agent;
 mod answer;
 mod catalogue;
 mod check;
+mod complete;
 mod completions;
 mod connect;
 mod demo;
@@ -177,6 +178,9 @@ impl Session<'_> {
 
 /// The whole program, but for the supervisor.
 pub fn main() -> ExitCode {
+    if let Some(answered) = complete::answer() {
+        return answered;
+    }
     let root = without_empty(command());
     let line = single_dash::rewritten(&root, std::env::args_os());
     let parsed = root.try_get_matches_from(line).and_then(|given| Ok((Cli::from_arg_matches(&given)?, given)));

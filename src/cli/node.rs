@@ -136,11 +136,14 @@ fn text(node: &NodeReport, screen: Option<u16>, paint: Paint) -> String {
     let mut table = Table::new(&[("CAN BE MEASURED", Align::Left), ("", Align::Left), ("WHY NOT", Align::Left)]);
     for c in &node.capabilities {
         let (word, style) = match (c.available, c.unknown) {
+            (_, _) if !c.instead.is_empty() => ("in part", Style::Yellow),
             (true, _) => ("yes", Style::Green),
             (false, true) => ("not known", Style::Yellow),
             (false, false) => ("no", Style::Yellow),
         };
-        table.row(vec![c.feature.to_string().into(), TableCell::styled(word, style), printable(&c.reason).into()]);
+        let parts = [&c.reason, &c.instead].map(|part| printable(part));
+        let why = parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("; ");
+        table.row(vec![c.feature.to_string().into(), TableCell::styled(word, style), why.into()]);
     }
     append(&mut out, &table, screen, paint);
     let mut table = Table::new(&[("DRIVER", Align::Left), ("", Align::Left), ("", Align::Left)]);

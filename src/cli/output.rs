@@ -263,11 +263,12 @@ impl Table {
     pub fn columns(&self) -> usize {
         self.columns.len()
     }
+    /// A column without heading and texts takes no room.
     pub fn width(&self) -> u16 {
-        let gaps = u16::try_from(self.columns.len().saturating_sub(1) * 2).unwrap_or(u16::MAX);
-        (0..self.columns.len()).map(|column| self.width_of(column)).fold(gaps, u16::saturating_add)
+        let wide = (0..self.columns.len()).map(|column| self.width_of(column)).filter(|width| *width > 0);
+        wide.fold(0_u16, |all, width| all.saturating_add(width + 2)).saturating_sub(2)
     }
-    fn width_of(&self, column: usize) -> u16 {
+    pub fn width_of(&self, column: usize) -> u16 {
         let cells = self.rows.iter().filter_map(|row| row.get(column)).map(|cell| columns_of(&cell.text));
         cells.chain(self.columns.get(column).map(|(name, _)| columns_of(name))).max().unwrap_or(0)
     }
@@ -285,7 +286,7 @@ impl Table {
             match *narrow {
                 Narrow::Away => {
                     away.push(*column);
-                    // Without a heading and texts only its gap is left, until it is removed below.
+                    // Without a heading and texts it takes no room, and it is removed below.
                     self.columns[*column].0 = "";
                     self.rows.iter_mut().filter_map(|row| row.get_mut(*column)).for_each(|cell| cell.text.clear());
                 }

@@ -80,7 +80,10 @@ impl Plan {
         write!(session.out, "{}", changes(&plan, session.paint))?;
         match not_placed(&plan) {
             None => Ok(Exit::Done),
-            Some(why) => Err(CliError::failed(format!("job {} would wait\n{why}", printable(&plan.job)))),
+            Some(why) => {
+                session.remark(&format!("warning: job {} would wait\n{why}", printable(&plan.job)));
+                Ok(Exit::Failed)
+            }
         }
     }
 }
@@ -185,8 +188,59 @@ pub fn read_job(path: &Path, variables: &Variables) -> Result<JobText, CliError>
         .map_err(|errors| CliError::new(Exit::InvalidFile, format!("the job file is refused\n\n{errors}")))
 }
 
+/// What is wrong at several places in the same way is one warning.
 pub fn show_warnings(session: &Session<'_>, warnings: &[Diagnostic]) {
+    let mut groups: Vec<(&Diagnostic, Vec<&Diagnostic>)> = Vec::new();
     for warning in warnings {
-        session.remark(&format!("{warning}\n"));
+        let same = |first: &Diagnostic| {
+            (&first.severity, &first.file, &first.message, &first.suggestion)
+                == (&warning.severity, &warning.file, &warning.message, &warning.suggestion)
+        };
+        match groups.iter_mut().find(|(first, _)| same(first)) {
+            Some((_, others)) => others.push(warning),
+            None => groups.push((warning, Vec::new())),
+        }
+    }
+    for (first, others) in groups {
+        session.remark(&format!("{first}{}\n", also_at(&others)));
+    }
+}
+
+/// The other places of a warning. Empty: there are none.
+fn also_at(others: &[&Diagnostic]) -> String {
+    /// More are a number.
+    const NAMED: usize = 8;
+    let named: Vec<String> = others.iter().take(NAMED).map(|one| format!("{}:{}", one.line, one.column)).collect();
+    let more = others.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    match named.is_empty() {
+        true => String::new(),
+        false => format!("\n      = {} places; also at {}{more}", others.len() + 1, named.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobspec::Severity;
+
+    #[test]
+    fn places_of_the_same_warning_are_listed_and_many_are_a_number() {
+        let at = |line| Diagnostic {
+            severity: Severity::Warning,
+            file: "web.hcl".to_owned(),
+            line,
+            column: 3,
+            width: 1,
+            field: String::new(),
+            message: "the same".to_owned(),
+            suggestion: None,
+            source_line: String::new(),
+        };
+        let all: Vec<Diagnostic> = (1..=12).map(at).collect();
+        let shown = |count: usize| also_at(&all[..count].iter().collect::<Vec<_>>());
+        assert_eq!(shown(0), "");
+        assert_eq!(shown(2), "\n      = 3 places; also at 1:3, 2:3");
+        assert!(shown(12).ends_with("7:3, 8:3 and 4 more"), "{}", shown(12));
     }
 }

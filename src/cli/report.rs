@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use super::exit::{CliResult, Exit};
 use super::human::{self, or_absent};
 use super::inputs::Variables;
-use super::output::{Align, Paint, Style, Table, TableCell, printable};
+use super::output::{self, Align, Narrow, Paint, Style, Table, TableCell, printable};
+use super::width::wrapped;
 use super::{Session, follow};
 use crate::api::encode;
 use crate::exporters::history::{UsageReport, WorkloadUse};
@@ -68,9 +69,9 @@ impl Report {
             write!(session.out, "{}", patch.diff)?;
             patch.remarks.iter().for_each(|remark| session.remark(remark));
         } else {
-            write!(session.out, "{}", table(&report, session.paint))?;
+            write!(session.out, "{}", table(&report, output::screen(), session.paint))?;
         }
-        session.remark(&covers(&report, follow::now()));
+        session.remark(&wrapped(&covers(&report, follow::now()), output::screen(), 2));
         Ok(Exit::Done)
     }
 }
@@ -111,7 +112,25 @@ fn covers(report: &UsageReport, now: Timestamp) -> String {
     text
 }
 
-fn table(report: &UsageReport, paint: Paint) -> String {
+/// The reason goes on below itself, and needs so much room for that.
+const WHY_COLUMNS: u16 = 20;
+
+/// What gives way on a narrow screen, the least important first: what the suggestion follows from stays.
+const GIVEN_UP: [(usize, Narrow); 10] = [
+    (0, Narrow::Middle(24)),
+    (1, Narrow::Middle(12)),
+    (GPU_HOURS, Narrow::Away),
+    (5, Narrow::Away),
+    (4, Narrow::Away),
+    (10, Narrow::Away),
+    (2, Narrow::Away),
+    (0, Narrow::Middle(16)),
+    (3, Narrow::Away),
+    (1, Narrow::Away),
+];
+const GPU_HOURS: usize = 6;
+
+fn table(report: &UsageReport, screen: Option<u16>, paint: Paint) -> String {
     let mut table = Table::new(&[
         ("WORKLOAD", Align::Left),
         ("TASK", Align::Left),
@@ -148,8 +167,10 @@ fn table(report: &UsageReport, paint: Paint) -> String {
         ]);
     }
     table.shorten(0);
+    let below = table.width_of(table.columns() - 1).saturating_sub(WHY_COLUMNS);
+    table.fit(screen.map(|screen| screen.saturating_add(below)), &GIVEN_UP);
     let sums = &report.totals;
-    let mut out = table.render(paint);
+    let mut out = table.render_within(screen, paint);
     let mut totals = vec![
         human::count(usize::try_from(sums.runs).unwrap_or(usize::MAX), "ended run"),
         format!("{} failed", sums.failures),
@@ -160,7 +181,8 @@ fn table(report: &UsageReport, paint: Paint) -> String {
         sums.memory_saved_gib_hours.map(|saved| format!("{} GiB-hours saved by the suggestions", hours(saved))),
     );
     totals.extend(sums.gpu_hours.map(|hour| format!("{} GPU-hours", hours(hour))));
-    out.push_str(&format!("total: {}\n", totals.join(", ")));
+    out.push_str(&wrapped(&format!("total: {}", totals.join(", ")), screen, 7));
+    out.push('\n');
     out
 }
 
@@ -310,7 +332,7 @@ mod tests {
             workloads: vec![row(), WorkloadUse { source: "docker".into(), ..WorkloadUse::default() }],
             ..UsageReport::default()
         };
-        let text = table(&report, Paint(false));
+        let text = table(&report, None, Paint(false));
         let lines: Vec<&str> = text.lines().collect();
         for word in [
             "web",
@@ -327,6 +349,28 @@ mod tests {
         }
         assert_eq!(lines[2].matches(" - ").count(), 7, "{text}");
         assert!(lines[2].ends_with("no peak is known"), "{text}");
+    }
+
+    #[test]
+    fn report_fits_the_screen_with_its_numbers_whole_and_what_the_suggestion_follows_from() {
+        let named = |workload: &str, task: &str| WorkloadUse {
+            workload: workload.into(),
+            task: task.into(),
+            memory_peak_bytes: Some(1023 << 20),
+            memory_peak_is_sampled: true,
+            ..row()
+        };
+        let long = named(&"a-long-name-of-a-workload".repeat(3), "a-task-of-a-long-name");
+        let report = UsageReport { workloads: vec![row(), long], ..UsageReport::default() };
+        for screen in [80, 100, 120, 200] {
+            let text = table(&report, Some(screen), Paint(false));
+            let wide = text.lines().map(super::super::width::columns_of).max().unwrap_or(0);
+            assert!(wide <= screen, "{screen}: {text}");
+            for word in ["WORKLOAD", "PEAK", "REQUEST", "SUGGESTED", "WHY", "64.0 MiB", "≥ 1023 MiB", "96.0 MiB"] {
+                assert!(text.contains(word), "{word} on {screen}: {text}");
+            }
+            assert_eq!(text.contains("GPU-H"), screen >= 200, "{screen}: {text}");
+        }
     }
 
     #[test]

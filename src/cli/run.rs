@@ -8,7 +8,7 @@ use super::inputs::Variables;
 use super::output::{Style, printable};
 use super::progress::{Above, Progress};
 use super::shape::{AllocRow, ExitRow, short};
-use super::{Session, follow, human, last_output, output, parents, plan, updates};
+use super::{Session, complete, follow, human, last_output, output, parents, plan, updates};
 use crate::api::{LaunchAnswer, Submitted, encode};
 use crate::model::job::JobKind;
 use crate::model::migration::MigrationFailure;
@@ -69,7 +69,7 @@ impl Run {
             for id in &submitted.allocs {
                 writeln!(session.out, "{id}")?;
             }
-            return waiting(&submitted);
+            return Ok(waiting(session, &submitted));
         }
         let job = printable(&submitted.job);
         if let Some(first) = unchanged {
@@ -81,7 +81,7 @@ impl Run {
         let count = human::count(submitted.allocs.len(), "alloc");
         writeln!(session.out, "job {job} ({}): {count}", submitted.kind)?;
         if !submitted.not_placed.is_empty() {
-            return waiting(&submitted);
+            return Ok(waiting(session, &submitted));
         }
         let goal = self.goal(&submitted.kind);
         if let Some(update) = updates::of(follow.agent(), &submitted.job).filter(|_| goal != Goal::Done) {
@@ -131,7 +131,8 @@ impl Run {
             true => session.remark(&text),
             false => writeln!(session.out, "{text}")?,
         }
-        session.remark(&format!("`allostat restart {}` restarts its tasks", short(first)));
+        let named = if complete::is_plain(&submitted.job) { &job } else { short(first) };
+        session.remark(&format!("`allostat restart {}` restarts its tasks", printable(named)));
         match self.wait {
             true => until(session, follow, &job, ids, self.goal(&submitted.kind)),
             false => Ok(Exit::Done),
@@ -279,13 +280,16 @@ fn unhealthy(job: &str, allocs: &[AllocRow]) -> CliError {
         .hint(format!("`allostat status {id}` shows its checks; it runs on"))
 }
 
-/// A job whose allocs are not all placed is submitted, and waits.
-fn waiting(submitted: &Submitted) -> CliResult {
-    match plan::not_placed(submitted) {
-        None => Ok(Exit::Done),
-        Some(why) => Err(CliError::failed(format!("job {} is submitted and waits\n{why}", printable(&submitted.job)))
-            .hint("it starts when that has changed; `allostat status` shows it, `allostat stop` ends it")),
-    }
+/// A job whose allocs are not all placed is submitted, and waits: nothing failed, and the exit code distinguishes it
+/// from one that runs.
+fn waiting(session: &Session<'_>, submitted: &Submitted) -> Exit {
+    let Some(why) = plan::not_placed(submitted) else { return Exit::Done };
+    let job = printable(&submitted.job);
+    session.remark(&format!(
+        "warning: job {job} is submitted and waits\n{why}\n  it starts when that has changed; `allostat status \
+         {job}` shows it, `allostat stop {job}` ends it"
+    ));
+    Exit::Failed
 }
 
 /// The agent broke off while it was told of the job.

@@ -303,8 +303,6 @@ pub struct TaskStats {
     /// Of one of ours alone.
     #[serde(default)]
     pub time_in_state_ns: BTreeMap<String, u64>,
-    #[serde(default)]
-    pub sampled_at: Option<Timestamp>,
     /// By the id of the device.
     #[serde(default)]
     pub devices: BTreeMap<String, TaskOnDevice>,

@@ -22,9 +22,10 @@ mod rates;
 mod reply;
 mod scene;
 mod state;
+mod tasks;
 mod terminal;
 #[cfg(test)]
-mod testing;
+pub mod testing;
 #[cfg(test)]
 mod tests;
 
@@ -34,13 +35,17 @@ use std::time::Duration;
 use super::Session;
 use super::exit::{CliResult, Exit};
 use super::shape::AllocList;
+pub use columns::seconds;
 use feed::Feed;
 pub use feed::table_with_rates;
 pub use lines::Choice;
 use lines::{Grouping, OnlyOf};
+pub use pen::Pen;
 use rates::RateTracker;
-pub use rates::Row;
+pub use rates::{Frame, Row};
 pub use reply::TaskTable;
+pub use tasks::{TaskFeed, draw as draw_tasks, text as text_of_tasks};
+pub use terminal::{Screen, is_one as is_on_terminal};
 
 /// Show the live usage of everything on this host
 ///

@@ -65,6 +65,36 @@ pub const KERNEL_PASS: &str = "kernel_pass";
 /// Capabilities that concern managed tasks only; the agent never changes an observed cgroup.
 pub const MANAGED_ONLY: [&str; 4] = [WINDOW_PEAK, "cpuset", "cgroup_kill", "device_nodes"];
 
+/// By feature, what the processes of a task without a cgroup still show.
+const OF_PROCESSES: [(&str, &str); 5] = [
+    ("memory", "the sum of the resident sets of its processes"),
+    ("memory_peak", "the peak of its largest process (max_rss)"),
+    ("cpu", "the CPU time of its processes, in steps of 10 ms"),
+    ("io", "the bytes of its processes (/proc/PID/io)"),
+    ("pids", "the number of its processes"),
+];
+
+/// Corrects the capabilities of an agent that cannot create cgroups. `observes`: it still measures the cgroups of
+/// observed workloads. `runs`: it runs tasks, whose processes are measured instead.
+pub fn without_cgroups(capabilities: &mut [Capability], roots: &Roots, observes: bool, runs: bool) {
+    for capability in capabilities.iter_mut().filter(|c| c.feature != "cgroup") {
+        let managed_only = MANAGED_ONLY.contains(&&*capability.feature);
+        let is_possible = capability.available || capability.unknown;
+        // No setting and no other kernel gives a task without a cgroup what only a cgroup has.
+        if managed_only || (is_possible && !observes) {
+            (capability.available, capability.unknown) = (false, false);
+            capability.reason = "tasks have no cgroup of their own: see `cgroup`".to_owned();
+        }
+        let of_processes = OF_PROCESSES.iter().find(|(feature, _)| runs && *feature == capability.feature);
+        let of_processes = of_processes.filter(|(feature, _)| *feature != "io" || roots.proc("self/io").exists());
+        capability.instead = match of_processes {
+            Some((_, words)) => format!("of a task of this agent: {words}"),
+            None if runs && capability.available => "of observed workloads only".to_owned(),
+            None => String::new(),
+        };
+    }
+}
+
 /// End of observed cgroups, reported by kernel tracepoints. Not part of [`probe`]:
 /// [`KernelEnds::open`](super::KernelEnds::open) tries it.
 pub const KERNEL_ENDS: &str = "kernel_ends";
@@ -402,6 +432,35 @@ mod tests {
         let layout = Layout::detect(&roots).unwrap();
         let all = probe(&roots, &layout, &CgroupPath::from("/allostat"), false);
         assert!(all.iter().all(|c| !c.available && !c.reason.is_empty()), "{all:?}");
+    }
+
+    #[test]
+    fn agent_that_cannot_create_cgroups_says_what_it_measures_of_tasks_and_gives_no_vain_advice() {
+        let has_io = std::path::Path::new("/proc/self/io").exists();
+        let of = |observes, runs| {
+            let advice = "set cgroup.peak_window_v1";
+            let mut all = vec![
+                Capability::no("cgroup", "run as root"),
+                Capability::yes("cpu"),
+                Capability::yes("io"),
+                Capability::unknown("swap", "unknown"),
+                Capability::yes("psi"),
+                Capability::no(WINDOW_PEAK, advice),
+                Capability::no("pids_peak", "needs a newer kernel"),
+            ];
+            without_cgroups(&mut all, &Roots::default(), observes, runs);
+            all
+        };
+        for (observes, runs) in [(false, false), (false, true), (true, false), (true, true)] {
+            let [cgroup, cpu, io, swap, psi, window, peak] = of(observes, runs).try_into().unwrap();
+            assert_eq!(cgroup, Capability::no("cgroup", "run as root"));
+            assert_eq!((cpu.available, psi.available, swap.unknown), (observes, observes, observes));
+            assert_eq!(cpu.instead.contains("of a task of this agent"), runs, "{cpu:?}");
+            assert_eq!(io.instead.is_empty(), !(runs && has_io) && !(runs && observes), "{io:?}");
+            assert_eq!(psi.instead == "of observed workloads only", observes && runs, "{psi:?}");
+            assert!(!window.available && window.reason.contains("see `cgroup`"), "{window:?}");
+            assert_eq!((peak.reason.as_str(), peak.instead.as_str()), ("needs a newer kernel", ""));
+        }
     }
 
     #[test]

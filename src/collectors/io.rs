@@ -1,5 +1,8 @@
 //! Bytes and operations of a task on block devices. Source: cgroup v1 `blkio.throttle.*_recursive`, v2 `io.stat`.
 //!
+//! Without a cgroup the bytes are those of `/proc/PID/io` (see `process`): they count a buffered write when the page
+//! becomes dirty.
+//!
 //! Shape: summed over devices. A stacked device (LVM, RAID, encryption) may count the same bytes once per layer.
 //!
 //! On cgroup v1, newer kernels (seen on 6.18) count no I/O on a disk until a throttle rule is set for it in any cgroup.
@@ -79,11 +82,17 @@ fn counted(raw: &mut Raw, file: &'static str, bytes: Option<&[u8]>, first: usize
 const MEASURES: &[Measure<Usage>] = &[
     io(Field::io_read_bytes, "Bytes read from block devices, without reads from the page cache.")
         .in_profiles(Standard, Full, Full)
-        .sources("blkio.throttle.io_service_bytes_recursive", "io.stat rbytes")
+        .sources(
+            "blkio.throttle.io_service_bytes_recursive",
+            "io.stat rbytes; without a cgroup /proc/PID/io read_bytes",
+        )
         .otlp("container.disk.io", "By"),
     io(Field::io_written_bytes, "Bytes written to block devices; on v1 without buffered writes.")
         .in_profiles(Standard, Full, Full)
-        .sources("blkio.throttle.io_service_bytes_recursive", "io.stat wbytes")
+        .sources(
+            "blkio.throttle.io_service_bytes_recursive",
+            "io.stat wbytes; without a cgroup /proc/PID/io write_bytes",
+        )
         .otlp("container.disk.io", "By"),
     io(Field::io_discarded_bytes, "Bytes discarded on block devices (TRIM).")
         .sources("blkio.throttle.io_service_bytes_recursive (4.20)", "io.stat dbytes")

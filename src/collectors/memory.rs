@@ -321,12 +321,14 @@ const MEASURES: &[Measure<Usage>] = &[
     .otlp("allostat.task.memory.workingset_refaults", "{fault}"),
     Measure::of(
         Field::max_rss_bytes,
-        "Largest resident set of any single process of the task, known once an attempt has ended.",
+        "Largest resident set of any single process of the task; with a cgroup, of ended attempts only.",
     )
-    .sources("wait4 ru_maxrss", "wait4 ru_maxrss")
-    .absent_when("no attempt has ended")
+    .sources(MAX_RSS, MAX_RSS)
+    .absent_when("the task has a cgroup, and no attempt has ended")
     .otlp("allostat.task.memory.max_rss", "By"),
 ];
+
+const MAX_RSS: &str = "wait4 ru_maxrss; without a cgroup also /proc/PID/status VmHWM while the process runs";
 
 const fn number_of(file: &'static str, when: When) -> ValueSource {
     ValueSource::Number { controller: "memory", file, when }

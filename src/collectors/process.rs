@@ -1,6 +1,6 @@
 //! Process count and file descriptors of a task; without a cgroup, all of its measures.
 //!
-//! Source: `cgroup.procs`, `/proc/PID/{stat,fd}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
+//! Source: `cgroup.procs`, `/proc/PID/{stat,fd,io,status}`, `/proc/PID/task/TID/children` (3.5, CONFIG_PROC_CHILDREN).
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::Path;
@@ -14,8 +14,11 @@ use super::raw::Raw;
 use super::sampling::{ErrorReason, Sampling};
 use super::scratch::{self, Scratch};
 use crate::host::clock::{Clock, SystemClock};
+use crate::kernel::Parsed;
 use crate::kernel::cgroup::procs;
+use crate::kernel::proc::pid_io::{self, PidIo};
 use crate::kernel::proc::pid_stat::{self, PidStat};
+use crate::kernel::proc::pid_status;
 use crate::model::id::ProcessId;
 use crate::model::units::{Nanos, Timestamp};
 use crate::model::usage::{Field, Usage};
@@ -128,6 +131,10 @@ fn wall_time(ticks: u64, clock: &dyn Clock) -> Timestamp {
 /// its own "waited for" counters. Parents are read before their children: a process that ends in between may be missing
 /// until the next reading, but is never counted twice.
 ///
+/// The kernel adds the I/O of a process to that of the one that waits for it, like CPU time. The supervisor's own I/O,
+/// which is that of its only thread, is taken off. The peak is of the largest process now running: the kernel shows
+/// none of an ended one.
+///
 /// Units: CPU time in clock ticks of 10 ms. Errors: `Gone` if the supervisor has ended.
 pub(super) fn sum(
     sampling: &Sampling,
@@ -146,7 +153,9 @@ pub(super) fn sum(
         minor: own.waited_minor_faults,
         major: own.waited_major_faults,
         rss_pages: 0,
+        peak_rss_bytes: None,
         processes: 0,
+        io: io_of_waited(sampling, proc, scratch, supervisor.pid),
     };
     let mut pids = std::mem::take(&mut scratch.pids);
     pids.clear();
@@ -157,6 +166,8 @@ pub(super) fn sum(
         // The process ended, or its PID was reused by a process that is no child.
         let Ok(Some(stat)) = stat(sampling, proc, scratch, pid) else { continue };
         total.add(&stat);
+        total.add_peak(peak_rss(sampling, proc, scratch, pid));
+        total.add_io(io(sampling, proc, scratch, &format!("{pid}/io")));
         let _ = children(proc, scratch, pid, &mut pids);
     }
     let fds = open_fds(proc, scratch, &pids);
@@ -175,12 +186,45 @@ pub(super) fn sum(
 
 /// `None`: the file cannot be parsed; counted as an error.
 fn stat(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Result<Option<PidStat>, Errno> {
-    let file = scratch::open(proc.root(), format!("{pid}/stat"), OFlags::empty())?;
-    let parsed = pid_stat::parse(scratch.read_list(file)?);
-    parsed.map(Some).or_else(|error| {
-        sampling.errors.report(ErrorReason::Parse, || format!("/proc/{pid}: {error}"));
-        Ok(None)
+    read(sampling, proc, scratch, &format!("{pid}/stat"), |bytes| match pid_stat::parse(bytes) {
+        Ok(stat) => (Some(stat), None),
+        Err(error) => (None, Some(error)),
     })
+}
+
+/// `VmHWM`. `None`: the process has ended, or its file has none.
+fn peak_rss(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Option<u64> {
+    read(sampling, proc, scratch, &format!("{pid}/status"), pid_status::parse).ok()?.peak_rss_bytes
+}
+
+/// Bytes read and written. Errors: ENOENT, ESRCH: it has ended. EACCES: it may not be read.
+fn io(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, path: &str) -> Result<PidIo, Errno> {
+    read(sampling, proc, scratch, path, pid_io::parse)
+}
+
+/// I/O of the descendants that a process with one thread has waited for. The total is read first: what the thread does
+/// in between makes the result too low, and the next one right.
+fn io_of_waited(sampling: &Sampling, proc: &Proc, scratch: &mut Scratch, pid: u32) -> Option<(u64, u64)> {
+    let all = io(sampling, proc, scratch, &format!("{pid}/io")).ok()?;
+    let own = io(sampling, proc, scratch, &format!("{pid}/task/{pid}/io")).ok()?;
+    let without = |all: Option<u64>, own: Option<u64>| Some(all?.saturating_sub(own?));
+    without(all.read_bytes, own.read_bytes).zip(without(all.written_bytes, own.written_bytes))
+}
+
+/// A file below `/proc`; a parse error is counted.
+fn read<T>(
+    sampling: &Sampling,
+    proc: &Proc,
+    scratch: &mut Scratch,
+    path: &str,
+    parse: impl Fn(&[u8]) -> Parsed<T>,
+) -> Result<T, Errno> {
+    let file = scratch::open(proc.root(), path, OFlags::empty())?;
+    let (value, error) = parse(scratch.read_list(file)?);
+    if let Some(error) = error {
+        sampling.errors.report(ErrorReason::Parse, || format!("/proc/{path}: {error}"));
+    }
+    Ok(value)
 }
 
 /// Appends the children of all threads of a process.
@@ -203,14 +247,18 @@ fn children(proc: &Proc, scratch: &mut Scratch, pid: u32, out: &mut Vec<u32>) ->
     Ok(())
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Totals {
     user: u64,
     system: u64,
     minor: u64,
     major: u64,
     rss_pages: u64,
+    /// Of the process with the highest one.
+    peak_rss_bytes: Option<u64>,
     processes: u64,
+    /// Bytes read and written. `None`: those of one process cannot be read, and the sum would be too low.
+    io: Option<(u64, u64)>,
 }
 
 impl Totals {
@@ -225,6 +273,20 @@ impl Totals {
         self.processes += u64::from(stat.state != b'Z');
     }
 
+    fn add_peak(&mut self, peak: Option<u64>) {
+        self.peak_rss_bytes = self.peak_rss_bytes.max(peak);
+    }
+
+    fn add_io(&mut self, of_one: Result<PidIo, Errno>) {
+        let of_one = match of_one {
+            Ok(io) => io.read_bytes.zip(io.written_bytes),
+            Err(Errno::NOENT | Errno::SRCH) => Some((0, 0)),
+            Err(_) => None,
+        };
+        let sum = |(all, one): ((u64, u64), (u64, u64))| (all.0.saturating_add(one.0), all.1.saturating_add(one.1));
+        self.io = self.io.zip(of_one).map(sum);
+    }
+
     fn write(&self, usage: &mut Usage) {
         let ns = |ticks: u64| time_of_ticks(ticks).0;
         usage.set(Field::cpu_user_ns, Some(ns(self.user)));
@@ -233,7 +295,11 @@ impl Totals {
         usage.set(Field::page_faults_minor, Some(self.minor));
         usage.set(Field::page_faults_major, Some(self.major));
         usage.set(Field::memory_rss_bytes, Some(bytes_of_pages(self.rss_pages)));
+        usage.set(Field::max_rss_bytes, self.peak_rss_bytes);
         usage.set(Field::processes, Some(self.processes));
+        let (read, written) = self.io.unzip();
+        usage.set(Field::io_read_bytes, read);
+        usage.set(Field::io_written_bytes, written);
     }
 }
 
@@ -300,6 +366,51 @@ mod tests {
             let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
         }
         assert!(matches!(reader.read(Instant::now(), Timestamp(2), true), Err(ReadingError::Gone)));
+    }
+
+    #[test]
+    fn peak_of_the_largest_process_and_io_are_read_while_it_runs_and_outlive_what_was_waited_for() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("written").display().to_string();
+        let write = format!("dd if=/dev/zero of={file} bs=1M count=3 2>/dev/null");
+        // One `dd` has a buffer of 32 MiB and holds it until it can write into the FIFO.
+        let hold = format!("mkfifo {file}.fifo; dd if=/dev/zero of={file}.fifo bs=32M count=1 2>/dev/null &");
+        let (mut child, sampling, id) = supervisor(&format!("({write}); {hold} sleep 60 & sleep 60 & wait"));
+        let reader = TaskReader::for_processes(&sampling, id);
+        until(&reader, |u| u.processes() == Some(3));
+        // Opened for reading and never read: `dd` fills its buffer and stops in its write.
+        let pipe = std::fs::File::options().read(true).write(true).open(format!("{file}.fifo")).unwrap();
+        let peak = until(&reader, |u| u.max_rss_bytes() > Some(30 << 20));
+        assert!(peak.max_rss_bytes() > Some(30 << 20), "VmHWM of the largest: {peak:?}");
+        assert_eq!(peak.memory_peak_bytes(), None, "it is no peak of the task");
+        // The kernel may count no I/O, and counts none of a file system in memory.
+        let counts = std::path::Path::new("/proc/self/io").exists();
+        const TMPFS: i64 = 0x0102_1994;
+        let on_disk = counts && rustix::fs::statfs(dir.path()).unwrap().f_type != TMPFS;
+        let io = until(&reader, |u| !on_disk || u.io_written_bytes() >= Some(3 << 20));
+        assert_eq!(io.io_read_bytes().is_some(), counts, "{io:?}");
+        assert!(!on_disk || io.io_written_bytes() >= Some(3 << 20), "by a process that has ended: {io:?}");
+        assert_eq!(io.io_reads(), None, "system calls are no operations of a disk");
+        let mut left = Vec::new();
+        scratch::with(|s| children(sampling.proc.as_ref().unwrap(), s, id.pid, &mut left)).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        drop(pipe);
+        for pid in left.into_iter().filter_map(|p| rustix::process::Pid::from_raw(i32::try_from(p).ok()?)) {
+            let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+        }
+    }
+
+    #[test]
+    fn io_of_one_unreadable_process_makes_the_sum_absent_and_that_of_an_ended_one_is_none() {
+        let io = |read, written| PidIo { read_bytes: Some(read), written_bytes: Some(written) };
+        let mut total = Totals { io: Some((1, 2)), ..Totals::default() };
+        total.add_io(Ok(io(10, 20)));
+        total.add_io(Err(Errno::SRCH));
+        assert_eq!(total.io, Some((11, 22)));
+        total.add_io(Err(Errno::ACCESS));
+        total.add_io(Ok(io(10, 20)));
+        assert_eq!(total.io, None);
     }
 
     #[test]

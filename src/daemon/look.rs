@@ -43,7 +43,8 @@ impl Onlooker {
         let (roots, parent) = (Roots::default().with_root(&config.observe.root), home::last(&config));
         let layout = Layout::detect(&roots)?;
         let (node::KernelParts { pass, ends }, may) = node::may(&config, &roots, &layout, &parent);
-        let info = Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, ..may }, None)?);
+        let info =
+            Arc::new(node::info(&roots, &layout, &parent, node::May { reset_peaks: false, runs: false, ..may }, None)?);
         let sampling = Sampling::new(roots, layout, FdBudget::from_limit());
         pass.into_iter().for_each(|pass| sampling.set_kernel_pass(pass));
         let (board, metrics) = (Arc::<Board>::default(), Arc::new(Metrics::new()));

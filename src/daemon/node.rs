@@ -74,6 +74,8 @@ pub(super) struct May {
     pub(super) pass: Option<String>,
     /// Cgroups of others.
     pub(super) observe: bool,
+    /// Whether it runs tasks.
+    pub(super) runs: bool,
     /// Why nobody tells of what ends; `None`: the kernel does.
     pub(super) ends: Option<String>,
 }
@@ -104,6 +106,7 @@ pub(super) fn may(config: &Config, roots: &Roots, layout: &Layout, parent: &Cgro
     let may = May {
         reset_peaks: config.cgroup.peak_window_v1,
         observe: config.observe.enabled,
+        runs: !config.drivers.enabled.is_empty(),
         pass: pass.as_ref().err().cloned(),
         ends: ends.as_ref().err().cloned(),
     };
@@ -127,15 +130,8 @@ pub(super) fn info(
             *capability = Capability::no("cgroup", refused);
         }
     }
-    // What a cgroup of one's own would tell is not measured where a task has none, whatever the kernel could; cgroups of others tell it.
     if capabilities.iter().any(|c| c.feature == "cgroup" && !c.available) {
-        let is_lost = |c: &&mut Capability| {
-            (c.available || c.unknown) && (!may.observe || capability::MANAGED_ONLY.contains(&&*c.feature))
-        };
-        for capability in capabilities.iter_mut().filter(is_lost) {
-            (capability.available, capability.unknown) = (false, false);
-            capability.reason = "tasks have no cgroup of their own: see `cgroup`".to_owned();
-        }
+        capability::without_cgroups(&mut capabilities, roots, may.observe, may.runs);
     }
     capabilities.push(match may.pass {
         None => Capability::yes(capability::KERNEL_PASS),

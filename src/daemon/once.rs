@@ -37,6 +37,7 @@ pub fn one_pass(config: &Config, format: Format) -> Result<String, DaemonError> 
         reset_peaks: config.cgroup.peak_window_v1,
         pass: Some("a single pass, without an agent, reads files".to_owned()),
         observe: observes,
+        runs: false,
     };
     let info = Arc::new(node::info(&roots, &layout, &parent, may, None)?);
     let allocs = found(&layout, &parent);

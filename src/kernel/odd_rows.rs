@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::cgroup::{blkio, cpu_stat, cpuacct, io_stat, memory_events, memory_stat, oom_control, pids_events, procs};
-use super::proc::{cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_tcp, pid_status, stat, vmstat};
+use super::proc::{cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_tcp, pid_io, pid_status, stat, vmstat};
 use super::{ParseError, pressure, text};
 
 /// Value and error of a parser for a text.
@@ -67,6 +67,7 @@ static CASES: &[Case] = &[
         shown(diskstats::parse(b))
     }),
     case("proc/meminfo", "MemTotal: 9 kB\nMemFree: 8 kB\nSwapTotal: 0 kB\n", |b| shown(meminfo::parse(b))),
+    case("proc/pid_io", "rchar: 9\nread_bytes: 5\nwrite_bytes: 6\n", |b| shown(pid_io::parse(b))),
     case("proc/pid_status", "Uid:\t1\t2\t3\t4\nVmHWM:\t 9 kB\nVmRSS:\t 8 kB\nThreads:\t3\n", |b| {
         shown(pid_status::parse(b))
     }),

@@ -15,14 +15,24 @@ pub struct Capability {
     /// Why the feature is unavailable or unknown, and how to enable it. Empty where it is available.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub reason: String,
+    /// What is measured of this agent's own tasks instead, as they run without cgroups. Empty: they have cgroups, or
+    /// nothing is.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub instead: String,
 }
 
 impl Capability {
     pub fn yes(feature: &'static str) -> Capability {
-        Capability { feature: feature.into(), available: true, unknown: false, reason: String::new() }
+        Capability {
+            feature: feature.into(),
+            available: true,
+            unknown: false,
+            reason: String::new(),
+            instead: String::new(),
+        }
     }
     pub fn no(feature: &'static str, reason: impl Into<String>) -> Capability {
-        Capability { feature: feature.into(), available: false, unknown: false, reason: reason.into() }
+        Capability { reason: reason.into(), available: false, ..Capability::yes(feature) }
     }
     pub fn unknown(feature: &'static str, reason: impl Into<String>) -> Capability {
         Capability { unknown: true, ..Capability::no(feature, reason) }

@@ -128,7 +128,6 @@ const PANICKING: &[&str] = &["println!", "print!", "eprintln!", "eprint!", "dbg!
 const WRITERS: &[&str] = &[
     "cli/output.rs",
     // A screen of its own, which is left whatever happens.
-    "cli/demo/terminal.rs",
     "cli/top/terminal.rs",
     "telemetry/logging.rs",
     // What it says is read by the agent.

@@ -14,11 +14,12 @@ use crate::supervisor::order::{ORDER_RECORD, OrderRecord};
 /// Where a piece begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum MergedFrom {
-    Start,
-    /// So many lines of each stream before its end.
-    Tail(u64),
-    /// What was written from then on, in nanoseconds.
-    Since(u64),
+    /// The later of two places: so many lines of each stream before its end, and what was written from then on, in
+    /// nanoseconds. Without both: the oldest byte.
+    Latest {
+        tail: Option<u64>,
+        since: Option<u64>,
+    },
     After(MergedPlace),
 }
 
@@ -61,15 +62,15 @@ pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Resul
     loop {
         // Records first: what they name is in the logs then.
         let order = files(dir, &format!("{task}.order."))?;
-        if order.is_empty() && matches!(from, MergedFrom::Since(_)) {
+        if order.is_empty() && matches!(from, MergedFrom::Latest { since: Some(_), .. }) {
             return Err(io::ErrorKind::NotFound.into());
         }
         let size: u64 = order.iter().map(|file| file.size).sum();
         let logs = [files(dir, &format!("{task}.stdout."))?, files(dir, &format!("{task}.stderr."))?];
         let start = match from {
             MergedFrom::After(place) => place,
-            MergedFrom::Start | MergedFrom::Since(_) => MergedPlace::default(),
-            MergedFrom::Tail(lines) => {
+            MergedFrom::Latest { tail: None, .. } => MergedPlace::default(),
+            MergedFrom::Latest { tail: Some(lines), .. } => {
                 let tail = |files: &[LogFile]| {
                     let size = files.iter().map(|file| file.size).sum();
                     Ok::<_, io::Error>(place_of(files, tail_start(files, size, lines)?))
@@ -81,7 +82,7 @@ pub(super) fn read_merged(dir: &Path, task: &str, from: MergedFrom) -> io::Resul
         let bytes = read_range(&order, begin, size)?;
         let records: Vec<Option<OrderRecord>> =
             bytes.as_chunks::<ORDER_RECORD>().0.iter().map(OrderRecord::parse).collect();
-        let since = if let MergedFrom::Since(nanos) = from { nanos } else { 0 };
+        let since = if let MergedFrom::Latest { since: Some(nanos), .. } = from { nanos } else { 0 };
         let merged = merge(&logs, &records, (start.streams, since));
         looks -= 1;
         if merged.is_torn && !order.is_empty() && looks > 0 {
@@ -189,13 +190,21 @@ mod tests {
         all
     }
 
+    const START: MergedFrom = MergedFrom::Latest { tail: None, since: None };
+    const fn tail(lines: u64) -> MergedFrom {
+        MergedFrom::Latest { tail: Some(lines), since: None }
+    }
+    const fn since(nanos: u64) -> MergedFrom {
+        MergedFrom::Latest { tail: None, since: Some(nanos) }
+    }
+
     const PIECES: [(usize, &str, u64); 4] = [(0, "a\n", 10), (1, "error\n", 20), (0, "b\n", 30), (1, "worse\n", 40)];
 
     #[test]
     fn streams_are_merged_in_the_order_of_their_records() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &PIECES, true);
-        let all = read_merged(dir.path(), "t", MergedFrom::Start).unwrap();
+        let all = read_merged(dir.path(), "t", START).unwrap();
         assert_eq!(shown(&all.body), ["1:a\n", "2:error\n", "1:b\n", "2:worse\n"]);
         assert!(all.is_ordered && all.left == 0);
         let place = MergedPlace::parse(&all.place.to_string()).unwrap();
@@ -204,27 +213,34 @@ mod tests {
         write(dir.path(), &[PIECES.as_slice(), &[(0, "c\n", 50)]].concat(), true);
         let more = read_merged(dir.path(), "t", MergedFrom::After(place)).unwrap();
         assert_eq!(shown(&more.body), ["1:c\n"]);
-        let since = read_merged(dir.path(), "t", MergedFrom::Since(30)).unwrap();
+        let since = read_merged(dir.path(), "t", since(30)).unwrap();
         assert_eq!(shown(&since.body), ["1:b\n", "2:worse\n", "1:c\n"]);
-        let tail = read_merged(dir.path(), "t", MergedFrom::Tail(1)).unwrap();
+        let tail = read_merged(dir.path(), "t", tail(1)).unwrap();
         assert_eq!(shown(&tail.body), ["2:worse\n", "1:c\n"]);
+        let both = |lines, nanos| {
+            let from = MergedFrom::Latest { tail: Some(lines), since: Some(nanos) };
+            shown(&read_merged(dir.path(), "t", from).unwrap().body)
+        };
+        assert_eq!(both(1, 30), ["2:worse\n", "1:c\n"], "the last lines are fewer than those since then");
+        assert_eq!(both(9, 40), ["2:worse\n", "1:c\n"], "what was written since then is less than the last lines");
+        assert_eq!(both(1, 45), ["1:c\n"]);
     }
 
     #[test]
     fn output_without_record_comes_last_and_is_reported_as_unordered() {
         let dir = tempfile::tempdir().unwrap();
         write(dir.path(), &PIECES, false);
-        let all = read_merged(dir.path(), "t", MergedFrom::Start).unwrap();
+        let all = read_merged(dir.path(), "t", START).unwrap();
         assert_eq!(
             (shown(&all.body), all.is_ordered),
             (vec!["1:a\nb\n".to_owned(), "2:error\nworse\n".to_owned()], false)
         );
-        let since = read_merged(dir.path(), "t", MergedFrom::Since(1)).unwrap_err();
+        let since = read_merged(dir.path(), "t", since(1)).unwrap_err();
         assert_eq!(since.kind(), io::ErrorKind::NotFound);
         // The newest burst of one stream has no record yet: its place is known all the same.
         write(dir.path(), &PIECES, true);
         std::fs::write(dir.path().join("t.stdout.0"), "a\nb\nc\n").unwrap();
-        let all = read_merged(dir.path(), "t", MergedFrom::Start).unwrap();
+        let all = read_merged(dir.path(), "t", START).unwrap();
         assert_eq!((shown(&all.body).last().unwrap().as_str(), all.is_ordered), ("1:c\n", true));
         for wrong in ["", "0.0_0.0", "0.0_0.0_0.0_0.0", "x_0.0_0.0"] {
             assert_eq!(MergedPlace::parse(wrong), None, "{wrong}");
@@ -241,7 +257,7 @@ mod tests {
             OrderRecord { nanos: 2, stream: 0, place: (9, 900) }.bytes(),
         ];
         std::fs::write(dir.path().join("t.order.0"), records.concat()).unwrap();
-        let all = read_merged(dir.path(), "t", MergedFrom::Start).unwrap();
+        let all = read_merged(dir.path(), "t", START).unwrap();
         assert_eq!((shown(&all.body), all.left), (vec!["1:kept\n".to_owned()], 0));
     }
 
@@ -259,7 +275,7 @@ mod tests {
                 .flat_map(|(stream, file, bytes)| OrderRecord { nanos: 1, stream: *stream, place: (*file, *bytes) }.bytes())
                 .collect();
             std::fs::write(dir.path().join("t.order.0"), records).unwrap();
-            let all = shown(&read_merged(dir.path(), "t", MergedFrom::Start).unwrap().body);
+            let all = shown(&read_merged(dir.path(), "t", START).unwrap().body);
             for stream in [0, 1] {
                 let prefix = format!("{}:", stream + 1);
                 let came: String = all.iter().filter_map(|run| run.strip_prefix(&prefix)).collect();

@@ -849,7 +849,7 @@ async function pollNode() {
   $("node").hidden = false;
   $("missing").hidden = !missing.length;
   setText($("missing").firstElementChild, `${missing.length} values cannot be measured on this host`);
-  $("missing-list").replaceChildren(...missing.map(one => el("div", null, el("dt", { class: "mono" }, printable(one.feature)), el("dd", null, el("bdi", null, printable(one.reason))))));
+  $("missing-list").replaceChildren(...missing.map(one => el("div", null, el("dt", { class: "mono" }, printable(one.feature)), el("dd", null, el("bdi", null, printable([one.reason, one.instead].filter(Boolean).join("; ")))))));
 }
 async function pollDevices() {
   try { const doc = await get("/v1/devices"); if (doc) state.devices = doc; } catch { return; }

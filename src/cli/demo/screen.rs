@@ -1,162 +1,100 @@
-//! What the demo shows: pure, from rows to lines.
+//! What the demo shows beside the table of `allostat top`: its addresses, the devices, the batch and the newest events.
+//! Pure.
+
+use ratatui::buffer::Buffer;
+use ratatui::layout::Rect;
 
 use crate::board::devices::{DeviceView, DevicesView};
 use crate::cli::human::{self, or_absent};
-use crate::cli::output::{Align, Paint, Style, Table, TableCell, printable, state_style};
-use crate::cli::width::columns_of;
+use crate::cli::output::{Style, printable};
+use crate::cli::top::{self, Frame, Pen};
 use crate::model::device::{Engine, Sensor};
-use crate::model::units::Nanos;
-
-/// One task, as it is now.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    pub alloc: String,
-    pub task: String,
-    pub state: String,
-    /// Cores in use since the last look; absent until there were two.
-    pub cpu_cores: Option<f64>,
-    /// In its whole life.
-    pub cpu_ns: Option<u64>,
-    /// Of its periods; absent without a quota.
-    pub throttled: Option<f64>,
-    /// Measured by process: the sum of resident sets.
-    pub working_set: Option<u64>,
-    pub limit: Option<u64>,
-    /// Measured by process: of the largest one.
-    pub peak: Option<u64>,
-    pub restarts: u64,
-    pub last_exit: Option<String>,
-}
 
 /// All tasks of one batch run together: what 50 ms used.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Batches {
-    pub tasks: u64,
-    pub done: u64,
-    pub cpu_ns: Option<u64>,
+    pub done: usize,
+    pub cpu_seconds: Option<f64>,
     pub peak: Option<u64>,
 }
 
 #[derive(Debug, Clone, Default)]
 pub struct Scene {
     /// Above everything: addresses, and what cannot be measured.
-    pub head: Vec<String>,
-    pub rows: Vec<Row>,
+    pub head: Vec<(String, Style)>,
+    pub tasks: Frame,
     pub batches: Batches,
     /// A line for each.
     pub devices: Vec<String>,
     /// Newest last.
     pub events: Vec<String>,
-    pub measured: MeasuredBy,
 }
 
-/// Where the memory of a task comes from: the headings say it.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum MeasuredBy {
-    #[default]
-    Cgroup,
-    /// Sums and maxima over processes.
-    Process,
-}
-
-fn columns(measured: MeasuredBy) -> [(&'static str, Align); 11] {
-    let (working_set, peak) = match measured {
-        MeasuredBy::Cgroup => ("WORKING SET", "PEAK"),
-        MeasuredBy::Process => ("SUM OF RSS", "LARGEST RSS"),
-    };
-    [
-        ("ALLOC", Align::Left),
-        ("TASK", Align::Left),
-        ("STATE", Align::Left),
-        ("CPU", Align::Right),
-        ("THROTTLED", Align::Right),
-        (working_set, Align::Right),
-        ("LIMIT", Align::Right),
-        (peak, Align::Right),
-        ("RESTARTS", Align::Right),
-        ("LAST EXIT", Align::Left),
-        ("CPU TIME", Align::Right),
-    ]
-}
-
-/// Columns that are left out first where there is no room for all, by their place.
-const LEAST: [usize; 4] = [10, 0, 8, 6];
-
-/// Of all columns as many as `width` has room for.
-pub fn table(rows: &[Row], measured: MeasuredBy, width: usize, paint: Paint) -> String {
-    let mut shown: Vec<usize> = (0..columns(measured).len()).collect();
-    let fits = |shown: &[usize]| {
-        let plain = table_of(rows, measured, shown, Paint(false));
-        plain.lines().all(|line| usize::from(columns_of(line.trim_end())) <= width)
-    };
-    for least in LEAST {
-        if fits(&shown) {
-            break;
-        }
-        shown.retain(|at| *at != least);
+impl Scene {
+    /// Below the table.
+    pub fn below(&self) -> impl Iterator<Item = String> {
+        self.devices.iter().cloned().chain([batches(&self.batches)])
     }
-    table_of(rows, measured, &shown, paint)
 }
 
-fn table_of(rows: &[Row], measured: MeasuredBy, shown: &[usize], paint: Paint) -> String {
-    let columns = columns(measured);
-    let mut table = Table::new(&shown.iter().map(|at| columns[*at]).collect::<Vec<_>>());
-    for row in rows {
-        let throttled = match row.throttled {
-            Some(ratio) if ratio > 0.25 => TableCell::styled(human::percent_of(ratio), Style::Red),
-            ratio => or_absent(ratio.map(human::percent_of)).into(),
-        };
-        let near_limit = row.working_set.zip(row.limit).is_some_and(|(used, limit)| used > limit / 5 * 4);
-        let working_set = or_absent(row.working_set.map(human::bytes));
-        let exit_style = match row.last_exit.as_deref() {
-            Some("oom") => Style::Red,
-            _ => Style::Plain,
-        };
-        let cells: Vec<TableCell> = vec![
-            TableCell::styled(row.alloc.clone(), Style::Cyan),
-            row.task.clone().into(),
-            TableCell::styled(row.state.clone(), state_style(&row.state)),
-            or_absent(row.cpu_cores.map(human::percent_of)).into(),
-            throttled,
-            TableCell::styled(working_set, if near_limit { Style::Red } else { Style::Plain }),
-            or_absent(row.limit.map(human::bytes)).into(),
-            or_absent(row.peak.map(human::bytes)).into(),
-            row.restarts.to_string().into(),
-            TableCell::styled(or_absent(row.last_exit.clone()), exit_style),
-            or_absent(row.cpu_ns.map(|ns| human::duration(Nanos(ns)))).into(),
-        ];
-        table.row(cells.into_iter().enumerate().filter(|(at, _)| shown.contains(at)).map(|(_, cell)| cell).collect());
+/// `batch: 35 tasks of 50 ms ended, 1.8 s of CPU in all, largest peak 3.4 MiB`
+fn batches(batches: &Batches) -> String {
+    let Batches { done, cpu_seconds, peak } = batches;
+    if *done == 0 {
+        return "batch: none has ended yet".to_owned();
     }
-    table.render(paint)
-}
-
-/// `35 tasks of 50 ms: 35 ended, 1.8 s of CPU in all, largest peak 3.4 MiB`
-pub fn batches(b: &Batches) -> String {
-    if b.tasks == 0 {
-        return "batch: none yet".to_owned();
+    let mut text = format!("batch: {} of 50 ms ended", human::count(*done, "task"));
+    if let Some(seconds) = cpu_seconds {
+        text.push_str(&format!(", {} of CPU in all", top::seconds(*seconds)));
     }
-    let mut text = format!("batch: {} of 50 ms, {} ended", human::count(usize_of(b.tasks), "task"), b.done);
-    if let Some(ns) = b.cpu_ns {
-        text.push_str(&format!(", {} of CPU in all", human::duration(Nanos(ns))));
-    }
-    if let Some(peak) = b.peak {
-        text.push_str(&format!(", largest peak {}", human::bytes(peak)));
+    if let Some(peak) = peak {
+        text.push_str(&format!(", largest peak {}", human::bytes(*peak)));
     }
     text
+}
+
+/// The newest events fill what the rest leaves.
+pub fn draw(buffer: &mut Buffer, scene: &Scene, colour: bool) {
+    let area = buffer.area;
+    let mut pen = Pen::new(buffer, colour);
+    let say = |pen: &mut Pen<'_>, y: usize, text: &str, style: Style| {
+        if let Some(y) = u16::try_from(y).ok().filter(|y| *y < area.height) {
+            pen.text(0, y, area.width, text, style);
+        }
+    };
+    for (y, (text, style)) in scene.head.iter().enumerate() {
+        say(&mut pen, y, text, *style);
+    }
+    let (first, rows) = (scene.head.len() + 1, scene.tasks.rows.len() + 1);
+    let [y, height] = [first, rows].map(|n| u16::try_from(n).unwrap_or(u16::MAX));
+    let table = Rect { y: area.y + y.min(area.height), height: height.min(area.height.saturating_sub(y)), ..area };
+    if table.height > 0 {
+        top::draw_tasks(&mut pen, table, &scene.tasks);
+    }
+    let mut y = first + rows + 1;
+    for line in scene.below() {
+        say(&mut pen, y, &line, Style::Plain);
+        y += 1;
+    }
+    let room = usize::from(area.height).saturating_sub(y + 1);
+    let newest = scene.events.iter().skip(scene.events.len().saturating_sub(room));
+    for (at, event) in newest.enumerate() {
+        say(&mut pen, y + 1 + at, event, Style::Plain);
+    }
 }
 
 /// `gpu 0, scripted (not real): held by model, 92.0 % busy, 14.0 GiB of 24.0 GiB, 64 C, 310 W`
 pub fn devices(view: &DevicesView) -> Vec<String> {
     let line = |device: &DeviceView| {
         let holds = view.uses.iter().filter(|of| of.reserved && !of.ended && of.whole == device.device.id);
-        device_line(device, &holds.map(|of| safe(of.task.as_str())).collect::<Vec<_>>())
+        device_line(device, &holds.map(|of| printable(of.task.as_str())).collect::<Vec<_>>())
     };
     view.devices.iter().filter(|device| !device.is_instance()).map(|device| line(device)).collect()
 }
 
 fn device_line(view: &DeviceView, holders: &[String]) -> String {
     let index = view.device.facts.index.map(|index| format!(" {index}")).unwrap_or_default();
-    let name = safe(&format!("{}{index}, {}", view.kind.kind, view.kind.name));
+    let name = printable(&format!("{}{index}, {}", view.kind.kind, view.kind.name));
     if !view.up {
         return format!("{name}: does not answer");
     }
@@ -175,93 +113,32 @@ fn device_line(view: &DeviceView, holders: &[String]) -> String {
     format!("{name}: {}", or_absent((!told.is_empty()).then(|| told.join(", "))))
 }
 
-fn usize_of(n: u64) -> usize {
-    usize::try_from(n).unwrap_or(usize::MAX)
-}
-
-/// A whole screen of `height` lines, each cut to `width`: the newest events fill what the rest leaves.
-pub fn screen(view: &Scene, (width, height): (usize, usize), paint: Paint) -> Vec<String> {
-    let mut lines: Vec<String> = view.head.clone();
-    lines.push(String::new());
-    lines.extend(table(&view.rows, view.measured, width, paint).lines().map(str::to_owned));
-    lines.push(String::new());
-    lines.extend(view.devices.iter().cloned());
-    lines.push(batches(&view.batches));
-    lines.push(String::new());
-    let room = height.saturating_sub(lines.len());
-    let skip = view.events.len().saturating_sub(room);
-    lines.extend(view.events.iter().skip(skip).cloned());
-    lines.truncate(height);
-    lines.iter().map(|line| cut(line, width)).collect()
-}
-
-/// The first `width` columns; colour codes take none.
-fn cut(line: &str, width: usize) -> String {
-    let (mut out, mut columns, mut chars) = (String::with_capacity(line.len()), 0, line.chars());
-    while let Some(c) = chars.next() {
-        out.push(c);
-        if c == '\x1b' {
-            for c in chars.by_ref() {
-                out.push(c);
-                if c == 'm' {
-                    break;
-                }
-            }
-            continue;
-        }
-        columns += 1;
-        if columns > width {
-            out.pop();
-            if out.contains('\x1b') {
-                out.push_str("\x1b[0m");
-            }
-            break;
-        }
-    }
-    out
-}
-
-/// Text of others in a cell.
-pub fn safe(text: &str) -> String {
-    printable(text)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use super::*;
+    use crate::cli::top::testing::row;
     use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceReading, DeviceUsage};
     use crate::model::id::DeviceId;
     use crate::model::units::Timestamp;
     use proptest::prelude::*;
 
-    fn row() -> Row {
-        Row {
-            alloc: "ab12cd34".into(),
-            task: "leak".into(),
-            state: "running".into(),
-            cpu_cores: Some(0.301),
-            cpu_ns: Some(2_500_000_000),
-            throttled: None,
-            working_set: Some(40 << 20),
-            limit: Some(48 << 20),
-            peak: Some(48 << 20),
-            restarts: 3,
-            last_exit: Some("oom".into()),
+    fn scene(rows: usize, events: usize) -> Scene {
+        let rows = (0..rows).map(|n| row(&format!("task-{n}"), "managed", "demo")).collect();
+        Scene {
+            head: vec![("head".into(), Style::Bold)],
+            tasks: Frame { rows, ..Frame::default() },
+            events: (0..events).map(|n| format!("event {n}")).collect(),
+            ..Scene::default()
         }
     }
 
-    #[test]
-    fn what_is_absent_is_a_dash_and_what_is_zero_is_zero() {
-        let absent =
-            Row { cpu_cores: None, cpu_ns: None, working_set: None, limit: None, peak: None, last_exit: None, ..row() };
-        let text = table(&[absent], MeasuredBy::Cgroup, 200, Paint(false));
-        let cells: Vec<&str> = text.lines().nth(1).unwrap().split_whitespace().collect();
-        assert_eq!(cells, ["ab12cd34", "leak", "running", "-", "-", "-", "-", "-", "3", "-", "-"]);
-        let zero = Row { cpu_cores: Some(0.0), working_set: Some(0), ..row() };
-        let text = table(&[zero], MeasuredBy::Cgroup, 200, Paint(false));
-        assert!(text.contains("0.0 %") && text.contains("0 B"), "{text}");
+    fn drawn(scene: &Scene, width: u16, height: u16) -> Vec<String> {
+        let mut buffer = Buffer::empty(Rect::new(0, 0, width, height));
+        draw(&mut buffer, scene, false);
+        let line = |y| (0..width).map(|x| buffer[(x, y)].symbol()).collect::<String>().trim_end().to_owned();
+        (0..height).map(line).collect()
     }
 
     #[test]
@@ -289,7 +166,7 @@ mod tests {
         };
         let mut some = DeviceUsage { power_milliwatts: Some(70_900), ..DeviceUsage::default() };
         some.utilization[Engine::General.index()] = Some(0.0);
-        let name = format!("gpu 3, {}", safe("T\u{1b}4"));
+        let name = format!("gpu 3, {}", printable("T\u{1b}4"));
         assert_eq!(device_line(&view(true, Some(some.clone())), &[]), format!("{name}: 0.0 % busy, 70 W"));
         let held = device_line(&view(true, Some(some.clone())), &["model".to_owned()]);
         assert_eq!(held, format!("{name}: held by model, 0.0 % busy, 70 W"));
@@ -299,34 +176,19 @@ mod tests {
     }
 
     #[test]
-    fn at_80_columns_the_columns_that_matter_are_there_whole() {
-        let lines = screen(&Scene { rows: vec![row(); 3], ..Scene::default() }, (80, 24), Paint(false));
-        let head = lines.iter().find(|line| line.contains("TASK")).unwrap();
-        for column in ["TASK", "STATE", "CPU", "THROTTLED", "WORKING SET", "PEAK", "LAST EXIT"] {
-            assert!(head.contains(column), "{column}: {head}");
+    fn at_80_columns_the_columns_that_matter_are_there_and_the_newest_events_fill_the_rest() {
+        let lines = drawn(&scene(3, 100), 80, 24);
+        assert_eq!((lines[0].as_str(), lines[23].as_str()), ("head", "event 99"));
+        for column in ["NAME", "CPU", "THR", "MEMORY", "PEAK", "RST", "LAST EXIT"] {
+            assert!(lines[2].contains(column), "{column}: {}", lines[2]);
         }
-        assert!(!head.contains("CPU TIME"), "{head}");
-        let wide = table(&[row()], MeasuredBy::Cgroup, 200, Paint(false));
-        assert!(wide.contains("CPU TIME") && wide.contains("ALLOC") && wide.contains("RESTARTS"), "{wide}");
-    }
-
-    #[test]
-    fn the_newest_events_fill_the_rest_of_the_screen() {
-        let events: Vec<String> = (0..100).map(|i| format!("event {i}")).collect();
-        let view = Scene { head: vec!["head".into()], rows: vec![row()], events, ..Scene::default() };
-        let lines = screen(&view, (80, 20), Paint(false));
-        assert_eq!(lines.len(), 20);
-        assert_eq!(lines[19], "event 99");
+        assert!(lines[5].starts_with("task-2") && lines[7].starts_with("batch: none"), "{lines:?}");
     }
 
     proptest! {
         #[test]
-        fn a_screen_is_never_wider_or_higher_than_the_terminal(width in 0usize..120, height in 0usize..40, n in 0usize..50) {
-            let events = vec!["x".repeat(200); n];
-            let view = Scene { rows: vec![row(); 4], events, ..Scene::default() };
-            let lines = screen(&view, (width, height), Paint(false));
-            prop_assert!(lines.len() <= height);
-            prop_assert!(lines.iter().all(|l| l.chars().count() <= width));
+        fn screen_of_any_size_takes_what_fits(width in 1_u16..120, height in 1_u16..40, rows in 0_usize..9, events in 0_usize..50) {
+            drawn(&scene(rows, events), width, height);
         }
     }
 }

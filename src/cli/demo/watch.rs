@@ -1,45 +1,36 @@
 //! Reads the API and keeps what the screen shows.
 
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashSet, VecDeque};
 
-use super::screen::{Batches, MeasuredBy, Row, Scene, safe};
+use super::screen::{Batches, Scene};
 use crate::cli::connect::Agent;
 use crate::cli::exit::CliError;
 use crate::cli::follow;
-use crate::cli::output::Paint;
-use crate::cli::shape::{AllocList, AllocRow, EventPage, StatsReply, TaskStats};
-use crate::model::units::Timestamp;
-use crate::model::usage::Usage;
+use crate::cli::output::{Paint, Style};
+use crate::cli::shape::EventPage;
+use crate::cli::top::{Frame, Row, TaskFeed};
+use crate::model::event::EventKind;
 
 const BATCH_JOB: &str = "short";
-/// Ended batch tasks that stand in the table.
+/// Tasks of the batch that stand in the table: the newest.
 const SHOWN_BATCH: usize = 5;
 const KEPT_EVENTS: usize = 200;
 
 pub struct Watch {
-    pub view: Scene,
+    pub scene: Scene,
     since: u64,
     events: VecDeque<String>,
-    /// Two readings of each task, for rates.
-    readings: HashMap<(String, String), (Reading, Option<Reading>)>,
-    /// Ended batch allocs that are counted.
-    counted: HashSet<String>,
+    /// Ended batch tasks that are counted.
+    counted: HashSet<(String, String)>,
     batch_runs: bool,
 }
 
-#[derive(Debug, Clone)]
-struct Reading {
-    at: Timestamp,
-    usage: Usage,
-}
-
 impl Watch {
-    pub fn new(head: Vec<String>, measured: MeasuredBy) -> Watch {
+    pub fn new(head: Vec<(String, Style)>) -> Watch {
         Watch {
-            view: Scene { head, measured, ..Scene::default() },
+            scene: Scene { head, ..Scene::default() },
             since: 0,
             events: VecDeque::new(),
-            readings: HashMap::new(),
             counted: HashSet::new(),
             batch_runs: false,
         }
@@ -53,140 +44,85 @@ impl Watch {
     pub fn events(&mut self, agent: &mut Agent, paint: Paint) -> Result<Vec<String>, CliError> {
         let page: EventPage = agent.get(&format!("/v1/events?since={}", self.since))?;
         self.since = page.next;
-        let wanted = page.events.iter().filter(|e| {
-            let end = e.kind == crate::model::event::EventKind::Terminated;
-            end || e.workload.as_ref().is_none_or(|job| job.as_str() != BATCH_JOB)
+        let wanted = page.events.iter().filter(|event| {
+            let is_end = event.kind == EventKind::Terminated;
+            is_end || event.workload.as_ref().is_none_or(|job| job.as_str() != BATCH_JOB)
         });
-        let lines: Vec<String> = wanted.map(|e| follow::line(e, follow::now(), paint)).collect();
+        let lines: Vec<String> = wanted.map(|event| follow::line(event, follow::now(), paint)).collect();
         self.events.extend(lines.iter().cloned());
         while self.events.len() > KEPT_EVENTS {
             self.events.pop_front();
         }
-        self.view.events = self.events.iter().cloned().collect();
+        self.scene.events = self.events.iter().cloned().collect();
         Ok(lines)
     }
 
-    pub fn look(&mut self, agent: &mut Agent) -> Result<(), CliError> {
-        let list: AllocList = agent.get("/v1/allocs")?;
-        let (batch, services): (Vec<AllocRow>, Vec<AllocRow>) =
-            list.allocs.into_iter().partition(|a| a.job == BATCH_JOB);
-        self.batch_runs = batch.iter().any(|a| !a.is_over());
-        let mut rows = Vec::new();
-        let newest = batch.len().saturating_sub(SHOWN_BATCH);
-        for (at, alloc) in batch.iter().enumerate() {
-            let fresh = alloc.is_over() && !self.counted.contains(&alloc.id);
-            if at < newest && !fresh {
-                continue;
-            }
-            let stats: StatsReply = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
-            if fresh {
-                self.count(alloc, &stats);
-            }
-            if at >= newest {
-                self.rows(alloc, &stats, &mut rows);
-            }
-        }
-        let mut all = Vec::new();
-        for alloc in &services {
-            let stats: StatsReply = agent.get(&format!("/v1/allocs/{}/stats", alloc.id))?;
-            self.rows(alloc, &stats, &mut all);
-        }
-        all.extend(rows);
-        self.view.rows = all;
+    pub fn look(&mut self, tasks: &mut TaskFeed) -> Result<(), CliError> {
+        let frame = tasks.look()?;
+        self.take(frame);
         Ok(())
     }
 
-    fn count(&mut self, alloc: &AllocRow, stats: &StatsReply) {
-        self.counted.insert(alloc.id.clone());
-        let Batches { tasks, done, cpu_ns, peak } = &mut self.view.batches;
-        for task in stats.tasks.values() {
-            *tasks += 1;
-            *done += 1;
-            *cpu_ns = match (*cpu_ns, task.usage.cpu_usage_ns()) {
-                (Some(a), Some(b)) => Some(a + b),
-                (a, b) => a.or(b),
-            };
-            *peak = (*peak).max(task.usage.memory_peak_bytes());
+    /// Counts the batch. Only its newest tasks stay in the table.
+    fn take(&mut self, mut frame: Frame) {
+        let is_batch = |row: &Row| row.workload == BATCH_JOB;
+        self.batch_runs = frame.rows.iter().any(|row| is_batch(row) && !row.is_over());
+        for row in frame.rows.iter().filter(|row| is_batch(row) && row.is_over()) {
+            if self.counted.insert(row.key.clone()) {
+                let Batches { done, cpu_seconds, peak } = &mut self.scene.batches;
+                *done += 1;
+                *cpu_seconds = match (*cpu_seconds, row.cpu_seconds) {
+                    (Some(all), Some(one)) => Some(all + one),
+                    (all, one) => all.or(one),
+                };
+                *peak = (*peak).max(row.memory_peak);
+            }
         }
+        let mut batch: Vec<_> = frame.rows.iter().filter(|row| is_batch(row)).map(|row| row.since).collect();
+        batch.sort_unstable_by_key(|since| std::cmp::Reverse(*since));
+        let oldest = batch.get(SHOWN_BATCH - 1).copied().flatten();
+        let mut room = SHOWN_BATCH;
+        frame.rows.retain(|row| {
+            if !is_batch(row) {
+                return true;
+            }
+            let is_shown = room > 0 && row.since >= oldest;
+            room -= usize::from(is_shown);
+            is_shown
+        });
+        self.scene.tasks = frame;
     }
-
-    fn rows(&mut self, alloc: &AllocRow, stats: &StatsReply, rows: &mut Vec<Row>) {
-        for (name, task) in &alloc.tasks {
-            let empty = TaskStats::default();
-            let now = stats.tasks.get(name).unwrap_or(&empty);
-            let key = (alloc.id.clone(), name.clone());
-            let (cpu_cores, throttled) = if task.state == "running" { self.rates(key, now) } else { (None, None) };
-            let usage = &now.usage;
-            let (working_set, peak) = match self.view.measured {
-                MeasuredBy::Cgroup => {
-                    (usage.memory_working_set_bytes(), usage.memory_peak_bytes().or(usage.memory_sampled_peak_bytes()))
-                }
-                MeasuredBy::Process => (usage.memory_rss_bytes(), usage.max_rss_bytes()),
-            };
-            rows.push(Row {
-                alloc: alloc.short().to_owned(),
-                task: safe(name),
-                state: task.state.clone(),
-                cpu_cores,
-                cpu_ns: usage.cpu_usage_ns(),
-                throttled,
-                working_set,
-                limit: usage.memory_limit_bytes(),
-                peak,
-                restarts: task.restarts,
-                last_exit: task.last_exit.as_ref().map(|e| e.outcome.as_str().to_owned()),
-            });
-        }
-    }
-
-    /// Cores in use and the share of throttled periods, between the last two readings that differ.
-    fn rates(&mut self, key: (String, String), now: &TaskStats) -> (Option<f64>, Option<f64>) {
-        let Some(at) = now.sampled_at else { return (None, None) };
-        let reading = Reading { at, usage: now.usage.clone() };
-        let entry = self.readings.entry(key).or_insert_with(|| (reading.clone(), None));
-        if entry.0.at < reading.at {
-            *entry = (reading, Some(entry.0.clone()));
-        }
-        let (new, Some(old)) = (&entry.0, &entry.1) else { return (None, None) };
-        rates(old, new)
-    }
-}
-
-#[allow(clippy::cast_precision_loss)] // for the eye
-fn rates(old: &Reading, new: &Reading) -> (Option<f64>, Option<f64>) {
-    let delta = |get: fn(&Usage) -> Option<u64>| get(&new.usage)?.checked_sub(get(&old.usage)?);
-    let time = new.at.since(old.at).0;
-    let cores = delta(|u| u.cpu_usage_ns()).filter(|_| time > 0).map(|ns| ns as f64 / time as f64);
-    // While it rests there are no periods, and no share of them.
-    let periods = delta(|u| u.cpu_cfs_periods()).filter(|p| *p > 0);
-    let throttled = periods.zip(delta(|u| u.cpu_cfs_throttled_periods())).map(|(all, some)| some as f64 / all as f64);
-    (cores, throttled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::usage::Field;
-
-    fn reading(at_ms: u64, cpu_ms: u64, periods: Option<(u64, u64)>) -> Reading {
-        let mut usage = Usage::from([(Field::cpu_usage_ns, cpu_ms * 1_000_000)]);
-        usage.set(Field::cpu_cfs_periods, periods.map(|p| p.0));
-        usage.set(Field::cpu_cfs_throttled_periods, periods.map(|p| p.1));
-        Reading { at: Timestamp(at_ms * 1_000_000), usage }
-    }
+    use crate::cli::top::testing::row;
+    use crate::model::units::Timestamp;
 
     #[test]
-    fn rates_are_differences_of_two_readings() {
-        let (cores, throttled) = rates(&reading(0, 0, Some((0, 0))), &reading(1000, 300, Some((10, 9))));
-        assert_eq!((cores, throttled), (Some(0.3), Some(0.9)));
-    }
-
-    #[test]
-    fn no_quota_no_share_and_no_time_no_rate() {
-        assert_eq!(rates(&reading(0, 0, None), &reading(1000, 5, None)).1, None);
-        assert_eq!(rates(&reading(5, 1, None), &reading(5, 2, None)).0, None);
-        assert_eq!(rates(&reading(0, 9, None), &reading(1000, 2, None)).0, None, "a counter never falls");
-        let idle = rates(&reading(0, 0, Some((5, 5))), &reading(1000, 0, Some((5, 5))));
-        assert_eq!(idle, (Some(0.0), None));
+    fn ended_tasks_of_the_batch_count_once_and_the_newest_five_are_shown() {
+        let batch = |n: u64, state: &str| Row {
+            key: (format!("alloc-{n}"), "t".into()),
+            state: state.into(),
+            since: Some(Timestamp(n)),
+            cpu_seconds: Some(0.5),
+            memory_peak: Some(n),
+            ..row(&format!("short-{n}"), "managed", BATCH_JOB)
+        };
+        let frame = |last: &str| {
+            let mut rows: Vec<Row> = (1..8).map(|n| batch(n, "dead")).collect();
+            rows.extend([batch(8, last), row("web", "managed", "demo")]);
+            Frame { rows, ..Frame::default() }
+        };
+        let mut watch = Watch::new(Vec::new());
+        watch.take(frame("running"));
+        assert!(watch.batch_runs());
+        assert_eq!(watch.scene.batches, Batches { done: 7, cpu_seconds: Some(3.5), peak: Some(7) });
+        let shown: Vec<&str> = watch.scene.tasks.rows.iter().map(|row| row.name.as_str()).collect();
+        assert_eq!(shown, ["short-4", "short-5", "short-6", "short-7", "short-8", "web"]);
+        watch.take(frame("dead"));
+        assert!(!watch.batch_runs());
+        assert_eq!(watch.scene.batches, Batches { done: 8, cpu_seconds: Some(4.0), peak: Some(8) });
     }
 }

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 
 use super::rates::Row;
 use crate::cli::human::{self, ABSENT};
-use crate::cli::output::{Align, Style, state_style};
+use crate::cli::output::{Align, Narrow, Style, state_style};
 use crate::cli::width::columns_of;
 use crate::model::task::{ExitStatus, Outcome};
 use crate::model::units::{Nanos, Timestamp};
@@ -40,6 +40,7 @@ pub struct CellText {
 }
 
 pub const NAME: usize = 0;
+const WORKLOAD: usize = 1;
 pub const CPU: usize = 3;
 pub const MEMORY: usize = 6;
 pub const TIME: usize = 19;
@@ -64,7 +65,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "its job, compose project, owner or slice",
         align: Align::Left,
         width: 20,
-        from: 210,
+        from: 220,
         cell: |row, _| said(&row.workload, Style::Plain),
         by: SortBy::Text(|row| &row.workload),
     },
@@ -127,7 +128,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "its memory limit",
         align: Align::Right,
         width: 8,
-        from: 120,
+        from: 126,
         cell: |row, _| bytes(row.memory_limit),
         by: SortBy::Number(|row| number(row.memory_limit)),
     },
@@ -145,7 +146,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "growth of its memory in an hour, by the last hour that the agent keeps",
         align: Align::Right,
         width: 9,
-        from: 220,
+        from: 94,
         cell: |row, _| cell(row.growth.map(grown), Style::Plain),
         by: SortBy::Number(|row| row.growth),
     },
@@ -154,7 +155,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "swap in use",
         align: Align::Right,
         width: 8,
-        from: 190,
+        from: 198,
         cell: |row, _| bytes(row.swap),
         by: SortBy::Number(|row| number(row.swap)),
     },
@@ -190,7 +191,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "bytes read from block devices",
         align: Align::Right,
         width: 8,
-        from: 134,
+        from: 144,
         cell: |row, _| rate(row.read),
         by: SortBy::Number(|row| row.read),
     },
@@ -199,7 +200,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "bytes written to block devices",
         align: Align::Right,
         width: 8,
-        from: 134,
+        from: 144,
         cell: |row, _| rate(row.written),
         by: SortBy::Number(|row| row.written),
     },
@@ -208,7 +209,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "bytes received over a network of its own",
         align: Align::Right,
         width: 8,
-        from: 180,
+        from: 188,
         cell: |row, _| rate(row.received),
         by: SortBy::Number(|row| row.received),
     },
@@ -217,7 +218,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "bytes sent over a network of its own",
         align: Align::Right,
         width: 8,
-        from: 180,
+        from: 188,
         cell: |row, _| rate(row.sent),
         by: SortBy::Number(|row| row.sent),
     },
@@ -226,7 +227,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "CPU time in its whole life",
         align: Align::Right,
         width: 8,
-        from: 150,
+        from: 160,
         cell: |row, _| cell(row.cpu_seconds.map(seconds), Style::Plain),
         by: SortBy::Number(|row| row.cpu_seconds),
     },
@@ -235,7 +236,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "processes and threads",
         align: Align::Right,
         width: 5,
-        from: 140,
+        from: 150,
         cell: |row, _| cell(row.pids.map(|n| n.to_string()), Style::Plain),
         by: SortBy::Number(|row| number(row.pids)),
     },
@@ -244,7 +245,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "the highest share of a GPU that is busy for it; where there are devices",
         align: Align::Right,
         width: 4,
-        from: 140,
+        from: 150,
         cell: |row, _| share(row.device_busy, 2.0),
         by: SortBy::Number(|row| row.device_busy),
     },
@@ -253,7 +254,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "memory of devices; where there are devices",
         align: Align::Right,
         width: 8,
-        from: 140,
+        from: 150,
         cell: |row, _| bytes(row.device_memory),
         by: SortBy::Number(|row| number(row.device_memory)),
     },
@@ -262,7 +263,7 @@ pub static COLUMNS: [Column; 27] = [
         about: "how long it has been in its state",
         align: Align::Right,
         width: 7,
-        from: 160,
+        from: 174,
         cell: |row, now| cell(row.since.map(|since| human::duration(now.since(since))), Style::Plain),
         by: SortBy::Number(|row| number(row.since.map(|since| since.0))),
     },
@@ -341,6 +342,29 @@ pub fn shown(width: u16, has_devices: bool, sort: usize) -> Vec<usize> {
         shown.retain(|at| *at != widest);
     }
     shown
+}
+
+/// What a table of these columns gives up on a screen that it is too wide for: first the middle of long names, then the
+/// columns of the widest screens, never that of the order and never a part of a number.
+pub fn given_up(shown: &[usize], sort: usize) -> Vec<(usize, Narrow)> {
+    const LAST_EXIT: usize = COLUMNS.len() - 1;
+    /// Columns of every screen, which give way last.
+    const ON_EVERY: [&str; 6] = ["LAST EXIT", "RST", "%CPU", "THR", "PEAK", "%MEM"];
+    let place = |at: usize| shown.iter().position(|one| *one == at);
+    let mut wide: Vec<usize> = shown.iter().copied().filter(|at| COLUMNS[*at].from > 0).collect();
+    wide.sort_by_key(|at| std::cmp::Reverse(COLUMNS[*at].from));
+    let on_every = ON_EVERY.iter().filter_map(|head| COLUMNS.iter().position(|column| column.head == *head));
+    let away = wide.into_iter().map(|at| (at, Narrow::Away));
+    let last = on_every.map(|at| (at, Narrow::Away));
+    [(NAME, Narrow::Middle(24)), (WORKLOAD, Narrow::Middle(20)), (LAST_EXIT, Narrow::End(10))]
+        .into_iter()
+        .chain(away)
+        .chain([(NAME, Narrow::Middle(16))])
+        .chain(last)
+        .chain([(NAME, Narrow::Middle(8)), (WORKLOAD, Narrow::Middle(8))])
+        .filter(|(at, narrow)| *at != sort || *narrow != Narrow::Away)
+        .filter_map(|(at, narrow)| Some((place(at)?, narrow)))
+        .collect()
 }
 
 /// `cpu`, `memory`, `last-exit`.

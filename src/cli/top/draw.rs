@@ -189,11 +189,12 @@ pub fn places(width: u16, shown: &[usize]) -> Vec<(u16, u16, usize)> {
     places
 }
 
-fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &Scene<'_>) {
-    let heads = places(area.width, &columns::shown(area.width, scene.frame.has_devices, state.choice.sort));
+/// Where each column of the table is, once their headings are drawn.
+fn headings(pen: &mut Pen<'_>, area: Rect, has_devices: bool, sort: usize) -> Vec<(u16, u16, usize)> {
+    let heads = places(area.width, &columns::shown(area.width, has_devices, sort));
     for (from, to, at) in &heads {
         let column = &COLUMNS[*at];
-        let sorted = *at == state.choice.sort;
+        let sorted = *at == sort;
         let style = if sorted { Style::Cyan } else { Style::Bold };
         match column.align {
             Align::Left => drop(pen.text(*from, area.y, to - from, column.head, style)),
@@ -204,6 +205,25 @@ fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &Scene<'
         }
     }
     pen.mark(Rect { height: 1, ..area }, Modifier::REVERSED);
+    heads
+}
+
+/// Headings and the lines below them that fit; none is selected.
+pub fn rows(
+    pen: &mut Pen<'_>,
+    area: Rect,
+    has_devices: bool,
+    (lines, sort): (&[TableLine<'_>], usize),
+    now: Timestamp,
+) {
+    let heads = headings(pen, area, has_devices, sort);
+    for (line, y) in lines.iter().zip(area.y + 1..area.bottom()) {
+        draw_line(pen, y, line, &heads, Grouping::None, now);
+    }
+}
+
+fn table(pen: &mut Pen<'_>, area: Rect, state: &mut ScreenState, scene: &Scene<'_>) {
+    let heads = headings(pen, area, scene.frame.has_devices, state.choice.sort);
     state.drawn = Drawn { heads_at: area.y, heads, first: area.y + 1, page: area.height - 1 };
     let selected = state.place(scene.lines);
     if scene.lines.is_empty() {

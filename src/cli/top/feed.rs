@@ -113,7 +113,6 @@ impl Feed {
         }
     }
 
-    #[cfg(test)]
     pub fn of_agent(agent: Agent) -> Feed {
         Feed::Agent(Box::new(AgentFeed {
             agent,

@@ -9,10 +9,10 @@ use super::gauges;
 use super::lines::{Choice, TableLine, lines};
 use super::rates::{Frame, RateTracker};
 use super::reply::on_devices;
-use super::terminal;
 use crate::cli::Session;
 use crate::cli::exit::{CliError, CliResult, Exit};
-use crate::cli::output::{Align, Paint, Style, Table, TableCell};
+use crate::cli::output::{self, Align, Paint, Style, Table, TableCell};
+use crate::cli::width::wrapped;
 use crate::model::units::Timestamp;
 
 /// Between two answers, where the first one brings no rates.
@@ -33,8 +33,9 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
     if !has_rates {
         session.remark("no rates: the agent did not read again within some seconds");
     }
+    let screen = output::screen();
     // Not in the table: who reads that reads its headings first.
-    session.remark(&gauges::line(&frame));
+    session.remark(&wrapped(&gauges::line(&frame), screen, 2));
     if lines.is_empty() {
         session.remark(if frame.rows.is_empty() {
             "no tasks: nothing runs in a cgroup of its own"
@@ -43,9 +44,8 @@ pub fn print(session: &mut Session<'_>, mut feed: Feed, choice: &Choice) -> CliR
         });
         return Ok(Exit::Done);
     }
-    let width = terminal::width().unwrap_or(WIDE);
     let now = Timestamp::from_system(SystemTime::now());
-    write!(session.out, "{}", table(&frame, &lines, (width, choice.sort), now, session.paint))?;
+    write!(session.out, "{}", table(&frame, &lines, (screen, choice.sort), now, session.paint))?;
     Ok(Exit::Done)
 }
 
@@ -69,20 +69,21 @@ fn frame_with_rates(feed: &mut Feed) -> Result<(Frame, bool), CliError> {
     }
 }
 
-fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
+pub fn frame_of(tracker: &mut RateTracker, look: &Look) -> Frame {
     look.growth.iter().cloned().for_each(|growth| tracker.grow(growth));
     let devices = look.devices.as_ref().map_or_else(BTreeMap::new, on_devices);
     tracker.frame(&look.tasks, &devices)
 }
 
+/// `screen`: its columns; on none the table has those of a wide one, and nothing in it is cut.
 pub fn table(
     frame: &Frame,
     lines: &[TableLine<'_>],
-    (width, sort): (u16, usize),
+    (screen, sort): (Option<u16>, usize),
     now: Timestamp,
     paint: Paint,
 ) -> String {
-    let shown = columns::shown(width, frame.has_devices, sort);
+    let shown = columns::shown(screen.unwrap_or(WIDE), frame.has_devices, sort);
     let heads: Vec<(&str, Align)> = shown.iter().map(|at| (COLUMNS[*at].head, COLUMNS[*at].align)).collect();
     let mut table = Table::new(&heads);
     for line in lines {
@@ -100,6 +101,7 @@ pub fn table(
     for (column, _) in heads.iter().enumerate().filter(|(_, (_, align))| *align == Align::Left) {
         table.shorten(column);
     }
+    table.fit(screen, &columns::given_up(&shown, sort));
     table.render(paint)
 }
 

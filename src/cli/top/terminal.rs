@@ -18,12 +18,6 @@ pub fn is_one() -> bool {
     io::stdout().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
-/// Its columns; `None`: there is none.
-pub fn width() -> Option<u16> {
-    let size = rustix::termios::tcgetwinsize(io::stdout()).ok()?;
-    Some(size.ws_col).filter(|columns| *columns > 0)
-}
-
 pub struct Screen {
     terminal: Terminal<CrosstermBackend<BufWriter<Stdout>>>,
 }

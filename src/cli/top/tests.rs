@@ -218,7 +218,26 @@ fn the_plain_table_says_the_same() {
         "node-7: CPU 60%, 38.20 of 64 cores; memory 70%, 89.0 GiB of 128 GiB; waits: CPU 5.0%, memory 0%, I/O 12%";
     assert_eq!(gauges::line(&frame), host);
     assert_eq!(gauges::line(&Frame::default()), ": CPU -; memory -; waits: CPU -, memory -, I/O -");
-    same("plain-200.txt", &plain::table(&frame, &shown, (200, by_cpu().sort), NOW, Paint(false)));
+    let table = |screen, sort| plain::table(&frame, &shown, (screen, sort), NOW, Paint(false));
+    same("plain.txt", &table(None, by_cpu().sort));
+    for width in [80, 120, 200] {
+        same(&format!("plain-{width}.txt"), &table(Some(width), by_cpu().sort));
+    }
+    let cells = |text: &str| -> Vec<String> {
+        text.lines().flat_map(|line| line.split("  ")).map(|cell| cell.trim().to_owned()).collect()
+    };
+    for sort in 0..columns::COLUMNS.len() {
+        let whole = cells(&table(Some(1_000), sort));
+        for width in 70..=250 {
+            let text = table(Some(width), sort);
+            let wide = text.lines().map(columns_of).max().unwrap_or(0);
+            assert!(wide <= width && text.contains(columns::COLUMNS[sort].head), "{width}: {text}");
+            let is_number = |cell: &&String| cell.starts_with(|c: char| c.is_ascii_digit());
+            let cut: Vec<String> =
+                cells(&text).iter().filter(is_number).filter(|cell| !whole.contains(cell)).cloned().collect();
+            assert_eq!(cut, [""; 0], "{width}: {text}");
+        }
+    }
 }
 
 #[test]

@@ -15,22 +15,60 @@ use crate::store::lines;
 /// The answer ends with the record with which it is longer than this.
 const LONGEST: usize = 16 << 20;
 
-/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte.
+/// What is found, written as it is read: thousands of records as trees of values would take a gigabyte. Records that match
+/// less than exactly wait until all are read, because an exact match may follow: at most as many as are written.
 struct Page<'w> {
     out: &'w mut PieceWriter,
     bytes: usize,
     count: usize,
+    limit: usize,
+    has_more: bool,
+    /// How what was found matches: all alike.
+    found_as: Called,
+    waiting: Vec<Vec<u8>>,
 }
 
 impl Page<'_> {
-    fn add(&mut self, record: &[u8]) -> io::Result<()> {
-        if self.count > 0 {
-            self.out.write_all(b",")?;
-        }
-        self.count += 1;
-        self.bytes += record.len();
-        self.out.write_all(record)
+    fn is_full(&self) -> bool {
+        self.count == self.limit || self.bytes > LONGEST
     }
+
+    /// Whether more is wanted. `record`: made only if it is.
+    fn offer(&mut self, called: Called, record: impl FnOnce() -> Option<Vec<u8>>) -> io::Result<ControlFlow<()>> {
+        if called > self.found_as {
+            return Ok(ControlFlow::Continue(()));
+        }
+        if called < self.found_as {
+            self.waiting.clear();
+            (self.found_as, self.count, self.bytes, self.has_more) = (called, 0, 0, false);
+        }
+        if self.is_full() {
+            self.has_more = true;
+            return Ok(if called == Called::Exactly { ControlFlow::Break(()) } else { ControlFlow::Continue(()) });
+        }
+        let Some(record) = record() else { return Ok(ControlFlow::Continue(())) };
+        self.bytes += record.len();
+        self.count += 1;
+        match called {
+            Called::Exactly => write_record(self.out, self.count - 1, &record)?,
+            Called::Beginning | Called::Named => self.waiting.push(record),
+        }
+        Ok(ControlFlow::Continue(()))
+    }
+
+    fn end(self) -> io::Result<()> {
+        for (before, record) in self.waiting.iter().enumerate() {
+            write_record(self.out, before, record)?;
+        }
+        write!(self.out, "],\"has_more\":{}}}", self.has_more)
+    }
+}
+
+fn write_record(out: &mut PieceWriter, before: usize, record: &[u8]) -> io::Result<()> {
+    if before > 0 {
+        out.write_all(b",")?;
+    }
+    out.write_all(record)
 }
 
 impl History {
@@ -38,57 +76,38 @@ impl History {
     /// It ends soon where its reader is gone. The caller has a turn: to unpack and search months takes a second of a core.
     pub fn find(self: &Arc<Self>, sought: Sought, detail: Detail, now: Timestamp) -> Telling {
         let history = Arc::clone(self);
-        Telling::of_writer(move |out| {
-            out.write_all(br#"{"ended":["#)?;
-            let mut page = Page { out, bytes: 0, count: 0 };
-            let mut has_more = false;
-            for called in Called::ORDER {
-                has_more = history.pages(&sought, called, detail, now, &mut page)?;
-                if page.count > 0 || sought.id.is_none() {
-                    break;
-                }
-            }
-            write!(page.out, "],\"has_more\":{has_more}}}")
-        })
+        Telling::of_writer(move |out| history.write(&sought, detail, now, out))
     }
 
-    /// Whether there are more.
-    fn pages(
-        &self,
-        sought: &Sought,
-        called: Called,
-        detail: Detail,
-        now: Timestamp,
-        page: &mut Page<'_>,
-    ) -> io::Result<bool> {
-        let mut has_more = false;
-        let mut written = Ok(());
-        // Of all, sought or not: the last record of an end counts, also where it alone is not what is sought.
-        let mut known: HashSet<(String, Timestamp)> = HashSet::new();
+    fn write(&self, sought: &Sought, detail: Detail, now: Timestamp, out: &mut PieceWriter) -> io::Result<()> {
+        out.write_all(br#"{"ended":["#)?;
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
         let since = sought.since.map_or(oldest, |since| since.max(oldest));
         let sought = Sought { since: Some(since), ..sought.clone() };
+        let (found_as, waiting) = (Called::Named, Vec::new());
+        let mut page = Page { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
+        let mut written = Ok(());
+        // Of all, sought or not: the last record of an end counts, also where it alone is not what is sought.
+        let mut known: HashSet<(String, Timestamp)> = HashSet::new();
         lines::newest_first(&self.dir, Some(since.as_system()), |line| {
             if page.out.is_unread() {
                 return ControlFlow::Break(());
             }
             // What a newer agent wrote is passed over, and what a disk has spoiled.
             let Some(brief) = Brief::read(line) else { return ControlFlow::Continue(()) };
-            let is_sought = brief.is(&sought, called);
-            if !known.insert((brief.alloc.id.into_owned(), brief.ended_at)) || !is_sought {
-                return ControlFlow::Continue(());
-            }
-            has_more = page.count == sought.limit || page.bytes > LONGEST;
-            if has_more {
-                return ControlFlow::Break(());
-            }
-            written = match detail {
-                Detail::Full => page.add(line),
-                Detail::Public => record::public(line).map_or(Ok(()), |record| page.add(&record)),
+            let called = brief.called(&sought);
+            let is_new = known.insert((brief.alloc.id.into_owned(), brief.ended_at));
+            let Some(called) = called.filter(|_| is_new) else { return ControlFlow::Continue(()) };
+            let record = || match detail {
+                Detail::Full => Some(line.to_vec()),
+                Detail::Public => record::public(line),
             };
-            if written.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+            page.offer(called, record).unwrap_or_else(|error| {
+                written = Err(error);
+                ControlFlow::Break(())
+            })
         })?;
-        written.map(|()| has_more)
+        written.and_then(|()| page.end())
     }
 }
 
@@ -150,6 +169,14 @@ mod tests {
         let by_id = |id: &str| told(Sought { id: Some(id.to_owned()), ..all() }).0.len();
         assert_eq!(["docker:a", "a", "docker:ab", "docker:", "b"].map(by_id), [2, 2, 1, 3, 0]);
         assert_eq!(["named-a", "named-ab", "j", "named"].map(by_id), [2, 1, 3, 0], "names of allocs and jobs");
+        let begun = Sought { id: Some("docker:".to_owned()), limit: 2, ..Sought::default() };
+        assert_eq!(found(&lines, begun), (every[..2].to_vec(), true), "of those that begin so as well");
+        let later = Sought { id: Some("docker:a".to_owned()), limit: 1, ..Sought::default() };
+        assert_eq!(
+            found(&lines, later),
+            (vec!["docker:a complete".to_owned()], true),
+            "an exact match after one that begins so"
+        );
         assert_eq!(told(Sought { until: Some(Timestamp(1_250)), ..all() }).0.len(), 2);
     }
 }

@@ -76,19 +76,14 @@ pub struct Sought {
     pub limit: usize,
 }
 
-/// How an ID is compared.
-#[derive(Debug, Clone, Copy)]
+/// How a record matches an ID; a lower one is better.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Called {
-    /// As a whole, or as its source calls it.
+    /// As a whole, or as its source calls it; or no ID is sought.
     Exactly,
     Beginning,
     /// It is the name of the alloc or of its job.
     Named,
-}
-
-impl Called {
-    /// A later one is tried where the earlier ones find nothing.
-    pub(super) const ORDER: [Called; 3] = [Called::Exactly, Called::Beginning, Called::Named];
 }
 
 /// What is looked at first: the rest is not even read where it is not sought.
@@ -118,20 +113,22 @@ impl Brief<'_> {
     pub(super) fn read(line: &[u8]) -> Option<Brief<'_>> {
         serde_json::from_slice(line).ok()
     }
-    pub(super) fn is(&self, sought: &Sought, called: Called) -> bool {
+    /// The best way in which it matches. `None`: it is not sought.
+    pub(super) fn called(&self, sought: &Sought) -> Option<Called> {
         let BriefAlloc { id, name, job, source, status } = &self.alloc;
-        let native = || id.split_once(':').map(|(_, native)| native);
-        let is_called = |text: &String| match called {
-            Called::Exactly => *text == **id || native() == Some(text),
-            Called::Beginning => id.starts_with(text.as_str()),
-            Called::Named => *text == **name || *text == **job,
-        };
-        sought.id.as_ref().is_none_or(is_called)
-            && sought.job.as_ref().is_none_or(|name| *name == **job)
+        let is_sought = sought.job.as_ref().is_none_or(|name| *name == **job)
             && sought.source.is_none_or(|by| AllocSource::parse(source) == Some(by))
             && (!sought.failed || AllocState::parse(status) == Some(AllocState::Failed))
             && sought.since.is_none_or(|since| self.ended_at >= since)
-            && sought.until.is_none_or(|until| self.ended_at <= until)
+            && sought.until.is_none_or(|until| self.ended_at <= until);
+        let native = || id.split_once(':').map(|(_, native)| native);
+        match &sought.id {
+            _ if !is_sought => None,
+            None => Some(Called::Exactly),
+            Some(text) if *text == **id || native() == Some(text) => Some(Called::Exactly),
+            Some(text) if id.starts_with(text.as_str()) => Some(Called::Beginning),
+            Some(text) => (*text == **name || *text == **job).then_some(Called::Named),
+        }
     }
 }
 

@@ -12,6 +12,7 @@ pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;
 pub mod net_tcp;
+pub mod pid_io;
 pub mod pid_stat;
 pub mod pid_status;
 pub mod stat;

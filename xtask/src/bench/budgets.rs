@@ -202,6 +202,10 @@ pub const BUDGETS: &[Budget] = &[
         Limit::Ratio(5.0),
         "Nomad 189 to 253 ms",
     ),
+    budget("questions/top-once", "`allostat top --once`: 1,000 tasks, 10,000 ends on record", Limit::Value(100.0), ""),
+    budget("questions/stats", "`allostat stats`, the same", Limit::Value(100.0), ""),
+    budget("questions/history-of-name", "`allostat history NAME`, the same", Limit::Value(100.0), ""),
+    budget("questions/report", "`allostat report`, the same", Limit::Value(100.0), ""),
     budget("tasks/200-running", "200 allocs, submission to all running", Limit::Value(1.0), "Nomad 5.3 s"),
     on_the_front(budget(
         "tasks/200-measured-again",

@@ -1,0 +1,49 @@
+//! The tasks of one agent, for a command with a screen of its own: the same columns, rates and widths.
+
+use std::time::SystemTime;
+
+use ratatui::layout::Rect;
+
+use super::columns::NAME;
+use super::feed::{Feed, Wanted};
+use super::lines::{Choice, lines};
+use super::pen::Pen;
+use super::rates::{Frame, RateTracker};
+use super::{draw, plain};
+use crate::cli::connect::Agent;
+use crate::cli::exit::CliError;
+use crate::cli::output::Paint;
+use crate::model::units::Timestamp;
+
+pub struct TaskFeed {
+    feed: Feed,
+    tracker: RateTracker,
+}
+
+impl TaskFeed {
+    pub fn of(agent: Agent) -> TaskFeed {
+        TaskFeed { feed: Feed::of_agent(agent), tracker: RateTracker::default() }
+    }
+    pub fn look(&mut self) -> Result<Frame, CliError> {
+        let look = self.feed.look(&Wanted::default())?;
+        Ok(plain::frame_of(&mut self.tracker, &look))
+    }
+}
+
+fn by_name() -> Choice {
+    Choice { sort: NAME, ..Choice::default() }
+}
+
+fn now() -> Timestamp {
+    Timestamp::from_system(SystemTime::now())
+}
+
+/// As [`plain::table`].
+pub fn text(frame: &Frame, screen: Option<u16>, paint: Paint) -> String {
+    plain::table(frame, &lines(&frame.rows, &by_name()), (screen, NAME), now(), paint)
+}
+
+/// As many rows as the area has room for.
+pub fn draw(pen: &mut Pen<'_>, area: Rect, frame: &Frame) {
+    draw::rows(pen, area, frame.has_devices, (&lines(&frame.rows, &by_name()), NAME), now());
+}
