@@ -23,6 +23,7 @@ use super::registered::{counter, counters, gauge, gauges, register};
 use super::state_db::{
     self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
 };
+use super::templates::{self, TemplateMetrics};
 use super::timings::Timings;
 use super::updates::{self, JobUpdates};
 use crate::model::id::{AllocId, JobId};
@@ -208,6 +209,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         launches::METRICS,
         migrations::METRICS,
         state_db::METRICS,
+        templates::METRICS,
         updates::METRICS,
     ];
     all.into_iter().flatten().copied()
@@ -317,6 +319,7 @@ pub struct Metrics {
     /// Of periodic jobs.
     pub launches: Launches,
     /// Of jobs with an `update`.
+    pub templates: TemplateMetrics,
     pub updates: JobUpdates,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
@@ -369,6 +372,7 @@ impl Metrics {
             execs: ExecMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
+            templates: TemplateMetrics::new(r),
             updates: JobUpdates::new(r),
             ends: EndsOnRecord::new(r),
             recent: RecentUse::new(r),

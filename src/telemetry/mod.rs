@@ -19,6 +19,7 @@ pub mod otlp;
 pub mod panics;
 mod registered;
 pub mod state_db;
+pub mod templates;
 pub mod timings;
 pub mod updates;
 

@@ -1,0 +1,334 @@
+//! Templates that change while their task runs, and the key tree.
+
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Cli, patience, says, wait_for};
+
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
+
+/// A key tree, and an agent that has it.
+struct Keyed {
+    agent: Agent,
+    keys: tempfile::TempDir,
+}
+
+impl Keyed {
+    fn start(keys: &[(&str, &str)]) -> Keyed {
+        let dir = tempfile::tempdir().expect("a directory of the test's own");
+        keys.iter().for_each(|(key, text)| set(dir.path(), key, text));
+        let config = format!("template {{\n  key_dir = {:?}\n}}\n", dir.path());
+        Keyed { agent: Agent::with(AgentOptions { config, ..AgentOptions::default() }), keys: dir }
+    }
+    fn set(&self, key: &str, text: &str) {
+        set(self.keys.path(), key, text);
+    }
+    fn submit(&self, job: &str, more: &[&str]) -> Cli {
+        let file = self.agent.scratch().join("job.hcl");
+        std::fs::write(&file, job).expect("our own directory");
+        self.agent.cli(&[&["run"], more, &[file.to_str().expect("UTF-8")]].concat())
+    }
+    fn alloc(&self) -> String {
+        self.agent.alloc_ids().pop().expect("one alloc")
+    }
+    fn task(&self) -> Value {
+        self.agent.json(&format!("/v1/allocs/{}", self.alloc()))["tasks"]["t"].clone()
+    }
+    /// What is in a file that the tasks of the alloc share.
+    fn shared(&self, name: &str) -> String {
+        let path = self.agent.data_dir().join("alloc").join(self.alloc()).join("alloc/data").join(name);
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+    fn rendered(&self, path: &str) -> String {
+        let path = self.agent.data_dir().join("alloc").join(self.alloc()).join("t").join(path);
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+    #[track_caller]
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        wait_for(what, long(), || holds().then_some(()));
+    }
+    /// Kinds and messages, oldest first.
+    fn events(&self) -> Vec<(String, String)> {
+        let all = self.agent.json("/v1/events?since=0")["events"].as_array().expect("events").clone();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.iter().map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
+    }
+    fn has_event(&self, kind: &str, words: &str) -> bool {
+        self.events().iter().any(|(of, message)| of == kind && message.contains(words))
+    }
+    fn count(&self, kind: &str) -> usize {
+        self.events().iter().filter(|(of, _)| of == kind).count()
+    }
+}
+
+/// As an editor or a deployment does it: a new file that replaces the old one.
+fn set(dir: &Path, key: &str, text: &str) {
+    let path = dir.join(key);
+    let above = path.parent().expect("below the tree");
+    std::fs::create_dir_all(above).expect("our own directory");
+    let draft = above.join(".draft");
+    std::fs::write(&draft, text).expect("our own directory");
+    std::fs::rename(&draft, &path).expect("our own directory");
+}
+
+/// A service that is not restarted by its policy; `stanzas` are of its task.
+fn job(script: &str, stanzas: &str) -> String {
+    format!(
+        r#"job "live" {{
+  group "g" {{
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", {script:?}]
+      }}
+      {stanzas}
+    }}
+  }}
+}}
+"#
+    )
+}
+
+fn template(data: &str, destination: &str, more: &str) -> String {
+    format!("template {{\n data = {data:?}\n destination = {destination:?}\n {more}\n}}\n")
+}
+
+/// Appends what it reads at its start, and at each SIGHUP.
+const LISTENS: &str = "told() { cat local/out >> $NOMAD_ALLOC_DIR/data/told; echo >> $NOMAD_ALLOC_DIR/data/told; }; trap told HUP; told; \
+                       while :; do sleep 0.02; done";
+const HUP: &str = "change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"";
+
+#[test]
+fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
+    let keyed = Keyed::start(&[("app/color", "blue"), ("app/db/port", "5432")]);
+    let stanzas = template(
+        "COLOR={{ key \"app/color\" }}\nKEYS={{ range tree \"app\" }}{{ .Key }}={{ .Value }},{{ end }}",
+        "local/out",
+        "splay = \"0s\"\n env = true",
+    );
+    let script = "echo \"$COLOR $KEYS\" > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    keyed.submit(&job(script, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("told") == "blue color=blue,db/port=5432,\n");
+    let first = keyed.task()["attempt"].as_u64().expect("a number");
+    keyed.set("app/color", "red");
+    keyed.until("the restart", || keyed.shared("told") == "red color=red,db/port=5432,\n");
+    // The same text, and a key beside those that it reads: nothing follows, and the next restart is the second.
+    keyed.set("app/color", "red");
+    keyed.set("other/key", "x");
+    keyed.set("app/new/key", "1");
+    keyed.until("a new key below the prefix", || keyed.shared("told") == "red color=red,db/port=5432,new/key=1,\n");
+    let task = keyed.task();
+    assert_eq!((task["attempt"].as_u64(), task["state"].as_str()), (Some(first + 2), Some("running")), "{task}");
+    assert_eq!((keyed.count("Restart Signaled"), keyed.count("Not Restarting")), (2, 0));
+    assert!(keyed.has_event("Template", "changed: local/out; restarting"), "{:?}", keyed.events());
+    let metrics = String::from_utf8_lossy(&keyed.agent.get("/metrics").body).into_owned();
+    says(&metrics, &["allostat_template_actions_total{action=\"restart\"} 2"]);
+    keyed.agent.stop();
+}
+
+/// Each text that it is told of is newer than the one before, and the last one is told.
+#[test]
+fn many_changes_are_coalesced_and_the_last_one_is_written_and_told() {
+    for splay in ["0s", "1s"] {
+        let keyed = Keyed::start(&[("n", "0")]);
+        let stanzas = template("{{ key \"n\" }}", "local/out", &HUP.replace("0s", splay));
+        keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+        keyed.until("the start", || keyed.shared("told") == "0\n");
+        for n in 1..=100 {
+            keyed.set("n", &n.to_string());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        keyed.until("the last change", || keyed.shared("told").ends_with("\n100\n"));
+        assert_eq!(keyed.rendered("local/out"), "100", "{splay}");
+        let told: Vec<u32> = keyed.shared("told").lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(told.is_sorted(), "{splay} {told:?}");
+        let signals = keyed.count("Signaling");
+        assert!((1..=100).contains(&signals) && told.len() <= signals + 1, "{splay} {signals} {told:?}");
+        keyed.agent.stop();
+    }
+}
+
+#[test]
+fn many_changes_with_restarts_end_with_the_last_text() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }}", "local/out", "splay = \"0s\"");
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    keyed.submit(&job(script, &stanzas), &[]).ok();
+    for n in 1..=100 {
+        keyed.set("n", &n.to_string());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    keyed.until("the last change", || keyed.shared("told") == "100" && keyed.task()["state"] == "running");
+    assert_eq!(keyed.rendered("local/out"), "100");
+    let task = keyed.task();
+    let restarts = task["restarts"].as_u64().expect("a number");
+    assert_eq!(keyed.count("Restart Signaled") as u64, restarts, "each request is one restart: {task}");
+    assert_eq!(keyed.count("Not Restarting"), 0);
+    keyed.agent.stop();
+}
+
+#[test]
+fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let script = "change_mode = \"script\"\n splay = \"0s\"\n change_script {\n command = \"/bin/sh\"\n \
+                  args = [\"-c\", \"echo ${NOMAD_TASK_NAME} $(cat local/one) >> $NOMAD_ALLOC_DIR/data/ran\"]\n}";
+    let stanzas = [
+        template("{{ key \"n\" }}", "local/out", HUP),
+        template("{{ key \"n\" }} too", "local/two", HUP),
+        template("{{ key \"n\" }}", "local/one", script),
+        template("{{ key \"n\" }}", "local/other", script),
+        template("{{ keyOrDefault \"n\" \"x\" }} quiet", "local/quiet", "change_mode = \"noop\""),
+        template("{{ key \"n\" }}", "local/once", "once = true"),
+    ];
+    keyed.submit(&job(LISTENS, &stanzas.concat()), &[]).ok();
+    keyed.until("the start", || keyed.shared("told") == "0\n");
+    for n in 1..=2_usize {
+        keyed.set("n", &n.to_string());
+        keyed.until("the script", || keyed.shared("ran").lines().count() == n);
+        keyed.until("the signal", || keyed.shared("told").ends_with(&format!("\n{n}\n")));
+        assert_eq!(keyed.count("Signaling"), n, "{:?}", keyed.events());
+    }
+    assert_eq!(keyed.shared("ran"), "t 1\nt 2\n");
+    let quiet = (keyed.rendered("local/quiet"), keyed.rendered("local/two"), keyed.rendered("local/once"));
+    assert_eq!(quiet, ("2 quiet".to_owned(), "2 too".to_owned(), "0".to_owned()));
+    assert_eq!(keyed.task()["restarts"], 0);
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
+    let script = |fails: bool| {
+        format!(
+            "change_mode = \"script\"\n splay = \"0s\"\n change_script {{\n command = \"/bin/sh\"\n args = [\"-c\", \"exit 3\"]\n \
+             fail_on_error = {fails}\n run_on_first_render = {}\n}}",
+            !fails
+        )
+    };
+    let start = |fails: bool| {
+        let keyed = Keyed::start(&[("n", "0")]);
+        keyed.submit(&job(LISTENS, &template("{{ key \"n\" }}", "local/out", &script(fails))), &[]).ok();
+        keyed
+    };
+    let keyed = start(false);
+    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit code 3"));
+    assert_eq!(keyed.task()["state"], "running");
+    keyed.agent.stop();
+    let keyed = start(true);
+    keyed.set("n", "1");
+    // The restart policy has no attempts.
+    keyed.until("the end", || keyed.has_event("Restart Signaled", "a change_script failed"));
+    keyed.until("no restart", || keyed.count("Not Restarting") == 1);
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
+    let mut keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }} {{ env \"NOMAD_ALLOC_ID\" }}", "local/out", HUP);
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    let id = keyed.alloc();
+    let told = |upto: u32| (0..=upto).map(|n| format!("{n} {id}\n")).collect::<String>();
+    keyed.until("the start", || keyed.shared("told") == told(0));
+    keyed.agent.kill();
+    keyed.set("n", "1");
+    keyed.agent.start_again();
+    keyed.until("the change", || keyed.shared("told") == told(1));
+    // A change after two restarts without one: each text is told once.
+    for _ in 0..2 {
+        keyed.agent.kill();
+        keyed.agent.start_again();
+        keyed.until("the recovery", || keyed.task()["state"] == "running");
+    }
+    keyed.set("n", "2");
+    keyed.until("the next change", || keyed.shared("told") == told(2));
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
+    let stanzas = template("{{ key \"deep/down/key\" }}", "local/out", "splay = \"0s\"");
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    for stops in [true, false] {
+        let keyed = Keyed::start(&[]);
+        keyed.submit(&job(script, &stanzas), &["--detach"]).ok();
+        let waiting = || keyed.has_event("Template", "waiting for a key") && keyed.task()["state"] == "starting";
+        keyed.until("the wait", waiting);
+        says(&keyed.agent.cli(&["events"]).ok(), &["deep/down/key", "local/out"]);
+        if stops {
+            keyed.agent.cli(&["stop", "live"]).ok();
+            assert_eq!(keyed.task()["state"], "dead");
+        } else {
+            keyed.set("deep/down/key", "found");
+            keyed.until("the start", || keyed.task()["state"] == "running" && keyed.shared("told") == "found");
+        }
+        keyed.agent.stop();
+    }
+}
+
+#[test]
+fn a_job_that_reads_keys_is_refused_without_the_setting() {
+    let agent = Agent::start();
+    let file = agent.scratch().join("job.hcl");
+    let stanzas = template("a\n{{ ls \"a\" }}", "local/out", "");
+    std::fs::write(&file, job("exec sleep 600", &stanzas)).expect("our own directory");
+    for command in ["plan", "run"] {
+        let refused = agent.cli(&[command, file.to_str().expect("UTF-8")]);
+        assert_ne!(refused.code, Some(0), "{command} {refused:?}");
+        says(&refused.stderr, &["line 2, column 4", "local/out", "calls ls", "template.key_dir"]);
+    }
+    assert!(agent.alloc_ids().is_empty());
+    agent.stop();
+}
+
+#[test]
+fn a_fault_while_the_task_runs_leaves_the_old_file_and_says_why() {
+    let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);
+    let stanzas = template("{{ with key \"json\" | parseJSON }}{{ .a }}{{ end }}", "local/out", HUP);
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("told") == "1\n");
+    keyed.set("json", "{\"a\": ");
+    keyed.until("the fault", || keyed.has_event("Template", "not rendered again, the file stays as it is"));
+    std::fs::remove_file(keyed.keys.path().join("json")).expect("it is there");
+    keyed.until("the missing key", || keyed.has_event("Template", "waiting for a key, the file stays as it is"));
+    assert_eq!((keyed.rendered("local/out").as_str(), keyed.shared("told").as_str()), ("1", "1\n"));
+    keyed.set("json", "{\"a\": 2}");
+    keyed.until("the next change", || keyed.shared("told") == "1\n2\n");
+    keyed.agent.stop();
+}
+
+/// The source and the file are the task's own to write.
+#[test]
+fn a_source_and_a_file_below_the_task_are_followed() {
+    let keyed = Keyed::start(&[]);
+    let stanzas =
+        "template {\n data = \"one {{ raw }}\"\n left_delimiter = \"[[\"\n destination = \"alloc/data/in.tpl\"\n}\n\
+                   template {\n data = \"x\"\n destination = \"local/file\"\n}\n\
+                   template {\n source = \"alloc/data/in.tpl\"\n left_delimiter = \"<<\"\n right_delimiter = \">>\"\n \
+                   destination = \"local/out\"\n"
+            .to_owned()
+            + HUP
+            + "\n}\n"
+            + &template("{{ file \"local/file\" }}", "local/copy", "change_mode = \"noop\"");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("told") == "one {{ raw }}\n");
+    let alloc = keyed.agent.data_dir().join("alloc").join(keyed.alloc());
+    std::fs::write(alloc.join("alloc/data/in.tpl"), "two << env \"NOMAD_TASK_NAME\" >>").expect("it is there");
+    keyed.until("the new source", || keyed.shared("told").ends_with("\ntwo t\n"));
+    std::fs::write(alloc.join("t/local/file"), "y").expect("it is there");
+    keyed.until("the new file", || keyed.rendered("local/copy") == "y");
+    assert_eq!(keyed.count("Signaling"), 1);
+    keyed.agent.stop();
+}
