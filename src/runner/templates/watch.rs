@@ -37,8 +37,6 @@ struct Pass {
     inputs: InputWatch,
     /// In the order of the templates.
     more: Vec<MoreState>,
-    /// The actions are done, and the record does not have it yet.
-    has_acted: bool,
 }
 
 /// Of one template, for this watch alone.
@@ -87,7 +85,14 @@ impl TemplateWatch {
                 if self.act(&mut pass).await {
                     return;
                 }
-                continue;
+                let save = move || {
+                    let mut pass = pass;
+                    pass.acted();
+                    pass
+                };
+                // Errors: the agent is shutting down.
+                let Ok(done) = self.alloc.ctx.blocking.block(save).await else { return };
+                pass = done;
             }
             let due = act_at.into_iter().chain(pass.quiet_until()).min();
             let until = due.map(|due| due.since(now).as_duration());
@@ -115,10 +120,6 @@ impl TemplateWatch {
                 TemplateAction::Signal(name) => self.signal(&attempt, name).await,
                 TemplateAction::Script(script) => self.script(&attempt, script, &pass.rendering).await,
             };
-        }
-        if !ends {
-            pass.record.states.iter_mut().for_each(|state| state.is_owed = false);
-            pass.has_acted = true;
         }
         ends
     }
@@ -227,7 +228,7 @@ impl Pass {
         let more =
             |state: &TemplateState| MoreState { is_unsure: state.is_watched && state.is_owed, ..MoreState::default() };
         let more = record.states.iter().map(more).collect();
-        Some(Pass { alloc, at, attempt, rendering, record, inputs, more, has_acted: false })
+        Some(Pass { alloc, at, attempt, rendering, record, inputs, more })
     }
 
     fn template(&self, of: usize) -> &TaskTemplate {
@@ -246,9 +247,6 @@ impl Pass {
     fn run(&mut self) {
         let ctx = Arc::clone(&self.alloc.ctx);
         let alone = ctx.rendering.hold(&self.alloc.id);
-        if std::mem::take(&mut self.has_acted) && running_attempt(&self.alloc, self.at) == Some(self.attempt) {
-            self.save();
-        }
         loop {
             // The next start renders by itself, and this text would be older than that.
             if running_attempt(&self.alloc, self.at) != Some(self.attempt) {
@@ -265,6 +263,17 @@ impl Pass {
             }
         }
         drop(alone);
+    }
+
+    /// Nothing is owed any more.
+    fn acted(&mut self) {
+        let ctx = Arc::clone(&self.alloc.ctx);
+        let _alone = ctx.rendering.hold(&self.alloc.id);
+        self.record.states.iter_mut().for_each(|state| state.is_owed = false);
+        // The next start has written a record of its own.
+        if running_attempt(&self.alloc, self.at) == Some(self.attempt) {
+            self.save();
+        }
     }
 
     fn one(&mut self, of: usize, inputs: &mut BTreeSet<TemplateInput>) {

@@ -328,5 +328,5 @@ fn functions_that_read_what_can_change_are_known_with_their_place() {
     let file = parsed("{{ file \"local/a\" }}");
     assert!(file.reads_outside() && file.key_function().is_none());
     let key = parsed("a\n{{ define \"t\" }}{{ if (keyExists \"b\") }}{{ end }}{{ end }}\n{{ ls \"a\" }}");
-    assert_eq!(key.key_function(), Some(("keyExists", 2, 25)));
+    assert_eq!(key.key_function(), Some(("keyExists", 2, 24)));
 }
