@@ -1,6 +1,7 @@
 //! Templates that change while their task runs, and the key tree.
 
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde_json::Value;
@@ -43,9 +44,12 @@ impl Keyed {
         let path = self.agent.data_dir().join("alloc").join(self.alloc()).join("alloc/data").join(name);
         std::fs::read_to_string(path).unwrap_or_default()
     }
+    /// In the task's directory.
+    fn own(&self, path: &str) -> PathBuf {
+        self.agent.data_dir().join("alloc").join(self.alloc()).join("t").join(path)
+    }
     fn rendered(&self, path: &str) -> String {
-        let path = self.agent.data_dir().join("alloc").join(self.alloc()).join("t").join(path);
-        std::fs::read_to_string(path).unwrap_or_default()
+        std::fs::read_to_string(self.own(path)).unwrap_or_default()
     }
     #[track_caller]
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
@@ -108,7 +112,7 @@ fn template(data: &str, destination: &str, more: &str) -> String {
 
 /// Appends what it reads at its start, and after each SIGHUP.
 const LISTENS: &str = "trap 'changed=1' HUP; changed=1; while :; do if [ -n \"$changed\" ]; then changed=; \
-                       echo \"$(cat local/out)\" >> $NOMAD_ALLOC_DIR/data/told; fi; sleep 0.02; done";
+                       echo \"$(cat local/out)\" >> $NOMAD_ALLOC_DIR/data/received; fi; sleep 0.02; done";
 const HUP: &str = "change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"";
 
 #[test]
@@ -119,19 +123,19 @@ fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
         "local/out",
         "splay = \"0s\"\n env = true",
     );
-    let script = "echo \"$COLOR $KEYS\" > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    let script = "echo \"$COLOR $KEYS\" > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
     keyed.submit(&job(script, &stanzas), &[]).ok();
-    keyed.until("the start", || keyed.shared("told") == "blue color=blue,db/port=5432,\n");
+    keyed.until("the start", || keyed.shared("received") == "blue color=blue,db/port=5432,\n");
     let first = keyed.task()["attempt"].as_u64().expect("a number");
     keyed.set("app/color", "red");
-    keyed.until("the restart", || keyed.shared("told") == "red color=red,db/port=5432,\n");
+    keyed.until("the restart", || keyed.shared("received") == "red color=red,db/port=5432,\n");
     // The same text, and a key beside those that it reads: nothing follows, and the next restart is the second.
     keyed.set("app/color", "red");
     keyed.set("other/key", "x");
     keyed.set("app/new/key", "1");
     let runs = || keyed.task()["state"] == "running";
     keyed.until("a new key below the prefix", || {
-        keyed.shared("told") == "red color=red,db/port=5432,new/key=1,\n" && runs()
+        keyed.shared("received") == "red color=red,db/port=5432,new/key=1,\n" && runs()
     });
     let task = keyed.task();
     assert_eq!(task["attempt"], first + 2, "{task}");
@@ -142,24 +146,24 @@ fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
     keyed.agent.stop();
 }
 
-/// Each text that it is told of is newer than the one before, and the last one is told.
+/// No text is older than the one before, and the last one arrives.
 #[test]
-fn many_changes_are_coalesced_and_the_last_one_is_written_and_told() {
+fn many_changes_are_coalesced_and_the_last_one_is_written_and_received() {
     for splay in ["0s", "1s"] {
         let keyed = Keyed::start(&[("n", "0")]);
         let stanzas = template("{{ key \"n\" }}", "local/out", &HUP.replace("0s", splay));
         keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
-        keyed.until("the start", || keyed.shared("told") == "0\n");
+        keyed.until("the start", || keyed.shared("received") == "0\n");
         for n in 1..=100 {
             keyed.set("n", &n.to_string());
             std::thread::sleep(Duration::from_millis(10));
         }
-        keyed.until("the last change", || keyed.shared("told").ends_with("\n100\n"));
+        keyed.until("the last change", || keyed.shared("received").ends_with("\n100\n"));
         assert_eq!(keyed.rendered("local/out"), "100", "{splay}");
-        let told: Vec<u32> = keyed.shared("told").lines().map(|line| line.parse().expect("a number")).collect();
-        assert!(told.is_sorted(), "{splay} {told:?}");
+        let received: Vec<u32> = keyed.shared("received").lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(received.is_sorted(), "{splay} {received:?}");
         let signals = keyed.count("Signaling");
-        assert!((1..=100).contains(&signals) && told.len() <= signals + 1, "{splay} {signals} {told:?}");
+        assert!((1..=100).contains(&signals) && received.len() <= signals + 1, "{splay} {signals} {received:?}");
         keyed.agent.stop();
     }
 }
@@ -168,13 +172,13 @@ fn many_changes_are_coalesced_and_the_last_one_is_written_and_told() {
 fn many_changes_with_restarts_end_with_the_last_text() {
     let keyed = Keyed::start(&[("n", "0")]);
     let stanzas = template("{{ key \"n\" }}", "local/out", "splay = \"0s\"");
-    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
     keyed.submit(&job(script, &stanzas), &[]).ok();
     for n in 1..=100 {
         keyed.set("n", &n.to_string());
         std::thread::sleep(Duration::from_millis(10));
     }
-    keyed.until("the last change", || keyed.shared("told") == "100" && keyed.task()["state"] == "running");
+    keyed.until("the last change", || keyed.shared("received") == "100" && keyed.task()["state"] == "running");
     assert_eq!(keyed.rendered("local/out"), "100");
     let task = keyed.task();
     let restarts = task["restarts"].as_u64().expect("a number");
@@ -197,11 +201,11 @@ fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
         template("{{ key \"n\" }}", "local/once", "once = true"),
     ];
     keyed.submit(&job(LISTENS, &stanzas.concat()), &[]).ok();
-    keyed.until("the start", || keyed.shared("told") == "0\n");
+    keyed.until("the start", || keyed.shared("received") == "0\n");
     for n in 1..=2_usize {
         keyed.set("n", &n.to_string());
         keyed.until("the script", || keyed.shared("ran").lines().count() == n);
-        keyed.until("the signal", || keyed.shared("told").ends_with(&format!("\n{n}\n")));
+        keyed.until("the signal", || keyed.shared("received").ends_with(&format!("\n{n}\n")));
         assert_eq!(keyed.count("Signaling"), n, "{:?}", keyed.events());
     }
     assert_eq!(keyed.shared("ran"), "t 1\nt 2\n");
@@ -240,30 +244,69 @@ fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
 #[test]
 fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
     let mut keyed = Keyed::start(&[("n", "0")]);
-    let stanzas = template("{{ key \"n\" }} {{ env \"NOMAD_ALLOC_ID\" }}", "local/out", HUP);
+    let stanzas = template("{{ key \"n\" }} {{ env \"NOMAD_ALLOC_ID\" }}", "local/out", HUP)
+        + &template("{{ keyOrDefault \"own\" \"x\" }}", "local/own", HUP);
     keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
     let id = keyed.alloc();
-    let told = |upto: u32| (0..=upto).map(|n| format!("{n} {id}\n")).collect::<String>();
-    keyed.until("the start", || keyed.shared("told") == told(0));
+    let received = |upto: u32| (0..=upto).map(|n| format!("{n} {id}\n")).collect::<String>();
+    keyed.until("the start", || keyed.shared("received") == received(0));
     keyed.agent.kill();
     keyed.set("n", "1");
     keyed.agent.start_again();
-    keyed.until("the change", || keyed.shared("told") == told(1));
-    // A change after two restarts without one: each text is told once.
+    keyed.until("the change", || keyed.shared("received") == received(1));
+    // A change after two restarts without one: each text is received once, and the task's own edits stay.
+    std::fs::write(keyed.own("local/own"), "edited").expect("it is there");
     for _ in 0..2 {
         keyed.agent.kill();
         keyed.agent.start_again();
         keyed.until("the recovery", || keyed.task()["state"] == "running");
     }
     keyed.set("n", "2");
-    keyed.until("the next change", || keyed.shared("told") == told(2));
+    keyed.until("the next change", || keyed.shared("received") == received(2));
+    assert_eq!(keyed.rendered("local/own"), "edited");
+    keyed.agent.stop();
+}
+
+/// It dies after it has recorded a change, and before it writes the file.
+#[test]
+fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
+    let mut keyed = Keyed::start(&[("n", "0")]);
+    keyed.submit(&job(LISTENS, &template("{{ key \"n\" }}", "local/out", HUP)), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    let id = keyed.alloc();
+    keyed.agent.kill();
+    let record = keyed.agent.data_dir().join("alloc").join(id).join(".templates-t");
+    let text = std::fs::read_to_string(&record).expect("the task's templates can change");
+    assert_eq!(record.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
+    std::fs::write(&record, text.replace("\"is_owed\":false", "\"is_owed\":true")).expect("it is there");
+    let out = record.with_file_name("t").join("local/out");
+    std::fs::write(&out, "before").expect("it is there");
+    keyed.agent.start_again();
+    keyed.until("the signal", || keyed.shared("received") == "0\n0\n");
+    assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "0");
+    // Done, and recorded: the next agent does nothing of it again.
+    keyed.agent.kill();
+    keyed.agent.start_again();
+    keyed.set("n", "1");
+    keyed.until("the next change", || keyed.shared("received") == "0\n0\n1\n");
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_template_that_reads_nothing_has_no_watch() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ env \"NOMAD_TASK_NAME\" }}", "local/out", "")
+        + &template("{{ key \"n\" }}", "local/n", "once = true");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "t\n");
+    assert!(!keyed.agent.data_dir().join("alloc").join(keyed.alloc()).join(".templates-t").exists());
     keyed.agent.stop();
 }
 
 #[test]
 fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
     let stanzas = template("{{ key \"deep/down/key\" }}", "local/out", "splay = \"0s\"");
-    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/told; exec sleep 600";
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
     for stops in [true, false] {
         let keyed = Keyed::start(&[]);
         keyed.submit(&job(script, &stanzas), &["--detach"]).ok();
@@ -275,7 +318,7 @@ fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
             assert_eq!(keyed.task()["state"], "dead");
         } else {
             keyed.set("deep/down/key", "found");
-            keyed.until("the start", || keyed.task()["state"] == "running" && keyed.shared("told") == "found");
+            keyed.until("the start", || keyed.task()["state"] == "running" && keyed.shared("received") == "found");
         }
         keyed.agent.stop();
     }
@@ -301,14 +344,14 @@ fn a_fault_while_the_task_runs_leaves_the_old_file_and_says_why() {
     let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);
     let stanzas = template("{{ with key \"json\" | parseJSON }}{{ .a }}{{ end }}", "local/out", HUP);
     keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
-    keyed.until("the start", || keyed.shared("told") == "1\n");
+    keyed.until("the start", || keyed.shared("received") == "1\n");
     keyed.set("json", "{\"a\": ");
     keyed.until("the fault", || keyed.has_event("Template", "not rendered again, the file stays as it is"));
     std::fs::remove_file(keyed.keys.path().join("json")).expect("it is there");
     keyed.until("the missing key", || keyed.has_event("Template", "waiting for a key, the file stays as it is"));
-    assert_eq!((keyed.rendered("local/out").as_str(), keyed.shared("told").as_str()), ("1", "1\n"));
+    assert_eq!((keyed.rendered("local/out").as_str(), keyed.shared("received").as_str()), ("1", "1\n"));
     keyed.set("json", "{\"a\": 2}");
-    keyed.until("the next change", || keyed.shared("told") == "1\n2\n");
+    keyed.until("the next change", || keyed.shared("received") == "1\n2\n");
     keyed.agent.stop();
 }
 
@@ -326,10 +369,10 @@ fn a_source_and_a_file_below_the_task_are_followed() {
             + "\n}\n"
             + &template("{{ file \"local/file\" }}", "local/copy", "change_mode = \"noop\"");
     keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
-    keyed.until("the start", || keyed.shared("told") == "one {{ raw }}\n");
+    keyed.until("the start", || keyed.shared("received") == "one {{ raw }}\n");
     let alloc = keyed.agent.data_dir().join("alloc").join(keyed.alloc());
     std::fs::write(alloc.join("alloc/data/in.tpl"), "two << env \"NOMAD_TASK_NAME\" >>").expect("it is there");
-    keyed.until("the new source", || keyed.shared("told").ends_with("\ntwo t\n"));
+    keyed.until("the new source", || keyed.shared("received").ends_with("\ntwo t\n"));
     std::fs::write(alloc.join("t/local/file"), "y").expect("it is there");
     keyed.until("the new file", || keyed.rendered("local/copy") == "y");
     assert_eq!(keyed.count("Signaling"), 1);

@@ -12,13 +12,12 @@ mod watch;
 
 use std::sync::Arc;
 
-use self::watch::TemplateWatch;
+use self::watch::{TemplateWatch, running_attempt};
 use super::alloc::Alloc;
 use super::ground::AbortOnDrop;
 use crate::jobspec::gotemplate::GoTemplate;
 use crate::jobspec::templates;
 use crate::model::job::Task;
-use crate::model::task::TaskState;
 use crate::model::template::TaskTemplate;
 
 /// Owns the watches of one alloc. Dropped, they end.
@@ -51,12 +50,6 @@ impl TemplateOwner {
             });
         }
     }
-}
-
-/// The attempt that runs and takes signals.
-fn running_attempt(alloc: &Alloc, at: usize) -> Option<u32> {
-    let status = alloc.status(at);
-    (status.state == TaskState::Running && alloc.attempt(at).is_some()).then_some(status.attempt)
 }
 
 fn can_change(task: &Task) -> bool {

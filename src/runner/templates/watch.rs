@@ -5,8 +5,8 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::running_attempt;
 use crate::model::event::EventKind;
+use crate::model::task::TaskState;
 use crate::model::template::{ChangeScript, TaskTemplate};
 use crate::model::units::{Nanos, Steady};
 use crate::runner::alloc::Alloc;
@@ -47,6 +47,12 @@ struct MoreState {
     quiet: Option<Quiet>,
     /// What was reported last.
     fault: Option<RenderFault>,
+}
+
+/// The attempt that runs and takes signals.
+pub(super) fn running_attempt(alloc: &Alloc, at: usize) -> Option<u32> {
+    let status = alloc.status(at);
+    (status.state == TaskState::Running && alloc.attempt(at).is_some()).then_some(status.attempt)
 }
 
 impl TemplateWatch {
