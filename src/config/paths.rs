@@ -158,6 +158,17 @@ mod tests {
     }
 
     #[test]
+    fn the_directory_of_the_key_tree_has_to_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new(dir.path().join("data"));
+        config.template.key_dir = Some(dir.path().join("keys"));
+        let refused = check_places(&config).unwrap_err();
+        assert_eq!((refused.setting, refused.source.kind()), ("template.key_dir", io::ErrorKind::NotFound));
+        std::fs::create_dir(dir.path().join("keys")).unwrap();
+        check_places(&config).unwrap();
+    }
+
+    #[test]
     fn a_key_of_a_push_that_others_may_read_is_refused_once_for_all_signals() {
         let dir = tempfile::tempdir().unwrap();
         let (certificate, key) = (dir.path().join("a.pem"), dir.path().join("a.key"));

@@ -163,3 +163,70 @@ fn owner(fields: &Fields<'_>, key: &str) -> Option<u32> {
     let at = fields.signed(key, -1..=i64::from(u32::MAX - 1))?;
     u32::try_from(at.value).ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jobspec::parse;
+
+    fn one(lines: &str) -> Result<TaskTemplate, String> {
+        let job = format!(
+            "job \"j\" {{\ngroup \"g\" {{\ntask \"t\" {{\ndriver = \"raw_exec\"\nconfig {{\ncommand = \"/bin/true\"\n}}\n\
+             template {{\ndata = \"x\"\ndestination = \"local/x\"\n{lines}\n}}\n}}\n}}\n}}\n"
+        );
+        let parsed = parse("job.hcl", &job).map_err(|errors| errors.to_string())?;
+        assert_eq!(parsed.warnings, [], "{lines}");
+        Ok(parsed.job.groups[0].tasks[0].templates[0].clone())
+    }
+
+    #[test]
+    fn what_follows_a_change_has_nomads_defaults() {
+        let plain = one("").unwrap();
+        assert_eq!((plain.change, plain.splay), (TemplateChange::Restart, Duration::from_secs(5)));
+        assert_eq!((plain.wait, plain.once), (None, false));
+        let signal = one("change_mode = \"signal\"\nchange_signal = \"sighup\"\nsplay = \"0s\"\nonce = true").unwrap();
+        assert_eq!(signal.change, TemplateChange::Signal("SIGHUP".to_owned()));
+        assert!(signal.once && signal.splay.is_zero());
+        assert_eq!(one("change_mode = \"noop\"\nchange_signal = \"SIGHUP\"").unwrap().change, TemplateChange::Noop);
+        let script =
+            "change_mode = \"script\"\nchange_script {\ncommand = \"/bin/x\"\nargs = [\"${NOMAD_TASK_NAME}\"]\n}";
+        let expected = ChangeScript {
+            command: "/bin/x".to_owned(),
+            args: vec!["${NOMAD_TASK_NAME}".to_owned()],
+            timeout: Duration::from_secs(5),
+            fail_on_error: false,
+            run_on_first_render: false,
+        };
+        assert_eq!(one(script).unwrap().change, TemplateChange::Script(expected));
+        let seconds = |min, max| Some(TemplateWait { min: Duration::from_secs(min), max: Duration::from_secs(max) });
+        assert_eq!(one("wait {\nmin = \"2s\"\n}").unwrap().wait, seconds(2, 8));
+        assert_eq!(one("wait {\nmin = \"2s\"\nmax = \"3s\"\n}").unwrap().wait, seconds(2, 3));
+    }
+
+    #[test]
+    fn what_follows_a_change_is_bounded_and_complete() {
+        for (lines, words) in [
+            ("splay = \"48h\"", "`splay` is at most 24h"),
+            ("change_mode = \"script\"", "needs a `change_script`"),
+            (
+                "change_mode = \"script\"\nchange_script {\ncommand = \"x\"\ntimeout = \"1h\"\n}",
+                "`timeout` is at most 10m",
+            ),
+            ("change_signal = \"SIGNOPE\"", "there is no signal"),
+            ("wait {\nmin = \"3s\"\nmax = \"2s\"\n}", "`min` is more than `max`"),
+            ("change_mode = \"reload\"", "`change_mode` cannot be"),
+        ] {
+            let refused = one(lines).unwrap_err();
+            assert!(refused.contains(words), "{words:?} is not in {refused}");
+        }
+    }
+
+    /// Records of earlier agents have nothing of changes.
+    #[test]
+    fn a_record_of_an_earlier_agent_acts_on_no_change() {
+        let text = r#"{"data":"x","destination":"local/x","perms":420}"#;
+        let template: TaskTemplate = serde_json::from_str(text).unwrap();
+        assert!(template.change.is_noop() && template.splay.is_zero());
+        assert_eq!(serde_json::to_string(&template).unwrap(), text);
+    }
+}

@@ -21,7 +21,7 @@ use super::kept::steady::Line;
 use super::networks::AllocNetworks;
 use super::places::BlockingPool;
 use super::ports::{PortKeeper, PortsInUse};
-use super::rendering::{KeyTree, RenderLocks};
+use super::rendering::{KeyTree, RenderShared};
 use super::settings::Config;
 use crate::board::Board;
 use crate::board::facts::Facts;
@@ -102,8 +102,7 @@ pub struct Context {
     pub removals: BlockingPool,
     /// For downloads, which take as long as their servers do.
     pub artifacts: BlockingPool,
-    /// Held while the templates of an alloc are rendered and written.
-    pub rendering: RenderLocks,
+    pub rendering: RenderShared,
     /// For transfers from other agents: a slow peer keeps no download of an artifact waiting.
     pub migrations: BlockingPool,
     /// The health of an alloc was decided, or one has ended: updates of jobs continue.
@@ -169,7 +168,7 @@ impl Context {
             removals: BlockingPool::new(BLOCKING_AT_ONCE),
             artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
             migrations: BlockingPool::new(MIGRATIONS_AT_ONCE),
-            rendering: RenderLocks::default(),
+            rendering: RenderShared::default(),
             judged: Notify::new(),
             aside: Mutex::default(),
         }

@@ -97,7 +97,7 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         }
         // The first time there is none: it is made here, within the runtime, and covers the inputs before the next try.
         let is_first = waits.is_none();
-        let waits = waits.unwrap_or_else(InputWatch::new);
+        let waits = waits.unwrap_or_else(|| start.ctx.rendering.watch());
         if !is_first {
             // Ends: with the key, or with a request that cancels the start. It does not count for the deadline of the hook.
             in_line(waits.changed()).await;

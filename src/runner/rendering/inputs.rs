@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::host::beneath;
 use crate::host::inotify::DirWatch;
@@ -65,23 +66,29 @@ enum Names {
 
 /// Waits for changes of the inputs of one task.
 pub struct InputWatch {
-    /// `None`: inotify is not to be had.
+    /// `None`: too many tasks have an instance, or the kernel refuses one.
     watch: Option<AsyncFd<DirWatch>>,
+    _permit: Option<OwnedSemaphorePermit>,
     watched: BTreeMap<i32, Names>,
     /// Everything that is read is watched.
     is_complete: bool,
 }
 
 impl InputWatch {
-    /// Within the runtime.
-    pub fn new() -> InputWatch {
+    /// Within the runtime. Without a permit it polls.
+    pub fn new(permit: Option<OwnedSemaphorePermit>) -> InputWatch {
         // Its replacement is unsafe, because other types may close their descriptor early; this one cannot.
         #[allow(deprecated)]
-        let watch = DirWatch::new().and_then(|watch| AsyncFd::with_interest(watch, Interest::READABLE));
-        let watch = watch.inspect_err(|error| {
-            tracing::debug!(%error, "no inotify instance for templates; their inputs are polled");
+        let register = |watch| AsyncFd::with_interest(watch, Interest::READABLE);
+        let watch = permit.as_ref().map(|_| DirWatch::new().and_then(register));
+        let watch = watch.and_then(|watch| {
+            watch
+                .inspect_err(
+                    |error| tracing::debug!(%error, "no inotify instance for templates; their inputs are polled"),
+                )
+                .ok()
         });
-        InputWatch { watch: watch.ok(), watched: BTreeMap::new(), is_complete: false }
+        InputWatch { watch, _permit: permit, watched: BTreeMap::new(), is_complete: false }
     }
 
     /// Watches exactly these from now on; blocks. Returns whether a directory is new: what changed in it before is not reported, so
@@ -187,10 +194,28 @@ fn add(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use tokio::sync::Semaphore;
+
     use super::*;
 
     fn file(root: &std::path::Path, path: &str) -> TemplateInput {
         TemplateInput::file(root.to_owned(), path.split('/').map(str::to_owned).collect())
+    }
+
+    fn watching() -> InputWatch {
+        InputWatch::new(Arc::new(Semaphore::new(1)).try_acquire_owned().ok())
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn inputs_without_an_inotify_instance_are_polled() {
+        let shared = Arc::new(Semaphore::new(0));
+        let mut watch = InputWatch::new(shared.try_acquire_owned().ok());
+        assert!(!watch.cover(&[file(std::path::Path::new("/"), "etc/hostname")].into()) && !watch.is_complete);
+        let began = tokio::time::Instant::now();
+        watch.changed().await;
+        assert_eq!(began.elapsed().as_secs(), POLL.as_secs(), "of a clock that stands still otherwise");
     }
 
     async fn seen(watch: &InputWatch) -> bool {
@@ -201,7 +226,7 @@ mod tests {
     async fn a_change_of_an_input_is_reported_and_of_its_neighbour_is_not() {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir(dir.path().join("a")).unwrap();
-        let mut watch = InputWatch::new();
+        let mut watch = watching();
         let inputs = [file(dir.path(), "a/b"), file(dir.path(), "none/x")].into();
         assert!(watch.cover(&inputs) && watch.is_complete);
         assert!(!watch.cover(&inputs), "nothing is new");
@@ -222,7 +247,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         std::fs::create_dir_all(dir.path().join("a/b")).unwrap();
         let below = |is_flat| [TemplateInput::below(dir.path().to_owned(), vec!["a".to_owned()], is_flat)].into();
-        let mut watch = InputWatch::new();
+        let mut watch = watching();
         watch.cover(&below(true));
         std::fs::write(dir.path().join("a/b/deep"), "x").unwrap();
         assert!(!seen(&watch).await);
@@ -242,7 +267,7 @@ mod tests {
         for at in 0..=MOST_DIRECTORIES {
             std::fs::create_dir_all(dir.path().join(format!("a/{at}"))).unwrap();
         }
-        let mut watch = InputWatch::new();
+        let mut watch = watching();
         watch.cover(&[TemplateInput::below(dir.path().to_owned(), vec!["a".to_owned()], false)].into());
         assert!(!watch.is_complete && watch.watched.len() == MOST_DIRECTORIES);
     }

@@ -6,7 +6,7 @@
 //! Every job can read all of it. Each component of a key is opened without following a link, so nothing outside is read.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::inputs::TemplateInput;
 use crate::host::beneath;
@@ -26,19 +26,24 @@ pub const NO_KEY_TREE: &str =
 pub struct KeyTree(pub PathBuf);
 
 impl KeyTree {
+    /// The directory itself may be a link, which can be switched to another tree.
+    fn root(&self) -> PathBuf {
+        self.0.canonicalize().unwrap_or_else(|_| self.0.clone())
+    }
+
     /// The file of a key. Errors: it cannot be a key.
     pub fn input(&self, key: &str) -> Result<TemplateInput, String> {
-        Ok(TemplateInput::file(self.0.clone(), owned(&components(key)?)))
+        Ok(TemplateInput::file(self.root(), owned(&components(key)?)))
     }
     /// The files below a prefix. Errors: it cannot be one.
     pub fn input_below(&self, prefix: &str, is_flat: bool) -> Result<TemplateInput, String> {
         let components = if prefix.is_empty() { Vec::new() } else { owned(&components(prefix)?) };
-        Ok(TemplateInput::below(self.0.clone(), components, is_flat))
+        Ok(TemplateInput::below(self.root(), components, is_flat))
     }
 
     /// The text of a key; `None`: there is no such key. Errors: it cannot be read.
     pub fn value(&self, key: &str) -> Result<Option<String>, String> {
-        self.read(&components(key)?)
+        read(&self.root(), &components(key)?)
     }
 
     /// The keys below a prefix with their values, sorted.
@@ -47,12 +52,12 @@ impl KeyTree {
     pub fn values(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String> {
         let top = if prefix.is_empty() { Vec::new() } else { owned(&components(prefix)?) };
         let (mut found, mut bytes, mut names) = (Vec::new(), 0usize, 0usize);
-        let mut ahead = vec![top];
+        let (root, mut ahead) = (self.root(), vec![top]);
         while let Some(directory) = ahead.pop() {
             let at: Vec<&str> = directory.iter().map(String::as_str).collect();
             let shown = at.join("/");
             let failed = |e: io::Error| format!("cannot read the keys below {shown:?}: {e}");
-            let opened = match beneath::existing(&self.0, &at) {
+            let opened = match beneath::existing(&root, &at) {
                 Err(e) if is_absent(&e) => continue,
                 opened => opened.map_err(failed)?,
             };
@@ -72,7 +77,7 @@ impl KeyTree {
                     }
                     true => ahead.push(owned(&path)),
                     false => {
-                        let Some(value) = self.read(&path)? else { continue };
+                        let Some(value) = read(&root, &path)? else { continue };
                         bytes = bytes.saturating_add(value.len());
                         if bytes > MOST_BYTES {
                             return Err(format!("the keys below {prefix:?} have more than {} MiB", MOST_BYTES >> 20));
@@ -85,16 +90,14 @@ impl KeyTree {
         found.sort_unstable();
         Ok(found)
     }
+}
 
-    fn read(&self, components: &[&str]) -> Result<Option<String>, String> {
-        let key = components.join("/");
-        match beneath::read(&self.0, components, LARGEST_VALUE) {
-            Ok(bytes) => {
-                String::from_utf8(bytes).map(Some).map_err(|_| format!("the value of key {key:?} is no UTF-8"))
-            }
-            Err(e) if is_absent(&e) => Ok(None),
-            Err(e) => Err(format!("cannot read key {key:?}: {e}")),
-        }
+fn read(root: &Path, components: &[&str]) -> Result<Option<String>, String> {
+    let key = components.join("/");
+    match beneath::read(root, components, LARGEST_VALUE) {
+        Ok(bytes) => String::from_utf8(bytes).map(Some).map_err(|_| format!("the value of key {key:?} is no UTF-8")),
+        Err(e) if is_absent(&e) => Ok(None),
+        Err(e) => Err(format!("cannot read key {key:?}: {e}")),
     }
 }
 
@@ -170,6 +173,18 @@ mod tests {
         assert!(tree.values("deep", false).unwrap_err().contains("nested deeper"));
         std::fs::write(tree.0.join("large"), vec![b'x'; LARGEST_VALUE + 1]).unwrap();
         assert!(tree.value("large").unwrap_err().contains("cannot read key"));
+    }
+
+    #[test]
+    fn the_directory_itself_may_be_a_link_that_is_switched() {
+        let (dir, tree) = tree();
+        let link = KeyTree(dir.path().join("current"));
+        assert_eq!(link.value("a/b"), Ok(None), "it does not exist yet");
+        symlink(&tree.0, &link.0).unwrap();
+        assert_eq!(link.value("a/b"), Ok(Some("1\n".to_owned())));
+        std::fs::remove_file(&link.0).unwrap();
+        symlink(tree.0.join("a"), &link.0).unwrap();
+        assert_eq!((link.value("b"), link.value("a/b")), (Ok(Some("1\n".to_owned())), Ok(None)));
     }
 
     /// Keys come from job files.

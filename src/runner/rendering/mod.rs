@@ -19,6 +19,8 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, MutexGuard};
 
+use tokio::sync::Semaphore;
+
 pub use self::inputs::{InputWatch, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
 pub use self::places::Places;
@@ -35,6 +37,8 @@ use crate::telemetry::lock;
 
 /// Of a `source`, or a file that a template reads, in bytes.
 const LARGEST_FILE: usize = 4 << 20;
+/// inotify instances of all tasks together: a user may have 128, and other programs of root need theirs. Further tasks poll.
+const MOST_INSTANCES: usize = 32;
 /// Of a destination that is compared with a new text.
 const LARGEST_DESTINATION: usize = 16 << 20;
 
@@ -208,13 +212,26 @@ fn failed(message: String) -> RenderFault {
     RenderFault { message, kind: FaultKind::Failed }
 }
 
-/// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc.
-#[derive(Default)]
-pub struct RenderLocks([Mutex<()>; 16]);
+/// What all renderings of an agent share.
+pub struct RenderShared {
+    locks: [Mutex<()>; 16],
+    instances: Arc<Semaphore>,
+}
 
-impl RenderLocks {
+impl Default for RenderShared {
+    fn default() -> RenderShared {
+        RenderShared { locks: Default::default(), instances: Arc::new(Semaphore::new(MOST_INSTANCES)) }
+    }
+}
+
+impl RenderShared {
+    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc.
     pub fn hold(&self, alloc: &AllocId) -> MutexGuard<'_, ()> {
-        let place = alloc.as_str().bytes().last().map_or(0, usize::from) % self.0.len();
-        lock(&self.0[place])
+        let place = alloc.as_str().bytes().last().map_or(0, usize::from) % self.locks.len();
+        lock(&self.locks[place])
+    }
+    /// Within the runtime.
+    pub fn watch(&self) -> InputWatch {
+        InputWatch::new(Arc::clone(&self.instances).try_acquire_owned().ok())
     }
 }

@@ -63,7 +63,7 @@ impl TemplateWatch {
     /// Ends: with its attempt.
     pub(super) async fn go_on(self) {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
-        let inputs = InputWatch::new();
+        let inputs = alloc.ctx.rendering.watch();
         let load = move || Pass::load(alloc, at, attempt, inputs);
         let Ok(Some(mut pass)) = self.alloc.ctx.blocking.block(load).await else { return };
         let mut act_at = None;
