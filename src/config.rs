@@ -13,6 +13,7 @@ mod paths;
 mod setting;
 mod settings;
 mod signals;
+mod template;
 mod together;
 mod values;
 
@@ -35,7 +36,7 @@ use crate::jobspec::{read, tree};
 use crate::model::host::NodeIdentity;
 use crate::observe;
 use crate::runner::drivers::DriverSettings;
-use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig};
+use crate::runner::{ArtifactConfig, GcConfig, MigrationConfig, NetworkConfig, TemplateConfig};
 use crate::snapshot;
 use crate::telemetry::LogLevel;
 use crate::telemetry::otlp::Signal;
@@ -64,6 +65,7 @@ pub struct Config {
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
     pub migrate: MigrationConfig,
+    pub template: TemplateConfig,
     pub otlp: exporters::otlp::Config,
     pub history: exporters::history::Config,
     /// The last hour, in memory.
@@ -115,6 +117,7 @@ impl Config {
             network: NetworkConfig::default(),
             artifact: ArtifactConfig::default(),
             migrate: MigrationConfig::default(),
+            template: TemplateConfig::default(),
             otlp: exporters::otlp::Config::default(),
             history: exporters::history::Config::default(),
             recent: exporters::recent::RecentConfig::default(),

@@ -394,7 +394,7 @@ async fn start_runner(
             home.parent.clone(),
             config.gc,
             config.network.clone(),
-            (config.artifact.clone(), config.migrate.clone()),
+            (config.artifact.clone(), config.migrate.clone(), config.template.clone()),
         ),
         fill: runner::fill_of(&data_dir),
         data_dir,

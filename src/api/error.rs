@@ -150,9 +150,10 @@ pub(super) struct ErrorBody<'a> {
 impl From<RunnerError> for ApiError {
     fn from(refusal: RunnerError) -> ApiError {
         let (code, field) = match &refusal {
-            RunnerError::UnknownDriver { .. } | RunnerError::DriverConfig { .. } | RunnerError::Name { .. } => {
-                (Code::InvalidJob, None)
-            }
+            RunnerError::UnknownDriver { .. }
+            | RunnerError::DriverConfig { .. }
+            | RunnerError::NoKeyTree { .. }
+            | RunnerError::Name { .. } => (Code::InvalidJob, None),
             RunnerError::Unchanged { .. }
             | RunnerError::JobKind { .. }
             | RunnerError::NotRunning { .. }

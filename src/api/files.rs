@@ -198,10 +198,11 @@ pub(super) async fn found_in<T: Send + 'static>(
 
 /// What is its task's alone, as in Nomad: `secrets` and `private` of each task.
 fn is_hidden(names: &[OsString]) -> bool {
-    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet.
+    // While an artifact comes, the key of its repository is there. What is migrated is not verified yet. What templates were rendered
+    // from is the environment of their task.
     let stages = |name: &OsString| {
         let name = name.as_encoded_bytes();
-        name.starts_with(b".artifacts-") || name.starts_with(b".migrat")
+        [&b".artifacts-"[..], b".migrat", b".templates-"].iter().any(|own| name.starts_with(own))
     };
     let [top, inner, ..] = names else { return names.iter().any(stages) };
     if stages(top) || stages(inner) {

@@ -293,7 +293,7 @@ pub fn kind_style(event: &Event) -> Style {
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
         FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
         NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Template, Terminated, Update,
     };
     match event.kind {
         Started | Restored => Style::Green,
@@ -303,11 +303,12 @@ pub fn kind_style(event: &Event) -> Style {
         Update if event.details.get("status").is_some_and(|status| status == "successful") => Style::Green,
         Update if event.details.get("status").is_some_and(|status| status == "failed") => Style::Red,
         Terminated if event.details.get("exit_code").is_some_and(|c| c == "0") => Style::Green,
+        Template if event.details.contains("error") => Style::Red,
         Terminated if event.details.get("oom").is_some_and(|o| o == "true") => Style::Red,
         Killed | Killing | NotPlaced | Rescheduling | RestartSignaled | Restarting | Signaling | Terminated
         | Update => Style::Yellow,
         Device | DownloadingArtifacts | Driver | ExecEnded | ExecStarted | LeaderDead | MainTasksDead | Migration
-        | Network | NotRestarting | Received | ShutdownDelay | TaskSetup => Style::Plain,
+        | Network | NotRestarting | Received | ShutdownDelay | TaskSetup | Template => Style::Plain,
     }
 }
 

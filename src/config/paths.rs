@@ -16,7 +16,7 @@ enum Holds {
     Setting,
     /// A file that no other user may read either.
     Secret,
-    /// What tasks write to, as users of their own: only the way to it must be closed to others. It has to exist.
+    /// What tasks or other users write to: only the way to it must be closed to others. It has to exist.
     Volume,
 }
 
@@ -50,7 +50,9 @@ fn check_places(config: &Config) -> Result<(), PathError> {
     ];
     let volumes = config.node.host_volumes.iter();
     let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), Holds::Volume));
-    all.into_iter().chain(socket).chain(library).chain(volumes).try_for_each(check)
+    // A user other than root may write keys.
+    let keys = config.template.key_dir.as_deref().map(|path| ("template.key_dir", path, Holds::Volume));
+    all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).try_for_each(check)
 }
 
 /// Keys and certificates of pushes.
@@ -153,6 +155,17 @@ mod tests {
         assert_eq!(checked(&dir.path().join("roots")), Ok(()));
         lchown(dir.path().join("roots"), Some(12_345), None).unwrap();
         assert!(checked(&dir.path().join("roots")).is_err(), "the link is that user's");
+    }
+
+    #[test]
+    fn the_directory_of_the_key_tree_has_to_exist() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut config = Config::new(dir.path().join("data"));
+        config.template.key_dir = Some(dir.path().join("keys"));
+        let refused = check_places(&config).unwrap_err();
+        assert_eq!((refused.setting, refused.source.kind()), ("template.key_dir", io::ErrorKind::NotFound));
+        std::fs::create_dir(dir.path().join("keys")).unwrap();
+        check_places(&config).unwrap();
     }
 
     #[test]

@@ -30,6 +30,7 @@ pub static SETTINGS: LazyLock<Vec<&'static Setting>> = LazyLock::new(|| {
         .chain(super::network::SETTINGS)
         .chain(super::artifact::SETTINGS)
         .chain(super::migrate::SETTINGS)
+        .chain(super::template::SETTINGS)
         .chain(super::node::SETTINGS);
     ours.chain(drivers::ALL.iter().flat_map(|driver| of_driver(driver))).collect()
 });

@@ -78,6 +78,48 @@ pub fn directory(root: &Path, components: &[&str], owner: Option<(u32, u32)>) ->
     Ok(at)
 }
 
+/// Opens a directory below `root` that exists. Without components: `root` itself.
+///
+/// Errors: those of openat(2); ELOOP, ENOTDIR: a component is a symbolic link or a file.
+pub fn existing(root: &Path, components: &[&str]) -> io::Result<OwnedFd> {
+    if !components.is_empty() {
+        checked(components)?;
+    }
+    let mut at = rustix::fs::open(root, WAY, Mode::empty())?;
+    for directory in components {
+        at = rustix::fs::openat(&at, *directory, WAY, Mode::empty())?;
+    }
+    Ok(at)
+}
+
+/// Names in a directory, sorted, and whether each is a directory. Names that are no UTF-8, links and special files are left out.
+///
+/// Errors: those of getdents(2); `FileTooLarge`: it has more than `most` names.
+pub fn names(directory: &OwnedFd, most: usize) -> io::Result<Vec<(String, bool)>> {
+    let mut found = Vec::new();
+    for entry in rustix::fs::Dir::read_from(directory)? {
+        let entry = entry?;
+        let Ok(name) = entry.file_name().to_str() else { continue };
+        let kind = match entry.file_type() {
+            // Some file systems do not report it.
+            FileType::Unknown => {
+                let stat = rustix::fs::statat(directory, name, AtFlags::SYMLINK_NOFOLLOW);
+                stat.map_or(FileType::Unknown, |stat| FileType::from_raw_mode(stat.st_mode))
+            }
+            known => known,
+        };
+        if matches!(name, "." | "..") || !(kind.is_file() || kind.is_dir()) {
+            continue;
+        }
+        if found.len() == most {
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("it has more than {most} names")));
+        }
+        found.push((name.to_owned(), kind.is_dir()));
+    }
+    found.sort_unstable();
+    Ok(found)
+}
+
 /// Reads a regular file of at most `limit` bytes below `root`.
 ///
 /// Errors: as [`open`]'s; `FileTooLarge`: it is larger.
@@ -152,6 +194,21 @@ mod tests {
         assert_eq!(mode & 0o7777, 0o640);
         assert_eq!(std::fs::read_dir(dir.path().join("local/etc")).unwrap().count(), 1, "no draft stays");
         assert_eq!(read(dir.path(), &["local", "etc", "app.conf"], 2).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+    }
+
+    #[test]
+    fn names_of_a_directory_are_sorted_and_bounded_and_without_links() {
+        let dir = tempfile::tempdir().unwrap();
+        std::fs::create_dir_all(dir.path().join("a/deep")).unwrap();
+        std::fs::write(dir.path().join("a/x"), "").unwrap();
+        symlink("x", dir.path().join("a/link")).unwrap();
+        symlink("a", dir.path().join("way")).unwrap();
+        let of = |components: &[&str], most| existing(dir.path(), components).and_then(|at| names(&at, most));
+        assert_eq!(of(&["a"], 2).unwrap(), [("deep".to_owned(), true), ("x".to_owned(), false)]);
+        assert_eq!(of(&["a"], 1).unwrap_err().kind(), io::ErrorKind::FileTooLarge);
+        assert_eq!(of(&[], 9).unwrap(), [("a".to_owned(), true)]);
+        assert!(of(&["way"], 9).is_err() && of(&["none"], 9).is_err() && !dir.path().join("none").exists());
+        assert_eq!(of(&[".."], 9).unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -44,6 +44,15 @@ impl DirWatch {
         let flags = flags | WatchFlags::ONLYDIR | WatchFlags::DONT_FOLLOW;
         Ok(inotify::add_watch(&self.0, path, flags)?)
     }
+    /// Watches an open directory for names whose content changes: files that were written and closed, and files and directories that
+    /// come and go. Returns the same descriptor if it is watched already.
+    pub fn entries(&self, directory: BorrowedFd<'_>) -> io::Result<i32> {
+        let flags = WatchFlags::CLOSE_WRITE | WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_FROM;
+        let flags =
+            flags | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF | WatchFlags::MOVE_SELF | WatchFlags::ONLYDIR;
+        // The open directory itself, whatever has its path now.
+        Ok(inotify::add_watch(&self.0, format!("/proc/self/fd/{}", directory.as_raw_fd()), flags)?)
+    }
     /// Watches the content of a file.
     pub fn file(&self, path: &Path) -> io::Result<i32> {
         Ok(inotify::add_watch(&self.0, path, WatchFlags::MODIFY | WatchFlags::DONT_FOLLOW)?)
@@ -52,8 +61,33 @@ impl DirWatch {
         // Fails if the watch is gone already.
         let _ = inotify::remove_watch(&self.0, watch);
     }
+    /// Passes the watch and the name of each pending event to `each`. Does not wait. Without a name: the directory itself has gone, or
+    /// events were lost (watch -1). A created file is left out: it is written yet.
+    pub fn read_names(&self, mut each: impl FnMut(i32, &str)) -> io::Result<()> {
+        self.read_events(|watch, what, name| {
+            if !what.contains(ReadFlags::CREATE) || what.contains(ReadFlags::ISDIR) {
+                each(watch, name);
+            }
+        })
+    }
     /// Passes all pending events to `each`. Does not wait.
     pub fn read(&self, mut each: impl FnMut(Notice)) -> io::Result<()> {
+        self.read_events(|watch, what, name| {
+            let is_directory = what.contains(ReadFlags::ISDIR);
+            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
+                each(Notice::Overflow);
+            } else if what.contains(ReadFlags::IGNORED) {
+                each(Notice::Dropped { watch });
+            } else if is_directory && what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+                each(Notice::Made { watch, name: name.to_owned() });
+            } else if is_directory && what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
+                each(Notice::Removed { watch, name: name.to_owned() });
+            } else if what.contains(ReadFlags::MODIFY) {
+                each(Notice::Changed { watch });
+            }
+        })
+    }
+    fn read_events(&self, mut each: impl FnMut(i32, ReadFlags, &str)) -> io::Result<()> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
         loop {
@@ -63,21 +97,9 @@ impl DirWatch {
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
-            let (watch, what) = (event.wd(), event.events());
             // Events of a directory entry carry its name.
-            let name = || raw_name::text(event.file_name().map_or(b"", |name| name.to_bytes())).into_owned();
-            let is_directory = what.contains(ReadFlags::ISDIR);
-            if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                each(Notice::Overflow);
-            } else if what.contains(ReadFlags::IGNORED) {
-                each(Notice::Dropped { watch });
-            } else if is_directory && what.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
-                each(Notice::Made { watch, name: name() });
-            } else if is_directory && what.intersects(ReadFlags::DELETE | ReadFlags::MOVED_FROM) {
-                each(Notice::Removed { watch, name: name() });
-            } else if what.contains(ReadFlags::MODIFY) {
-                each(Notice::Changed { watch });
-            }
+            let name = raw_name::text(event.file_name().map_or(b"", |name| name.to_bytes()));
+            each(event.wd(), event.events(), &name);
         }
     }
 }
@@ -86,6 +108,12 @@ impl DirWatch {
 impl AsFd for DirWatch {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
+    }
+}
+
+impl AsRawFd for DirWatch {
+    fn as_raw_fd(&self) -> RawFd {
+        self.0.as_raw_fd()
     }
 }
 
@@ -136,6 +164,31 @@ mod tests {
         assert_eq!(notices(&watching), [Notice::Made { watch, name: name.clone() }, Notice::Removed { watch, name }]);
         watching.forget(watch);
         assert_eq!(notices(&watching), [Notice::Dropped { watch }]);
+    }
+
+    #[test]
+    fn names_of_written_moved_and_removed_files_are_read_once_they_are_closed() {
+        use std::io::Write as _;
+        let dir = tempfile::tempdir().unwrap();
+        let watching = DirWatch::new().unwrap();
+        let opened = std::fs::File::open(dir.path()).unwrap();
+        let watch = watching.entries(opened.as_fd()).unwrap();
+        assert_eq!(watching.entries(opened.as_fd()).unwrap(), watch, "the same directory");
+        let read = || {
+            let mut all = Vec::new();
+            watching.read_names(|of, name| all.push((of, name.to_owned()))).unwrap();
+            all
+        };
+        let of = |name: &str| (watch, name.to_owned());
+        let mut file = std::fs::File::create(dir.path().join("a")).unwrap();
+        file.write_all(b"half").unwrap();
+        assert_eq!(read(), [], "it is not closed yet");
+        drop(file);
+        assert_eq!(read(), [of("a")]);
+        std::fs::rename(dir.path().join("a"), dir.path().join("b")).unwrap();
+        std::fs::create_dir(dir.path().join("c")).unwrap();
+        std::fs::remove_file(dir.path().join("b")).unwrap();
+        assert_eq!(read(), [of("a"), of("b"), of("c"), of("b")]);
     }
 
     #[test]

@@ -14,6 +14,7 @@
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::model::env::{self, Env, TaskContext};
@@ -213,6 +214,7 @@ fn own_variables(context: &TaskContext<'_>, whole: &Env, meta: &BTreeMap<String,
 
 /// Resolves texts of a task that are needed before its templates are rendered: against its whole environment but for what they render,
 /// its metadata and the attributes of the node.
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Resolver {
     env: Env,
     meta: BTreeMap<String, String>,

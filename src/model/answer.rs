@@ -80,11 +80,11 @@ fn is_plain(event: &Event) -> bool {
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
         FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
         NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Template, Terminated, Update,
     };
     match event.kind {
         ArtifactFailed | DownloadingArtifacts | NotPlaced | SetupFailure | FailedValidation | Migration | Network
-        | Driver | DriverFailure | ExecEnded | ExecStarted | FailedRestore | HookFailed => false,
+        | Driver | DriverFailure | ExecEnded | ExecStarted | FailedRestore | HookFailed | Template => false,
         Received | AllocUnhealthy | Rescheduling | NotRescheduling | Device | TaskSetup | Started | Terminated
         | RestartSignaled | Restarting | NotRestarting | Signaling | SiblingFailed | LeaderDead | MainTasksDead
         | ShutdownDelay | Killing | Killed | Restored | Update => !event.details.contains("error"),

@@ -58,6 +58,8 @@ event_kinds! {
     /// The outcome of the migration of the previous alloc's data.
     Migration = "migration", "Migration";
     Signaling = "signaling", "Signaling";
+    /// A template waits for a key, changed while its task runs, or could not be rendered; the message has the file.
+    Template = "template", "Template";
     /// A user started a command in the task.
     ExecStarted = "exec_started", "Exec Started";
     ExecEnded = "exec_ended", "Exec Ended";

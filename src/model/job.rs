@@ -14,6 +14,7 @@ use super::network::{GroupNetwork, PortRequest};
 use super::reschedule::ReschedulePolicy;
 use super::sensitive::SensitiveValues;
 use super::service::{HealthRule, Service};
+use super::template::TaskTemplate;
 use super::update::UpdatePolicy;
 use super::volume::{GroupStorage, VolumeMount};
 use super::words;
@@ -178,7 +179,7 @@ pub struct Task {
     /// Fetched before the first start, in this order.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub artifacts: Vec<TaskArtifact>,
-    /// Rendered before each start, in this order.
+    /// Rendered before each start, in this order, and again when something changes that they read.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub templates: Vec<TaskTemplate>,
     /// Where the payload of its job's dispatch is written, below its `local` directory.
@@ -186,35 +187,6 @@ pub struct Task {
     pub dispatch_payload: Option<String>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub volume_mounts: Vec<VolumeMount>,
-}
-
-/// A file, or variables, in Go's template syntax.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskTemplate {
-    /// Its text, or `source`, a file below the task's directory.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub data: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub source: Option<String>,
-    /// A path below the task's directory or the alloc's shared one; interpolated, as `source` is.
-    pub destination: String,
-    /// Mode of the file.
-    pub perms: u32,
-    /// `None`: the task's user.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub uid: Option<u32>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub gid: Option<u32>,
-    /// What it renders are variables of the task as well.
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub env: bool,
-    /// `None`: `{{` and `}}`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub left_delimiter: Option<String>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub right_delimiter: Option<String>,
-    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
-    pub error_on_missing_key: bool,
 }
 
 /// When a task that is not a main task runs.

@@ -45,6 +45,7 @@ pub mod signal;
 pub mod sizing;
 pub mod stat;
 pub mod task;
+pub mod template;
 pub mod text;
 pub mod totals;
 pub mod trace;

@@ -21,6 +21,7 @@ use super::kept::steady::Line;
 use super::networks::AllocNetworks;
 use super::places::BlockingPool;
 use super::ports::{PortKeeper, PortsInUse};
+use super::rendering::{KeyTree, RenderShared};
 use super::settings::Config;
 use crate::board::Board;
 use crate::board::facts::Facts;
@@ -101,6 +102,7 @@ pub struct Context {
     pub removals: BlockingPool,
     /// For downloads, which take as long as their servers do.
     pub artifacts: BlockingPool,
+    pub rendering: RenderShared,
     /// For transfers from other agents: a slow peer keeps no download of an artifact waiting.
     pub migrations: BlockingPool,
     /// The health of an alloc was decided, or one has ended: updates of jobs continue.
@@ -166,6 +168,7 @@ impl Context {
             removals: BlockingPool::new(BLOCKING_AT_ONCE),
             artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
             migrations: BlockingPool::new(MIGRATIONS_AT_ONCE),
+            rendering: RenderShared::default(),
             judged: Notify::new(),
             aside: Mutex::default(),
         }
@@ -183,6 +186,11 @@ impl Context {
             values: NodeValues::new(&self.node, &self.facts.now()),
             cores: self.cores.all().to_vec(),
         }
+    }
+
+    /// `None`: the settings name none.
+    pub fn key_tree(&self) -> Option<KeyTree> {
+        self.config.template.key_dir.clone().map(KeyTree)
     }
 
     /// Runs work in the background, until [`Context::detach`] at the latest.

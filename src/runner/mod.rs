@@ -8,6 +8,7 @@
 //! manager/   the set of allocs: Handle, Manager; owner, placing, requests, gc, ledger, restore, orphans, watchers
 //! task/      one owner per task: begin, launch, kill, exit, late
 //! checks/    services of an alloc that runs, their checks, its health: address, status, health, resolve, probe
+//! templates/ re-renders the templates of running tasks, and acts on changes
 //! alloc/     what the owners of one alloc's tasks share: cell, edit, placing, show, restart, end
 //! hooks/     what happens around an alloc and a task, in phases; on plain subjects
 //! migration/ the data of an alloc of another agent: the archive, the way here, the way to its place
@@ -15,6 +16,7 @@
 //! ground     what all of these stand on: clock, journal, data directory, board, drivers
 //! devices    what is asked of who keeps the devices
 //! ports      the ports of this node that allocs hold
+//! rendering/ renders templates: what they read, the key tree, the record for the next agent
 //! drivers/   how a task is started, recovered, stopped
 //! networks   the network namespaces of allocs
 //! cni        networks by CNI plugins
@@ -53,9 +55,11 @@ mod migration;
 mod networks;
 mod places;
 mod ports;
+mod rendering;
 mod settings;
 mod snapshot_archive;
 mod task;
+mod templates;
 #[cfg(test)]
 mod tests;
 
@@ -76,7 +80,7 @@ pub use migration::{has_data, write_migration};
 pub use networks::{AllocNetworks, HostNetworks};
 pub use ports::{HostPorts, PortsInUse, UnknownHostNetwork};
 pub use settings::{
-    ArtifactConfig, Config, HostNetwork, MigrationConfig, MigrationPeer, NetworkConfig, PeerToken, bridge_subnet,
-    interface_name,
+    ArtifactConfig, Config, HostNetwork, MigrationConfig, MigrationPeer, NetworkConfig, PeerToken, TemplateConfig,
+    bridge_subnet, interface_name,
 };
 pub use snapshot_archive::write_snapshot;

@@ -25,6 +25,14 @@ pub struct Config {
     pub network: NetworkConfig,
     pub artifact: ArtifactConfig,
     pub migration: MigrationConfig,
+    pub template: TemplateConfig,
+}
+
+/// Templates of job files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct TemplateConfig {
+    /// The directory of the key tree: one file per key. `None`: templates cannot read keys.
+    pub key_dir: Option<PathBuf>,
 }
 
 /// Limits for artifacts. Sizes are bytes; 0: no limit.
@@ -147,9 +155,9 @@ impl Config {
         cgroup_parent: CgroupPath,
         gc: GcConfig,
         network: NetworkConfig,
-        (artifact, migration): (ArtifactConfig, MigrationConfig),
+        (artifact, migration, template): (ArtifactConfig, MigrationConfig, TemplateConfig),
     ) -> Config {
-        Config { cgroup_parent, gc, network, artifact, migration, ..Config::default() }
+        Config { cgroup_parent, gc, network, artifact, migration, template, ..Config::default() }
     }
 }
 
@@ -164,6 +172,7 @@ impl Default for Config {
             network: NetworkConfig::default(),
             artifact: ArtifactConfig::default(),
             migration: MigrationConfig::default(),
+            template: TemplateConfig::default(),
         }
     }
 }

@@ -25,6 +25,7 @@ use super::registered::{counter, counters, gauge, gauges, register};
 use super::state_db::{
     self, STATE_DB_DEDUPED, STATE_DB_DURATION, STATE_DB_FAILURES, STATE_DB_QUARANTINED, STATE_DB_SIZE, STATE_DB_WRITES,
 };
+use super::templates::{self, TemplateMetrics};
 use super::timings::Timings;
 use super::updates::{self, JobUpdates};
 use crate::model::id::{AllocId, JobId};
@@ -212,6 +213,7 @@ pub fn descriptors() -> impl Iterator<Item = &'static MetricDesc> {
         migrations::METRICS,
         ports::METRICS,
         state_db::METRICS,
+        templates::METRICS,
         updates::METRICS,
     ];
     all.into_iter().flatten().copied()
@@ -323,6 +325,7 @@ pub struct Metrics {
     /// Of periodic jobs.
     pub launches: Launches,
     /// Of jobs with an `update`.
+    pub templates: TemplateMetrics,
     pub updates: JobUpdates,
     /// What has ended, as far as it is kept.
     pub ends: EndsOnRecord,
@@ -377,6 +380,7 @@ impl Metrics {
             execs: ExecMetrics::new(r),
             others: Others::new(r),
             launches: Launches::new(r),
+            templates: TemplateMetrics::new(r),
             updates: JobUpdates::new(r),
             ends: EndsOnRecord::new(r),
             recent: RecentUse::new(r),

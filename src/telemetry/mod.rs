@@ -21,6 +21,7 @@ pub mod panics;
 pub mod ports;
 mod registered;
 pub mod state_db;
+pub mod templates;
 pub mod timings;
 pub mod updates;
 

@@ -85,7 +85,7 @@ fn severity(event: &Event) -> SeverityNumber {
         AllocUnhealthy, ArtifactFailed, Device, DownloadingArtifacts, Driver, DriverFailure, ExecEnded, ExecStarted,
         FailedRestore, FailedValidation, HookFailed, Killed, Killing, LeaderDead, MainTasksDead, Migration, Network,
         NotPlaced, NotRescheduling, NotRestarting, Received, Rescheduling, RestartSignaled, Restarting, Restored,
-        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Terminated, Update,
+        SetupFailure, ShutdownDelay, SiblingFailed, Signaling, Started, TaskSetup, Template, Terminated, Update,
     };
     let outcome = event.details.get("outcome").and_then(|word| Outcome::parse(word));
     match event.kind {
@@ -101,10 +101,11 @@ fn severity(event: &Event) -> SeverityNumber {
         Update if event.details.get("status").is_some_and(|status| status == "failed" || status == "running") => {
             SeverityNumber::Warn
         }
+        Template if event.details.contains("error") => SeverityNumber::Warn,
         Migration if event.message.starts_with("migration failed") => SeverityNumber::Warn,
         Received | TaskSetup | DownloadingArtifacts | ExecEnded | ExecStarted | Migration | Network | Driver
         | Device | Started | Terminated | Restarting | RestartSignaled | Signaling | LeaderDead | MainTasksDead
-        | ShutdownDelay | Killing | Killed | Restored | Update => SeverityNumber::Info,
+        | ShutdownDelay | Killing | Killed | Restored | Template | Update => SeverityNumber::Info,
     }
 }
 

@@ -37,7 +37,7 @@ pub use value::{TemplateKeyPair, TemplateValue};
 
 use fault::Wrong;
 use interpreter::Interpreter;
-use tree::ParsedTemplate;
+use tree::{ParsedTemplate, ReadKind};
 
 /// The longest text that is parsed.
 const MOST_TEXT: usize = 4 << 20;
@@ -104,6 +104,19 @@ impl GoTemplate {
     pub fn render_with(&self, data: TemplateValue, sources: &dyn TemplateSources) -> Result<String, TemplateFault> {
         let interpreter = Interpreter::new(&self.parsed, self.error_on_missing_key, sources);
         interpreter.render(data).map_err(|wrong| wrong.locate(&self.text))
+    }
+
+    /// Whether it calls a function whose result can change while the task runs.
+    pub fn reads_outside(&self) -> bool {
+        !self.parsed.reads.is_empty()
+    }
+
+    /// The first function that reads the key tree, with its line and column.
+    pub fn key_function(&self) -> Option<(&str, usize, usize)> {
+        let keys = self.parsed.reads.iter().filter(|(_, (kind, _))| *kind == ReadKind::Key);
+        let (name, (_, span)) = keys.min_by_key(|(_, (_, span))| span.start)?;
+        let place = Wrong::new(span.clone(), "").locate(&self.text);
+        Some((name, place.line, place.column))
     }
 
     /// Text without an action: it renders to the same bytes each time.

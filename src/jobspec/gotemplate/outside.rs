@@ -8,8 +8,9 @@ pub trait TemplateSources {
     fn file(&self, path: &str) -> Result<String, String>;
     /// The value of a key of the local key tree; `None` if there is no such key. Errors: why it cannot be read.
     fn key(&self, path: &str) -> Result<Option<String>, String>;
-    /// All keys below a prefix, with their full paths and values, sorted. Errors: why they cannot be read.
-    fn keys(&self, prefix: &str) -> Result<Vec<(String, String)>, String>;
+    /// All keys below a prefix, with their full paths and values, sorted. `is_flat`: only those directly below are needed. Errors:
+    /// why they cannot be read.
+    fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String>;
     /// Now, as seconds and nanoseconds since 1970. Errors: why it is not known.
     fn now(&self) -> Result<(i64, u32), String>;
 }

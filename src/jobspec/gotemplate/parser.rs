@@ -7,7 +7,7 @@ use super::fault::Wrong;
 use super::lexer::{Token, TokenKind};
 use super::literals;
 use super::meter::Checked;
-use super::tree::{Branch, ParsedTemplate, TemplateNode};
+use super::tree::{Branch, ParsedTemplate, ReadKind, TemplateNode};
 
 /// Blocks and parentheses within each other.
 const DEEPEST: usize = 50;
@@ -19,12 +19,15 @@ pub(super) fn parse(tokens: Vec<Token<'_>>) -> Result<ParsedTemplate, Vec<Wrong>
         next: 0,
         variables: vec!["$".to_owned()],
         defined: BTreeMap::new(),
+        reads: BTreeMap::new(),
         wrongs: Vec::new(),
         loops: 0,
         depth: 0,
     };
     match parser.whole() {
-        Ok(main) if parser.wrongs.is_empty() => Ok(ParsedTemplate { main, defined: parser.defined }),
+        Ok(main) if parser.wrongs.is_empty() => {
+            Ok(ParsedTemplate { main, defined: parser.defined, reads: parser.reads })
+        }
         Ok(_) => Err(parser.wrongs),
         Err(wrong) => {
             parser.wrongs.push(wrong);
@@ -39,6 +42,7 @@ pub(super) struct TemplateParser<'t> {
     /// Those in scope.
     pub(super) variables: Vec<String>,
     defined: BTreeMap<String, Vec<TemplateNode>>,
+    pub(super) reads: BTreeMap<String, (ReadKind, Range<usize>)>,
     pub(super) wrongs: Vec<Wrong>,
     /// How many `range` are open.
     loops: usize,

@@ -153,6 +153,9 @@ impl TemplateParser<'_> {
                     if let Err(wrong) = functions::check(name, &span) {
                         self.wrongs.push(wrong);
                     }
+                    if let Some(kind) = functions::reads(name) {
+                        self.reads.entry(name.to_owned()).or_insert((kind, span.clone()));
+                    }
                     OperandKind::Function(name.to_owned())
                 }
             },

@@ -10,6 +10,15 @@ pub(super) struct ParsedTemplate {
     pub(super) main: Vec<TemplateNode>,
     /// Of `define` and `block`.
     pub(super) defined: BTreeMap<String, Vec<TemplateNode>>,
+    /// The first call of each function that reads files or keys.
+    pub(super) reads: BTreeMap<String, (ReadKind, Range<usize>)>,
+}
+
+/// What a function reads that may change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ReadKind {
+    File,
+    Key,
 }
 
 #[derive(Debug, Clone)]

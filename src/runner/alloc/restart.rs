@@ -40,7 +40,7 @@ pub enum Refusal {
 
 impl Alloc {
     /// Requests a new attempt in place of the running one; [`Alloc::wake_task`] wakes the task's owner. A repeated
-    /// request changes nothing. `delay`: added before the task's own.
+    /// request changes nothing. `reason`: a detail of the event. `delay`: added before the task's own.
     ///
     /// Errors: the state of the task, if it is not running.
     pub fn restart(&self, at: usize, reason: &str, delay: Duration) -> Result<(), TaskState> {

@@ -61,7 +61,7 @@ impl Alloc {
 
     /// Ends the running attempt and starts another one by the restart policy, as after a failure. [`Alloc::wake_task`]
     /// wakes the owner once that is recorded. Returns `false` if no attempt runs.
-    pub fn restart_unhealthy(&self, at: usize, message: &str) -> bool {
+    pub fn restart_failed(&self, at: usize, message: &str, reason: &str) -> bool {
         let delay = Nanos::from_duration(self.task(at).shutdown_delay);
         self.edit(at, |edit| {
             let (state, action) = step(edit.state(), StepEvent::Restart);
@@ -71,7 +71,7 @@ impl Alloc {
             let asked_at = edit.steady();
             *edit.restart() = Some(Restart { whole: false, asked_at, delay, signalled_at: None, is_failure: true });
             edit.enter_state(state);
-            edit.event(EventKind::RestartSignaled, message, &[("reason", "check".to_owned())]);
+            edit.event(EventKind::RestartSignaled, message, &[("reason", reason.to_owned())]);
             true
         })
     }

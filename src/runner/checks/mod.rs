@@ -4,7 +4,7 @@
 //! the alloc's owner ── follow ──► which services run ──► ServiceBoard ──► API, metrics, SD
 //!                                   │ one task of the runtime for each check that is active
 //!                                   ▼
-//!                     run ──► RunVerdict ──► CheckTracker ──► status, restart (Alloc::restart_unhealthy)
+//!                     run ──► RunVerdict ──► CheckTracker ──► status, restart (Alloc::restart_failed)
 //!                                           └──► HealthTracker: is the alloc healthy
 //! ```
 //! One owner: [`ServiceOwner`], which the alloc's owner asks after each change. The state that checks write to is behind one lock, and
@@ -406,7 +406,7 @@ impl Run {
         let all = 0..alloc.group().tasks.len();
         let restarted: Vec<usize> = all
             .filter(|at| named.is_none_or(|named| named == *at))
-            .filter(|at| alloc.restart_unhealthy(*at, &message))
+            .filter(|at| alloc.restart_failed(*at, &message, "check"))
             .collect();
         for at in restarted {
             // Not here: this check ends with its task.

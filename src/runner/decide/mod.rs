@@ -14,5 +14,6 @@ pub mod plan;
 pub mod reschedule;
 pub mod restart;
 pub mod step;
+pub mod templates;
 pub mod update;
 pub mod volumes;

@@ -8,7 +8,6 @@ use serde_json::json;
 use super::env::{context_of, inherited};
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
-use super::template::Places;
 use crate::jobspec::interpolate::Resolver;
 use crate::model::artifact::{ArtifactSource, TaskArtifact, redacted};
 use crate::model::event::EventKind;
@@ -16,6 +15,7 @@ use crate::runner::artifacts::{
     ArtifactError, ArtifactGround, ArtifactOrder, ArtifactOutcome, Cancelled, Fetched, fetch,
 };
 use crate::runner::drivers::BoxFuture;
+use crate::runner::rendering::Places;
 
 /// Each download, each clone and each silence has its own bound: this is for what none of them covers.
 const ARTIFACTS_DEADLINE: Duration = Duration::from_secs(24 * 3600);

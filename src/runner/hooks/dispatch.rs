@@ -6,10 +6,10 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::OfTask;
-use super::template::Places;
 use crate::host::beneath::{self, FileRights};
 use crate::model::event::EventKind;
 use crate::runner::drivers::BoxFuture;
+use crate::runner::rendering::Places;
 
 /// A payload may be a program: Nomad's are executable.
 const MODE: u32 = 0o755;

@@ -16,6 +16,7 @@
 //! <data>/alloc/<alloc id>/alloc/{,data,tmp}     shared by the tasks of an alloc                01777
 //! <data>/alloc/<alloc id>/alloc/logs            what they write, through pipes: the agent's    0750
 //! <data>/alloc/<alloc id>/.artifacts-<task>/    what is fetched for it, until it is whole: the agent's   0711
+//! <data>/alloc/<alloc id>/.templates-<task>     what its templates were rendered from (`rendering::record`)      0600
 //! <data>/alloc/<alloc id>/.migrat{ing,ed}/      data of an alloc of another agent, until it is in its place       0700
 //! <data>/alloc/<alloc id>/<task>/               the task's, which it works in: its user's      0700
 //! <data>/alloc/<alloc id>/<task>/{local,tmp,secrets,private}                                   0700
@@ -253,24 +254,27 @@ impl DataDir {
         ])
     }
 
-    /// Creates the directories of one attempt, and those that its alloc shares. `owner`: of the task's own; `None`: the
-    /// agent's user.
-    ///
-    /// Errors: the first directory that cannot be created, with its path.
-    pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
+    /// The directories of one attempt, whether or not they exist.
+    pub fn dirs(&self, id: &AllocId, task: &TaskName, attempt: u32) -> TaskDirs {
         let alloc = self.alloc(id);
-        let shared = alloc.join(SHARED_NAME);
-        let dir = alloc.join(task.as_str());
-        let run = self.run_task(id, task).join(attempt.to_string());
-        let dirs = TaskDirs {
+        let (shared, dir) = (alloc.join(SHARED_NAME), alloc.join(task.as_str()));
+        TaskDirs {
             local: dir.join("local"),
             secrets: dir.join("secrets"),
             tmp: dir.join("tmp"),
             logs: shared.join("logs"),
             task: dir,
             shared,
-            run,
-        };
+            run: self.run_task(id, task).join(attempt.to_string()),
+        }
+    }
+
+    /// Creates the directories of one attempt, and those that its alloc shares. `owner`: of the task's own; `None`: the
+    /// agent's user.
+    ///
+    /// Errors: the first directory that cannot be created, with its path.
+    pub fn build(&self, id: &AllocId, task: &TaskName, attempt: u32, owner: Option<Owner>) -> io::Result<TaskDirs> {
+        let (alloc, dirs) = (self.alloc(id), self.dirs(id, task, attempt));
         self.build_alloc(id)?;
         let private = dirs.task.join("private");
         let own = [&dirs.task, &dirs.local, &dirs.secrets, &private, &dirs.tmp];

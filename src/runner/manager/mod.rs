@@ -53,13 +53,16 @@ use super::events::Log;
 use super::ground::{Context, Drivers};
 use super::hooks::Hooks;
 use crate::board::Board;
+use crate::jobspec::gotemplate::GoTemplate;
+use crate::jobspec::templates;
 use crate::model::alloc::Desired;
 use crate::model::env::Env;
 use crate::model::id::{AllocId, JobId, TaskName};
-use crate::model::job::Job;
+use crate::model::job::{Job, Task};
 use crate::model::launching::DispatchRefusal;
 use crate::model::migration::MigrationSource;
 use crate::model::task::TaskState;
+use crate::model::template::TaskTemplate;
 use crate::store::{Batch, StoreError};
 use crate::telemetry::lock;
 
@@ -71,6 +74,11 @@ const CLEANUP: std::time::Duration = std::time::Duration::from_secs(2);
 pub enum RunnerError {
     #[error("task {task:?}: there is no driver {driver:?}; this agent has {}", known.join(", "))]
     UnknownDriver { task: TaskName, driver: String, known: Vec<String> },
+    #[error(
+        "task {task:?}: line {line}, column {column} of the template for {destination:?} calls {function}, and this agent has no key \
+         tree: set template.key_dir"
+    )]
+    NoKeyTree { task: TaskName, destination: String, function: String, line: usize, column: usize },
     #[error("task {task:?}: {field}: {message}")]
     DriverConfig { task: TaskName, field: String, message: String },
     #[error("{what} {name:?} {problem}")]
@@ -243,6 +251,16 @@ impl Handle {
     }
 }
 
+/// Errors: the first function that reads a key. What a template of a `source` calls is not known before it is rendered.
+fn needs_no_keys(task: &Task, template: &TaskTemplate) -> Result<(), RunnerError> {
+    let parsed = template.data.as_ref().and_then(|data| GoTemplate::parse(data, &templates::options(template)).ok());
+    let Some((function, line, column)) = parsed.as_ref().and_then(|parsed| parsed.key_function()) else {
+        return Ok(());
+    };
+    let (task, function) = (task.name.clone(), function.to_owned());
+    Err(RunnerError::NoKeyTree { task, destination: template.destination.clone(), function, line, column })
+}
+
 impl Manager {
     /// Held while all allocs are read and the set is changed.
     pub async fn ledger(&self) -> tokio::sync::MutexGuard<'_, Ledger> {
@@ -282,6 +300,9 @@ impl Manager {
                     };
                     RunnerError::DriverConfig { task: task.name.clone(), field, message }
                 })?;
+                if self.ctx.config.template.key_dir.is_none() {
+                    task.templates.iter().try_for_each(|template| needs_no_keys(task, template))?;
+                }
             }
         }
         Ok(())

@@ -29,6 +29,7 @@ use crate::runner::decide::coordinator::DesiredState;
 use crate::runner::ground::AbortOnDrop;
 use crate::runner::hooks::{FailedHook, Phase};
 use crate::runner::task::{self, Beginning, Search};
+use crate::runner::templates::TemplateOwner;
 
 /// Maximum wait for any deadline: the host may be suspended meanwhile, and timers do not count that.
 const RECHECK: Duration = Duration::from_secs(30);
@@ -51,6 +52,8 @@ pub struct RunningAlloc {
     hooks: AllocHooks,
     /// `None`: its group has no services.
     services: Option<ServiceOwner>,
+    /// `None`: none of its templates can change.
+    templates: Option<TemplateOwner>,
 }
 
 impl Created {
@@ -81,14 +84,15 @@ impl Created {
         let waits = (!predecessors.is_empty()).then(|| Box::pin(all_ended(predecessors)) as _);
         let hooks = AllocHooks::new(&alloc);
         let services = ServiceOwner::new(&alloc);
-        RunningAlloc { alloc, owners, ids, waits, hooks, services }
+        let templates = TemplateOwner::new(&alloc);
+        RunningAlloc { alloc, owners, ids, waits, hooks, services, templates }
     }
 }
 
 impl RunningAlloc {
     /// Returns when every task is dead and the remains of their attempts are removed.
     pub async fn until_ended(self) -> EndedAlloc {
-        let RunningAlloc { alloc, mut owners, mut ids, mut waits, mut hooks, mut services } = self;
+        let RunningAlloc { alloc, mut owners, mut ids, mut waits, mut hooks, mut services, mut templates } = self;
         let mut room = RoomChanges::of(&alloc);
         while !(alloc.is_terminal() && owners.is_empty()) {
             alloc.settle_restart();
@@ -107,6 +111,9 @@ impl RunningAlloc {
             // Before its tasks get their actions: a stop deregisters its services first.
             let runs = desired_state == DesiredState::Run;
             let judges_at = services.as_mut().and_then(|services| services.follow(runs, now));
+            if let Some(templates) = &mut templates {
+                templates.follow(runs);
+            }
             let again_at = [again_at, judges_at].into_iter().flatten().min();
             // No task starts before the predecessors have ended; a task that has to end does not wait for them.
             let begins = runs && waits.is_none();
@@ -135,7 +142,7 @@ impl RunningAlloc {
                 () = sleep_until(again_at, now) => {}
             }
         }
-        drop(services);
+        drop((services, templates));
         Box::pin(hooks.before_the_end(&alloc)).await;
         alloc.free_cores();
         EndedAlloc(alloc)

@@ -301,6 +301,11 @@ migrate {
   free_space_reserve_mib = 256
 }
 
+template {
+  # Directory of the key tree: `key "a/b"` in a template is the content of its file a/b. Every job can read all of it, so it is no place for secrets. Default: none, and jobs whose templates read keys are refused. (ALLOSTAT_TEMPLATE_KEY_DIR)
+  # key_dir =
+}
+
 node {
   # The datacenter of this node: a job whose datacenters do not include it is not placed. Default: none, the node is in every datacenter. (ALLOSTAT_NODE_DATACENTER)
   # datacenter =

@@ -557,6 +557,16 @@ allostat_task_start_phase_duration_seconds kind 4 unit "seconds": Duration of th
     <= 300: 1
     <= inf: 1
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
+allostat_template_actions_total kind 0 unit "": Actions after templates of running tasks changed: restarts, signals and scripts, and those that failed.
+  {action="restart"} 0 created -
+  {action="script"} 0 created -
+  {action="script_failed"} 0 created -
+  {action="signal"} 0 created -
+  {action="signal_failed"} 0 created -
+allostat_template_renders_total kind 0 unit "": Templates of managed tasks rendered at a start or after a change: written, failed, or waiting for a key.
+  {outcome="failed"} 0 created -
+  {outcome="waiting"} 0 created -
+  {outcome="written"} 0 created -
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
   {family="allostat_task_start_phase_duration_seconds"} 36
-  {family="_other"} 391
+  {family="_other"} 399

@@ -19,6 +19,7 @@ use std::ops::Range;
 
 pub(super) use self::arguments::Tools;
 use self::arguments::{ANY, Call, Function};
+pub(in crate::jobspec::gotemplate) use self::sources::reads;
 pub(in crate::jobspec) use self::yaml::parsed as parsed_yaml;
 use super::fault::Wrong;
 use super::meter::{Checked, Meter};

@@ -4,6 +4,7 @@ use std::rc::Rc;
 
 use super::arguments::{Function, Outcome, Tools, boolean, bounded, sourced, text};
 use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::tree::ReadKind;
 use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -46,6 +47,15 @@ pub(super) static FUNCTIONS: &[Function] = &[
     sourced("safeTree", (1, 1), |a, tools| keys(a, tools, false, true)),
 ];
 
+/// Whether what it yields can change while the task runs, and whether that is a key.
+pub(in crate::jobspec::gotemplate) fn reads(function: &str) -> Option<ReadKind> {
+    match function {
+        "file" => Some(ReadKind::File),
+        "key" | "keyExists" | "keyOrDefault" | "ls" | "safeLs" | "tree" | "safeTree" => Some(ReadKind::Key),
+        _ => None,
+    }
+}
+
 /// Consul names another datacenter behind an @.
 fn here(path: &str) -> Result<&str, Refusal> {
     match path.contains('@') {
@@ -67,7 +77,7 @@ fn keys(arguments: &[TemplateValue], tools: &Tools<'_>, is_flat: bool, waits_if_
     let prefix = here(&written)?.trim_end_matches('/');
     let mut found = Vec::new();
     let mut bytes = 0usize;
-    for (path, value) in tools.sources.keys(prefix)? {
+    for (path, value) in tools.sources.keys(prefix, is_flat)? {
         let below = match prefix {
             "" => Some(path.as_str()),
             prefix => path.strip_prefix(prefix).and_then(|rest| rest.strip_prefix('/')),

@@ -1,6 +1,6 @@
 //! The functions of consul-template and sprig.
 
-use super::render;
+use super::{GoTemplate, TemplateOptions, render};
 
 #[rustfmt::skip]
 const CASES: &[(&str, &str)] = &[
@@ -317,4 +317,16 @@ fn every_function_has_a_case_or_a_name_in_another_table() {
     let unused: Vec<_> =
         crate::jobspec::gotemplate::function_names().into_iter().filter(|name| !is_used(name)).collect();
     assert!(unused.is_empty(), "no test uses {unused:?}");
+}
+
+#[test]
+fn functions_that_read_what_can_change_are_known_with_their_place() {
+    let parsed = |text: &str| GoTemplate::parse(text, &TemplateOptions::default()).unwrap();
+    for text in ["plain", "{{ env \"A\" }}", "{{ timestamp }}"] {
+        assert!(!parsed(text).reads_outside(), "{text}");
+    }
+    let file = parsed("{{ file \"local/a\" }}");
+    assert!(file.reads_outside() && file.key_function().is_none());
+    let key = parsed("a\n{{ define \"t\" }}{{ if (keyExists \"b\") }}{{ end }}{{ end }}\n{{ ls \"a\" }}");
+    assert_eq!(key.key_function(), Some(("keyExists", 2, 24)));
 }

@@ -48,7 +48,7 @@ impl TemplateSources for Fixture {
     fn key(&self, path: &str) -> Result<Option<String>, String> {
         Ok(self.keys.get(path).map(|value| (*value).to_owned()))
     }
-    fn keys(&self, prefix: &str) -> Result<Vec<(String, String)>, String> {
+    fn keys(&self, prefix: &str, _: bool) -> Result<Vec<(String, String)>, String> {
         let below = self.keys.iter().filter(|(path, _)| path.starts_with(prefix));
         Ok(below.map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect())
     }

@@ -1,0 +1,237 @@
+//! Renders the `template` stanzas of a task, before its start and while it runs.
+//!
+//! ```text
+//! places    paths of the job file on the host
+//! keys      the key tree: files below `template.key_dir`
+//! inputs    what a template has read, and the wait for a change of it
+//! record    what the task was started with, for the next agent
+//! ```
+//! A template is hostile, and so is everything below the task's directory: each path is opened component by component, without
+//! following a link, and everything that is read is bounded.
+
+mod inputs;
+mod keys;
+mod places;
+mod record;
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::sync::Semaphore;
+
+pub use self::inputs::{InputWatch, SETTLE, TemplateInput};
+pub use self::keys::{KeyTree, NO_KEY_TREE};
+pub use self::places::Places;
+pub use self::record::{TemplateRecord, TemplateState, digest_of};
+use crate::host::beneath::{self, FileRights};
+use crate::host::clock::Clock;
+use crate::jobspec::gotemplate::{GoTemplate, TemplateFault, TemplateSources};
+use crate::jobspec::interpolate::Resolver;
+use crate::jobspec::{env_file, templates};
+use crate::model::env::Env;
+use crate::model::id::AllocId;
+use crate::model::template::TaskTemplate;
+use crate::telemetry::lock;
+
+/// Of a `source`, or a file that a template reads, in bytes.
+const LARGEST_FILE: usize = 4 << 20;
+/// inotify instances of all tasks together: a user may have 128, and other programs of root need theirs. Further tasks poll.
+const MOST_INSTANCES: usize = 32;
+/// Of a destination that is compared with a new text.
+const LARGEST_DESTINATION: usize = 16 << 20;
+
+/// What the templates of one task are rendered from.
+pub struct Rendering {
+    pub places: Places,
+    pub values: Resolver,
+    /// Of the files, unless a template has its own.
+    pub owner: Option<(u32, u32)>,
+    pub clock: Arc<dyn Clock>,
+    /// `None`: the agent has no key tree.
+    pub keys: Option<KeyTree>,
+}
+
+/// Why a template is not rendered.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RenderFault {
+    pub message: String,
+    pub kind: FaultKind,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FaultKind {
+    /// Another try changes nothing.
+    Invalid,
+    /// A file cannot be read or written.
+    Failed,
+    /// A key does not exist yet.
+    Waits,
+}
+
+/// One try to render a template.
+pub struct RenderTry {
+    pub outcome: Result<String, RenderFault>,
+    pub inputs: BTreeSet<TemplateInput>,
+}
+
+impl Rendering {
+    /// Renders one. Writes nothing.
+    pub fn render(&self, template: &TaskTemplate) -> RenderTry {
+        let inputs = RefCell::default();
+        let outcome = self.text(template, &inputs);
+        let outcome = outcome.map_err(|fault| RenderFault {
+            message: format!("template for {}: {}", self.shown(template), fault.message),
+            ..fault
+        });
+        RenderTry { outcome, inputs: inputs.into_inner() }
+    }
+
+    fn text(&self, template: &TaskTemplate, inputs: &RefCell<BTreeSet<TemplateInput>>) -> Result<String, RenderFault> {
+        self.find(template)?;
+        let sources = Sources { of: self, inputs };
+        let data = match (&template.data, &template.source) {
+            (Some(data), _) => data.clone(),
+            (None, Some(source)) => sources.file(&self.resolve(source)?).map_err(failed)?,
+            (None, None) => String::new(),
+        };
+        let parsed = GoTemplate::parse(&data, &templates::options(template));
+        let parsed = parsed.map_err(|faults| invalid(joined(&faults)))?;
+        let rendered = parsed.render(&sources).map_err(|fault| RenderFault {
+            kind: if fault.waits { FaultKind::Waits } else { FaultKind::Invalid },
+            message: fault.to_string(),
+        })?;
+        if template.env {
+            variables(&rendered)?;
+        }
+        Ok(rendered)
+    }
+
+    /// The variables that a rendered template adds to its task's.
+    ///
+    /// Errors: a line is none.
+    pub fn variables(&self, template: &TaskTemplate, rendered: &str) -> Result<Env, RenderFault> {
+        if template.env { variables(rendered) } else { Ok(Env::new()) }
+    }
+
+    /// Replaces the destination by a text.
+    pub fn write(&self, template: &TaskTemplate, rendered: &str) -> Result<(), RenderFault> {
+        let (root, path) = self.find(template)?;
+        let owner = |own: Option<u32>, of_task: u32| own.unwrap_or(of_task);
+        let rights = FileRights {
+            mode: template.perms,
+            owner: self.owner.map(|(uid, gid)| (owner(template.uid, uid), owner(template.gid, gid))).or_else(|| {
+                let own = rustix::process::getuid().as_raw();
+                (template.uid.is_some() || template.gid.is_some())
+                    .then(|| (owner(template.uid, own), owner(template.gid, rustix::process::getgid().as_raw())))
+            }),
+        };
+        let components: Vec<&str> = path.iter().map(String::as_str).collect();
+        let written = beneath::write(&root, &components, rendered.as_bytes(), rights);
+        written.map_err(|e| failed(format!("template for {}: cannot write it: {e}", self.shown(template))))
+    }
+
+    /// Whether the destination has exactly this text.
+    pub fn is_on_disk(&self, template: &TaskTemplate, rendered: &str) -> bool {
+        let Ok((root, path)) = self.find(template) else { return false };
+        let components: Vec<&str> = path.iter().map(String::as_str).collect();
+        beneath::read(&root, &components, LARGEST_DESTINATION).is_ok_and(|bytes| bytes == rendered.as_bytes())
+    }
+
+    /// Its destination, for messages.
+    pub fn shown(&self, template: &TaskTemplate) -> String {
+        self.values.tolerant(&template.destination)
+    }
+
+    fn find(&self, template: &TaskTemplate) -> Result<(PathBuf, Vec<String>), RenderFault> {
+        self.places.find(&self.resolve(&template.destination)?).map_err(invalid)
+    }
+    fn resolve(&self, written: &str) -> Result<String, RenderFault> {
+        self.values.resolve("template", written).map_err(|e| invalid(e.to_string()))
+    }
+    fn keys(&self) -> Result<&KeyTree, String> {
+        self.keys.as_ref().ok_or_else(|| NO_KEY_TREE.to_owned())
+    }
+}
+
+/// What one rendering reads, and a record of that.
+struct Sources<'r> {
+    of: &'r Rendering,
+    inputs: &'r RefCell<BTreeSet<TemplateInput>>,
+}
+
+impl Sources<'_> {
+    fn note(&self, input: TemplateInput) {
+        inputs::note(&mut self.inputs.borrow_mut(), input);
+    }
+}
+
+impl TemplateSources for Sources<'_> {
+    fn env(&self, name: &str) -> Option<String> {
+        self.of.values.lookup(name).map(str::to_owned)
+    }
+    fn file(&self, path: &str) -> Result<String, String> {
+        let (root, components) = self.of.places.find(path)?;
+        self.note(TemplateInput::file(root.clone(), components.clone()));
+        let components: Vec<&str> = components.iter().map(String::as_str).collect();
+        let bytes = beneath::read(&root, &components, LARGEST_FILE).map_err(|e| format!("cannot read {path}: {e}"))?;
+        String::from_utf8(bytes).map_err(|_| format!("{path} is no UTF-8"))
+    }
+    fn key(&self, path: &str) -> Result<Option<String>, String> {
+        let tree = self.of.keys()?;
+        self.note(tree.input(path)?);
+        tree.value(path)
+    }
+    fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String> {
+        let tree = self.of.keys()?;
+        self.note(tree.input_below(prefix, is_flat)?);
+        tree.values(prefix, is_flat)
+    }
+    fn now(&self) -> Result<(i64, u32), String> {
+        let now = self.of.clock.now().0;
+        let seconds = i64::try_from(now / 1_000_000_000).map_err(|e| e.to_string())?;
+        Ok((seconds, u32::try_from(now % 1_000_000_000).unwrap_or(0)))
+    }
+}
+
+fn variables(rendered: &str) -> Result<Env, RenderFault> {
+    let wrong = |(line, why): (usize, String)| invalid(format!("line {line} is no NAME=value: {why}"));
+    env_file::variables(rendered).map_err(wrong).map(|found| found.into_iter().collect())
+}
+
+fn joined(faults: &[TemplateFault]) -> String {
+    faults.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
+fn invalid(message: String) -> RenderFault {
+    RenderFault { message, kind: FaultKind::Invalid }
+}
+
+fn failed(message: String) -> RenderFault {
+    RenderFault { message, kind: FaultKind::Failed }
+}
+
+/// What all renderings of an agent share.
+pub struct RenderShared {
+    locks: [Mutex<()>; 16],
+    instances: Arc<Semaphore>,
+}
+
+impl Default for RenderShared {
+    fn default() -> RenderShared {
+        RenderShared { locks: Default::default(), instances: Arc::new(Semaphore::new(MOST_INSTANCES)) }
+    }
+}
+
+impl RenderShared {
+    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc.
+    pub fn hold(&self, alloc: &AllocId) -> MutexGuard<'_, ()> {
+        let place = alloc.as_str().bytes().last().map_or(0, usize::from) % self.locks.len();
+        lock(&self.locks[place])
+    }
+    /// Within the runtime.
+    pub fn watch(&self) -> InputWatch {
+        InputWatch::new(Arc::clone(&self.instances).try_acquire_owned().ok())
+    }
+}

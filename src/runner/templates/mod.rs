@@ -1,0 +1,64 @@
+//! Templates of tasks that run: rendered again when something changes that they read, and what follows from that.
+//!
+//! ```text
+//! the alloc's owner ── follow ──► one watch for each running task whose templates can change
+//!       ┌──────────────────────────────────────────────────────────────┐
+//!       └► render ─► another text ─► recorded as owed ─► written ─► splay ─► restart, signals, scripts ─► recorded
+//! ```
+//! A watch reads the inputs after each report of inotify, and compares texts: a lost report delays a change and loses none. The
+//! record is written before the file and after the actions, so an agent that dies in between acts once more rather than never.
+
+mod watch;
+
+use std::sync::Arc;
+
+use self::watch::{TemplateWatch, running_attempt};
+use super::alloc::Alloc;
+use super::ground::AbortOnDrop;
+use crate::jobspec::gotemplate::GoTemplate;
+use crate::jobspec::templates;
+use crate::model::job::Task;
+use crate::model::template::TaskTemplate;
+
+/// Owns the watches of one alloc. Dropped, they end.
+pub struct TemplateOwner {
+    alloc: Arc<Alloc>,
+    /// Of each task whose templates can change: its place in the group, and the watch of the attempt that runs.
+    tasks: Vec<(usize, Option<(u32, AbortOnDrop<()>)>)>,
+}
+
+impl TemplateOwner {
+    /// `None`: no template of its tasks can change.
+    pub fn new(alloc: &Arc<Alloc>) -> Option<TemplateOwner> {
+        let tasks = alloc.group().tasks.iter().enumerate();
+        let tasks: Vec<_> = tasks.filter(|(_, task)| can_change(task)).map(|(at, _)| (at, None)).collect();
+        (!tasks.is_empty()).then(|| TemplateOwner { alloc: Arc::clone(alloc), tasks })
+    }
+
+    /// After each change of the alloc: begins and ends watches.
+    pub fn follow(&mut self, runs: bool) {
+        for (at, watch) in &mut self.tasks {
+            let attempt = running_attempt(&self.alloc, *at).filter(|_| runs);
+            if watch.as_ref().map(|(known, _)| *known) == attempt {
+                continue;
+            }
+            // The one before ends first.
+            *watch = None;
+            *watch = attempt.map(|attempt| {
+                let watch = TemplateWatch::new(Arc::clone(&self.alloc), *at, attempt);
+                (attempt, AbortOnDrop(tokio::spawn(watch.go_on())))
+            });
+        }
+    }
+}
+
+fn can_change(task: &Task) -> bool {
+    task.templates.iter().any(|template| template.first_script().is_some() || (!template.once && reads(template)))
+}
+
+fn reads(template: &TaskTemplate) -> bool {
+    match &template.data {
+        None => true,
+        Some(data) => GoTemplate::parse(data, &templates::options(template)).is_ok_and(|parsed| parsed.reads_outside()),
+    }
+}

@@ -1,0 +1,401 @@
+//! Templates that change while their task runs, and the key tree.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::common::{Agent, AgentOptions, Cli, patience, says, wait_for};
+
+fn long() -> Duration {
+    Duration::from_secs(60) * patience()
+}
+
+/// A key tree, and an agent that has it.
+struct Keyed {
+    agent: Agent,
+    keys: tempfile::TempDir,
+}
+
+impl Keyed {
+    fn start(keys: &[(&str, &str)]) -> Keyed {
+        let dir = tempfile::tempdir().expect("a directory of the test's own");
+        keys.iter().for_each(|(key, text)| set(dir.path(), key, text));
+        let config = format!("template {{\n  key_dir = {:?}\n}}\n", dir.path());
+        Keyed { agent: Agent::with(AgentOptions { config, ..AgentOptions::default() }), keys: dir }
+    }
+    fn set(&self, key: &str, text: &str) {
+        set(self.keys.path(), key, text);
+    }
+    fn submit(&self, job: &str, more: &[&str]) -> Cli {
+        let file = self.agent.scratch().join("job.hcl");
+        std::fs::write(&file, job).expect("our own directory");
+        self.agent.cli(&[&["run"], more, &[file.to_str().expect("UTF-8")]].concat())
+    }
+    fn alloc(&self) -> String {
+        self.agent.alloc_ids().pop().expect("one alloc")
+    }
+    fn task(&self) -> Value {
+        self.agent.json(&format!("/v1/allocs/{}", self.alloc()))["tasks"]["t"].clone()
+    }
+    /// What is in a file that the tasks of the alloc share.
+    fn shared(&self, name: &str) -> String {
+        let path = self.agent.data_dir().join("alloc").join(self.alloc()).join("alloc/data").join(name);
+        std::fs::read_to_string(path).unwrap_or_default()
+    }
+    /// In the task's directory.
+    fn own(&self, path: &str) -> PathBuf {
+        self.agent.data_dir().join("alloc").join(self.alloc()).join("t").join(path)
+    }
+    fn rendered(&self, path: &str) -> String {
+        std::fs::read_to_string(self.own(path)).unwrap_or_default()
+    }
+    #[track_caller]
+    fn until(&self, what: &str, holds: impl Fn() -> bool) {
+        wait_for(what, long(), || holds().then_some(()));
+    }
+    /// Kinds and messages, oldest first.
+    fn events(&self) -> Vec<(String, String)> {
+        let all = self.agent.json("/v1/events?since=0")["events"].as_array().expect("events").clone();
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        all.iter().map(|event| (text(&event["kind"]), text(&event["message"]))).collect()
+    }
+    fn has_event(&self, kind: &str, words: &str) -> bool {
+        self.events().iter().any(|(of, message)| of == kind && message.contains(words))
+    }
+    fn count(&self, kind: &str) -> usize {
+        self.events().iter().filter(|(of, _)| of == kind).count()
+    }
+}
+
+/// As an editor or a deployment does it: a new file that replaces the old one.
+fn set(dir: &Path, key: &str, text: &str) {
+    let path = dir.join(key);
+    let above = path.parent().expect("below the tree");
+    std::fs::create_dir_all(above).expect("our own directory");
+    let draft = above.join(".draft");
+    std::fs::write(&draft, text).expect("our own directory");
+    std::fs::rename(&draft, &path).expect("our own directory");
+}
+
+/// A service that is not restarted by its policy; `stanzas` are of its task.
+fn job(script: &str, stanzas: &str) -> String {
+    format!(
+        r#"job "live" {{
+  group "g" {{
+    restart {{
+      attempts = 0
+      mode     = "fail"
+    }}
+    reschedule {{
+      attempts  = 0
+      unlimited = false
+    }}
+    task "t" {{
+      driver = "raw_exec"
+      config {{
+        command = "/bin/sh"
+        args    = ["-c", {script:?}]
+      }}
+      {stanzas}
+    }}
+  }}
+}}
+"#
+    )
+}
+
+fn template(data: &str, destination: &str, more: &str) -> String {
+    format!("template {{\n data = {data:?}\n destination = {destination:?}\n {more}\n}}\n")
+}
+
+/// Appends what it reads at its start, and after each SIGHUP.
+const LISTENS: &str = "trap 'changed=1' HUP; changed=1; while :; do if [ -n \"$changed\" ]; then changed=; \
+                       echo \"$(cat local/out)\" >> $NOMAD_ALLOC_DIR/data/received; fi; sleep 0.02; done";
+const HUP: &str = "change_mode = \"signal\"\n change_signal = \"SIGHUP\"\n splay = \"0s\"";
+
+#[test]
+fn a_key_that_changes_restarts_the_task_whatever_its_restart_policy_says() {
+    let keyed = Keyed::start(&[("app/color", "blue"), ("app/db/port", "5432")]);
+    let stanzas = template(
+        "COLOR={{ key \"app/color\" }}\nKEYS={{ range tree \"app\" }}{{ .Key }}={{ .Value }},{{ end }}",
+        "local/out",
+        "splay = \"0s\"\n env = true",
+    );
+    let script = "echo \"$COLOR $KEYS\" > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
+    keyed.submit(&job(script, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "blue color=blue,db/port=5432,\n");
+    let first = keyed.task()["attempt"].as_u64().expect("a number");
+    keyed.set("app/color", "red");
+    keyed.until("the restart", || keyed.shared("received") == "red color=red,db/port=5432,\n");
+    // The same text, and a key beside those that it reads: nothing follows, and the next restart is the second.
+    keyed.set("app/color", "red");
+    keyed.set("other/key", "x");
+    keyed.set("app/new/key", "1");
+    let runs = || keyed.task()["state"] == "running";
+    keyed.until("a new key below the prefix", || {
+        keyed.shared("received") == "red color=red,db/port=5432,new/key=1,\n" && runs()
+    });
+    let task = keyed.task();
+    assert_eq!(task["attempt"], first + 2, "{task}");
+    assert_eq!((keyed.count("Restart Signaled"), keyed.count("Not Restarting")), (2, 0));
+    assert!(keyed.has_event("Template", "changed: local/out; restarting"), "{:?}", keyed.events());
+    let metrics = String::from_utf8_lossy(&keyed.agent.get("/metrics").body).into_owned();
+    says(&metrics, &["allostat_template_actions_total{action=\"restart\"} 2"]);
+    keyed.agent.stop();
+}
+
+/// No text is older than the one before, and the last one arrives.
+#[test]
+fn many_changes_are_coalesced_and_the_last_one_is_written_and_received() {
+    for splay in ["0s", "1s"] {
+        let keyed = Keyed::start(&[("n", "0")]);
+        let stanzas = template("{{ key \"n\" }}", "local/out", &HUP.replace("0s", splay));
+        keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+        keyed.until("the start", || keyed.shared("received") == "0\n");
+        for n in 1..=100 {
+            keyed.set("n", &n.to_string());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        keyed.until("the last change", || keyed.shared("received").ends_with("\n100\n"));
+        assert_eq!(keyed.rendered("local/out"), "100", "{splay}");
+        let received: Vec<u32> = keyed.shared("received").lines().map(|line| line.parse().expect("a number")).collect();
+        assert!(received.is_sorted(), "{splay} {received:?}");
+        // The event of a signal follows it.
+        keyed.until("the events", || received.len() <= keyed.count("Signaling") + 1);
+        assert!(keyed.count("Signaling") <= 100, "{splay} {received:?}");
+        keyed.agent.stop();
+    }
+}
+
+#[test]
+fn many_changes_with_restarts_end_with_the_last_text() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }}", "local/out", "splay = \"0s\"");
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
+    keyed.submit(&job(script, &stanzas), &[]).ok();
+    for n in 1..=100 {
+        keyed.set("n", &n.to_string());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    keyed.until("the last change", || keyed.shared("received") == "100" && keyed.task()["state"] == "running");
+    assert_eq!(keyed.rendered("local/out"), "100");
+    let task = keyed.task();
+    let restarts = task["restarts"].as_u64().expect("a number");
+    assert_eq!(keyed.count("Restart Signaled") as u64, restarts, "each request is one restart: {task}");
+    assert_eq!(keyed.count("Not Restarting"), 0);
+    keyed.agent.stop();
+}
+
+#[test]
+fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let script = "change_mode = \"script\"\n splay = \"0s\"\n change_script {\n command = \"/bin/sh\"\n \
+                  args = [\"-c\", \"echo ${NOMAD_TASK_NAME} $(cat local/one) >> $NOMAD_ALLOC_DIR/data/ran\"]\n}";
+    let stanzas = [
+        template("{{ key \"n\" }}", "local/out", HUP),
+        template("{{ key \"n\" }} too", "local/two", HUP),
+        template("{{ key \"n\" }}", "local/one", script),
+        template("{{ key \"n\" }}", "local/other", script),
+        template("{{ keyOrDefault \"n\" \"x\" }} quiet", "local/quiet", "change_mode = \"noop\""),
+        template("{{ key \"n\" }}", "local/once", "once = true"),
+    ];
+    keyed.submit(&job(LISTENS, &stanzas.concat()), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    for n in 1..=2_usize {
+        keyed.set("n", &n.to_string());
+        keyed.until("the script", || keyed.shared("ran").lines().count() == n);
+        keyed.until("the signal", || keyed.shared("received").ends_with(&format!("\n{n}\n")));
+        keyed.until("its event", || keyed.count("Signaling") >= n);
+        assert_eq!(keyed.count("Signaling"), n, "{:?}", keyed.events());
+    }
+    assert_eq!(keyed.shared("ran"), "t 1\nt 2\n");
+    let quiet = (keyed.rendered("local/quiet"), keyed.rendered("local/two"), keyed.rendered("local/once"));
+    assert_eq!(quiet, ("2 quiet".to_owned(), "2 too".to_owned(), "0".to_owned()));
+    assert_eq!(keyed.task()["restarts"], 0);
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
+    let script = |fails: bool| {
+        format!(
+            "change_mode = \"script\"\n splay = \"0s\"\n change_script {{\n command = \"/bin/sh\"\n args = [\"-c\", \"exit 3\"]\n \
+             fail_on_error = {fails}\n run_on_first_render = {}\n}}",
+            !fails
+        )
+    };
+    let start = |fails: bool| {
+        let keyed = Keyed::start(&[("n", "0")]);
+        keyed.submit(&job(LISTENS, &template("{{ key \"n\" }}", "local/out", &script(fails))), &[]).ok();
+        keyed
+    };
+    let keyed = start(false);
+    keyed.until("the first run", || keyed.has_event("Template", "change_script /bin/sh failed: exit code 3"));
+    assert_eq!(keyed.task()["state"], "running");
+    keyed.agent.stop();
+    let keyed = start(true);
+    keyed.set("n", "1");
+    // The restart policy has no attempts.
+    keyed.until("the end", || keyed.has_event("Restart Signaled", "a change_script failed"));
+    keyed.until("no restart", || keyed.count("Not Restarting") == 1);
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
+    let mut keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }} {{ env \"NOMAD_ALLOC_ID\" }}", "local/out", HUP)
+        + &template("{{ keyOrDefault \"own\" \"x\" }}", "local/own", HUP);
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    let id = keyed.alloc();
+    let received = |upto: u32| (0..=upto).map(|n| format!("{n} {id}\n")).collect::<String>();
+    keyed.until("the start", || keyed.shared("received") == received(0));
+    keyed.agent.kill();
+    keyed.set("n", "1");
+    keyed.agent.start_again();
+    keyed.until("the change", || keyed.shared("received") == received(1));
+    // A change after two restarts without one: each text is received once, and the task's own edits stay.
+    std::fs::write(keyed.own("local/own"), "edited").expect("it is there");
+    for _ in 0..2 {
+        keyed.agent.kill();
+        keyed.agent.start_again();
+        keyed.until("the recovery", || keyed.task()["state"] == "running");
+    }
+    keyed.set("n", "2");
+    keyed.until("the next change", || keyed.shared("received") == received(2));
+    assert_eq!(keyed.rendered("local/own"), "edited");
+    keyed.agent.stop();
+}
+
+/// It dies after it has recorded a change, and before it writes the file.
+#[test]
+fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
+    let mut keyed = Keyed::start(&[("n", "0")]);
+    keyed.submit(&job(LISTENS, &template("{{ key \"n\" }}", "local/out", HUP)), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    let id = keyed.alloc();
+    let read = keyed.agent.cli(&["fs", "cat", &id, "/.templates-t"]);
+    assert_ne!(read.code, Some(0), "it has the environment of the task: {read:?}");
+    keyed.agent.kill();
+    let record = keyed.agent.data_dir().join("alloc").join(id).join(".templates-t");
+    let text = std::fs::read_to_string(&record).expect("the task's templates can change");
+    assert_eq!(record.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
+    std::fs::write(&record, text.replace("\"is_owed\":false", "\"is_owed\":true")).expect("it is there");
+    let out = record.with_file_name("t").join("local/out");
+    std::fs::write(&out, "before").expect("it is there");
+    keyed.agent.start_again();
+    keyed.until("the signal", || keyed.shared("received") == "0\n0\n");
+    assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "0");
+    // Done, and recorded: the next agent does nothing of it again.
+    keyed.agent.kill();
+    keyed.agent.start_again();
+    keyed.set("n", "1");
+    keyed.until("the next change", || keyed.shared("received") == "0\n0\n1\n");
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_change_is_written_when_it_has_been_quiet_for_so_long() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let waits = |min: &str| format!("change_mode = \"noop\"\n wait {{\n min = \"{min}\"\n max = \"10h\"\n}}");
+    let stanzas = template("{{ key \"n\" }}", "local/later", &waits("2h"))
+        + &template("{{ key \"n\" }}", "local/soon", &waits("100ms"))
+        + &template("{{ key \"n\" }}", "local/out", HUP);
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    keyed.set("n", "1");
+    keyed.until("the change without a wait", || keyed.shared("received") == "0\n1\n");
+    keyed.until("the short wait", || keyed.rendered("local/soon") == "1");
+    assert_eq!(keyed.rendered("local/later"), "0");
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_template_that_reads_nothing_has_no_watch() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ env \"NOMAD_TASK_NAME\" }}", "local/out", "")
+        + &template("{{ key \"n\" }}", "local/n", "once = true");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "t\n");
+    assert!(!keyed.agent.data_dir().join("alloc").join(keyed.alloc()).join(".templates-t").exists());
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_start_waits_for_a_missing_key_and_a_stop_ends_the_wait() {
+    let stanzas = template("{{ key \"deep/down/key\" }}", "local/out", "splay = \"0s\"");
+    let script = "cat local/out > $NOMAD_ALLOC_DIR/data/received; exec sleep 600";
+    for stops in [true, false] {
+        let keyed = Keyed::start(&[]);
+        keyed.submit(&job(script, &stanzas), &["--detach"]).ok();
+        let waiting = || keyed.has_event("Template", "waiting for a key") && keyed.task()["state"] == "starting";
+        keyed.until("the wait", waiting);
+        says(&keyed.agent.cli(&["events"]).ok(), &["deep/down/key", "local/out"]);
+        if stops {
+            keyed.agent.cli(&["stop", "live"]).ok();
+            assert_eq!(keyed.task()["state"], "dead");
+        } else {
+            keyed.set("deep/down/key", "found");
+            keyed.until("the start", || keyed.task()["state"] == "running" && keyed.shared("received") == "found");
+        }
+        keyed.agent.stop();
+    }
+}
+
+#[test]
+fn a_job_that_reads_keys_is_refused_without_the_setting() {
+    let agent = Agent::start();
+    let file = agent.scratch().join("job.hcl");
+    let stanzas = template("a\n{{ ls \"a\" }}", "local/out", "");
+    std::fs::write(&file, job("exec sleep 600", &stanzas)).expect("our own directory");
+    for command in ["plan", "run"] {
+        let refused = agent.cli(&[command, file.to_str().expect("UTF-8")]);
+        assert_ne!(refused.code, Some(0), "{command} {refused:?}");
+        says(&refused.stderr, &["line 2, column 4", "local/out", "calls ls", "template.key_dir"]);
+    }
+    assert!(agent.alloc_ids().is_empty());
+    agent.stop();
+}
+
+#[test]
+fn a_fault_while_the_task_runs_leaves_the_old_file_and_says_why() {
+    let keyed = Keyed::start(&[("json", "{\"a\": 1}")]);
+    let stanzas = template("{{ with key \"json\" | parseJSON }}{{ .a }}{{ end }}", "local/out", HUP);
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "1\n");
+    keyed.set("json", "{\"a\": ");
+    keyed.until("the fault", || keyed.has_event("Template", "not rendered again, the file stays as it is"));
+    std::fs::remove_file(keyed.keys.path().join("json")).expect("it is there");
+    keyed.until("the missing key", || keyed.has_event("Template", "waiting for a key, the file stays as it is"));
+    assert_eq!((keyed.rendered("local/out").as_str(), keyed.shared("received").as_str()), ("1", "1\n"));
+    keyed.set("json", "{\"a\": 2}");
+    keyed.until("the next change", || keyed.shared("received") == "1\n2\n");
+    keyed.agent.stop();
+}
+
+/// The source and the file are the task's own to write.
+#[test]
+fn a_source_and_a_file_below_the_task_are_followed() {
+    let keyed = Keyed::start(&[]);
+    let stanzas =
+        "template {\n data = \"one {{ raw }}\"\n left_delimiter = \"[[\"\n destination = \"alloc/data/in.tpl\"\n}\n\
+                   template {\n data = \"x\"\n destination = \"local/file\"\n}\n\
+                   template {\n source = \"alloc/data/in.tpl\"\n left_delimiter = \"<<\"\n right_delimiter = \">>\"\n \
+                   destination = \"local/out\"\n"
+            .to_owned()
+            + HUP
+            + "\n}\n"
+            + &template("{{ file \"local/file\" }}", "local/copy", "change_mode = \"noop\"");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "one {{ raw }}\n");
+    let alloc = keyed.agent.data_dir().join("alloc").join(keyed.alloc());
+    std::fs::write(alloc.join("alloc/data/in.tpl"), "two << env \"NOMAD_TASK_NAME\" >>").expect("it is there");
+    keyed.until("the new source", || keyed.shared("received").ends_with("\ntwo t\n"));
+    std::fs::write(alloc.join("t/local/file"), "y").expect("it is there");
+    keyed.until("the new file", || keyed.rendered("local/copy") == "y");
+    keyed.until("the event of the signal", || keyed.count("Signaling") >= 1);
+    assert_eq!(keyed.count("Signaling"), 1);
+    keyed.agent.stop();
+}
