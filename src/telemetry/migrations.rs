@@ -9,12 +9,12 @@ use crate::model::words;
 
 families! {
 pub static ALLOC_MIGRATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_alloc_migrations_total",
+    "allostat_migrations_total",
     Unit::None,
     "Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.",
     &["outcome"],
 )
-.otlp("allostat.alloc.migrations", "{alloc}");
+.otlp("allostat.migrations", "{alloc}");
 }
 
 words! {

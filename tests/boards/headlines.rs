@@ -13,8 +13,8 @@ const HOUR: &[(&str, &str, &str, &str)] = &[
     ("up", "", "1x120", "1x120"),
     ("allostat_workload_oom_kills_total", "workload=\"w\",task=\"t\"", "_x20 1x30 stale", "0x120"),
     ("allostat_workload_oom_kills_created", "workload=\"w\",task=\"t\"", "_x20 600x30 stale", "0x120"),
-    ("allostat_task_kill_escalations_total", "workload=\"w\",task=\"t\"", "_x20 1x30 stale", "0x120"),
-    ("allostat_task_kill_escalations_created", "workload=\"w\",task=\"t\"", "_x20 600x30 stale", "0x120"),
+    ("allostat_workload_kill_escalations_total", "workload=\"w\",task=\"t\"", "_x20 1x30 stale", "0x120"),
+    ("allostat_workload_kill_escalations_created", "workload=\"w\",task=\"t\"", "_x20 600x30 stale", "0x120"),
     // Of a workload that is older than the hour: it counts from what it was.
     ("allostat_workload_oom_kills_total", "workload=\"old\",task=\"t\"", "7x120", "7x120"),
     ("allostat_workload_oom_kills_created", "workload=\"old\",task=\"t\"", "-9000x120", "-9000x120"),
@@ -47,7 +47,7 @@ const HOUR: &[(&str, &str, &str, &str)] = &[
         "0x120",
     ),
     ("allostat_task_oom_kills_total", "workload=\"w\",task=\"t\",alloc_id=\"a\"", "0x20 1x99", "0x120"),
-    ("allostat_task_given_up_total", "workload=\"w\",task=\"t\"", "0x20 1x99", "0x120"),
+    ("allostat_workload_given_up_total", "workload=\"w\",task=\"t\"", "0x20 1x99", "0x120"),
 ];
 
 /// The series of one of the two hosts.

@@ -132,7 +132,7 @@ fn inputs_of_rule_tests_become_what_a_profile_shows_of_them() {
     assert_eq!(without_zeros("0x2 1x1 0x1 _x2 3"), "_ _ _ 1 1 stale _ _ _ 3");
     assert_eq!(without_zeros("0+60x2 stale"), "_ 60 120 stale");
     assert_eq!(without_zeros("4-2x2"), "4 2 stale");
-    let input = "      - series: 'allostat_task_events_total{job=\"a\"}'\n        values: '0 1'\n      - series: \
+    let input = "      - series: 'allostat_workload_events_total{job=\"a\"}'\n        values: '0 1'\n      - series: \
                  allostat_task_state{job=\"a\"}\n        values: 0 1\n      - eval_time: 1m\n";
     let lean = "      - series: allostat_task_state{job=\"a\"}\n        values: '_ 1'\n      - eval_time: 1m\n";
     assert_eq!(as_exposed(input, Profile::Lean), lean);
