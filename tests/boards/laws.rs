@@ -512,6 +512,10 @@ fn every_alert_says_how_bad_what_happened_and_what_to_do() {
 fn every_quantile_is_computed_from_classic_and_from_native_histograms() {
     let mut seen = 0;
     for Expression { place, names, text } in everything() {
+        // Each of them is recorded by itself under its former name.
+        if !text.contains("histogram_quantile") {
+            continue;
+        }
         let selectors = || names.selectors.iter();
         for classic in selectors().filter(|s| s.name.ends_with("_bucket")) {
             let native = classic.name.trim_end_matches("_bucket");

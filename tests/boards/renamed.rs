@@ -11,7 +11,7 @@ use allostat::model::metric::Kind;
 use crate::boards::files::{Rule, in_folder, read, root, rules};
 use crate::common::{Agent, AgentOptions, Prometheus, golden_part, is_root, patience, wait_for, workload};
 
-const FILE: &str = "alerts/schema-1.yml";
+pub const FILE: &str = "alerts/schema-1.yml";
 const BEGIN: &str = "<!-- made from the catalogue: begin -->\n";
 const END: &str = "<!-- end -->\n";
 
