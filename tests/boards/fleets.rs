@@ -54,8 +54,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
 }
 
 const CHART: &str = "deploy/helm/allostat";
-const EVERYTHING: &str =
-    "podMonitor.enabled=true,prometheusRule.enabled=true,prometheusRule.schema1=true,dashboards.enabled=true,docsUrl=https://docs.example/a";
+const EVERYTHING: &str = "podMonitor.enabled=true,prometheusRule.enabled=true,prometheusRule.schema1=true,dashboards.enabled=true,docsUrl=https://docs.example/a";
 
 /// The objects of a chart with these values.
 fn rendered(helm: &Path, packages: &Path, values: &str) -> Vec<Value> {

@@ -52,11 +52,12 @@ pub fn job() -> String {
 const NIGHTLY: &str = "job \"nightly\" {\n type = \"batch\"\n periodic {\n cron = \"0 3 1 1 *\"\n }\n group \"g\" {\n \
     task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }\n }\n }\n}\n";
 
-/// A service whose check fails: nothing listens at its port.
-fn checked() -> String {
+/// A service whose check fails: nothing listens at its port. Another version is an update.
+fn checked(version: u32) -> String {
     let (command, port) = (workload().display().to_string(), crate::common::free_address().port());
     format!(
-        "job \"checked\" {{\n type = \"service\"\n group \"g\" {{\n service {{\n name = \"checked\"\n port = \"{port}\"\n \
+        "job \"checked\" {{\n type = \"service\"\n meta {{\n version = \"{version}\"\n }}\n group \"g\" {{\n \
+         update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"5s\"\n progress_deadline = \"0s\"\n }}\n service {{\n name = \"checked\"\n port = \"{port}\"\n \
          provider = \"nomad\"\n check {{\n type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n }}\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [\"hold\", \"3600000\"]\n }}\n }}\n }}\n}}\n"
     )
@@ -98,7 +99,7 @@ fn some_are_killed(agent: &Agent) {
 
 /// As Grafana would fill them in, for a scrape each second.
 fn filled(expression: &str, alloc: &str) -> String {
-    filled_for(expression, alloc, (".*", "board|killed"))
+    filled_for(expression, alloc, (".*", "board|killed|checked|nightly.*"))
 }
 
 /// The same for a source and workloads that were picked.
@@ -162,7 +163,10 @@ fn answers_what_the_profile_has(profile: Profile) {
     agent.run(&job());
     let alloc = agent.alloc_ids().pop().expect("a job that was accepted must have an alloc");
     agent.run(NIGHTLY);
-    agent.run(&checked());
+    agent.cli(&["periodic", "force", "nightly", "--detach"]).ok();
+    for version in 1..=2 {
+        agent.run(&checked(version));
+    }
     gpus.go_to_work(pid_of(&agent, &alloc, "throttled"), pid_of(&agent, &alloc, "steady"));
 
     let mut asked: Vec<(String, String)> = Vec::new();
