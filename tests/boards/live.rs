@@ -53,12 +53,12 @@ const NIGHTLY: &str = "job \"nightly\" {\n type = \"batch\"\n periodic {\n cron 
     task \"t\" {\n driver = \"raw_exec\"\n config {\n command = \"/bin/true\"\n }\n }\n }\n}\n";
 
 /// A service whose check fails: nothing listens at its port. Another version is an update.
-fn checked(version: u32) -> String {
+pub fn checked(version: u32) -> String {
     let (command, port) = (workload().display().to_string(), crate::common::free_address().port());
     format!(
         "job \"checked\" {{\n type = \"service\"\n meta {{\n version = \"{version}\"\n }}\n group \"g\" {{\n \
          update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"5s\"\n progress_deadline = \"0s\"\n }}\n service {{\n name = \"checked\"\n port = \"{port}\"\n \
-         provider = \"nomad\"\n check {{\n type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n }}\n }}\n task \"t\" {{\n \
+         provider = \"nomad\"\n check {{\n name = \"alive\"\n type = \"tcp\"\n interval = \"1s\"\n timeout = \"1s\"\n }}\n }}\n task \"t\" {{\n \
          driver = \"raw_exec\"\n config {{\n command = {command:?}\n args = [\"hold\", \"3600000\"]\n }}\n }}\n }}\n}}\n"
     )
 }
