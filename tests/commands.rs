@@ -1325,7 +1325,7 @@ fn one_pass_reads_the_cgroups_of_allocs_and_invents_no_lifecycle() {
         let mine = |name: &str| text.lines().any(|l| l.starts_with(name) && l.contains(&id));
         assert!(mine("allostat_task_cpu_usage_seconds_total{"), "{text}");
         for name in
-            ["allostat_task_state", "allostat_task_restarts_total", "allostat_task_exits_total", "allostat_node_"]
+            ["allostat_task_state", "allostat_task_restarts_total", "allostat_workload_exits_total", "allostat_node_"]
         {
             assert!(!text.contains(name), "{name} cannot be known from cgroups");
         }

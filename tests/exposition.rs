@@ -453,19 +453,19 @@ fn what_is_included_and_excluded_is_there_and_gone_and_the_body_says_so() {
     let all = |texts: &[&str]| catalogue::patterns(&texts.iter().map(|t| (*t).to_owned()).collect::<Vec<_>>()).unwrap();
     let selection = Selection {
         profile: Profile::Lean,
-        include: all(&["allostat_task_page_faults_total{kind=\"major\"}", "allostat_task_events_total"]),
+        include: all(&["allostat_task_page_faults_total{kind=\"major\"}", "allostat_workload_events_total"]),
         exclude: all(&["allostat_task_state{state=~\"dead|pending\"}", "allostat_host_.*"]),
     };
     let body = encode_with(&full(), Format::Text, Filter::default().selecting(Arc::new(selection.clone())));
     let says = "allostat_exposition_info{profile=\"lean\",include=\"allostat_task_page_faults_total{kind=\\\"major\\\"},\
-                allostat_task_events_total\",exclude=\"allostat_task_state{state=~\\\"dead|pending\\\"},allostat_host_.*\"} 1\n";
+                allostat_workload_events_total\",exclude=\"allostat_task_state{state=~\\\"dead|pending\\\"},allostat_host_.*\"} 1\n";
     assert!(body.contains(says), "{body}");
     let series = series_of(&full(), selection);
     let values = |family: &str, label: &str| -> std::collections::BTreeSet<String> {
         series.keys().filter(|(name, _)| name == family).map(|(_, labels)| labels[label].clone()).collect()
     };
     assert_eq!(values("allostat_task_page_faults_total", "kind"), ["major".to_owned()].into());
-    assert!(values("allostat_task_events_total", "event").len() > 10, "asked for, so with its zeros");
+    assert!(values("allostat_workload_events_total", "event").len() > 10, "asked for, so with its zeros");
     assert_eq!(values("allostat_task_state", "state"), ["running".to_owned(), "backoff".to_owned()].into());
     assert!(!series.keys().any(|(name, _)| name.starts_with("allostat_host_")));
 }
@@ -556,17 +556,17 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
     let text = encode(&synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default()), Format::Text);
     for outcome in Outcome::ALL.map(Outcome::as_str) {
         let line = format!(
-            "allostat_task_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
+            "allostat_workload_exits_total{{task=\"web\",workload=\"shop\",source=\"managed\",outcome=\"{outcome}\"}} 0\n"
         );
         assert!(text.contains(&line), "{line}");
         assert!(text.contains(&format!("allostat_node_task_exits_total{{outcome=\"{outcome}\"}} 0\n")));
     }
     assert!(text.contains("allostat_node_task_oom_kills_total 0\n"));
-    assert!(text.contains("allostat_alloc_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
+    assert!(text.contains("allostat_workload_run_seconds_total{workload=\"shop\",outcome=\"success\"} 0\n"));
     assert!(text.contains(
-        "allostat_task_events_total{task=\"web\",workload=\"shop\",source=\"managed\",event=\"terminated\"} 0\n"
+        "allostat_workload_events_total{task=\"web\",workload=\"shop\",source=\"managed\",event=\"terminated\"} 0\n"
     ));
-    assert!(!text.contains("allostat_task_exit_codes_total"), "no code is known before the first one");
+    assert!(!text.contains("allostat_workload_exit_codes_total"), "no code is known before the first one");
 }
 
 /// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
@@ -604,7 +604,7 @@ fn since_when_a_counter_counts_is_absent_where_nobody_knows() {
     let board = synthetic::board(vec![], totals);
     let snapshot = synthetic::tick(&mut assembler, &board, &Said::default(), Samples::default());
     let text = encode(&snapshot, Format::OpenMetrics);
-    assert!(text.contains("allostat_task_exits_total{") && !text.contains("_created"), "{text}");
+    assert!(text.contains("allostat_workload_exits_total{") && !text.contains("_created"), "{text}");
 }
 
 /// A workload with an exit of this alloc, and one start and one kill of it.
@@ -640,19 +640,19 @@ fn what_adds_up_many_allocs_names_the_latest_in_openmetrics_alone() {
     let whose = format!("{{alloc_id=\"{ALLOC}\",event_id=\"77\"}}");
     let alone = format!("{{alloc_id=\"{ALLOC}\"}}");
     for line in [
-        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="error"} 1 # WHOSE 1 1767323045"#,
-        r#"allostat_task_exits_total{task="web",workload="shop",source="managed",outcome="oom"} 0"#,
-        r#"allostat_task_exit_codes_total{task="web",workload="shop",source="managed",code="3"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_workload_exits_total{task="web",workload="shop",source="managed",outcome="error"} 1 # WHOSE 1 1767323045"#,
+        r#"allostat_workload_exits_total{task="web",workload="shop",source="managed",outcome="oom"} 0"#,
+        r#"allostat_workload_exit_codes_total{task="web",workload="shop",source="managed",code="3"} 1 # WHOSE 1 1767323045"#,
         r#"allostat_workload_oom_kills_total{task="web",workload="shop",source="managed"} 2 # WHOSE 2 1767323045"#,
-        r#"allostat_task_kill_escalations_total{task="web",workload="shop",source="managed"} 1 # ALONE 1 1767323045"#,
-        r#"allostat_task_given_up_total{task="web",workload="shop",source="managed"} 0"#,
-        r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
-        r#"allostat_task_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
-        r#"allostat_task_start_duration_seconds_sum{workload="shop"} 0.047"#,
-        r#"allostat_task_start_phase_duration_seconds_bucket{phase="setup",le="0.01"} 1"#,
-        r#"allostat_task_start_phase_duration_seconds_count{phase="driver"} 1"#,
-        r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="300.0"} 0"#,
-        r#"allostat_task_kill_duration_seconds_bucket{workload="shop",le="+Inf"} 1 # ALONE 400 1767323045"#,
+        r#"allostat_workload_kill_escalations_total{task="web",workload="shop",source="managed"} 1 # ALONE 1 1767323045"#,
+        r#"allostat_workload_given_up_total{task="web",workload="shop",source="managed"} 0"#,
+        r#"allostat_workload_start_duration_seconds_bucket{workload="shop",le="0.05"} 1 # ALONE 0.047 1767323045"#,
+        r#"allostat_workload_start_duration_seconds_bucket{workload="shop",le="0.1"} 1"#,
+        r#"allostat_workload_start_duration_seconds_sum{workload="shop"} 0.047"#,
+        r#"allostat_start_phase_duration_seconds_bucket{phase="setup",le="0.01"} 1"#,
+        r#"allostat_start_phase_duration_seconds_count{phase="driver"} 1"#,
+        r#"allostat_workload_kill_duration_seconds_bucket{workload="shop",le="300.0"} 0"#,
+        r#"allostat_workload_kill_duration_seconds_bucket{workload="shop",le="+Inf"} 1 # ALONE 400 1767323045"#,
     ] {
         let line = format!("\n{}\n", line.replace("WHOSE", &whose).replace("ALONE", &alone));
         assert!(open.contains(&line), "{line}{open}");
@@ -666,7 +666,8 @@ fn an_exemplar_that_would_be_too_long_says_less_or_nothing() {
         let (snapshot, metrics) = exemplary(&"ä".repeat(length));
         let open = encode_whole(&snapshot, &metrics, Format::OpenMetrics);
         let families = openmetrics::check(&open).unwrap();
-        let error = families["allostat_task_exits"].samples.iter().find(|s| s.labels["outcome"] == "error").unwrap();
+        let error =
+            families["allostat_workload_exits"].samples.iter().find(|s| s.labels["outcome"] == "error").unwrap();
         let named_event = error.exemplar.as_ref().map(|e| e.labels.contains_key("event_id"));
         assert_eq!(named_event, said, "{length}");
         assert!(error.exemplar.as_ref().is_none_or(|e| e.at == 1_767_323_045.0), "of the exit, not of the scrape");

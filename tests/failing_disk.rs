@@ -133,7 +133,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     let held = held.and_then(|alloc| alloc["id"].as_str()).expect("it is listed");
     let stopped = agent.cli(&["stop", held]);
     assert!(stopped.code == Some(0) && stopped.stderr.contains("not on record"), "{}", stopped.stderr);
-    until("its end", &|| of(&agent, "allostat_task_exits_total", "held", &[("outcome", "killed")]) > 0.5);
+    until("its end", &|| of(&agent, "allostat_workload_exits_total", "held", &[("outcome", "killed")]) > 0.5);
     // What cannot be started for it is not given up: it is tried again once its end is on record.
     until("a start that fails", &|| agent.log().contains("Setup Failure"));
     assert_eq!(agent.metrics().u64("allostat_task_state", &[("task", "looping"), ("state", "dead")]), 0);
@@ -148,7 +148,7 @@ fn survives(fault: fn(&Path) -> bool) -> Result<(), &'static str> {
     agent.start_again();
     assert_eq!(agent.alloc_ids(), known, "what was acknowledged is known, what was refused is not");
     agent.run(&job("after", "batch", r#""burn", "20""#, 0));
-    until("work", &|| of(&agent, "allostat_task_exits_total", "after", &[("outcome", "success")]) > 0.5);
+    until("work", &|| of(&agent, "allostat_workload_exits_total", "after", &[("outcome", "success")]) > 0.5);
     assert_eq!(agent.metrics().u64("allostat_state_db_write_failures_total", &[]), 0);
     until("what waits to be on the disk", &|| queued(&agent).1 == 0);
     assert!(queued(&agent).0 >= durable, "what the disk had is counted: {durable}");

@@ -143,7 +143,7 @@ fn output_for_which_the_disk_has_no_room_is_told_with_the_end_of_its_task_and_co
     let lost = crate::common::wait_for(
         "it is counted",
         std::time::Duration::from_secs(10) * crate::common::patience(),
-        || Some(agent.metrics().one("allostat_task_log_lost_bytes_total", &whose)?.u64()),
+        || Some(agent.metrics().one("allostat_workload_log_lost_bytes_total", &whose)?.u64()),
     );
     assert!((4_000_000..8_000_000).contains(&lost), "{lost}");
     agent.stop();

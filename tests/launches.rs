@@ -51,10 +51,10 @@ fn a_job_of_each_second_is_launched_shown_and_stopped_and_its_children_run_on() 
     let of = [("workload", "backup/db")];
     assert!(metrics.u64("allostat_periodic_launches_total", &[of[0], ("outcome", "launched")]) >= 3);
     assert!(metrics.one("allostat_periodic_next_launch_timestamp_seconds", &of).is_some());
-    for sample in metrics.all("allostat_task_exits_total", &[]) {
+    for sample in metrics.all("allostat_workload_exits_total", &[]) {
         assert!(!sample.labels["workload"].starts_with("backup/db/"), "a child is no workload of its own: {sample:?}");
     }
-    assert!(metrics.u64("allostat_task_exits_total", &[of[0], ("outcome", "success")]) >= 2);
+    assert!(metrics.u64("allostat_workload_exits_total", &[of[0], ("outcome", "success")]) >= 2);
     let stopped = agent.cli(&["stop", "backup/db"]).ok();
     says(&stopped, &["job backup/db: stopped, no further launches"]);
     assert_eq!(agent.get("/v1/jobs/backup%2Fdb").status, 404);

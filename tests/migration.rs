@@ -96,7 +96,7 @@ fn messages(agent: &Agent, id: &str) -> Vec<String> {
 }
 
 fn migrations(agent: &Agent, outcome: &str) -> u64 {
-    agent.metrics().u64("allostat_alloc_migrations_total", &[("outcome", outcome)])
+    agent.metrics().u64("allostat_migrations_total", &[("outcome", outcome)])
 }
 
 /// What happens to a connection once so many bytes came from the server.

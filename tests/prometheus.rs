@@ -346,7 +346,7 @@ fn short_tasks_reach_prometheus_exactly_once() {
         assert_eq!(response.status / 100, 2, "{}", response.text());
     }
     let count =
-        prometheus.wait_value("sum(allostat_task_exits_total{outcome=\"success\"})", |n| whole(n) == TASKS as u64);
+        prometheus.wait_value("sum(allostat_workload_exits_total{outcome=\"success\"})", |n| whole(n) == TASKS as u64);
     assert_eq!(whole(count), TASKS as u64);
     let dead = "count(count by (alloc_id) (allostat_task_state{state=\"dead\"} == 1))";
     prometheus.wait_value(dead, |n| whole(n) == TASKS as u64);
@@ -360,11 +360,11 @@ fn short_tasks_reach_prometheus_exactly_once() {
 /// The recipe of docs/reading.md for what rose within the last so many seconds, with the labels of one series.
 fn risen(workload: &str, seconds: u64) -> String {
     let page = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/docs/reading.md")).expect("our own page");
-    let start = "allostat_task_exits_total - (";
+    let start = "allostat_workload_exits_total - (";
     let line = page.lines().find(|line| line.starts_with(start)).expect("the page has the recipe");
     let window = line.replace("15m", &format!("{seconds}s")).replace("900", &seconds.to_string());
     format!(
-        "sum(({window}) and on (workload, outcome) allostat_task_exits_total{{workload=\"{workload}\",outcome=\"error\"}})"
+        "sum(({window}) and on (workload, outcome) allostat_workload_exits_total{{workload=\"{workload}\",outcome=\"error\"}})"
     )
 }
 
@@ -400,7 +400,8 @@ fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_not
     let old_since = std::time::Instant::now();
     let start = |seconds| Prometheus::start_each(seconds, &[agent.address], &[]);
     let (Some(each_5), Some(each_15)) = (start(5), start(15)) else { skip_test!("no-prometheus") };
-    let exits = |workload: &str| format!("sum(allostat_task_exits_total{{workload=\"{workload}\",outcome=\"error\"}})");
+    let exits =
+        |workload: &str| format!("sum(allostat_workload_exits_total{{workload=\"{workload}\",outcome=\"error\"}})");
     for prometheus in [&each_5, &each_15] {
         prometheus.wait_value(&exits("old"), |n| whole(n) == 3);
     }
@@ -424,13 +425,13 @@ fn what_fails_before_the_first_scrape_is_counted_at_each_scrape_interval_and_not
         prometheus.wait_value(&exits("old"), |n| whole(n) == 6);
         // Evaluated at the first scrape that saw all of them. Twice as long: a server that scrapes each 15 s may have one sample alone within
         // 20 s.
-        let at = first_at(prometheus, "allostat_task_exits_total{workload=\"old\",outcome=\"error\"}", "6");
+        let at = first_at(prometheus, "allostat_workload_exits_total{workload=\"old\",outcome=\"error\"}", "6");
         let within = value_at(prometheus, &risen("old", 2 * WINDOW), at);
         assert_eq!(within.as_deref(), Some("3"), "those of the window, no others");
     }
     // The moment is the submission's, and a restart of the agent does not move it.
     let created = |prometheus: &Prometheus| {
-        prometheus.value("max(allostat_task_exits_created{workload=\"old\",outcome=\"error\"})")
+        prometheus.value("max(allostat_workload_exits_created{workload=\"old\",outcome=\"error\"})")
     };
     let before = created(&each_5).expect("it is told");
     let began = each_5.value("process_start_time_seconds").expect("of the first agent");
@@ -460,13 +461,13 @@ fn a_real_prometheus_stores_the_exemplars() {
             found.pop().map(|(_, exemplar)| exemplar)
         })
     };
-    let exit = stored("allostat_task_exits_total{workload=\"fails\",outcome=\"error\"}");
+    let exit = stored("allostat_workload_exits_total{workload=\"fails\",outcome=\"error\"}");
     assert_eq!((&exit["labels"]["alloc_id"], exit["value"].as_str()), (&failing.id.clone().into(), Some("1")));
     let number: u64 = exit["labels"]["event_id"].as_str().and_then(|n| n.parse().ok()).expect("an event's number");
     let event = agent.json(&format!("/v1/events?since={}", number - 1))["events"][0].clone();
     assert_eq!((&event["seq"], &event["kind"]), (&number.into(), &"Terminated".into()), "{event}");
     assert_eq!(event["alloc_id"], failing.id.as_str());
-    let code = stored("allostat_task_exit_codes_total{workload=\"fails\",code=\"3\"}");
+    let code = stored("allostat_workload_exit_codes_total{workload=\"fails\",code=\"3\"}");
     assert_eq!(code["labels"], exit["labels"]);
     for histogram in ["start", "kill"] {
         let name = format!("allostat_task_{histogram}_duration_seconds");

@@ -137,7 +137,7 @@ fn replacement_takes_over_the_data_of_the_alloc_before_it_over_a_kill() {
     let third = running(3);
     assert_eq!((&third["previous_alloc"], lives(&third, "alloc/data/lives")), (&second["id"], 3));
     let metrics = agent.metrics();
-    let moved = metrics.one("allostat_alloc_migrations_total", &[("outcome", "moved")]);
+    let moved = metrics.one("allostat_migrations_total", &[("outcome", "moved")]);
     assert_eq!(moved.map(|sample| sample.u64()), Some(2));
     agent.cli(&["stop", "--all"]).ok();
     agent.stop();

@@ -48,11 +48,11 @@ fn the_settings_stand_at_the_end_of_the_page_of_commands() {
 
 /// Parts of the page of metrics: title, first sentence, prefixes of its families. The last part has all the others.
 const SUBJECTS: [(&str, &str, &[&str]); 6] = [
-    ("Tasks", "With an `alloc_id`: one task. Without: all tasks of that name in a workload.", &["allostat_task_"]),
+    ("Tasks", "Values of one task of one alloc.", &["allostat_task_"]),
     ("Allocs", "Values of the alloc as a whole; in the profile `full` also sums over its tasks.", &["allostat_alloc_"]),
     (
         "Workloads",
-        "Totals over all allocs of a workload on this host, live and ended. Counters never decrease.",
+        "Totals over all allocs of a workload on this host, live and ended; with a label `task`, of its tasks of that name. Counters never decrease.",
         &["allostat_workload_"],
     ),
     (

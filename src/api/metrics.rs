@@ -12,7 +12,6 @@ use super::{Context, Method, Route};
 use crate::exporters::catalogue;
 use crate::exporters::prometheus::Bodies;
 use crate::exporters::walk::Filter;
-use crate::jobspec::nearest::nearest;
 use crate::model::answer::Encoding;
 use crate::model::profile::Profile;
 use crate::snapshot::{ScraperKey, Snapshot};
@@ -145,8 +144,7 @@ fn profile(request: &Request) -> Result<Option<Profile>, ApiError> {
 }
 
 fn unknown(name: &str) -> ApiError {
-    let near = nearest(name, catalogue::CATALOGUE.iter().map(|desc| desc.name));
-    let advice = near.map_or_else(|| "/v1/catalogue lists all".to_owned(), |near| format!("did you mean {near}?"));
+    let advice = catalogue::advice(name).unwrap_or_else(|| "/v1/catalogue lists all".to_owned());
     ApiError::bad_parameter("name[]", format!("there is no metric {name:?}; {advice}"))
 }
 

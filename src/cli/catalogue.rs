@@ -29,8 +29,8 @@ pub struct Catalogue {
 impl Catalogue {
     pub fn run(self, session: &mut Session<'_>) -> CliResult {
         if let Some(name) = self.names.iter().find(|name| matching(name).is_empty()) {
-            let near = catalogue::near(name).map(|near| format!("; did you mean {near}?")).unwrap_or_default();
-            session.remark(&format!("there is no metric {name:?}{near}"));
+            let advice = catalogue::advice(name).map(|advice| format!("; {advice}")).unwrap_or_default();
+            session.remark(&format!("there is no metric {name:?}{advice}"));
             return Ok(Exit::NotFound);
         }
         let has = |desc: &MetricDesc| self.profile.is_none_or(|profile| desc.profile <= profile);

@@ -6,8 +6,8 @@ use std::sync::LazyLock;
 use schemars::JsonSchema;
 use serde::Serialize;
 
-use super::otlp;
 use super::walk::{Pattern, descriptors, devices, lifecycle};
+use super::{otlp, renamed};
 use crate::collectors;
 use crate::jobspec::nearest::nearest;
 use crate::model::metric::{Kind, Life, MetricDesc};
@@ -54,9 +54,15 @@ pub fn family(name: &str) -> Option<&'static MetricDesc> {
     CATALOGUE.iter().find(is_it).copied()
 }
 
-/// What a name was probably meant to be, by the names of families.
-pub fn near(name: &str) -> Option<&'static str> {
-    nearest(name, CATALOGUE.iter().map(|desc| desc.name))
+/// What to write instead of a name that no family has: its new name, or the nearest one.
+pub fn advice(name: &str) -> Option<String> {
+    renamed::now(name)
+        .map(|new| format!("it is {new} since schema {}", lifecycle::SCHEMA))
+        .or_else(|| nearest(name, CATALOGUE.iter().map(|desc| desc.name)).map(meant))
+}
+
+fn meant(name: impl std::fmt::Display) -> String {
+    format!("did you mean {name}?")
 }
 
 /// What there is to know of a family, each by its heading: behind `allostat catalogue NAME` and docs/metrics.md. What it is stands
@@ -101,8 +107,9 @@ fn selects(pattern: Pattern, text: &str) -> Result<Pattern, String> {
     let families: Vec<&MetricDesc> = CATALOGUE.iter().filter(|desc| pattern.names(desc.name)).copied().collect();
     if families.is_empty() {
         let name = text.split('{').next().unwrap_or(text);
-        let near = near(name).map(str::to_owned).or_else(|| near_pattern(name));
-        let advice = near.map_or_else(|| "allostat catalogue lists all".to_owned(), |n| format!("did you mean {n}?"));
+        let renamed = renamed::SCHEMA_1.iter().find(|(old, _)| pattern.names(old)).map(|(old, _)| *old);
+        let advice = advice(renamed.unwrap_or(name)).or_else(|| near_pattern(name).map(meant));
+        let advice = advice.unwrap_or_else(|| "allostat catalogue lists all".to_owned());
         return Err(format!("there is no metric {name:?}; {advice}"));
     }
     let Some(label) = pattern.label() else { return Ok(pattern) };
@@ -285,6 +292,36 @@ mod tests {
     }
 
     #[test]
+    fn the_begin_of_a_name_says_whose_the_series_are() {
+        let laws_of: [(&str, &[&str]); 3] = [
+            ("allostat_task_", &["alloc_id", "task", "workload"]),
+            ("allostat_alloc_", &["alloc_id", "workload"]),
+            ("allostat_workload_", &["workload"]),
+        ];
+        laws(|d| {
+            let Some((begin, labels)) = laws_of.iter().find(|(begin, _)| d.name.starts_with(begin)) else {
+                return Ok(());
+            };
+            let of_alloc = d.labels.contains(&"alloc_id") == labels.contains(&"alloc_id");
+            let has_all = labels.iter().all(|label| d.labels.contains(label));
+            (of_alloc && has_all).then_some(()).ok_or_else(|| format!("{begin}* has {labels:?}"))
+        });
+    }
+
+    #[test]
+    fn old_names_are_gone_and_new_ones_are_there() {
+        for (old, new) in renamed::SCHEMA_1 {
+            assert!(find(old).is_none() && find(new).is_some(), "{old} {new}");
+        }
+        assert_eq!(
+            renamed::now("allostat_task_kill_duration_seconds_bucket"),
+            Some("allostat_workload_kill_duration_seconds")
+        );
+        assert_eq!(renamed::now("allostat_task_exits_created"), Some("allostat_workload_exits_total"));
+        assert_eq!(renamed::now("allostat_task_exit"), None);
+    }
+
+    #[test]
     fn everything_says_what_it_is_where_it_comes_from_and_when_it_is_absent() {
         laws(|d| {
             for (what, text) in [("help", d.help), ("source", d.source), ("absence rule", d.absent)] {
@@ -331,6 +368,8 @@ mod tests {
         assert!(refused("allostat_task_memory_rs_bytes").contains("did you mean allostat_task_memory_rss_bytes?"));
         assert!(refused("allostat_tsk_.*").contains("did you mean allostat_task_.*?"));
         assert!(refused("allostat_task_memry.*").contains("did you mean allostat_task_memory.*?"));
+        assert!(refused("allostat_task_exits_total").ends_with("; it is allostat_workload_exits_total since schema 2"));
+        assert!(refused("allostat_task_exit.*").ends_with("; it is allostat_workload_exits_total since schema 2"));
         assert!(refused("allostat_.*_nothing_total").contains("allostat catalogue lists all"));
         assert!(refused("allostat_task_state{stat=\"dead\"}").ends_with("there is no label \"stat\"; there are state"));
         assert!(refused("allostat_task_state{workload=\"a\"}").contains("says whose a series is"));

@@ -10,6 +10,7 @@ pub mod json;
 pub mod otlp;
 pub mod prometheus;
 pub mod recent;
+pub mod renamed;
 pub mod walk;
 
 use std::path::PathBuf;

@@ -111,14 +111,14 @@ pub static HOOK_DURATION: MetricDesc = MetricDesc::new(
 .otlp("allostat.hook.duration", "s");
 
 pub static START_PHASE_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_start_phase_duration_seconds",
+    "allostat_start_phase_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
     "Duration of the phases of task starts (prestart, setup, driver) since the agent started.",
     &["phase"],
 )
 .from_profile(Profile::Standard)
-.otlp("allostat.task.start.phase.duration", "s");
+.otlp("allostat.start.phase.duration", "s");
 
 pub static HOOK_FAILURES: MetricDesc = MetricDesc::counter(
     "allostat_hook_failures_total",

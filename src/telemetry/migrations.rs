@@ -8,13 +8,13 @@ use crate::model::units::Unit;
 use crate::model::words;
 
 families! {
-pub static ALLOC_MIGRATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_alloc_migrations_total",
+pub static MIGRATIONS: MetricDesc = MetricDesc::counter(
+    "allostat_migrations_total",
     Unit::None,
     "Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.",
     &["outcome"],
 )
-.otlp("allostat.alloc.migrations", "{alloc}");
+.otlp("allostat.migrations", "{alloc}");
 }
 
 words! {
@@ -33,7 +33,7 @@ pub struct Migrations(IntCounterVec);
 
 impl Migrations {
     pub(super) fn new(registry: &Registry) -> Migrations {
-        let all = counters(registry, &ALLOC_MIGRATIONS);
+        let all = counters(registry, &MIGRATIONS);
         // Born at 0, so that the first increment is seen as one.
         for outcome in MigrationOutcome::ALL {
             all.with_label_values(&[outcome.as_str()]);

@@ -54,8 +54,7 @@ fn run(program: &Path, arguments: &[&str]) -> Output {
 }
 
 const CHART: &str = "deploy/helm/allostat";
-const EVERYTHING: &str =
-    "podMonitor.enabled=true,prometheusRule.enabled=true,dashboards.enabled=true,docsUrl=https://docs.example/a";
+const EVERYTHING: &str = "podMonitor.enabled=true,prometheusRule.enabled=true,prometheusRule.schema1=true,dashboards.enabled=true,docsUrl=https://docs.example/a";
 
 /// The objects of a chart with these values.
 fn rendered(helm: &Path, packages: &Path, values: &str) -> Vec<Value> {
@@ -108,6 +107,8 @@ fn chart_has_every_rule_every_board_a_monitor_and_a_gpu_runtime() {
         let link = format!("https://docs.example/a/runbooks/{}.md", text(rule, "alert"));
         assert_eq!(rule["annotations"]["runbook_url"], link);
     }
+    let recorded = rules.iter().filter(|rule| rule["record"].is_string()).count();
+    assert_eq!(recorded, crate::boards::files::rules().iter().filter(|rule| rule.records).count());
     if let Some(promtool) = Promtool::find() {
         let directory = test_dir();
         let file = directory.path().join("rules.yml");

@@ -35,7 +35,7 @@ fn run(others: &Cgroups, name: &str, script: &str) -> Child {
 /// Of our own tasks alone, of GPUs, of who has a network of its own, or of a host that counts none for such a cgroup.
 fn may_be_absent(family: &str, tells_ends: bool) -> bool {
     let no_io = !counts_io() && family.starts_with("allostat_task_io_");
-    let no_codes = !tells_ends && family == "allostat_task_exit_codes_total";
+    let no_codes = !tells_ends && family == "allostat_workload_exit_codes_total";
     // Only directories of managed allocs are measured.
     let is_rare = ["_device", "_task_network_", "_alloc_disk_"].iter().any(|part| family.contains(part));
     no_io || no_codes || is_rare || family == "allostat_task_memory_window_peak_bytes"

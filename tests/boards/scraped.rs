@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
-use allostat::exporters::catalogue::CATALOGUE;
+use allostat::exporters::walk::lifecycle::METRICS;
 use allostat::model::metric::Kind;
 
 use crate::boards::files::{in_folder, read, root};
@@ -72,7 +72,7 @@ fn each_example_stores_the_buckets_of_all_histograms_on_prometheus_2_and_3() {
     let buckets = |name: &str| name.ends_with("_bucket");
     let page = agent.metrics();
     let shown: BTreeSet<&str> = page.samples.iter().map(|sample| sample.name.as_str()).filter(|n| buckets(n)).collect();
-    assert!(shown.contains("allostat_task_kill_duration_seconds_bucket"), "two alerts ask for it: {shown:?}");
+    assert!(shown.contains("allostat_workload_kill_duration_seconds_bucket"), "two alerts ask for it: {shown:?}");
     for (place, server) in &servers {
         server.wait_value("count(up{job=~\".*allostat.*\"} == 1)", |up| up == 1.0);
         assert_eq!(server.value("count(up == 0)"), None, "{place}: each job answers");
@@ -175,13 +175,12 @@ fn each_documented_relabelling_keeps_the_totals_of_workloads_and_drops_single_al
     let Some(server) = Prometheus::start_version(2, &[FEATURE], &config) else { skip_test!("no-prometheus") };
     let targets = all.len() as f64 + 1.0;
     server.wait_value("count(up == 1)", |up| up == targets);
-    // By the catalogue: each family of tasks and allocs that is by workload, and so names no alloc.
-    let wanted: BTreeSet<String> = CATALOGUE
+    // Each total of what happened; those of usage depend on the kernel.
+    let wanted: BTreeSet<String> = METRICS
         .iter()
-        .filter(|desc| ["allostat_task_", "allostat_alloc_"].iter().any(|begin| desc.name.starts_with(begin)))
-        .filter(|desc| !desc.labels.contains(&"alloc_id"))
+        .filter(|desc| desc.name.starts_with("allostat_workload_"))
         // Absent until output was lost.
-        .filter(|desc| desc.name != "allostat_task_log_lost_bytes_total")
+        .filter(|desc| desc.name != "allostat_workload_log_lost_bytes_total")
         .map(|desc| if desc.kind == Kind::Histogram { format!("{}_count", desc.name) } else { desc.name.to_owned() })
         .collect();
     assert!(wanted.len() >= 9, "{wanted:?}");

@@ -15,7 +15,7 @@ fn some_work(agent: &Agent) -> (String, f64) {
     ));
     let whose = [("workload", "done"), ("task", "t")];
     wait_for("its end", Duration::from_secs(60) * patience(), || {
-        let exits = agent.metrics().f64("allostat_task_exits_total", &[whose[0], whose[1], ("outcome", "success")]);
+        let exits = agent.metrics().f64("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "success")]);
         (exits == 1.0).then_some(())
     });
     let used = agent.metrics().f64("allostat_workload_cpu_usage_seconds_total", &whose);

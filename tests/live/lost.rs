@@ -98,7 +98,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
     wait_for("its cgroup to be removed", limit, || agent.cgroups_left().is_empty().then_some(()));
     none_fell(&before, &counters(&agent.metrics()), "when it was ended");
     let exits = [("workload", "lost"), ("outcome", "unknown")];
-    assert_eq!(agent.metrics().u64("allostat_task_exits_total", &exits), 1);
+    assert_eq!(agent.metrics().u64("allostat_workload_exits_total", &exits), 1);
     agent.stop();
 }
 

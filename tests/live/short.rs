@@ -68,7 +68,7 @@ fn a_thousand_short_tasks_are_each_there_once_with_exit_cpu_and_peak() {
         let alloc_id = alloc["id"].as_str().expect("an id");
         let labels = [("alloc_id", alloc_id), ("task", id.as_str())];
         let exits = metrics.u64(
-            "allostat_task_exits_total",
+            "allostat_workload_exits_total",
             &[("workload", id.as_str()), ("task", id.as_str()), ("outcome", "success")],
         );
         assert_eq!(exits, 1, "{id}");

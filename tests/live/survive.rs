@@ -82,7 +82,7 @@ fn tasks_survive_the_death_of_the_agent_and_their_exits_are_not_lost() {
     assert!(after > before, "a counter never falls: {before}, then {after}");
     let started = agent
         .metrics()
-        .u64("allostat_task_events_total", &[("workload", "long"), ("task", "long"), ("event", "started")]);
+        .u64("allostat_workload_events_total", &[("workload", "long"), ("task", "long"), ("event", "started")]);
     assert_eq!(started, 1, "no second Started");
     for (outcome, n) in [("reattached", 1), ("ended", 1), ("lost", 0), ("failed", 0), ("restarted", 0)] {
         assert_eq!(agent.metrics().u64("allostat_restore_tasks", &[("outcome", outcome)]), n, "{outcome}");
@@ -140,7 +140,7 @@ fn an_upgrade_of_the_agent_keeps_every_task_log_and_counter() {
     }
     wait_for("a restart", Duration::from_secs(10) * patience(), || {
         let labels = [("workload", "looping"), ("task", "looping"), ("outcome", "success")];
-        (agent.metrics().one("allostat_task_exits_total", &labels)?.u64() > 1).then_some(())
+        (agent.metrics().one("allostat_workload_exits_total", &labels)?.u64() > 1).then_some(())
     });
     let before = counters(&agent.metrics());
     agent.kill();

@@ -132,9 +132,10 @@ impl Alloc<'_> {
         });
     }
     pub fn exits(&self, outcome: &str) -> u64 {
-        self.agent
-            .metrics()
-            .u64("allostat_task_exits_total", &[("workload", &self.task), ("task", &self.task), ("outcome", outcome)])
+        self.agent.metrics().u64(
+            "allostat_workload_exits_total",
+            &[("workload", &self.task), ("task", &self.task), ("outcome", outcome)],
+        )
     }
     /// A kernel file of the task's own cgroup, past the code under test: the v1 name or the v2 name.
     pub fn kernel(&self, controller: &str, v1: &str, v2: &str) -> Option<String> {

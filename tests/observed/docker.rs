@@ -282,7 +282,7 @@ fn each_life_of_containers_that_fail_at_once_and_are_started_again_is_told_once(
         let sum = |family: &str, more: &[(&str, &str)]| -> f64 {
             body.all(family, &[&[("workload", name)], more].concat()).into_iter().map(Sample::f64).sum()
         };
-        assert_eq!(sum("allostat_task_exits_total", &[("task", name)]), 6.0, "{name}");
+        assert_eq!(sum("allostat_workload_exits_total", &[("task", name)]), 6.0, "{name}");
         let restarts = [("alloc_id", &*format!("docker:{name}")), ("reason", "failure")];
         assert_eq!(body.f64("allostat_task_restarts_total", &restarts), 5.0, "{name}");
         let used: f64 = exits.iter().map(|exit| exit["usage"]["cpu_usage_ns"].as_f64().unwrap() / 1e9).sum();
@@ -322,7 +322,7 @@ fn containers_whose_names_come_once_are_left_out_or_given_a_workload_by_what_doc
     }
     let ends = |workload: &str| -> f64 {
         let body = agent.metrics();
-        body.all("allostat_task_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
+        body.all("allostat_workload_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
     };
     wait_for("all ends", long(), || (ends("shop/web") == 4.0).then_some(()));
     let body = agent.metrics();

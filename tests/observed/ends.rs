@@ -149,7 +149,7 @@ fn of_hundreds_that_come_and_go_each_is_there_and_ends_once_and_those_above_are_
     let ends = || {
         let body = scene.agent.metrics();
         let mut ends = BTreeMap::new();
-        for sample in body.all("allostat_task_exits_total", &[]) {
+        for sample in body.all("allostat_workload_exits_total", &[]) {
             let label = |name: &str| sample.labels.get(name).cloned().unwrap_or_default();
             if label("workload").starts_with(&scene.others.parent) && sample.f64() > 0.0 {
                 *ends.entry(label("task")).or_insert(0.0) += sample.f64();

@@ -179,9 +179,10 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
     scene.wait("web", "its second end", |alloc| alloc["status"] == "complete");
     let body = scene.agent.metrics();
     let whose = [("workload", scene.others.parent.as_str()), ("task", "web")];
-    let exits = body.one("allostat_task_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
+    let exits =
+        body.one("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
     assert_eq!(exits, Some(2.0), "one workload with two ends");
-    assert!(body.all("allostat_task_events_total", &whose).is_empty(), "nobody tells of events");
+    assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "nobody tells of events");
 }
 
 #[test]

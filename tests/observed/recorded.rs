@@ -223,7 +223,7 @@ fn assert_ends(looked: &Looked) {
         let kept = ["memory_peak_bytes", "oom_kills_total"].map(|family| of_task(&body, family, shown));
         assert_eq!(kept, [at.peak, at.oom_kills], "{shown:?}");
         assert_eq!(cpu_ns(&body, "task", &labels), host.cpu_ns(&shown.cgroup), "{shown:?}");
-        let exits = body.all("allostat_task_exits_total", &[("task", &shown.task), ("outcome", &shown.outcome)]);
+        let exits = body.all("allostat_workload_exits_total", &[("task", &shown.task), ("outcome", &shown.outcome)]);
         assert!(exits.iter().any(|exits| exits.f64() >= 1.0), "{} of {shown:?}: {exits:?}", shown.outcome);
     }
     // Of one without processes nothing can be missing.

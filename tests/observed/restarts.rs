@@ -13,7 +13,7 @@ fn used(scene: &Scene, task: &str) -> Option<f64> {
 /// Of all outcomes: what ended while somebody looked may be told by the kernel.
 fn ends(scene: &Scene, task: &str) -> f64 {
     let whose = [("workload", scene.others.parent.as_str()), ("task", task)];
-    scene.agent.metrics().all("allostat_task_exits_total", &whose).into_iter().map(Sample::f64).sum()
+    scene.agent.metrics().all("allostat_workload_exits_total", &whose).into_iter().map(Sample::f64).sum()
 }
 
 fn ended(alloc: &serde_json::Value) -> bool {

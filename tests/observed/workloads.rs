@@ -18,7 +18,7 @@ fn rows(scene: &Scene) -> BTreeSet<(String, String)> {
 
 fn ends(scene: &Scene, workload: &str) -> f64 {
     let body = scene.agent.metrics();
-    body.all("allostat_task_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
+    body.all("allostat_workload_exits_total", &[("workload", workload)]).into_iter().map(Sample::f64).sum()
 }
 
 #[test]

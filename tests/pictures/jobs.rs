@@ -97,3 +97,27 @@ pub fn ended_by_hand() -> String {
     let tasks = ["hold", "stubborn"].map(|does| task(does, &[&work, does, "100000000"], "", "memory = 32"));
     job("migrate", 0, "schema", 1, &tasks)
 }
+
+/// A service with one check that passes and one that fails; another version is an update, which fails too.
+pub fn services(version: u32, answers: u16, nobody: u16) -> String {
+    let check = |name: &str, port: u16| {
+        let tcp = "type = \"tcp\"\n interval = \"5s\"\n timeout = \"1s\"";
+        format!("check {{\n name = {name:?}\n port = \"{port}\"\n {tcp}\n }}\n")
+    };
+    let checks = [check("listens", answers), check("backend", nobody)].concat();
+    let ours = allostat().display().to_string();
+    let task = task("server", &[&ours, "workload", "steady", "16"], "", "memory = 48");
+    format!(
+        "job \"front\" {{\n type = \"service\"\n meta {{\n version = \"{version}\"\n }}\n group \"edge\" {{\n \
+         update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"20s\"\n progress_deadline = \"0s\"\n }}\n \
+         service {{\n name = \"front\"\n port = \"{answers}\"\n address = \"127.0.0.1\"\n provider = \"nomad\"\n {checks} }}\n {task} }}\n}}\n"
+    )
+}
+
+/// One that is launched each minute.
+pub fn rotate() -> String {
+    let task = task("rotate", &["/bin/sleep", "5"], "", "memory = 32");
+    format!(
+        "job \"rotate\" {{\n type = \"batch\"\n periodic {{\n cron = \"* * * * *\"\n }}\n group \"g\" {{\n {task} }}\n}}\n"
+    )
+}

@@ -71,6 +71,9 @@ fn main() -> ExitCode {
     web.run(&jobs::shop());
     web.run(&jobs::mail());
     web.run(&jobs::sync());
+    web.run(&jobs::rotate());
+    let nobody = free_address().port();
+    web.run(&jobs::services(1, web.address.port(), nobody));
     node.run(&jobs::training());
     let alloc = node.alloc_ids().pop().expect("a job that was accepted must have an alloc");
     gpus.go_to_work(pid_of(&node, &alloc, "train"), pid_of(&node, &alloc, "notebook"));
@@ -94,6 +97,7 @@ fn main() -> ExitCode {
             // An upgrade: tasks run on.
             web.terminate();
             web.start_again();
+            web.run(&jobs::services(2, web.address.port(), nobody));
             restarted = true;
         }
         std::thread::sleep(Duration::from_millis(200));

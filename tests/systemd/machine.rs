@@ -319,7 +319,7 @@ impl Alloc<'_> {
 
     pub fn exits(&self, outcome: &str) -> u64 {
         let labels = [("workload", self.task.as_str()), ("task", &self.task), ("outcome", outcome)];
-        self.agent.metrics().u64("allostat_task_exits_total", &labels)
+        self.agent.metrics().u64("allostat_workload_exits_total", &labels)
     }
 
     /// A file of its cgroup in a scope, past the code under test.

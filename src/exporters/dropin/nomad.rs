@@ -81,7 +81,7 @@ peer_measures! {
         "Time for which it was throttled, in nanoseconds.", [[] => |r| r.plain(Field::cpu_throttled_ns)];
     Limit "cpu_allocated" = "`cpu` of the job file", "managed allocs only", "CPU requested by its job, in MHz.",
         [[] => |r| r.asked_cpu_mhz.map(Value::Int)];
-    Counter "running" = "`allostat_task_events_total{event=\"started\"}`", BY_TASK, "Times that the task was started.",
+    Counter "running" = "`allostat_workload_events_total{event=\"started\"}`", BY_TASK, "Times that the task was started.",
         [[] => |r| r.starts.map(Value::Int)];
     Counter "restart" = "`allostat_task_restarts_total`", BY_TASK,
         "Times that the task was restarted.", [[] => |r| r.restarts.map(Value::Int)];

@@ -5,8 +5,8 @@ use crate::model::metric::{Kind, MetricDesc, families};
 use crate::model::profile::Profile;
 use crate::model::units::Unit;
 
-/// Of names and labels: it changes when one is renamed.
-pub const SCHEMA: &str = "1";
+/// Of names and labels: it changes when one is renamed (`exporters::renamed`).
+pub const SCHEMA: &str = "2";
 
 const TASK: &[&str] = &["alloc_id", "task", "workload"];
 
@@ -213,8 +213,8 @@ pub static WORKLOAD_RESTARTS: MetricDesc = MetricDesc::counter(
 .tells_created()
 .otlp("allostat.workload.restarts", "{restart}");
 
-pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
-    "allostat_task_exits_total",
+pub static WORKLOAD_EXITS: MetricDesc = MetricDesc::counter(
+    "allostat_workload_exits_total",
     Unit::None,
     "Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.",
     &["task", "workload", "source", "outcome"],
@@ -222,22 +222,22 @@ pub static TASK_EXITS: MetricDesc = MetricDesc::counter(
 .from_source("runner")
 .absent_when("all outcomes but unknown: observed task, exit status unavailable")
 .tells_created()
-.otlp("allostat.task.exits", "{exit}");
+.otlp("allostat.workload.exits", "{exit}");
 
-pub static TASK_EXIT_CODES: MetricDesc = MetricDesc::counter(
-    "allostat_task_exit_codes_total",
+pub static WORKLOAD_EXIT_CODES: MetricDesc = MetricDesc::counter(
+    "allostat_workload_exit_codes_total",
     Unit::None,
-    "Failed exits by exit code, and exits by signal by signal number.",
+    "Failed exits of the task in all allocs of the workload by exit code, and exits by signal by its number.",
     &["task", "workload", "source", "code", "signal"],
 )
 .from_profile(Profile::Standard)
 .from_source("runner")
 .tells_created()
 .absent_when("no attempt has ended with this code or signal")
-.otlp("allostat.task.exit_codes", "{exit}");
+.otlp("allostat.workload.exit_codes", "{exit}");
 
-pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
-    "allostat_task_events_total",
+pub static WORKLOAD_EVENTS: MetricDesc = MetricDesc::counter(
+    "allostat_workload_events_total",
     Unit::None,
     "Events of the task in all allocs of the workload, by kind.",
     &["task", "workload", "source", "event"],
@@ -246,10 +246,10 @@ pub static TASK_EVENTS: MetricDesc = MetricDesc::counter(
 .zeros_from(Profile::Full)
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.otlp("allostat.task.events", "{event}");
+.otlp("allostat.workload.events", "{event}");
 
 pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
-    "allostat_task_kill_escalations_total",
+    "allostat_workload_kill_escalations_total",
     Unit::None,
     "Kills in which the task outlived its kill timeout and was killed by force.",
     &["task", "workload", "source"],
@@ -258,10 +258,10 @@ pub static KILL_ESCALATIONS: MetricDesc = MetricDesc::counter(
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
 .tells_created()
-.otlp("allostat.task.kill.escalations", "{kill}");
+.otlp("allostat.workload.kill.escalations", "{kill}");
 
 pub static LOG_LOST: MetricDesc = MetricDesc::counter(
-    "allostat_task_log_lost_bytes_total",
+    "allostat_workload_log_lost_bytes_total",
     Unit::Bytes,
     "Task output lost because the logs could not be written, over ended attempts of the workload.",
     &["task", "workload", "source", "stream"],
@@ -270,10 +270,10 @@ pub static LOG_LOST: MetricDesc = MetricDesc::counter(
 .from_source("supervisor")
 .tells_created()
 .absent_when("no output of this stream was lost")
-.otlp("allostat.task.log.lost", "By");
+.otlp("allostat.workload.log.lost", "By");
 
 pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
-    "allostat_task_given_up_total",
+    "allostat_workload_given_up_total",
     Unit::None,
     "Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).",
     &["task", "workload", "source"],
@@ -281,10 +281,10 @@ pub static GIVEN_UP: MetricDesc = MetricDesc::counter(
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
 .tells_created()
-.otlp("allostat.task.given_up", "{task}");
+.otlp("allostat.workload.given_up", "{task}");
 
 pub static START_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_start_duration_seconds",
+    "allostat_workload_start_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
     "Time from a task's turn until its main process runs, without earlier waits; since the agent started.",
@@ -293,10 +293,10 @@ pub static START_DURATION: MetricDesc = MetricDesc::new(
 .from_profile(Profile::Standard)
 .from_source("runner")
 .absent_when("observed workload, or no task has started since the agent did")
-.otlp("allostat.task.start.duration", "s");
+.otlp("allostat.workload.start.duration", "s");
 
 pub static KILL_DURATION: MetricDesc = MetricDesc::new(
-    "allostat_task_kill_duration_seconds",
+    "allostat_workload_kill_duration_seconds",
     Kind::Histogram,
     Unit::Seconds,
     "Time from a stop request until all processes are gone or the task is abandoned; since the agent started.",
@@ -304,7 +304,7 @@ pub static KILL_DURATION: MetricDesc = MetricDesc::new(
 )
 .from_source("runner")
 .absent_when("observed workload, or no task was stopped since the agent started")
-.otlp("allostat.task.kill.duration", "s");
+.otlp("allostat.workload.kill.duration", "s");
 
 pub static FAILED_ALLOCS: MetricDesc = MetricDesc::gauge(
     "allostat_workload_failed_allocs",
@@ -326,8 +326,8 @@ pub static RESCHEDULES: MetricDesc = MetricDesc::counter(
 .absent_when("observed workload: this agent does not manage it")
 .otlp("allostat.workload.reschedules", "{reschedule}");
 
-pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
-    "allostat_alloc_run_seconds_total",
+pub static WORKLOAD_RUN: MetricDesc = MetricDesc::counter(
+    "allostat_workload_run_seconds_total",
     Unit::Seconds,
     "Total run time of ended allocs of the workload, by outcome.",
     &["workload", "outcome"],
@@ -335,7 +335,7 @@ pub static ALLOC_RUN: MetricDesc = MetricDesc::counter(
 .from_profile(Profile::Standard)
 .from_source("runner")
 .absent_when("observed workload: this agent does not manage it")
-.otlp("allostat.alloc.run", "s");
+.otlp("allostat.workload.run", "s");
 
 pub static NODE_EXITS: MetricDesc = MetricDesc::counter(
     "allostat_node_task_exits_total",

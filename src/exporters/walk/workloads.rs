@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::lifecycle::{
-    ALLOC_RUN, FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, LOG_LOST, RESCHEDULES, START_DURATION,
-    TASK_EVENTS, TASK_EXIT_CODES, TASK_EXITS, WORKLOAD_RESTARTS,
+    FAILED_ALLOCS, GIVEN_UP, KILL_DURATION, KILL_ESCALATIONS, LOG_LOST, RESCHEDULES, START_DURATION, WORKLOAD_EVENTS,
+    WORKLOAD_EXIT_CODES, WORKLOAD_EXITS, WORKLOAD_RESTARTS, WORKLOAD_RUN,
 };
 use super::listener::{Families, HistogramPoint, Listener, Point, SINGLE, by, int, plain};
 use super::rows::{JOB_ROWS, JobRow, WORKLOAD_ROWS, Walk};
@@ -35,7 +35,7 @@ pub(super) fn walk(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
     let events = views
         .iter()
         .map(|view| EventKind::ALL.iter().map(move |kind| int(times(view, kind)).filter(|_| !view.observed)));
-    out.all(&TASK_EVENTS, &WORKLOAD_ROWS, &kinds, events);
+    out.all(&WORKLOAD_EVENTS, &WORKLOAD_ROWS, &kinds, events);
     let escalations = views.iter().map(|view| {
         let n = whose(view.ended.kill_escalations, latest(view, |latest| latest.escalation.as_ref()));
         [n.filter(|_| !view.observed)]
@@ -82,7 +82,7 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
             n.filter(|_| is_told || outcome == unknown)
         })
     });
-    out.all(&TASK_EXITS, &WORKLOAD_ROWS, &outcomes, exits);
+    out.all(&WORKLOAD_EXITS, &WORKLOAD_ROWS, &outcomes, exits);
 
     // A workload has the few of them that it ended with.
     let codes: BTreeSet<u8> = views.iter().flat_map(|view| view.ended.exit_codes.keys().copied()).collect();
@@ -102,7 +102,7 @@ fn exits(out: &mut Families<'_, impl Listener>, views: &[&WorkloadView]) {
         };
         codes.iter().map(of_code).chain(signals.iter().map(of_signal))
     });
-    out.all(&TASK_EXIT_CODES, &WORKLOAD_ROWS, &cells, counted);
+    out.all(&WORKLOAD_EXIT_CODES, &WORKLOAD_ROWS, &cells, counted);
 }
 
 fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
@@ -124,7 +124,7 @@ fn jobs(out: &mut Families<'_, impl Listener>, walk: &Walk<'_>) {
         let run = run.or_else(|| job.is_known.then_some([Nanos::ZERO; Outcome::ALL.len()]));
         Outcome::ALL.map(|outcome| run.and_then(|run| plain(Value::Nanos(run[outcome.index()].0))))
     });
-    out.all(&ALLOC_RUN, &JOB_ROWS, &outcomes, run);
+    out.all(&WORKLOAD_RUN, &JOB_ROWS, &outcomes, run);
 }
 
 /// Begins with the agent's process.

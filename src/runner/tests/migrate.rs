@@ -34,7 +34,7 @@ fn read(host: &Host, id: &AllocId, path: &str) -> Option<String> {
 }
 fn migrations(agent: &Handle, outcome: &str) -> f64 {
     let families = agent.0.ctx.metrics.gather();
-    let family = families.iter().find(|f| f.name() == "allostat_alloc_migrations_total").unwrap();
+    let family = families.iter().find(|f| f.name() == "allostat_migrations_total").unwrap();
     let of = family.get_metric().iter().find(|m| m.get_label()[0].value() == outcome).unwrap();
     of.get_counter().get_value()
 }

@@ -1,7 +1,7 @@
 allostat_exposition_info kind 1 unit "": Profile of this response, with telemetry.include and telemetry.exclude; other families are not exposed.
   {profile="standard"} 1
 allostat_build_info kind 1 unit "": Version of the agent; schema is the version of its metric names and labels.
-  {version="0.1.0",schema="1"} 1
+  {version="0.1.0",schema="2"} 1
 allostat_alloc_info kind 1 unit "": Alloc identity; join: * on (job, instance, alloc_id) group_left (task_group, name) allostat_alloc_info.
   {alloc_id="00000000-0000-4000-8000-000000000001",workload="shop",task_group="app",alloc_ns="default",name="shop.app[0]",source="managed",cgroup="/allostat/00000000-0000-4000-8000-000000000001",measured="cgroup",aggregation="cgroup"} 1
   {alloc_id="00000000-0000-4000-8000-000000000002",workload="nightly\nbatch",task_group="app",alloc_ns="default",name="nightly\nbatch.app[0]",source="managed",measured="process",aggregation="sum"} 1
@@ -195,7 +195,7 @@ allostat_workload_restarts_total kind 0 unit "": Restarts of the task in all all
   {task="step",workload="nightly\nbatch",source="managed",reason="oom"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed",reason="start_failure"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed",reason="requested"} 0 created 1767322944.999999993
-allostat_task_exits_total kind 0 unit "": Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.
+allostat_workload_exits_total kind 0 unit "": Ended attempts of the task in all allocs of the workload, by outcome; failed starts are not counted.
   {task="web",workload="shop",source="managed",outcome="success"} 0 created 1767322944.999999993
   {task="web",workload="shop",source="managed",outcome="error"} 0 created 1767322944.999999993
   {task="web",workload="shop",source="managed",outcome="signal"} 0 created 1767322944.999999993
@@ -214,20 +214,20 @@ allostat_task_exits_total kind 0 unit "": Ended attempts of the task in all allo
   {task="step",workload="nightly\nbatch",source="managed",outcome="oom"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed",outcome="killed"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed",outcome="unknown"} 0 created 1767322944.999999993
-allostat_task_exit_codes_total kind 0 unit "": Failed exits by exit code, and exits by signal by signal number.
+allostat_workload_exit_codes_total kind 0 unit "": Failed exits of the task in all allocs of the workload by exit code, and exits by signal by its number.
   {task="step",workload="nightly\nbatch",source="managed",code="3"} 1 created 1767322944.999999993 # alloc_id="00000000-0000-4000-8000-000000000002",event_id="18446744073709551615" 1 1767323045.000000000
   {task="step",workload="nightly\nbatch",source="managed",signal="11"} 1 created 1767322944.999999993
-allostat_task_events_total kind 0 unit "": Events of the task in all allocs of the workload, by kind.
+allostat_workload_events_total kind 0 unit "": Events of the task in all allocs of the workload, by kind.
   {task="step",workload="nightly\nbatch",source="managed",event="terminated"} 1 created 1767322944.999999993
-allostat_task_kill_escalations_total kind 0 unit "": Kills in which the task outlived its kill timeout and was killed by force.
+allostat_workload_kill_escalations_total kind 0 unit "": Kills in which the task outlived its kill timeout and was killed by force.
   {task="web",workload="shop",source="managed"} 0 created 1767322944.999999993
   {task="log\\shipper",workload="shop",source="managed"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed"} 0 created 1767322944.999999993
-allostat_task_given_up_total kind 0 unit "": Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).
+allostat_workload_given_up_total kind 0 unit "": Abandoned tasks: counted as dead but possibly alive (outlived SIGKILL, or no answer from the driver).
   {task="web",workload="shop",source="managed"} 0 created 1767322944.999999993
   {task="log\\shipper",workload="shop",source="managed"} 0 created 1767322944.999999993
   {task="step",workload="nightly\nbatch",source="managed"} 0 created 1767322944.999999993
-allostat_task_log_lost_bytes_total kind 0 unit "bytes": Task output lost because the logs could not be written, over ended attempts of the workload.
+allostat_workload_log_lost_bytes_total kind 0 unit "bytes": Task output lost because the logs could not be written, over ended attempts of the workload.
   {task="step",workload="nightly\nbatch",source="managed",stream="stdout"} 7 created 1767322944.999999993
 allostat_workload_failed_allocs kind 1 unit "": Allocs that failed for good and were not replaced, by reason (restarts_used_up, other).
   {workload="nightly\nbatch",reason="restarts_used_up"} 0
@@ -237,7 +237,7 @@ allostat_workload_failed_allocs kind 1 unit "": Allocs that failed for good and 
 allostat_workload_reschedules_total kind 0 unit "": Failed allocs of the workload that were replaced by a new alloc (reschedule).
   {workload="nightly\nbatch"} 0 created -
   {workload="shop"} 0 created -
-allostat_alloc_run_seconds_total kind 0 unit "seconds": Total run time of ended allocs of the workload, by outcome.
+allostat_workload_run_seconds_total kind 0 unit "seconds": Total run time of ended allocs of the workload, by outcome.
   {workload="nightly\nbatch",outcome="success"} 0 created -
   {workload="nightly\nbatch",outcome="error"} 7 created -
   {workload="nightly\nbatch",outcome="signal"} 0 created -
@@ -250,7 +250,7 @@ allostat_alloc_run_seconds_total kind 0 unit "seconds": Total run time of ended 
   {workload="shop",outcome="oom"} 0 created -
   {workload="shop",outcome="killed"} 0 created -
   {workload="shop",outcome="unknown"} 0 created -
-allostat_task_start_duration_seconds kind 4 unit "seconds": Time from a task's turn until its main process runs, without earlier waits; since the agent started.
+allostat_workload_start_duration_seconds kind 4 unit "seconds": Time from a task's turn until its main process runs, without earlier waits; since the agent started.
   {workload="shop"} count 1 sum 0.047 created 1767322045.000000000
     <= 0.005: 0
     <= 0.01: 0
@@ -263,7 +263,7 @@ allostat_task_start_duration_seconds kind 4 unit "seconds": Time from a task's t
     <= 300: 1
     <= inf: 1
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-35+1] deltas [1]
-allostat_task_kill_duration_seconds kind 4 unit "seconds": Time from a stop request until all processes are gone or the task is abandoned; since the agent started.
+allostat_workload_kill_duration_seconds kind 4 unit "seconds": Time from a stop request until all processes are gone or the task is abandoned; since the agent started.
   {workload="shop"} count 1 sum 400 created 1767322045.000000000
     <= 0.01: 0
     <= 0.1: 0
@@ -441,10 +441,6 @@ allostat_device_plugin_faults_total kind 0 unit "": Exits and invalid reports of
   {plugin="fpga",reason="died"} 3 created -
 allostat_collector_oldest_sample_timestamp_seconds kind 1 unit "seconds": Time at which the oldest exposed value was read, as of the last tick; ended tasks are not counted.
   {collector="task"} 1767323045
-allostat_alloc_migrations_total kind 0 unit "": Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.
-  {outcome="failed"} 0 created -
-  {outcome="moved"} 0 created -
-  {outcome="nothing"} 0 created -
 allostat_allocs_collected_total kind 0 unit "": Ended allocs garbage-collected with their directories, by reason.
   {reason="age"} 0 created -
   {reason="count"} 0 created -
@@ -495,6 +491,10 @@ allostat_http_requests_refused_total kind 0 unit "": Refused HTTP requests and T
   {reason="wrong_token"} 0 created -
 allostat_log_lines_suppressed_total kind 0 unit "": Warnings and errors suppressed because the same line had just been logged many times.
   {} 0 created -
+allostat_migrations_total kind 0 unit "": Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.
+  {outcome="failed"} 0 created -
+  {outcome="moved"} 0 created -
+  {outcome="nothing"} 0 created -
 allostat_series_dropped_total kind 0 unit "": Series dropped before every scraper read them (budget, unread), or folded into alloc_id="_overflow" (churn).
   {reason="budget",scope="final"} 0 created -
   {reason="churn",scope="alloc"} 0 created -
@@ -514,13 +514,7 @@ allostat_state_db_write_duration_seconds kind 4 unit "seconds": Duration of a du
     <= 30: 0
     <= inf: 0
     schema 3 zero 0 <= 2.938735877055719e-39 spans [0+0] deltas []
-allostat_state_db_write_failures_total kind 0 unit "": Failed commits to the state database, such as a full disk or an I/O error.
-  {} 0 created -
-allostat_state_db_writes_deduped_total kind 0 unit "": Records not written because the state database already holds the same bytes.
-  {} 0 created -
-allostat_state_db_writes_total kind 0 unit "": Durable commits to the state database; a commit may hold many records.
-  {} 0 created -
-allostat_task_start_phase_duration_seconds kind 4 unit "seconds": Duration of the phases of task starts (prestart, setup, driver) since the agent started.
+allostat_start_phase_duration_seconds kind 4 unit "seconds": Duration of the phases of task starts (prestart, setup, driver) since the agent started.
   {phase="driver"} count 1 sum 0.036 created 1767322045.000000000
     <= 0.005: 0
     <= 0.01: 0
@@ -557,16 +551,12 @@ allostat_task_start_phase_duration_seconds kind 4 unit "seconds": Duration of th
     <= 300: 1
     <= inf: 1
     schema 3 zero 0 <= 2.938735877055719e-39 spans [-57+1] deltas [1]
-allostat_template_actions_total kind 0 unit "": Actions after templates of running tasks changed: restarts, signals and scripts, and those that failed.
-  {action="restart"} 0 created -
-  {action="script"} 0 created -
-  {action="script_failed"} 0 created -
-  {action="signal"} 0 created -
-  {action="signal_failed"} 0 created -
-allostat_template_renders_total kind 0 unit "": Templates of managed tasks rendered at a start or after a change: written, failed, or waiting for a key.
-  {outcome="failed"} 0 created -
-  {outcome="waiting"} 0 created -
-  {outcome="written"} 0 created -
+allostat_state_db_write_failures_total kind 0 unit "": Failed commits to the state database, such as a full disk or an I/O error.
+  {} 0 created -
+allostat_state_db_writes_deduped_total kind 0 unit "": Records not written because the state database already holds the same bytes.
+  {} 0 created -
+allostat_state_db_writes_total kind 0 unit "": Durable commits to the state database; a commit may hold many records.
+  {} 0 created -
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
-  {family="allostat_task_start_phase_duration_seconds"} 36
-  {family="_other"} 399
+  {family="allostat_start_phase_duration_seconds"} 36
+  {family="_other"} 391

@@ -94,7 +94,7 @@ fn what_nobody_tells_of_fits_nothing_and_is_chosen_anew_when_it_is_told() {
         let workloads: Vec<_> = looked.running().into_iter().map(|(workload, _)| workload).collect();
         (workloads == ["cron"]).then_some(())
     });
-    assert_eq!(looked.scrape().all("allostat_task_exits_total", &[]).iter().map(|e| e.f64()).sum::<f64>(), 0.0);
+    assert_eq!(looked.scrape().all("allostat_workload_exits_total", &[]).iter().map(|e| e.f64()).sum::<f64>(), 0.0);
 
     let looked = silent_docker(include(&["label:com.docker.compose.project=shop", "systemd:*"]));
     assert_eq!(looked.containers(), set([]));
