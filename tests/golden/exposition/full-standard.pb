@@ -171,6 +171,16 @@ allostat_allocs kind 1 unit "": Allocs known to the agent, by state.
   {state="running"} 1
   {state="complete"} 0
   {state="failed"} 1
+allostat_allocs_waiting kind 1 unit "": Managed allocs that wait to be placed, by reason; an alloc with two reasons counts for both.
+  {reason="constraint"} 0
+  {reason="datacenter"} 0
+  {reason="node_pool"} 0
+  {reason="distinct_hosts"} 0
+  {reason="distinct_property"} 0
+  {reason="cores"} 0
+  {reason="port"} 0
+  {reason="host_volume"} 0
+  {reason="state_db"} 0
 allostat_tasks kind 1 unit "": Tasks known to the agent, by state.
   {state="pending"} 0
   {state="starting"} 0
@@ -489,12 +499,25 @@ allostat_http_requests_refused_total kind 0 unit "": Refused HTTP requests and T
   {reason="wrong_host"} 0 created -
   {reason="wrong_password"} 0 created -
   {reason="wrong_token"} 0 created -
+allostat_image_pull_seconds_total kind 0 unit "seconds": Time spent pulling container images for managed tasks, successful or not.
+  {} 0 created -
+allostat_image_pulls_total kind 0 unit "": Container images pulled for managed tasks, by outcome: success or what failed.
+  {outcome="cancelled"} 0 created -
+  {outcome="failed"} 0 created -
+  {outcome="refused"} 0 created -
+  {outcome="success"} 0 created -
+  {outcome="timeout"} 0 created -
 allostat_log_lines_suppressed_total kind 0 unit "": Warnings and errors suppressed because the same line had just been logged many times.
   {} 0 created -
 allostat_migrations_total kind 0 unit "": Replacements that were to take over the data of an alloc (sticky ephemeral_disk), by outcome.
   {outcome="failed"} 0 created -
   {outcome="moved"} 0 created -
   {outcome="nothing"} 0 created -
+allostat_ports_dynamic kind 1 unit "": Size of the range of dynamic ports (network.min_dynamic_port to network.max_dynamic_port).
+  {} 0
+allostat_ports_held kind 1 unit "": Ports that managed allocs hold, in the range of dynamic ports and outside of it.
+  {range="dynamic"} 0
+  {range="other"} 0
 allostat_series_dropped_total kind 0 unit "": Series dropped before every scraper read them (budget, unread), or folded into alloc_id="_overflow" (churn).
   {reason="budget",scope="final"} 0 created -
   {reason="churn",scope="alloc"} 0 created -
@@ -557,6 +580,16 @@ allostat_state_db_writes_deduped_total kind 0 unit "": Records not written becau
   {} 0 created -
 allostat_state_db_writes_total kind 0 unit "": Durable commits to the state database; a commit may hold many records.
   {} 0 created -
+allostat_template_actions_total kind 0 unit "": Actions after templates of running tasks changed: restarts, signals and scripts, and those that failed.
+  {action="restart"} 0 created -
+  {action="script"} 0 created -
+  {action="script_failed"} 0 created -
+  {action="signal"} 0 created -
+  {action="signal_failed"} 0 created -
+allostat_template_renders_total kind 0 unit "": Templates of managed tasks rendered at a start or after a change: written, failed, or waiting for a key.
+  {outcome="failed"} 0 created -
+  {outcome="waiting"} 0 created -
+  {outcome="written"} 0 created -
 allostat_series kind 1 unit "": Series by family in this response, without this one; families of less than 20 series add up as _other.
   {family="allostat_start_phase_duration_seconds"} 36
-  {family="_other"} 391
+  {family="_other"} 417
