@@ -16,8 +16,8 @@ use crate::runner::drivers::BoxFuture;
 use crate::runner::ground::Context;
 use crate::runner::places::in_line;
 use crate::runner::rendering::{
-    FaultKind, InputWatch, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord, TemplateState,
-    digest_of,
+    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord,
+    TemplateState, digest_of,
 };
 use crate::telemetry::templates::TemplateOutcome;
 
@@ -121,12 +121,14 @@ impl StartOfTemplates {
     /// Renders and writes all in order. `waits`: watches what was read, up to the key that is missing.
     fn render(&self, mut waits: Option<InputWatch>) -> (Result<Env, RenderFault>, Option<InputWatch>) {
         let _alone = self.ctx.rendering.hold(&self.alloc);
+        let mut left = MOST_COVERS;
         loop {
             let mut inputs = BTreeSet::new();
             let outcome = self.render_all(&mut inputs);
             let waiting = outcome.as_ref().is_err_and(|fault| fault.kind == FaultKind::Waits);
+            left -= 1;
             // What changed before it was watched is seen by one more try.
-            if !waiting || !waits.as_mut().is_some_and(|watch| watch.cover(&inputs)) {
+            if !waiting || !waits.as_mut().is_some_and(|watch| watch.cover(&inputs)) || left == 0 {
                 return (outcome, waits);
             }
         }

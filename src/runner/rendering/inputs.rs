@@ -21,6 +21,8 @@ const POLL: Duration = Duration::from_secs(2);
 const RECHECK: Duration = Duration::from_secs(30);
 /// Changes that follow each other within this time are one.
 pub const SETTLE: Duration = Duration::from_millis(50);
+/// Passes in a row because new directories were watched: a tree whose directories change all the time is read again later.
+pub const MOST_COVERS: usize = 8;
 /// Of one task.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_INPUTS: usize = 1024;

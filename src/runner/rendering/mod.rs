@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::sync::Semaphore;
 
-pub use self::inputs::{InputWatch, SETTLE, TemplateInput};
+pub use self::inputs::{InputWatch, MOST_COVERS, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
 pub use self::places::Places;
 pub use self::record::{TemplateRecord, TemplateState, digest_of};

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
@@ -13,11 +13,13 @@ use crate::runner::alloc::Alloc;
 use crate::runner::decide::templates::{Quiet, TemplateAction, quiet_until, splay_of, template_actions};
 use crate::runner::drivers::call::Running;
 use crate::runner::rendering::{
-    FaultKind, InputWatch, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord, TemplateState,
-    digest_of,
+    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord,
+    TemplateState, digest_of,
 };
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
+/// A rest is never longer, whatever the last pass waited for.
+const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Reason of the events.
 const REASON: &str = "template";
 
@@ -37,6 +39,8 @@ struct Pass {
     inputs: InputWatch,
     /// In the order of the templates.
     more: Vec<MoreState>,
+    /// How long the last pass took.
+    took: Duration,
 }
 
 /// Of one template, for this watch alone.
@@ -105,7 +109,7 @@ impl TemplateWatch {
             tokio::select! {
                 biased;
                 () = or_later(until) => {}
-                () = pass.inputs.changed() => tokio::time::sleep(SETTLE).await,
+                () = pass.inputs.changed() => tokio::time::sleep(pass.rest()).await,
             }
         }
     }
@@ -234,7 +238,7 @@ impl Pass {
         let more =
             |state: &TemplateState| MoreState { is_unsure: state.is_watched && state.is_owed, ..MoreState::default() };
         let more = record.states.iter().map(more).collect();
-        Some(Pass { alloc, at, attempt, rendering, record, inputs, more })
+        Some(Pass { alloc, at, attempt, rendering, record, inputs, more, took: Duration::ZERO })
     }
 
     fn template(&self, of: usize) -> &TaskTemplate {
@@ -253,7 +257,8 @@ impl Pass {
     fn run(&mut self) {
         let ctx = Arc::clone(&self.alloc.ctx);
         let alone = ctx.rendering.hold(&self.alloc.id);
-        loop {
+        let began = Instant::now();
+        for _ in 0..MOST_COVERS {
             // The next start renders by itself, and this text would be older than that.
             if running_attempt(&self.alloc, self.at) != Some(self.attempt) {
                 return;
@@ -269,6 +274,12 @@ impl Pass {
             }
         }
         drop(alone);
+        self.took = began.elapsed();
+    }
+
+    /// Before the next pass: templates that are expensive and change all the time take a tenth of one core.
+    fn rest(&self) -> Duration {
+        self.took.saturating_mul(9).clamp(SETTLE, LONGEST_REST)
     }
 
     /// Nothing is owed any more.
