@@ -64,6 +64,12 @@ impl Page<'_> {
     }
 }
 
+/// As it stands in a text of JSON.
+fn in_json(text: &str) -> String {
+    let quoted = serde_json::Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 fn write_record(out: &mut PieceWriter, before: usize, record: &[u8]) -> io::Result<()> {
     if before > 0 {
         out.write_all(b",")?;
@@ -83,15 +89,25 @@ impl History {
         out.write_all(br#"{"ended":["#)?;
         let oldest = Timestamp(now.0.saturating_sub(Nanos::from_duration(self.limits.age).0));
         let since = sought.since.map_or(oldest, |since| since.max(oldest));
+        let id = sought.id.as_deref().map(in_json);
         let sought = Sought { since: Some(since), ..sought.clone() };
         let (found_as, waiting) = (Called::Named, Vec::new());
         let mut page = Page { out, bytes: 0, count: 0, limit: sought.limit, has_more: false, found_as, waiting };
         let mut written = Ok(());
+        // To parse a line costs many times what this does. A record that a later one of the same end replaces has its ID and
+        // names as well.
+        let may_match = |line: &[u8]| match (&id, std::str::from_utf8(line)) {
+            (Some(id), Ok(line)) => line.contains(id.as_str()),
+            (None, _) | (_, Err(_)) => true,
+        };
         // Of all, sought or not: the last record of an end counts, also where it alone is not what is sought.
         let mut known: HashSet<(String, Timestamp)> = HashSet::new();
         lines::newest_first(&self.dir, Some(since.as_system()), |line| {
             if page.out.is_unread() {
                 return ControlFlow::Break(());
+            }
+            if !may_match(line) {
+                return ControlFlow::Continue(());
             }
             // What a newer agent wrote is passed over, and what a disk has spoiled.
             let Some(brief) = Brief::read(line) else { return ControlFlow::Continue(()) };
@@ -169,6 +185,9 @@ mod tests {
         let by_id = |id: &str| told(Sought { id: Some(id.to_owned()), ..all() }).0.len();
         assert_eq!(["docker:a", "a", "docker:ab", "docker:", "b"].map(by_id), [2, 2, 1, 3, 0]);
         assert_eq!(["named-a", "named-ab", "j", "named"].map(by_id), [2, 1, 3, 0], "names of allocs and jobs");
+        let odd = [line("docker:\"日\\", 1_000, "failed"), line("docker:b", 1_100, "failed")];
+        let by_odd = |id: &str| found(&odd, Sought { id: Some(id.to_owned()), limit: 10, ..Sought::default() }).0.len();
+        assert_eq!(["\"日\\", "named-\"日\\", "日", "docker:\""].map(by_odd), [1, 1, 0, 1], "escaped in the record");
         let begun = Sought { id: Some("docker:".to_owned()), limit: 2, ..Sought::default() };
         assert_eq!(found(&lines, begun), (every[..2].to_vec(), true), "of those that begin so as well");
         let later = Sought { id: Some("docker:a".to_owned()), limit: 1, ..Sought::default() };
