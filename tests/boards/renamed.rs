@@ -49,7 +49,7 @@ fn every_series_of_a_renamed_family_is_recorded_under_its_old_name() {
     assert_eq!(found.collect::<BTreeSet<_>>(), wanted);
 }
 
-/// Whoever copies from the documentation has names of today.
+/// What is copied from the documentation has names of today.
 #[test]
 fn nothing_else_has_an_old_name() {
     let folders =
