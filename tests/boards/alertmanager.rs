@@ -17,23 +17,23 @@ use crate::common::{
     Agent, Prometheus, free_address, is_root, part, part_file, patience, test_dir, wait_for, workload,
 };
 
-/// What was told, in its order. Concurrency: one thread for each connection of the Alertmanager.
+/// The received messages, in their order. Concurrency: one thread for each connection of the Alertmanager.
 #[derive(Debug, Clone)]
 struct Webhook {
     address: SocketAddr,
-    told: Arc<Mutex<Vec<Value>>>,
+    received: Arc<Mutex<Vec<Value>>>,
 }
 
 impl Webhook {
     fn listen() -> Webhook {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port must be free");
-        let hook = Webhook { address: listener.local_addr().expect("it is bound"), told: Arc::default() };
-        let told = Arc::clone(&hook.told);
+        let hook = Webhook { address: listener.local_addr().expect("it is bound"), received: Arc::default() };
+        let received = Arc::clone(&hook.received);
         // Ends with the test's process.
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
-                let told = Arc::clone(&told);
-                std::thread::spawn(move || serve(stream, &told));
+                let received = Arc::clone(&received);
+                std::thread::spawn(move || serve(stream, &received));
             }
         });
         hook
@@ -44,12 +44,12 @@ impl Webhook {
             let has_all = labels.iter().all(|(label, value)| one["labels"][label] == *value);
             one["labels"]["alertname"] == alert && one["status"] == status && has_all
         };
-        self.told.lock().expect("nobody panics with it").iter().find(is_it).cloned()
+        self.received.lock().expect("no thread panics with it").iter().find(is_it).cloned()
     }
 }
 
 /// Each request is JSON with the alerts of a group.
-fn serve(stream: TcpStream, told: &Mutex<Vec<Value>>) -> Option<()> {
+fn serve(stream: TcpStream, received: &Mutex<Vec<Value>>) -> Option<()> {
     let mut reader = BufReader::new(stream);
     loop {
         let mut length = 0;
@@ -66,7 +66,7 @@ fn serve(stream: TcpStream, told: &Mutex<Vec<Value>>) -> Option<()> {
         let mut body = vec![0; length];
         reader.read_exact(&mut body).ok()?;
         let message: Value = serde_json::from_slice(&body).expect("the Alertmanager writes JSON");
-        told.lock().expect("nobody panics with it").extend(list(&message["alerts"]).iter().cloned());
+        received.lock().expect("no thread panics with it").extend(list(&message["alerts"]).iter().cloned());
         reader.get_mut().write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").ok()?;
     }
 }
@@ -173,22 +173,22 @@ fn signal(agent: &Agent, signal: &str) {
     assert!(sent.success(), "{signal}");
 }
 
-/// Whoever reads it on a telephone, and knows nothing of expressions, learns what is wrong where, and what to do first.
-fn is_readable(told: &Value, labels: &Labels<'_>) {
-    let name = text(&told["labels"], "alertname");
-    assert_eq!(told["annotations"]["runbook_url"], json!(format!("docs/runbooks/{name}.md")));
+/// On a telephone, and without the expression, it states what is wrong where, and what to do first.
+fn is_readable(message: &Value, labels: &Labels<'_>) {
+    let name = text(&message["labels"], "alertname");
+    assert_eq!(message["annotations"]["runbook_url"], json!(format!("docs/runbooks/{name}.md")));
     for key in ["summary", "description", "runbook"] {
-        let said = text(&told["annotations"], key);
+        let said = text(&message["annotations"], key);
         let is_torn = ["{{", "<no value>", "%!", "NaN", "  "].iter().any(|part| said.contains(part));
         assert!(said.len() > 20 && !is_torn && said.ends_with('.'), "{name}: {key}: {said}");
     }
-    let said = format!("{} {}", text(&told["annotations"], "summary"), text(&told["annotations"], "description"));
+    let said = format!("{} {}", text(&message["annotations"], "summary"), text(&message["annotations"], "description"));
     // Of what: each label that it is about, and its host.
-    let host = told["labels"]["instance"].as_str().expect("an alert on a host");
+    let host = message["labels"]["instance"].as_str().expect("an alert on a host");
     for value in labels.iter().map(|(_, value)| *value).chain([host]) {
         assert!(said.contains(value), "{name} does not name {value}: {said}");
     }
-    assert!(text(&told["annotations"], "summary").len() <= 160, "{name}: {said}");
+    assert!(text(&message["annotations"], "summary").len() <= 160, "{name}: {said}");
 }
 
 #[test]
@@ -238,30 +238,30 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
         ("GpuThermalThrottle", "warning", &gpu),
     ];
     for (name, severity, labels) in expected {
-        let told = wait_for(name, Duration::from_secs(60) * patience(), || webhook.of(name, "firing", labels));
-        assert_eq!(told["labels"]["severity"], severity, "{told}");
-        assert_eq!(told["labels"]["instance"], json!(host), "{told}");
-        is_readable(&told, labels);
+        let message = wait_for(name, Duration::from_secs(60) * patience(), || webhook.of(name, "firing", labels));
+        assert_eq!(message["labels"]["severity"], severity, "{message}");
+        assert_eq!(message["labels"]["instance"], json!(host), "{message}");
+        is_readable(&message, labels);
     }
 
-    // An agent that does not answer for some scrapes: what has failed for good has done so still, and nobody is told otherwise.
+    // An agent that does not answer for some scrapes: what has failed for good is not resolved.
     let its = [("instance", &*host)];
     signal(&agent, "-STOP");
-    let told = wait_for("AllostatAgentDown", Duration::from_secs(60) * patience(), || {
+    let message = wait_for("AllostatAgentDown", Duration::from_secs(60) * patience(), || {
         webhook.of("AllostatAgentDown", "firing", &its)
     });
     signal(&agent, "-CONT");
-    assert_eq!(told["labels"]["severity"], "critical", "{told}");
-    is_readable(&told, &its);
+    assert_eq!(message["labels"]["severity"], "critical", "{message}");
+    is_readable(&message, &its);
     wait_for("AllostatAgentDown to be taken back", Duration::from_secs(60) * patience(), || {
         webhook.of("AllostatAgentDown", "resolved", &its)
     });
     for (goes_on, workload) in [("JobFailed", "once"), ("TaskRestartsUsedUp", "hopeless")] {
-        let told = webhook.of(goes_on, "resolved", &[("workload", workload)]);
-        assert_eq!(told, None, "{goes_on}: it has failed still");
+        let message = webhook.of(goes_on, "resolved", &[("workload", workload)]);
+        assert_eq!(message, None, "{goes_on}: it has failed still");
     }
 
-    // Submitted anew, and mended; those that leak, crash and are checked are stopped; the GPU has no more errors.
+    // Submitted again, without the fault; those that leak, crash and are checked are stopped; the GPU has no more errors.
     agent.run(&failing("hopeless", 1).replace("\"3\"", "\"0\""));
     agent.run(&failing("once", 0).replace("\"3\"", "\"0\""));
     let allocs = agent.json("/v1/allocs");
@@ -271,10 +271,10 @@ fn ten_alerts_come_to_a_webhook_and_each_is_taken_back_when_its_cause_is_over() 
     }
     gpus.rest();
     for (name, severity, labels) in expected {
-        let told = wait_for(&format!("{name} to be taken back"), Duration::from_secs(90) * patience(), || {
+        let message = wait_for(&format!("{name} to be taken back"), Duration::from_secs(90) * patience(), || {
             webhook.of(name, "resolved", labels)
         });
-        assert_eq!(told["labels"]["severity"], severity, "{told}");
+        assert_eq!(message["labels"]["severity"], severity, "{message}");
     }
     agent.stop();
 }

@@ -198,7 +198,7 @@ fn answers_what_the_profile_has(profile: Profile) {
             asked.push((rule.name, rule.expression));
         } else if rule.records {
             let selectors = names(&rule.expression).expect("the laws have read it").selectors;
-            if selectors.iter().all(|s| is_stored_classically(s) && is_told_at_once(&s.name)) {
+            if selectors.iter().all(|s| is_stored_classically(s) && is_exposed_at_once(&s.name)) {
                 asked.push((rule.name.clone(), rule.name));
             }
         } else {
@@ -277,7 +277,7 @@ fn is_stored_classically(selector: &Selector) -> bool {
 }
 
 /// No output is lost here.
-fn is_told_at_once(name: &str) -> bool {
+fn is_exposed_at_once(name: &str) -> bool {
     !name.starts_with("allostat_workload_log_lost_bytes_")
 }
 

@@ -99,18 +99,18 @@ pub fn ended_by_hand() -> String {
 }
 
 /// A service with one check that passes and one that fails; another version is an update, which fails too.
-pub fn services(version: u32, answers: u16, nobody: u16) -> String {
+pub fn services(version: u32, open: u16, closed: u16) -> String {
     let check = |name: &str, port: u16| {
         let tcp = "type = \"tcp\"\n interval = \"5s\"\n timeout = \"1s\"";
         format!("check {{\n name = {name:?}\n port = \"{port}\"\n {tcp}\n }}\n")
     };
-    let checks = [check("listens", answers), check("backend", nobody)].concat();
+    let checks = [check("listens", open), check("backend", closed)].concat();
     let ours = allostat().display().to_string();
     let task = task("server", &[&ours, "workload", "steady", "16"], "", "memory = 48");
     format!(
         "job \"front\" {{\n type = \"service\"\n meta {{\n version = \"{version}\"\n }}\n group \"edge\" {{\n \
          update {{\n min_healthy_time = \"1s\"\n healthy_deadline = \"20s\"\n progress_deadline = \"0s\"\n }}\n \
-         service {{\n name = \"front\"\n port = \"{answers}\"\n address = \"127.0.0.1\"\n provider = \"nomad\"\n {checks} }}\n {task} }}\n}}\n"
+         service {{\n name = \"front\"\n port = \"{open}\"\n address = \"127.0.0.1\"\n provider = \"nomad\"\n {checks} }}\n {task} }}\n}}\n"
     )
 }
 

@@ -72,8 +72,8 @@ fn main() -> ExitCode {
     web.run(&jobs::mail());
     web.run(&jobs::sync());
     web.run(&jobs::rotate());
-    let nobody = free_address().port();
-    web.run(&jobs::services(1, web.address.port(), nobody));
+    let closed = free_address().port();
+    web.run(&jobs::services(1, web.address.port(), closed));
     node.run(&jobs::training());
     let alloc = node.alloc_ids().pop().expect("a job that was accepted must have an alloc");
     gpus.go_to_work(pid_of(&node, &alloc, "train"), pid_of(&node, &alloc, "notebook"));
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
             // An upgrade: tasks run on.
             web.terminate();
             web.start_again();
-            web.run(&jobs::services(2, web.address.port(), nobody));
+            web.run(&jobs::services(2, web.address.port(), closed));
             restarted = true;
         }
         std::thread::sleep(Duration::from_millis(200));
