@@ -308,7 +308,7 @@ impl Lower<'_, '_> {
             HclValue::Int(n) => Literal::Int(n),
             HclValue::Float(n) => Literal::Float(n),
             HclValue::Text(text) => text_value(self.problems, span, as_template(&text)),
-            HclValue::List(list) => Literal::List(list.into_iter().map(node).collect()),
+            HclValue::List(list) | HclValue::Set(list) => Literal::List(list.into_iter().map(node).collect()),
             HclValue::Object(object) => {
                 let entries = object.into_iter().map(|(key, value)| Entry {
                     key,

@@ -40,6 +40,10 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
             Some(at) => Ok(Cow::Owned(list.swap_remove(at))),
             None => Err(of(list.len())),
         },
+        Cow::Borrowed(HclValue::Set(_)) | Cow::Owned(HclValue::Set(_)) => {
+            let fault = Fault::new(span.clone(), "the elements of a set have no index");
+            Err(fault.advise("make a list of it first: convert(SET, list(string))[0], which is sorted"))
+        }
         other => Err(Fault::new(span.clone(), format!("{} has no elements", other.kind()))),
     }
 }

@@ -257,8 +257,8 @@ impl<'a> Scope<'a> {
     /// `list[*].name`: of each element; of null nothing, and of what is no list itself.
     fn splat(&self, value: Cow<'_, HclValue>, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
         let elements: Vec<Cow<'_, HclValue>> = match value {
-            Cow::Borrowed(HclValue::List(list)) => list.iter().map(Cow::Borrowed).collect(),
-            Cow::Owned(HclValue::List(list)) => list.into_iter().map(Cow::Owned).collect(),
+            Cow::Borrowed(HclValue::List(list) | HclValue::Set(list)) => list.iter().map(Cow::Borrowed).collect(),
+            Cow::Owned(HclValue::List(list) | HclValue::Set(list)) => list.into_iter().map(Cow::Owned).collect(),
             Cow::Borrowed(HclValue::Null) | Cow::Owned(HclValue::Null) => Vec::new(),
             other => vec![other],
         };
@@ -323,7 +323,11 @@ impl<'a> Scope<'a> {
         for (at, argument) in call.args.iter().enumerate() {
             let value = self.evaluate(argument)?;
             match value {
-                HclValue::List(list) if call.args.expand_final() && at + 1 == call.args.len() => arguments.extend(list),
+                HclValue::List(list) | HclValue::Set(list)
+                    if call.args.expand_final() && at + 1 == call.args.len() =>
+                {
+                    arguments.extend(list);
+                }
                 value => arguments.push(value),
             }
         }
@@ -354,7 +358,7 @@ impl<'a> Scope<'a> {
 
 /// The value as the kind that it and the other one turn into. Errors: the kinds of both, where there is none.
 fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str, &'static str)> {
-    use HclValue::{Bool, Float, Int, List, Null, Object, Text};
+    use HclValue::{Bool, Float, Int, List, Null, Object, Set, Text};
     match (&value, other) {
         (Null, _)
         | (_, Null)
@@ -362,14 +366,16 @@ fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str,
         | (Bool(_), Bool(_))
         | (Int(_) | Float(_), Int(_) | Float(_))
         | (List(_), List(_))
+        | (Set(_), List(_) | Set(_))
         | (Object(_), Object(_)) => Ok(value),
         (Bool(_) | Int(_) | Float(_), Text(_)) => value.to_text().map(Text).ok_or_else(|| (value.kind(), other.kind())),
+        (List(list), Set(_)) => Ok(HclValue::set(list.clone())),
         _ => Err((value.kind(), other.kind())),
     }
 }
 
 fn not_to_loop_over(collection: &Expression, span: &Span) -> Fault {
-    Fault::new(span_of(collection, span), "`for` takes a list or an object")
+    Fault::new(span_of(collection, span), "`for` takes a list, a set or an object")
 }
 
 /// What a task's start resolves.

@@ -161,8 +161,29 @@ const CALLS: &[(&str, &str)] = &[
     ("convert([1, true], list(string))", "[\"1\",\"true\"]"),
     ("abspath(\"/a/./b/../c\")", "\"/a/c\""),
     ("setintersection([1, 2], [2, 3])", "[2]"),
-    ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
+    ("setproduct([2, 1], [3])", "[[2,3],[1,3]]"),
+    ("setproduct(setunion([2, 1]), setunion([3]))", "[[1,3],[2,3]]"),
     ("setunion([1], [1, 2])", "[1,2]"),
+    ("setunion([\"b\", \"10\"], [\"9\", \"b\"])", "[\"10\",\"9\",\"b\"]"),
+    ("setunion([10, 9], [2.5, -1])", "[-1,2.5,9,10]"),
+    ("setunion([1], [\"1\"])", "[\"1\"]"),
+    ("{ for k, v in setunion([\"b\"], [\"a\", \"b\"]) : k => v }", "{\"a\":\"a\",\"b\":\"b\"}"),
+    ("\"%{ for k, v in setunion([\"b\", \"a\"]) }${k}=${v} %{ endfor }\"", "\"a=a b=b \""),
+    ("convert([\"b\", \"a\", \"b\"], set(string))", "[\"a\",\"b\"]"),
+    ("convert([1, \"1\"], set(number))", "[1]"),
+    ("convert([{ a = 2 }, { a = 1 }, { a = 2 }], set(object({ a = number })))", "[{\"a\":1},{\"a\":2}]"),
+    ("convert(setunion([\"b\", \"a\"]), list(string))[0]", "\"a\""),
+    ("length(setunion([1, 1]))", "1"),
+    ("contains(setunion([\"a\"]), \"a\")", "true"),
+    ("jsonencode(setunion([\"b\", \"a\"]))", "\"[\\\"a\\\",\\\"b\\\"]\""),
+    ("yamlencode({ s = setunion([\"b\", \"a\"]) })", "\"\\\"s\\\":\\n- \\\"a\\\"\\n- \\\"b\\\"\\n\""),
+    ("join(\",\", setunion([\"b\", \"a\"]))", "\"a,b\""),
+    ("max(setunion([2, 3])...)", "3"),
+    ("flatten([setunion([2, 1]), [3]])", "[1,2,3]"),
+    ("setunion([{ a = 1 }])[*].a", "[1]"),
+    ("formatlist(\"%s!\", setunion([\"b\", \"a\"]))", "[\"a!\",\"b!\"]"),
+    ("true ? [\"b\", \"a\"] : setunion([\"c\"])", "[\"a\",\"b\"]"),
+    ("setunion([\"a\"]) == [\"a\"]", "false"),
     ("slice([1, 2, 3], 1, 2)", "[2]"),
     ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
     ("zipmap([\"a\"], [1])", "{\"a\":1}"),
@@ -220,6 +241,22 @@ fn each_function_has_a_row_with_its_value() {
     };
     let without: Vec<&str> = super::functions::names().into_iter().filter(|name| !is_called(name)).collect();
     assert!(without.is_empty(), "{without:?}");
+}
+
+#[test]
+fn a_dynamic_block_over_a_set_has_its_values_as_keys_in_order() {
+    let of = |head: &str, set: &str| {
+        let text = format!(
+            "{head}\njob \"j\" {{\n dynamic \"group\" {{\n for_each = {set}\n labels = [\"${{group.key}}-${{group.value}}\"]\n content {{\n \
+             task \"t\" {{\n driver = \"mock\"\n config {{\n }}\n }}\n }}\n }}\n}}\n"
+        );
+        let parsed = crate::jobspec::parse("x.hcl", &text).unwrap();
+        parsed.job.groups.iter().map(|group| group.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("", "setunion([\"b\", \"a\"], [\"b\"])"), ["a-a", "b-b"]);
+    assert_eq!(of("", "[\"b\", \"a\"]"), ["0-b", "1-a"], "a list has its indices");
+    let variable = "variable \"x\" {\n type = set(string)\n default = [\"b\", \"a\", \"b\"]\n}";
+    assert_eq!(of(variable, "var.x"), ["a-a", "b-b"]);
 }
 
 fn parsed(head: &str, meta: &str) -> Result<String, String> {
@@ -311,6 +348,11 @@ fn faults_name_their_place_and_what_would_be_right() {
         ("uper(\"a\")", 4, "there is no function uper()"),
         ("file(\"/etc/shadow\")", 4, "file(): /etc/shadow: permission denied"),
         ("1 / 0", 4, "this divides by zero"),
+        ("setunion([1])[0]", 4, "the elements of a set have no index"),
+        ("fileset(\"/etc\", \"*\").0", 4, "the elements of a set have no index"),
+        ("element(setunion([1]), 0)", 4, "element(): argument 1 is a list, not a set: convert(SET, list(string))"),
+        ("concat(setunion([1]), [2])", 4, "concat(): argument 1 is a list, not a set: convert(SET, list(string))"),
+        ("toset([1])", 4, "there is no function toset()"),
         ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
         ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
         ("true ? [1] : \"b\"", 4, "the sides of a condition are a list and a string"),

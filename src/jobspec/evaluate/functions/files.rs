@@ -50,7 +50,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
         arguments: (2, 2),
         call: Call::Asks(|a, outside| {
             let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
-            Ok(HclValue::List(found.into_iter().map(HclValue::Text).collect()))
+            Ok(HclValue::set(found.into_iter().map(HclValue::Text).collect()))
         }),
     },
 ];
