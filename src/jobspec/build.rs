@@ -98,12 +98,8 @@ impl<'p> Builder<'p> {
         }
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {
-            Some(list) if list.value.is_empty() => {
-                fields.error(&list.span, "datacenters", "`datacenters` is empty", Some("leave it out".to_owned()));
-                Vec::new()
-            }
-            Some(list) => list.value.into_iter().map(|at| at.value).collect(),
-            None => vec!["*".to_owned()],
+            Some(list) if !list.value.is_empty() => list.value.into_iter().map(|at| at.value).collect(),
+            Some(_) | None => vec!["*".to_owned()],
         };
         Job {
             id: id.map_or_else(|| job.name.into(), |id| id.value.as_str().into()),
@@ -186,6 +182,7 @@ impl<'p> Builder<'p> {
         names::check("group", group.name, group.name_span, &path, self.problems);
         let restart = self.restart(&fields, RestartPolicy::default_for(kind));
         let meta = self.meta(&fields);
+        unread::check(&fields, &[&unread::CONSUL]);
         let tasks = fields.named("task");
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
@@ -272,7 +269,7 @@ impl<'p> Builder<'p> {
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
-        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION]);
+        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION, &unread::CONSUL]);
         self.services(&fields, Place { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {

@@ -265,7 +265,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 
-/// A template of the group rather than of a task, such as the host name of its network.
+/// A template of the group rather than of a task: the host name, the name servers and the arguments of its network.
 ///
 /// Errors: the references that are not there now.
 pub fn resolve(
@@ -275,7 +275,7 @@ pub fn resolve(
     meta: &BTreeMap<String, String>,
 ) -> Result<String, Vec<NotReady>> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
-    Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
+    Scope { env, meta, attributes }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
 }
 
@@ -298,6 +298,7 @@ impl Scope<'_> {
                         failed.push(NotReady::TooLong(TooLong::Text { field, length }));
                         return;
                     }
+    attributes: &Env,
                     Err(reason) => {
                         let (field, reference) = (field.to_owned(), reference.to_owned());
                         failed.push(NotReady::Unresolved { field, reference, reason });

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod nomad_rules;
 mod one_host;
 
 use crate::model::job::{JobKind, RestartMode, RestartPolicy};
@@ -289,10 +290,36 @@ fn what_is_wrong_in_a_device_is_told_with_its_place() {
     let many = "device \"gpu\" {\n}\n".repeat(9);
     refused(&in_task(&format!("resources {{\n{many}}}")), "22:8 a task asks for devices in at most 8 stanzas");
 }
+    let option = |lines: &str| format!("first_available {{\n{lines}\n}}");
+    refused(&in_device("gpu", &option("count = 0")), "8:9 `count` must be at least 1");
+    refused(
+        &in_device("gpu", &option("cuont = 1")),
+        "8:1 `cuont` is not a field of `first_available` (did you mean `count`?)",
+    );
+    refused(&in_device("gpu", &"first_available {\n}\n".repeat(9)), "23:1 a device has at most 8 options");
 
 #[test]
 fn a_device_is_read_as_it_is_meant() {
     let lines = "constraint {\nattribute = \"${device.attr.memory}\"\noperator = \">=\"\nvalue = \"20 GiB\"\n}\n\
+#[test]
+fn options_of_a_device_are_read_in_their_order() {
+    let constraint = |model: &str| format!("constraint {{\nattribute = \"${{device.model}}\"\nvalue = \"{model}\"\n}}");
+    let lines = format!(
+        "count = 3\n{}\nfirst_available {{\ncount = 1\n{}\n}}\nfirst_available {{\n}}",
+        constraint("A"),
+        constraint("B")
+    );
+    let job = parse("x.hcl", &in_device("gpu", &lines)).unwrap_or_else(|e| panic!("{e}")).job;
+    let [asked] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
+    let options = asked.options().into_iter().map(|option| {
+        let constraints: Vec<String> = option.constraints.iter().map(|of| of.value.clone()).collect();
+        (option.count, constraints.join(" "))
+    });
+    assert_eq!(options.collect::<Vec<_>>(), [(1, "A B".to_owned()), (3, "A".to_owned())]);
+    let stored = serde_json::to_string(asked).unwrap();
+    assert_eq!(&serde_json::from_str::<crate::model::demand::DeviceRequest>(&stored).unwrap(), asked);
+}
+
                  constraint {\nattribute = \"${ device.attr.ecc }\"\noperator = \"is\"\nvalue = true\n}\n\
                  affinity {\nattribute = \"${device.model}\"\noperator = \"regexp\"\nvalue = \"^A100\"\nweight = -7\n}";
     let job = parse("x.hcl", &in_device("nvidia/gpu", lines)).unwrap_or_else(|e| panic!("{e}")).job;
@@ -375,7 +402,6 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
         ),
         ("name = \"\"", "2:8 `name` has 1 to 128 bytes"),
         ("datacenters = \"dc1\"", "2:15 `datacenters` takes a list of texts, not a text"),
-        ("datacenters = []", "2:15 `datacenters` is empty (leave it out)"),
         ("driver = \"mock\"", "2:1 `driver` belongs in `task`, not in `job`"),
         ("restart {\n}", "2:1 `restart` belongs in `group` or `task`, not in `job`"),
         ("group {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),

@@ -1,3 +1,4 @@
+# Form: a dynamic block over a set
 # Nomad: accepted; the key of an element of a set is the element, so that the mount is of the volume data-a.
 # allostat: accepted
 job "sets" {

@@ -1,3 +1,4 @@
+# Form: an index of a set
 # Nomad: refused, the elements of a set have no index.
 # allostat: refused: the elements of a set have no index
 job "sets" {
