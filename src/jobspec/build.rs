@@ -7,7 +7,7 @@ use crate::model::env;
 use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::service::Service;
-use crate::model::volume::GroupStorage;
+use crate::model::volume::{DiskSize, GroupStorage};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
@@ -150,6 +150,7 @@ impl<'p> Builder<'p> {
         let mut built = self.task(task, job_path, (kind, &restart), job_meta, (tasks, &mut services));
         built.resources.network = networks.pop().flatten();
         TaskGroup {
+        self.check_log_storage((task, job_path), &built.logs, (DiskSize::default(), None));
             name: task.name.into(),
             count: 1,
             meta: Meta::new(),
@@ -198,9 +199,10 @@ impl<'p> Builder<'p> {
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
         let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
-            let mut task = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
-            task.resources.network = network;
-            task
+            let mut built = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
+            built.resources.network = network;
+            self.check_log_storage((task, &path), &built.logs, (storage.disk_mib, fields.entry("ephemeral_disk")));
+            built
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
@@ -341,6 +343,7 @@ impl<'p> Builder<'p> {
         }
         if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
+        self.check_docker_ports(fields, task);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
         }
     }
@@ -385,7 +388,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
         warn_ignored(body, &words::RESOURCES, fields.path(), &mut self.seen, self.problems);
         let mebibytes = |at: &At<u64>| at.value << 20;
-        let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
+        let memory = fields.integer("memory", limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
         // Nomad's 0 is as if it were absent.
         let cores = fields.integer("cores", 0..=limits::CORES).filter(|at| at.value > 0);
@@ -478,7 +481,7 @@ enum MemoryMax {
 }
 
 fn memory_max(fields: &Fields<'_>) -> Option<MemoryMax> {
-    let most = i64::try_from(limits::MEMORY_MIB).unwrap_or(i64::MAX);
+    let most = i64::try_from(*limits::MEMORY_MIB.end()).unwrap_or(i64::MAX);
     let At { value, span } = fields.signed("memory_max", -1..=most)?;
     match u64::try_from(value) {
         // Nomad's word for none.

@@ -158,11 +158,14 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "6:3 `bandwidth` is not a field of `resources` (known here: cpu, memory, memory_max, device, cores)",
         ),
         ("resources {\n  driver = 5\n}", "6:3 `driver` belongs in `task`, not in `resources`"),
-        ("resources {\n  memory = 0\n}", "6:12 `memory` must be at least 1"),
-        ("resources {\n  memory = -5\n}", "6:12 `memory` must be at least 1"),
+        ("resources {\n  memory = 9\n}", "6:12 `memory` must be at least 10"),
+        ("resources {\n  memory = -5\n}", "6:12 `memory` must be at least 10"),
         ("resources {\n  memory = 8796093022208\n}", "6:12 `memory` must be at most 8796093022207"),
         ("resources {\n  memory = 1.5\n}", "6:12 `memory` takes a whole number, not a number with a fraction"),
-        ("resources {\n  memory = 5\n  memory_max = 4\n}", "7:16 `memory_max` (4 MiB) is less than `memory` (5 MiB)"),
+        (
+            "resources {\n  memory = 50\n  memory_max = 40\n}",
+            "7:16 `memory_max` (40 MiB) is less than `memory` (50 MiB)",
+        ),
         ("logs {\n  max_files = 0\n}", "6:15 `max_files` must be at least 1"),
         ("restart {\n  interval = \"4s\"\n}", "6:14 `interval` must be at least 5s"),
         (

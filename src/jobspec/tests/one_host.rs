@@ -100,8 +100,12 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
             "attribute = \"${meta.a}\"\nregexp = \"a\"\nversion = \"1\"",
             "7:1 `version` and `regexp` are two operators (write a stanza for each)",
         ),
-        ("distinct_hosts = false", "5:1 `distinct_hosts = false` constrains nothing (leave the `constraint` out)"),
-        ("distinct_property = \"${meta.a}\"\nvalue = 0", "7:9 `value` must be at least 1"),
+    ] {
+        refused(&in_task(&format!("constraint {{\n{lines}\n}}")), expected);
+    }
+    for (lines, expected) in [
+        ("distinct_hosts = false", "3:1 `distinct_hosts = false` constrains nothing (leave the `constraint` out)"),
+        ("distinct_property = \"${meta.a}\"\nvalue = 0", "5:9 `value` must be at least 1"),
         (
             "atribute = \"x\"\ndistinct_hosts = true",
             "6:1 `atribute` is not a field of `constraint` (did you mean `attribute`?)",
