@@ -332,7 +332,8 @@ impl<'p> Builder<'p> {
         nomad.extend(
             self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
         );
-        let known = Known { meta, nomad, own };
+        let has_rendered = task.templates.iter().any(|template| template.env);
+        let known = Known { meta, nomad, own, has_rendered };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
         for (name, value) in &pairs {

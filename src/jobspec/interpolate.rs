@@ -42,6 +42,8 @@ pub struct Known<'a> {
     pub nomad: Vec<String>,
     /// The names in its `env`.
     pub own: Vec<&'a str>,
+    /// A template of it gives more variables, under any name.
+    pub has_rendered: bool,
 }
 
 /// A reference that can never be resolved: as it is written (`${meta.x}`), why, and what to do.
@@ -73,7 +75,19 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
     let (reason, suggestion) = match target {
         Err(error) => (error.to_string(), Some("for the two characters themselves write `$${`".to_owned())),
         Ok(Target::Variable(name)) => {
-            let is_own = known.own.contains(&name.as_str());
+            let is_own = known.own.contains(&name.as_str()) || known.has_rendered && !name.starts_with("NOMAD_");
+            if !is_own && name.contains('.') {
+                let advice = "for the two characters themselves write `$${`".to_owned();
+                return Some(Never {
+                    written,
+                    reason: BadReference::Unknown.to_string(),
+                    suggestion: Some(advice),
+                    is_unclosed,
+                });
+            }
+            if let Some(reason) = of_a_cluster(&name).filter(|_| !is_own) {
+                return Some(Never { written, reason: reason.to_owned(), suggestion: None, is_unclosed });
+            }
             if is_own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
                 return None;
             }
@@ -142,6 +156,17 @@ fn attributes_of(field: &str, template: &str, found: &mut Vec<(String, String)>)
         Part::Reference(_, Ok(Target::Attribute(name))) => Some((field.to_owned(), name)),
         Part::Reference(..) | Part::Text(_) => None,
     }));
+}
+
+/// Variables that Nomad's tasks have and those of one node do not.
+fn of_a_cluster(variable: &str) -> Option<&'static str> {
+    match variable {
+        "NOMAD_TOKEN" => Some("no server issues an `identity`, so that there is no token"),
+        name if name.starts_with("NOMAD_UPSTREAM_") => {
+            Some("there is no service mesh: an upstream of `connect` has no address")
+        }
+        _ => None,
+    }
 }
 
 fn limit_field(variable: &str) -> Option<&'static str> {
@@ -273,6 +298,7 @@ pub fn resolve(
     template: &str,
     env: &Env,
     meta: &BTreeMap<String, String>,
+    attributes: &Env,
 ) -> Result<String, Vec<NotReady>> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
     Scope { env, meta, attributes }.replace(field, &mut text, &mut failed);
@@ -298,7 +324,6 @@ impl Scope<'_> {
                         failed.push(NotReady::TooLong(TooLong::Text { field, length }));
                         return;
                     }
-    attributes: &Env,
                     Err(reason) => {
                         let (field, reference) = (field.to_owned(), reference.to_owned());
                         failed.push(NotReady::Unresolved { field, reference, reason });

@@ -31,7 +31,10 @@ impl Builder<'_> {
         let data = fields.template("data");
         let source = fields.template("source");
         if fields.entry("data").is_some() == fields.entry("source").is_some() {
-            let message = "a template has either `data` or `source`";
+            let message = match data {
+                Some(_) => "a template has either `data` or `source`: this one has both",
+                None => "the template has neither `data` nor `source`",
+            };
             fields.error(span, "data", message, None);
         }
         let destination = fields.template("destination");

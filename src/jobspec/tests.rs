@@ -124,7 +124,7 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "lifecycle {\n}",
             "5:1 the `lifecycle` has no `hook` (add hook = \"prestart\", \"poststart\" or \"poststop\")",
         ),
-        ("template {\ndestination = \"x\"\n}", "5:1 a template has either `data` or `source`"),
+        ("template {\ndestination = \"x\"\n}", "5:1 the template has neither `data` nor `source`"),
         ("template {\ndata = \"x\"\n}", "5:1 the template has no `destination` (add destination = \"local/NAME\")"),
         (
             "template {\ndata = \"x\"\ndestination = \"y\"\nperms = \"9\"\n}",

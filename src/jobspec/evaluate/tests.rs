@@ -348,7 +348,9 @@ fn text_of_a_dynamic_block_counts_once_for_each_element() {
 fn faults_name_their_place_and_what_would_be_right() {
     for (text, at, message) in [
         ("1 + var.none", 4, "this takes numbers, not a number and null"),
-        ("var.nothing", 4, "there is no `nothing`"),
+        ("var.nothing", 4, "variable `nothing` is not declared"),
+        ("local[\"zome\"]", 4, "local `zome` is not declared"),
+        ("var.tags.z", 4, "there is no `z`"),
         ("upper(var.ports)", 4, "upper(): argument 1 is a string, not a list"),
         ("uper(\"a\")", 4, "there is no function uper()"),
         ("file(\"/etc/shadow\")", 4, "file(): /etc/shadow: permission denied"),
@@ -374,6 +376,13 @@ fn faults_name_their_place_and_what_would_be_right() {
     ] {
         let fault = evaluate(text).expect_err(text);
         assert_eq!((fault.span.start, &*fault.message), (at, message), "{text}");
+    }
+    for (text, advice) in [
+        ("local[\"zome\"]", "did you mean local.zone?"),
+        ("var.zz", "declare it: variable \"zz\" { default = ... }"),
+        ("local.zz", "declare it: locals { zz = ... }"),
+    ] {
+        assert_eq!(evaluate(text).unwrap_err().suggestion.as_deref(), Some(advice));
     }
     let fault = evaluate("uper(\"a\")").unwrap_err();
     assert_eq!(fault.suggestion.as_deref(), Some("did you mean upper()?"));

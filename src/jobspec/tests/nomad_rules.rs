@@ -45,6 +45,16 @@ fn a_template_of_variables_takes_no_signal() {
 }
 
 #[test]
+fn a_template_has_data_or_a_source() {
+    let with = |lines: &str| in_task(&format!("template {{\ndestination = \"local/a\"\n{lines}\n}}"));
+    refused(&with(""), "5:1 the template has neither `data` nor `source`");
+    refused(
+        &with("data = \"x\"\nsource = \"local/b\""),
+        "5:1 a template has either `data` or `source`: this one has both",
+    );
+}
+
+#[test]
 fn log_files_of_a_task_fit_into_the_disk_of_its_group() {
     let with = |size: u64, logs: &str| {
         in_group(&format!("ephemeral_disk {{\nsize = {size}\n}}\ntask \"u\" {{\ndriver = \"mock\"\n{logs}\n}}"))
@@ -169,4 +179,75 @@ fn an_empty_list_of_datacenters_means_any() {
         let job = parse("x.hcl", &in_job(lines)).unwrap_or_else(|e| panic!("{e}")).job;
         assert_eq!(job.datacenters, ["*"], "{lines}");
     }
+}
+
+#[test]
+fn text_of_a_shell_is_named_where_it_stands() {
+    let in_template =
+        |line: &str| in_task(&format!("template {{\ndata = <<EOF\nfirst\n{line}\nEOF\ndestination = \"local/a\"\n}}"));
+    for (line, expected) in [
+        (
+            "echo ${#arr[@]}",
+            "8:6 HCL syntax: `#` begins a comment of HCL inside of a `${...}` (for the two characters themselves write `$${`)",
+        ),
+        (
+            "date +%{x}",
+            "8:7 HCL syntax: `%{` begins a directive of HCL, and this is none (for the two characters themselves write `%%{`)",
+        ),
+    ] {
+        refused(&in_template(line), expected);
+    }
+    let array = errors("x.hcl", &in_template("echo ${arr[@]}"));
+    assert!(array[0].starts_with("8:12 HCL syntax"), "{array:?}");
+    assert!(array[0].ends_with("(for a `${...}` of the shell write `$${...}`)"), "{array:?}");
+    assert_eq!(errors("x.hcl", &in_template("echo $${arr[@]} $${#arr[@]} %%{x}")), [""; 0]);
+}
+
+#[test]
+fn size_with_a_unit_reports_the_unit_of_the_field() {
+    let memory = |value: &str| in_task(&format!("resources {{\nmemory = \"{value}\"\n}}"));
+    for (value, advice) in [
+        ("256MB", "its unit is MiB: write memory = 256"),
+        ("2 GiB", "its unit is MiB: write memory = 2048"),
+        ("lots", "its unit is MiB: write memory = NUMBER"),
+    ] {
+        refused(&memory(value), &format!("6:10 `memory` takes a whole number, not a text ({advice})"));
+    }
+    refused(
+        &in_task("logs {\nmax_file_size = \"5M\"\n}"),
+        "6:17 `max_file_size` takes a whole number, not a text (its unit is MiB: write max_file_size = 5)",
+    );
+    refused(&in_task("resources {\ncpu = \"2GHz\"\n}"), "6:7 `cpu` takes a whole number, not a text");
+}
+
+#[test]
+fn a_variable_that_a_template_may_define_is_no_warning() {
+    let with = |is_env: bool| {
+        let template = format!("template {{\ndata = \"A.B=x\"\ndestination = \"local/e\"\nenv = {is_env}\n}}");
+        in_task(&format!("{template}\nconfig {{\na = \"${{A.B}}\"\n}}"))
+    };
+    assert_eq!(warnings(&with(true)), [""; 0]);
+    assert_eq!(warnings(&with(false)), ["11:6 `${A.B}` can never be resolved: there is nothing of that name"]);
+}
+
+#[test]
+fn variables_of_a_cluster_say_what_is_missing() {
+    for (name, reason) in [
+        ("NOMAD_TOKEN", "no server issues an `identity`, so that there is no token"),
+        ("NOMAD_UPSTREAM_ADDR_db", "there is no service mesh: an upstream of `connect` has no address"),
+    ] {
+        let found = warnings(&in_task(&format!("env {{\nA = \"${{{name}}}\"\n}}")));
+        assert_eq!(found, [format!("6:6 `${{{name}}}` can never be resolved: {reason}")]);
+    }
+    assert_eq!(warnings(&in_task("env {\nNOMAD_TOKEN = \"x\"\nB = \"${NOMAD_TOKEN}\"\n}")), [""; 0]);
+}
+
+#[test]
+fn a_variable_without_a_value_is_reported_and_its_use_is_no_other_fault_of_its_name() {
+    let text = format!("variable \"a\" {{\n}}\n{}", in_task("env {\nA = var.a\nB = var.b\n}"));
+    let found: Vec<String> = errors("x.hcl", &text).iter().map(|e| e.split(" (").next().unwrap().to_owned()).collect();
+    assert_eq!(
+        found,
+        ["1:1 the variable `a` has no value", "8:5 the variable `a` has no value", "9:5 variable `b` is not declared"]
+    );
 }
