@@ -69,6 +69,7 @@ impl<'p> Builder<'p> {
     fn job(&mut self, job: &NamedBody<'_>) -> Job {
         let path = join("job", job.name);
         let fields = self.open(job.body, &words::JOB, path.clone());
+        self.warn_of_cluster_words(job.body, &path);
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
         names::check("job", job.name, job.name_span, &path, self.problems);
         unread::check(&fields, &[&unread::UI]);
@@ -149,8 +150,8 @@ impl<'p> Builder<'p> {
         let tasks = std::slice::from_ref(task);
         let mut built = self.task(task, job_path, (kind, &restart), job_meta, (tasks, &mut services));
         built.resources.network = networks.pop().flatten();
-        TaskGroup {
         self.check_log_storage((task, job_path), &built.logs, (DiskSize::default(), None));
+        TaskGroup {
             name: task.name.into(),
             count: 1,
             meta: Meta::new(),
@@ -181,9 +182,9 @@ impl<'p> Builder<'p> {
         let fields = self.open(group.body, &words::GROUP, path.clone());
         warn_ignored(group.body, &words::GROUP, &path, &mut self.seen, self.problems);
         names::check("group", group.name, group.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::CONSUL]);
         let restart = self.restart(&fields, RestartPolicy::default_for(kind));
         let meta = self.meta(&fields);
-        unread::check(&fields, &[&unread::CONSUL]);
         let tasks = fields.named("task");
         let (network, networks) = self.networks(Some(&fields), &path, &tasks);
         let mut services = Vec::new();
@@ -342,9 +343,9 @@ impl<'p> Builder<'p> {
             self.check_template(&value.value, &value.span, &path, &known);
             task.env.insert(name.value.clone(), value.value.clone());
         }
+        self.check_docker_ports(fields, task);
         if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
-        self.check_docker_ports(fields, task);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
         }
     }

@@ -19,6 +19,7 @@
 
 mod artifacts;
 mod build;
+mod cluster_words;
 pub mod cron;
 mod devices;
 pub mod diagnostic;
@@ -44,10 +45,10 @@ mod service_names;
 mod services;
 pub mod size;
 mod syntax;
-mod template;
 mod task_rules;
-pub mod templates;
+mod template;
 mod template_places;
+pub mod templates;
 pub mod tree;
 mod unclosed;
 mod unread;
