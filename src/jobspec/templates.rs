@@ -6,7 +6,6 @@ use super::build::Builder;
 use super::diagnostic::{Span, quote};
 use super::fields::{At, Fields, warn_ignored};
 use super::gotemplate::{GoTemplate, TemplateOptions};
-use super::template_places::Destinations;
 use super::words;
 use crate::model::job::TaskTemplate;
 use crate::model::signal;
@@ -17,7 +16,7 @@ const DEFAULT_PERMS: u32 = 0o644;
 impl Builder<'_> {
     pub(super) fn templates(&mut self, task: &Fields<'_>) -> Vec<TaskTemplate> {
         let stanzas = task.stanzas("template");
-        let mut destinations = Destinations::default();
+        let mut destinations = super::template_places::Destinations::default();
         let built = stanzas.into_iter().enumerate().map(|(at, (span, body))| {
             let fields = self.open(body, &words::TEMPLATE, task.path_of(&format!("template[{at}]")));
             warn_ignored(body, &words::TEMPLATE, fields.path(), &mut self.seen, self.problems);
