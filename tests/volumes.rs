@@ -242,14 +242,14 @@ fn disk_usage_of_an_alloc_is_exported_beside_its_size() {
         "head -c 20971520 /dev/urandom > local/big; ln -s {} local/way; truncate -s 1T local/hole; sleep 600",
         top.path().display()
     );
-    agent.run(&job("service", "raw_exec", &script, "ephemeral_disk {\n size = \"64\"\n}", ""));
+    agent.run(&job("service", "raw_exec", &script, "ephemeral_disk {\n size = \"128\"\n}", ""));
     let id = agent.alloc_ids().pop().expect("one alloc");
     let value = |family: &str| agent.metrics().one(family, &[("alloc_id", &id)]).map(Sample::f64);
     let used = wait_for("its disk usage", long() * 2, || {
         value("allostat_alloc_disk_used_bytes").filter(|used| *used >= 20_971_520.0)
     });
     assert!(used < 24_000_000.0, "neither links nor holes: {used}");
-    assert_eq!(value("allostat_alloc_disk_size_bytes"), Some(67_108_864.0));
+    assert_eq!(value("allostat_alloc_disk_size_bytes"), Some(134_217_728.0));
     agent.cli(&["stop", &id]).ok();
     wait_for("its size to go with it", long(), || value("allostat_alloc_disk_size_bytes").is_none().then_some(()));
     agent.stop();

@@ -90,6 +90,12 @@ impl Outside for CallersFiles {
         recorded.lists.entry(directory.to_owned()).or_default().insert(pattern.to_owned(), found.clone());
         Ok(found)
     }
+    fn directory(&self) -> Result<String, String> {
+        let here = std::env::current_dir().map_err(|error| error.to_string())?;
+        let here = here.into_os_string().into_string().map_err(|_| "its name is no UTF-8".to_owned())?;
+        self.0.borrow_mut().directory = Some(here.clone());
+        Ok(here)
+    }
     fn uuid(&self) -> Result<String, String> {
         Ok(uuid::Uuid::new_v4().to_string())
     }
@@ -159,6 +165,18 @@ mod tests {
     }
 
     #[test]
+    fn the_directory_of_the_command_is_recorded_where_a_path_depends_on_it() {
+        let reading = CallersFiles::default();
+        let here = std::env::current_dir().unwrap().display().to_string();
+        assert_eq!(reading.directory(), Ok(here.clone()));
+        let recorded = reading.recorded();
+        let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
+        assert_eq!(replay.directory(), Ok(here));
+        let sent = serde_json::to_string(&Recorded::default()).unwrap();
+        assert!(!sent.contains("directory"), "an older agent takes it: {sent}");
+    }
+
+    #[test]
     fn files_are_read_as_the_caller_and_recorded() {
         let dir = tempfile::tempdir().unwrap();
         let path = |name: &str| dir.path().join(name).display().to_string();
@@ -173,6 +191,7 @@ mod tests {
         assert_eq!(recorded.files[&path("a.tpl")], "aGVsbG8=");
         let replay = crate::jobspec::evaluate::recorded::Replay { recorded: &recorded };
         assert_eq!(replay.read(&path("a.tpl")).unwrap(), b"hello");
+        assert!(replay.directory().is_err(), "no path of the file depended on it");
         assert!(replay.read("/etc/shadow").unwrap_err().contains("reads no files"));
     }
 }

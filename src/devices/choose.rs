@@ -94,7 +94,8 @@ struct GroupCandidate<'a> {
     devices: Vec<&'a DeviceId>,
 }
 
-/// Selects the devices for all requests, in their order. Deterministic.
+/// Selects the devices for all requests, in their order. Deterministic. Of a request with options the first one counts
+/// that can be satisfied beside the requests without options and those before it.
 ///
 /// Errors: not all requests can be satisfied together. Nothing is reserved then.
 pub fn choose(
@@ -103,9 +104,31 @@ pub fn choose(
     holder: impl Fn(&DeviceId) -> Option<DeviceHolder>,
 ) -> Result<Vec<DeviceId>, ChooseError> {
     let offers = Offers::of(groups);
+    let mut picked: Vec<Option<DeviceRequest>> =
+        requests.iter().map(|request| request.first_available.is_empty().then(|| request.clone())).collect();
+    for (at, request) in requests.iter().enumerate().filter(|(_, request)| !request.first_available.is_empty()) {
+        let options = request.options();
+        let fits = |option: &&DeviceRequest| {
+            let with: Vec<DeviceRequest> = picked.iter().flatten().chain([*option]).cloned().collect();
+            choose_all(&offers, &with, &holder).is_ok()
+        };
+        // Without one that fits, the error is that of the first.
+        let option = options.iter().find(fits).or(options.first()).cloned();
+        picked[at] = option;
+    }
+    let picked: Vec<DeviceRequest> = picked.into_iter().flatten().collect();
+    choose_all(&offers, &picked, &holder)
+}
+
+/// None of the requests has options.
+fn choose_all(
+    offers: &Offers<'_>,
+    requests: &[DeviceRequest],
+    holder: &impl Fn(&DeviceId) -> Option<DeviceHolder>,
+) -> Result<Vec<DeviceId>, ChooseError> {
     let fits = requests.iter().map(|request| {
-        let fits = offers.fits(request, &holder);
-        if fits.is_empty() { Err(offers.refuse(request, &holder)) } else { Ok(fits) }
+        let fits = offers.fits(request, holder);
+        if fits.is_empty() { Err(offers.refuse(request, holder)) } else { Ok(fits) }
     });
     let fits = fits.collect::<Result<Vec<_>, _>>()?;
     let counts: Vec<usize> = requests.iter().map(wanted).collect();

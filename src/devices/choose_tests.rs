@@ -1,6 +1,6 @@
 use super::*;
 use crate::model::attribute::Attribute;
-use crate::model::demand::{Affinity, Property};
+use crate::model::demand::{Affinity, DeviceOption, Property};
 use crate::model::device::DeviceFacts;
 use crate::model::operator::Operator;
 use proptest::prelude::*;
@@ -17,7 +17,7 @@ pub(in crate::devices) fn group(name: &str, memory: &str, ids: &[&str]) -> Devic
 
 pub(in crate::devices) fn request(name: &str, count: u32) -> DeviceRequest {
     let name = DeviceName::parse(name).unwrap();
-    DeviceRequest { name, count, constraints: Vec::new(), affinities: Vec::new() }
+    DeviceRequest { name, count, constraints: Vec::new(), affinities: Vec::new(), first_available: Vec::new() }
 }
 
 fn constraint(attribute: &str, operator: Operator, value: &str) -> Constraint {
@@ -87,6 +87,30 @@ fn a_request_gives_way_to_one_that_can_have_nothing_else() {
     let together = "each request alone could be satisfied, but not all of them together";
     assert_eq!(chosen(&[&t4, &a100], &[large.clone(), large], free).unwrap_err(), together);
     assert_eq!(chosen(&[&t4, &a100], &[request("gpu", 2), request("gpu", 2)], free).unwrap_err(), together);
+}
+
+#[test]
+fn the_first_option_that_can_be_satisfied_is_taken() {
+    let [t4, a100] = host();
+    let at_least = |memory: &str| constraint("device.attr.memory", Operator::GreaterOrEqual, memory);
+    let option = |count, memory: &str| DeviceOption { count, constraints: vec![at_least(memory)], affinities: vec![] };
+    let first = |options: Vec<DeviceOption>| DeviceRequest { first_available: options, ..request("gpu", 1) };
+    let either = first(vec![option(1, "80 GiB"), option(2, "10 GiB")]);
+    assert_eq!(chosen(&[&t4, &a100], &[either.clone()], free).unwrap(), ["t-1", "t-2"], "the first one is too large");
+    let both = first(vec![option(1, "20 GiB"), option(2, "10 GiB")]);
+    assert_eq!(chosen(&[&t4, &a100], &[both.clone()], free).unwrap(), ["a-1"]);
+    let is_held = |id: &DeviceId| (id.as_str() == "a-1").then(|| holder("train"));
+    assert_eq!(chosen(&[&t4, &a100], &[both.clone()], is_held).unwrap(), ["t-1", "t-2"]);
+    // A request without a choice comes first, wherever it stands.
+    let large = DeviceRequest { constraints: vec![at_least("20 GiB")], ..request("gpu", 1) };
+    assert_eq!(chosen(&[&t4, &a100], &[both.clone(), large], free).unwrap(), ["t-1", "t-2", "a-1"]);
+    // A constraint of the request is one of each option.
+    let none = DeviceRequest { constraints: vec![at_least("80 GiB")], ..both };
+    let refused = chosen(&[&t4, &a100], &[none], free).unwrap_err();
+    assert!(refused.starts_with("no gpu meets the constraints"), "{refused}");
+    let two = first(vec![option(3, "1 GiB"), option(4, "1 GiB")]);
+    let refused = chosen(&[&t4, &a100], &[two], free).unwrap_err();
+    assert_eq!(refused, "requested 3 of gpu; no suitable group has more than 2", "the reason is that of the first");
 }
 
 #[test]

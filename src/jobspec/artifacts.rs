@@ -68,7 +68,7 @@ fn default_destination(mode: ArtifactMode, source: Option<&At<String>>) -> Strin
 }
 
 /// More of `..` than there are directories before, and one: what the alloc shares is beside the task's.
-fn escapes(destination: &str) -> bool {
+pub(super) fn escapes(destination: &str) -> bool {
     let mut depth = 1_i32;
     destination.split('/').any(|component| {
         match component {

@@ -7,7 +7,7 @@ use crate::model::env;
 use crate::model::job::{EphemeralDisk, Job, JobKind, LogConfig, Placing, Resources, RestartPolicy, Task, TaskGroup};
 use crate::model::network::{AllocNetwork, AllocPort};
 use crate::model::service::Service;
-use crate::model::volume::GroupStorage;
+use crate::model::volume::{DiskSize, GroupStorage};
 
 use super::diagnostic::{Problems, Span, quote};
 use super::fields::{At, Fields, NamedBody, Stanza, warn_ignored};
@@ -69,6 +69,7 @@ impl<'p> Builder<'p> {
     fn job(&mut self, job: &NamedBody<'_>) -> Job {
         let path = join("job", job.name);
         let fields = self.open(job.body, &words::JOB, path.clone());
+        self.warn_of_cluster_words(job.body, &path);
         warn_ignored(job.body, &words::JOB, &path, &mut self.seen, self.problems);
         names::check("job", job.name, job.name_span, &path, self.problems);
         unread::check(&fields, &[&unread::UI]);
@@ -98,12 +99,8 @@ impl<'p> Builder<'p> {
         }
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
         let datacenters = match fields.texts("datacenters") {
-            Some(list) if list.value.is_empty() => {
-                fields.error(&list.span, "datacenters", "`datacenters` is empty", Some("leave it out".to_owned()));
-                Vec::new()
-            }
-            Some(list) => list.value.into_iter().map(|at| at.value).collect(),
-            None => vec!["*".to_owned()],
+            Some(list) if !list.value.is_empty() => list.value.into_iter().map(|at| at.value).collect(),
+            Some(_) | None => vec!["*".to_owned()],
         };
         Job {
             id: id.map_or_else(|| job.name.into(), |id| id.value.as_str().into()),
@@ -153,6 +150,7 @@ impl<'p> Builder<'p> {
         let tasks = std::slice::from_ref(task);
         let mut built = self.task(task, job_path, (kind, &restart), job_meta, (tasks, &mut services));
         built.resources.network = networks.pop().flatten();
+        self.check_log_storage((task, job_path), &built.logs, (DiskSize::default(), None));
         TaskGroup {
             name: task.name.into(),
             count: 1,
@@ -184,6 +182,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(group.body, &words::GROUP, path.clone());
         warn_ignored(group.body, &words::GROUP, &path, &mut self.seen, self.problems);
         names::check("group", group.name, group.name_span, &path, self.problems);
+        unread::check(&fields, &[&unread::CONSUL]);
         let restart = self.restart(&fields, RestartPolicy::default_for(kind));
         let meta = self.meta(&fields);
         let tasks = fields.named("task");
@@ -201,9 +200,10 @@ impl<'p> Builder<'p> {
         let mut merged = job_meta.clone();
         merged.extend(meta.clone());
         let with_networks = tasks.iter().zip(networks).map(|(task, network)| {
-            let mut task = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
-            task.resources.network = network;
-            task
+            let mut built = self.task(task, &path, (kind, &restart), &merged, (&tasks, &mut services));
+            built.resources.network = network;
+            self.check_log_storage((task, &path), &built.logs, (storage.disk_mib, fields.entry("ephemeral_disk")));
+            built
         });
         let tasks: Vec<Task> = with_networks.collect();
         let max_run_duration = values::max_run_duration(&fields, kind);
@@ -272,7 +272,7 @@ impl<'p> Builder<'p> {
         warn_ignored(task.body, &words::TASK, &path, &mut self.seen, self.problems);
         names::check("task", task.name, task.name_span, &path, self.problems);
         names::check_task(task.name, task.name_span, &path, self.problems);
-        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION]);
+        unread::check(&fields, &[&unread::IDENTITY, &unread::ACTION, &unread::CONSUL]);
         self.services(&fields, Place { task: Some(task.name), tasks }, services);
         let driver = fields.text("driver");
         if fields.entry("driver").is_none() {
@@ -333,7 +333,8 @@ impl<'p> Builder<'p> {
         nomad.extend(
             self.connected.iter().flat_map(|network| env::namespace_variables(network, &self.ports).into_keys()),
         );
-        let known = Known { meta, nomad, own };
+        let has_rendered = task.templates.iter().any(|template| template.env);
+        let known = Known { meta, nomad, own, has_rendered };
         let path = fields.path_of("env");
         let mut taken: BTreeMap<String, &str> = BTreeMap::new();
         for (name, value) in &pairs {
@@ -342,6 +343,7 @@ impl<'p> Builder<'p> {
             self.check_template(&value.value, &value.span, &path, &known);
             task.env.insert(name.value.clone(), value.value.clone());
         }
+        self.check_docker_ports(fields, task);
         if let Some(body) = fields.stanza("config") {
             let check = |text: &str, span: &Span, path: &str| self.check_template(text, span, path, &known);
             task.config = values::json_object(body, &fields.path_of("config"), self.problems, &check);
@@ -388,7 +390,7 @@ impl<'p> Builder<'p> {
         let fields = self.open(body, &words::RESOURCES, task.path_of("resources"));
         warn_ignored(body, &words::RESOURCES, fields.path(), &mut self.seen, self.problems);
         let mebibytes = |at: &At<u64>| at.value << 20;
-        let memory = fields.integer("memory", 1..=limits::MEMORY_MIB);
+        let memory = fields.integer("memory", limits::MEMORY_MIB);
         let memory_max = memory_max(&fields);
         // Nomad's 0 is as if it were absent.
         let cores = fields.integer("cores", 0..=limits::CORES).filter(|at| at.value > 0);
@@ -481,7 +483,7 @@ enum MemoryMax {
 }
 
 fn memory_max(fields: &Fields<'_>) -> Option<MemoryMax> {
-    let most = i64::try_from(limits::MEMORY_MIB).unwrap_or(i64::MAX);
+    let most = i64::try_from(*limits::MEMORY_MIB.end()).unwrap_or(i64::MAX);
     let At { value, span } = fields.signed("memory_max", -1..=most)?;
     match u64::try_from(value) {
         // Nomad's word for none.

@@ -7,7 +7,7 @@ use super::nearest::nearest;
 use super::template::{Part, parts};
 use super::tree::Body;
 use super::{limits, placing, tree, words};
-use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceRequest, Property};
+use crate::model::demand::{Affinity, Constraint, DeviceName, DeviceOption, DeviceRequest, Property};
 
 impl Builder<'_> {
     pub(super) fn devices(&self, resources: &Fields<'_>) -> Vec<DeviceRequest> {
@@ -28,15 +28,29 @@ impl Builder<'_> {
             let message = format!("{} names no devices", quote(device.name));
             self.problems.error(device.name_span, &path, message, Some(advice));
         }
-        let count = fields.integer("count", 1..=limits::DEVICE_COUNT);
+        let DeviceOption { count, constraints, affinities } = self.device_option(&fields, 1);
+        let stanzas = fields.stanzas("first_available");
+        if let Some((one_more, _)) = stanzas.get(limits::DEVICES) {
+            let message = format!("a device has at most {} options", limits::DEVICES);
+            fields.error(one_more, "first_available", message, None);
+        }
+        let options = stanzas.into_iter().enumerate().map(|(at, (_, body))| {
+            let path = fields.path_of(&format!("first_available[{at}]"));
+            self.device_option(&self.open(body, &words::DEVICE_OPTION, path), count)
+        });
+        Some(DeviceRequest { first_available: options.collect(), count, constraints, affinities, name: name.ok()? })
+    }
+
+    /// `count`: where the stanza has none.
+    fn device_option(&self, fields: &Fields<'_>, count: u32) -> DeviceOption {
+        let given = fields.integer("count", 1..=limits::DEVICE_COUNT);
         let constraints = fields.stanzas("constraint").into_iter();
         let affinities = fields.stanzas("affinity").into_iter();
-        Some(DeviceRequest {
-            count: count.map_or(1, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
-            constraints: constraints.filter_map(|(key, body)| self.device_constraint(key, body, &fields)).collect(),
-            affinities: affinities.filter_map(|(key, body)| self.device_affinity(key, body, &fields)).collect(),
-            name: name.ok()?,
-        })
+        DeviceOption {
+            count: given.map_or(count, |at| u32::try_from(at.value).unwrap_or(u32::MAX)),
+            constraints: constraints.filter_map(|(key, body)| self.device_constraint(key, body, fields)).collect(),
+            affinities: affinities.filter_map(|(key, body)| self.device_affinity(key, body, fields)).collect(),
+        }
     }
 
     fn device_constraint(&self, key: &Span, body: &Body, device: &Fields<'_>) -> Option<Constraint> {

@@ -64,6 +64,11 @@ fn broken(text: &str, offset: usize, message: &str, problems: &Problems<'_>) {
     if let Some(span) = unclosed::find(text, offset, true) {
         return problems.error(&span, "", "HCL syntax: this text has no end quote", None);
     }
+    if let Some((span, why)) = syntax::foreign(text, offset, message) {
+        let begin = text.get(span.start..span.start + 1).unwrap_or("$");
+        let advice = Some(format!("for the two characters themselves write `{begin}{begin}{{`"));
+        return problems.error(&span, "", format!("HCL syntax: {why}"), advice);
+    }
     let at_the_end = text.get(offset..).is_none_or(|rest| rest.trim().is_empty());
     match unclosed::find_open(text, offset) {
         Some(Open::Heredoc(span, word)) if message.contains("heredoc") || at_the_end => {
@@ -308,7 +313,7 @@ impl Lower<'_, '_> {
             HclValue::Int(n) => Literal::Int(n),
             HclValue::Float(n) => Literal::Float(n),
             HclValue::Text(text) => text_value(self.problems, span, as_template(&text)),
-            HclValue::List(list) => Literal::List(list.into_iter().map(node).collect()),
+            HclValue::List(list) | HclValue::Set(list) => Literal::List(list.into_iter().map(node).collect()),
             HclValue::Object(object) => {
                 let entries = object.into_iter().map(|(key, value)| Entry {
                     key,

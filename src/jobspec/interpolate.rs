@@ -43,6 +43,8 @@ pub struct Known<'a> {
     pub nomad: Vec<String>,
     /// The names in its `env`.
     pub own: Vec<&'a str>,
+    /// A template of it gives more variables, under any name.
+    pub has_rendered: bool,
 }
 
 /// A reference that can never be resolved: as it is written (`${meta.x}`), why, and what to do.
@@ -74,7 +76,19 @@ fn never(reference: &str, target: Result<Target, BadReference>, known: &Known<'_
     let (reason, suggestion) = match target {
         Err(error) => (error.to_string(), Some("for the two characters themselves write `$${`".to_owned())),
         Ok(Target::Variable(name)) => {
-            let is_own = known.own.contains(&name.as_str());
+            let is_own = known.own.contains(&name.as_str()) || known.has_rendered && !name.starts_with("NOMAD_");
+            if !is_own && name.contains('.') {
+                let advice = "for the two characters themselves write `$${`".to_owned();
+                return Some(Never {
+                    written,
+                    reason: BadReference::Unknown.to_string(),
+                    suggestion: Some(advice),
+                    is_unclosed,
+                });
+            }
+            if let Some(reason) = of_a_cluster(&name).filter(|_| !is_own) {
+                return Some(Never { written, reason: reason.to_owned(), suggestion: None, is_unclosed });
+            }
             if is_own || !name.starts_with("NOMAD_") || known.nomad.contains(&env::clean_name(&name)) {
                 return None;
             }
@@ -143,6 +157,17 @@ fn attributes_of(field: &str, template: &str, found: &mut Vec<(String, String)>)
         Part::Reference(_, Ok(Target::Attribute(name))) => Some((field.to_owned(), name)),
         Part::Reference(..) | Part::Text(_) => None,
     }));
+}
+
+/// Variables that Nomad's tasks have and those of one node do not.
+fn of_a_cluster(variable: &str) -> Option<&'static str> {
+    match variable {
+        "NOMAD_TOKEN" => Some("no server issues an `identity`, so that there is no token"),
+        name if name.starts_with("NOMAD_UPSTREAM_") => {
+            Some("there is no service mesh: an upstream of `connect` has no address")
+        }
+        _ => None,
+    }
 }
 
 fn limit_field(variable: &str) -> Option<&'static str> {
@@ -267,7 +292,7 @@ pub fn prepare(context: &TaskContext<'_>) -> Result<Prepared, Vec<NotReady>> {
     if failed.is_empty() { Ok(Prepared { task, env: whole }) } else { Err(failed) }
 }
 
-/// A template of the group rather than of a task, such as the host name of its network.
+/// A template of the group rather than of a task: the host name, the name servers and the arguments of its network.
 ///
 /// Errors: the references that are not there now.
 pub fn resolve(
@@ -275,9 +300,10 @@ pub fn resolve(
     template: &str,
     env: &Env,
     meta: &BTreeMap<String, String>,
+    attributes: &Env,
 ) -> Result<String, Vec<NotReady>> {
     let (mut text, mut failed) = (template.to_owned(), Vec::new());
-    Scope { env, meta, attributes: &Env::new() }.replace(field, &mut text, &mut failed);
+    Scope { env, meta, attributes }.replace(field, &mut text, &mut failed);
     if failed.is_empty() { Ok(text) } else { Err(failed) }
 }
 

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 /// Allocs of one group on one host.
 pub const COUNT: u64 = 10_000;
-/// The kernel counts memory in signed 64-bit bytes; 8 EiB in MiB, less one.
-pub const MEMORY_MIB: u64 = (1 << 43) - 1;
+/// Nomad's least; the kernel counts memory in signed 64-bit bytes: 8 EiB in MiB, less one.
+pub const MEMORY_MIB: std::ops::RangeInclusive<u64> = 10..=(1 << 43) - 1;
 /// The largest `cpu.shares`; weights of v2 are made of shares.
 pub const CPU_SHARES: u64 = 262_144;
 /// Cores of one task: more than any kernel knows.

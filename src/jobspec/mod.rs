@@ -19,6 +19,7 @@
 
 mod artifacts;
 mod build;
+mod cluster_words;
 pub mod cron;
 mod devices;
 pub mod diagnostic;
@@ -44,7 +45,9 @@ mod service_names;
 mod services;
 pub mod size;
 mod syntax;
+mod task_rules;
 mod template;
+mod template_places;
 pub mod templates;
 pub mod tree;
 mod unclosed;

@@ -6,11 +6,14 @@ use std::path::PathBuf;
 
 use super::build::Builder;
 use super::diagnostic::{Span, quote};
-use super::fields::{Fields, NamedBody, warn_ignored};
+use super::fields::{At, Fields, NamedBody, warn_ignored};
 use super::nearest::nearest;
+use super::template::{Part, Target, parts};
 use super::tree::{Body, Form, Literal};
 use super::{limits, names, tree, words};
-use crate::model::network::{AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget};
+use crate::model::network::{
+    AllocNetwork, AllocPort, DnsConfig, GroupNetwork, NetworkMode, PortRequest, PortTarget, is_cni_arg,
+};
 use crate::model::text::steers_a_terminal;
 
 /// A network that was read, and where each of its ports stands in the file.
@@ -129,7 +132,7 @@ impl Builder<'_> {
             label: label.to_owned(),
             fixed,
             to,
-            host_network: fields.text("host_network").map(|at| at.value).filter(|name| name != "default"),
+            host_network: host_network(&fields),
             ignore_collision: ignore_collision.is_some_and(|at| at.value),
         })
     }
@@ -140,15 +143,14 @@ impl Builder<'_> {
         let mut args = BTreeMap::new();
         for (key, value) in fields.map("args").unwrap_or_default() {
             let path = tree::join(&fields.path_of("args"), &key.value);
-            // Source: CNI specification, CNI_ARGS: `FOO=BAR;ABC=123`.
-            let whole = tree::plain(&value.value).filter(|text| !text.contains([';', '=', '\0']));
-            match whole.filter(|_| !key.value.is_empty() && !key.value.contains([';', '=', '\0'])) {
-                Some(text) => {
-                    args.insert(key.value, text);
+            // What references come to is checked when they are resolved.
+            match is_cni_arg(&value.value) && !key.value.is_empty() && is_cni_arg(&key.value) {
+                true => {
+                    args.insert(key.value, value.value);
                 }
-                None => {
+                false => {
                     let message = format!("{} cannot be an argument of CNI plugins", quote(&key.value));
-                    let advice = "`;`, `=` and `${...}` are possible in neither name nor value".to_owned();
+                    let advice = "`;` and `=` are possible in neither name nor value".to_owned();
                     self.problems.error(&value.span, &path, message, Some(advice));
                 }
             }
@@ -209,6 +211,21 @@ fn mode(fields: &Fields<'_>) -> NetworkMode {
     })
 }
 
+/// A name, or a reference to an attribute of the node: when ports are reserved, nothing else is known.
+fn host_network(fields: &Fields<'_>) -> Option<String> {
+    let At { value, span } = fields.template("host_network").filter(|at| at.value != "default")?;
+    let is_known = match parts(&value).as_slice() {
+        [Part::Reference(_, target)] => matches!(target, Ok(Target::Attribute(_) | Target::Meta(_))),
+        parts => !parts.iter().any(|part| matches!(part, Part::Reference(..))),
+    };
+    if !is_known {
+        let message = format!("{} is not known when the port is reserved", quote(&value));
+        let advice = Some("refer to one attribute or key of the node: \"${meta.network}\"".to_owned());
+        fields.problems().warn(&span, &fields.path_of("host_network"), message, advice);
+    }
+    Some(value)
+}
+
 /// A name, or a template.
 fn hostname(fields: &Fields<'_>) -> Option<String> {
     let at = fields.template("hostname")?;
@@ -230,7 +247,7 @@ fn dns(fields: &Fields<'_>) -> DnsConfig {
     let is_word = |text: &str| text.chars().all(|c| !c.is_control() && !c.is_whitespace());
     let words = |key: &str, wanted: &str, holds: &dyn Fn(&str) -> bool| -> Vec<String> {
         let mut good = Vec::new();
-        for (i, at) in fields.texts(key).map(|at| at.value).unwrap_or_default().into_iter().enumerate() {
+        for (i, at) in fields.templates(key).map(|at| at.value).unwrap_or_default().into_iter().enumerate() {
             // Nomad takes any text.
             if at.value.is_empty() {
                 continue;

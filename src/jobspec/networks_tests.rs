@@ -83,7 +83,7 @@ fn what_is_wrong_in_a_network_is_told_with_its_place() {
         ),
         (
             "cni {\nargs = {\na = \"b;c\"\n}\n}",
-            "6:5 `a` cannot be an argument of CNI plugins (`;`, `=` and `${...}` are possible in neither name nor value)",
+            "6:5 `a` cannot be an argument of CNI plugins (`;` and `=` are possible in neither name nor value)",
         ),
     ] {
         refused(&in_group(&format!("network {{\n{lines}\n}}")), expected);
@@ -104,6 +104,20 @@ fn network_with_more_than_one_host_needs_is_accepted_with_a_warning() {
     assert!(network_of("network {\ndns {\nservers = [\"ns.lan\", \"\"]\n}\n}").dns.unwrap().servers.is_empty());
     let first = network_of("network {\nport \"my web\" {}\n}\nnetwork {\nport \"b\" {}\n}");
     assert_eq!(first.ports[..], [port("my web", None, PortTarget::Unset)]);
+}
+
+#[test]
+fn references_in_a_network_are_kept_for_the_start_of_the_alloc() {
+    let network = network_of(
+        "network {\nport \"a\" {\nhost_network = \"${meta.net}\"\n}\nport \"b\" {\nhost_network = \"default\"\n}\n\
+         dns {\nservers = [\"${attr.unique.network.ip-address}\"]\n}\ncni {\nargs = {\nDir = \"${NOMAD_ALLOC_DIR}/x\"\n}\n}\n}",
+    );
+    let networks: Vec<Option<&str>> = network.ports.iter().map(|port| port.host_network.as_deref()).collect();
+    assert_eq!(networks, [Some("${meta.net}"), None]);
+    assert_eq!(network.dns.unwrap().servers, ["${attr.unique.network.ip-address}"]);
+    assert_eq!(network.cni_args["Dir"], "${NOMAD_ALLOC_DIR}/x");
+    let late = in_group("network {\nport \"a\" {\nhost_network = \"${NOMAD_DC}\"\n}\n}");
+    assert_eq!(warnings(&late), ["5:16 `${NOMAD_DC}` is not known when the port is reserved"]);
 }
 
 #[test]

@@ -49,6 +49,14 @@ impl Builder<'_> {
     fn node_constraint(&self, key: &Span, body: &Body, outer: &Fields<'_>) -> Option<NodeConstraint> {
         let fields = self.open(body, &words::NODE_CONSTRAINT, outer.path_of("constraint"));
         let operator = fields.entry("operator").and_then(|entry| entry.value.text());
+        // Nomad's rule: they are about allocs, and a task is a part of one.
+        let distinct = [DISTINCT_HOSTS, DISTINCT_PROPERTY];
+        let is_distinct = |word: &&str| fields.entry(word).is_some() || operator == Some(*word);
+        if let (Some(word), "task") = (distinct.into_iter().find(|word| is_distinct(&word)), outer.stanza_name()) {
+            let message = format!("{} is a constraint of a job or a group, not of a task", quote(word));
+            fields.error(key, word, message, Some("write the `constraint` in the group".to_owned()));
+            return None;
+        }
         let hosts = fields.bool(DISTINCT_HOSTS);
         if hosts.as_ref().is_some_and(|at| at.value) || operator == Some(DISTINCT_HOSTS) {
             return Some(NodeConstraint::DistinctHosts);

@@ -1,6 +1,7 @@
 //! Stanzas about many nodes and about replacing allocs: `update`, `reschedule`, `migrate`, `spread`, `scaling`, `disconnect`. One host
 //! updates and reschedules allocs, and does little of what the others say, which a warning says; what Nomad refuses of them is refused.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::build::Builder;
@@ -183,9 +184,13 @@ impl Builder<'_> {
             fields.error(key, "attribute", "the `spread` has no `attribute`", advice);
         }
         fields.integer("weight", 1..=100);
-        let mut sum = 0;
+        let (mut sum, mut seen) = (0, BTreeSet::new());
         for target in fields.named("target") {
             let inner = self.open(target.body, &words::TARGET, format!("{}.{}", fields.path_of("target"), target.name));
+            if !seen.insert(target.name) {
+                let message = format!("the `spread` has a target {} already", quote(target.name));
+                fields.error(target.name_span, "target", message, Some("keep one of them".to_owned()));
+            }
             sum += inner.integer("percent", 0..=100).map_or(0, |at| at.value);
         }
         if sum > 100 {
@@ -226,15 +231,25 @@ impl Builder<'_> {
         (min, max)
     }
 
-    /// Of a task: `cpu` and `mem`.
+    /// Of a task: `cpu` and `mem`, each once.
     pub(super) fn task_scaling(&self, task: &Fields<'_>) {
+        let mut seen = BTreeSet::new();
         for one in task.named("scaling") {
-            if !matches!(one.name, "cpu" | "mem") {
+            let label = one.name.to_ascii_lowercase();
+            let kind = format!("vertical_{label}");
+            if !matches!(label.as_str(), "cpu" | "mem") {
                 let message = format!("a task is scaled by `cpu` or `mem`, not by {}", quote(one.name));
                 task.error(one.name_span, "scaling", message, None);
+            } else if !seen.insert(label) {
+                let message = format!("the task has a `scaling` {} already", quote(one.name));
+                task.error(one.name_span, "scaling", message, Some("keep one of them".to_owned()));
             }
             let fields = self.open(one.body, &words::SCALING, format!("{}.{}", task.path_of("scaling"), one.name));
             self.scaling_bounds(&fields, one.name_span);
+            if let Some(at) = fields.text("type").filter(|at| !at.value.is_empty() && at.value != kind) {
+                let message = format!("the `type` of this `scaling` is {}, not {}", quote(&kind), quote(&at.value));
+                fields.error(&at.span, "type", message, Some("leave it out".to_owned()));
+            }
         }
     }
 

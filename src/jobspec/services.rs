@@ -79,6 +79,7 @@ impl Builder<'_> {
             let advice = Some("provider = \"nomad\" says the same without Consul".to_owned());
             self.problems.warn(span, &path, format!("`service`: {CONSUL}"), advice);
         }
+        self.check_connect(&fields, provider, place);
         let name = self.service_name(&fields);
         let mode = address_mode(&fields);
         let address = fields.template("address").map(|at| at.value).filter(|address| !address.is_empty());
@@ -135,6 +136,24 @@ impl Builder<'_> {
             meta: meta.collect(),
             checks,
         }
+    }
+
+    /// Nomad's rules of a service mesh, though none is here.
+    fn check_connect(&self, fields: &Fields<'_>, provider: ServiceProvider, place: Place<'_>) {
+        let (Some(entry), Some(connect)) = (fields.entry("connect"), fields.stanza("connect")) else { return };
+        let needs_bridge = connect.entries.iter().any(|entry| entry.key == "sidecar_service");
+        let (message, advice) = match (place.task, provider) {
+            (Some(_), _) => ("`connect` is for a service of a `group`, not of a task", "move the service to the group"),
+            (None, ServiceProvider::Nomad) => {
+                ("a service with provider = \"nomad\" takes no `connect`", "remove `connect`, or the provider")
+            }
+            (None, ServiceProvider::Consul) if needs_bridge && self.connected.is_none() => (
+                "a `sidecar_service` needs a network of its own in the group",
+                "add network { mode = \"bridge\" } to the group",
+            ),
+            (None, ServiceProvider::Consul) => return,
+        };
+        fields.error(&entry.key_span, "connect", message, Some(advice.to_owned()));
     }
 
     fn service_name(&self, fields: &Fields<'_>) -> String {

@@ -1,5 +1,6 @@
 //! Advice for text that is no HCL: what people who know other languages write, and what the same means here.
 
+use super::diagnostic::Span;
 use super::unclosed;
 
 /// What follows `%{` in HCL.
@@ -40,6 +41,22 @@ pub(super) fn advice(text: &str, offset: usize) -> Option<String> {
     Some(advice.to_owned())
 }
 
+/// What a shell or `date` has in a text and HCL reads as its own, up to where the parser stopped, or in the heredoc that
+/// begins there: its place and what is wrong with it.
+pub(super) fn foreign(text: &str, offset: usize, message: &str) -> Option<(Span, &'static str)> {
+    let before = text.get(..offset)?;
+    let is_own = |at: &usize| !text.get(..*at).is_some_and(|before| before.ends_with('$'));
+    // Behind `#` the rest of the line is a comment, its closing brace as well.
+    if let Some((at, _)) = before.match_indices("${#").find(|(at, _)| is_own(at)) {
+        let length = text.get(at..)?.find(['}', '\n']).map_or(3, |end| end + 1);
+        return Some((at..at + length, "`#` begins a comment of HCL inside of a `${...}`"));
+    }
+    let heredoc = text.get(offset..).filter(|_| message.contains("heredoc end delimiter"))?;
+    let at = offset + foreign_percent(heredoc)?;
+    let length = text.get(at..)?.find(['}', '\n']).map_or(2, |end| end + 1);
+    Some((at..at + length, "`%{` begins a directive of HCL, and this is none"))
+}
+
 /// A file that another program is to render first.
 fn unrendered(line: &str) -> Option<&'static str> {
     let starts_value = |marker: &str| line.split_once(marker).is_some_and(|(before, _)| !before.contains('"'));
@@ -57,18 +74,40 @@ fn in_interpolation(line: &str) -> bool {
     line.rfind("${").is_some_and(|open| !line[open..].contains('}') && !line[..open].ends_with('$'))
 }
 
-/// A `%{` that begins no directive.
 fn has_foreign_percent(text: &str) -> bool {
-    text.match_indices("%{").any(|(at, _)| {
+    foreign_percent(text).is_some()
+}
+
+/// Where the first `%{` stands that begins no directive.
+fn foreign_percent(text: &str) -> Option<usize> {
+    let found = text.match_indices("%{").find(|(at, _)| {
         let word = text[at + 2..].trim_start_matches(['~', ' ']);
-        let word: String = word.chars().take_while(char::is_ascii_alphabetic).collect();
-        !text[..at].ends_with('%') && !DIRECTIVES.contains(&word.as_str())
-    })
+        let word: String = word.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+        !text[..*at].ends_with('%') && !DIRECTIVES.contains(&word.as_str())
+    });
+    found.map(|(at, _)| at)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_shell_has_of_its_own_is_found_where_it_stands() {
+        let heredoc = "expected heredoc end delimiter";
+        for (text, stop, message, expected) in [
+            ("a = <<E\nx\n${#arr[@]}\nE\nb = 1", "b =", "expected `}`", Some("${#arr[@]}")),
+            ("a = \"${#x}\"\nb = 1", "b =", "", Some("${#x}")),
+            ("a = <<E\nx $${#arr[@]}\nE\nb = 1", "b =", "expected `}`", None),
+            ("a = <<E\nx\ncurl %{http_code}\nE\n", "x", heredoc, Some("%{http_code}")),
+            ("a = <<E\nx\n%{iffy}\nE\n", "x", heredoc, Some("%{iffy}")),
+            ("a = <<E\nx %%{http_code} %{ if a }b%{ endif }\nE\n", "x", heredoc, None),
+            ("a = <<E\nx %{http_code}\nE\n", "x", "expected `}`", None),
+        ] {
+            let found = foreign(text, text.find(stop).unwrap(), message);
+            assert_eq!(found.map(|(span, _)| &text[span]), expected, "{text}");
+        }
+    }
 
     #[test]
     fn shells_and_renderers_are_recognised() {

@@ -131,6 +131,8 @@ fn target(reference: &str) -> Result<Target, BadReference> {
         ("env", Some(key)) => Ok(Target::Variable(key.to_owned())),
         ("meta", Some(key)) => Ok(Target::Meta(key.to_owned())),
         ("attr" | "node", Some(key)) => Ok(Target::Attribute(format!("{base}.{key}"))),
+        // A variable whose name has dots: a template may define one.
+        (_, Some(_)) if path.starts_with('.') => Ok(Target::Variable(reference.to_owned())),
         (_, Some(_)) => Err(BadReference::Unknown),
     }
 }

@@ -22,9 +22,11 @@ const LONGEST_SCRIPT: Duration = Duration::from_secs(600);
 impl Builder<'_> {
     pub(super) fn templates(&mut self, task: &Fields<'_>) -> Vec<TaskTemplate> {
         let stanzas = task.stanzas("template");
+        let mut destinations = super::template_places::Destinations::default();
         let built = stanzas.into_iter().enumerate().map(|(at, (span, body))| {
             let fields = self.open(body, &words::TEMPLATE, task.path_of(&format!("template[{at}]")));
             warn_ignored(body, &words::TEMPLATE, fields.path(), &mut self.seen, self.problems);
+            destinations.check(&fields, span);
             self.one_template(&fields, span)
         });
         built.collect()
@@ -34,7 +36,10 @@ impl Builder<'_> {
         let data = fields.template("data");
         let source = fields.template("source");
         if fields.entry("data").is_some() == fields.entry("source").is_some() {
-            let message = "a template has either `data` or `source`";
+            let message = match data {
+                Some(_) => "a template has either `data` or `source`: this one has both",
+                None => "the template has neither `data` nor `source`",
+            };
             fields.error(span, "data", message, None);
         }
         let destination = fields.template("destination");

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod nomad_rules;
 mod one_host;
 
 use crate::model::job::{JobKind, RestartMode, RestartPolicy};
@@ -123,7 +124,7 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "lifecycle {\n}",
             "5:1 the `lifecycle` has no `hook` (add hook = \"prestart\", \"poststart\" or \"poststop\")",
         ),
-        ("template {\ndestination = \"x\"\n}", "5:1 a template has either `data` or `source`"),
+        ("template {\ndestination = \"x\"\n}", "5:1 the template has neither `data` nor `source`"),
         ("template {\ndata = \"x\"\n}", "5:1 the template has no `destination` (add destination = \"local/NAME\")"),
         (
             "template {\ndata = \"x\"\ndestination = \"y\"\nperms = \"9\"\n}",
@@ -157,11 +158,14 @@ fn what_is_wrong_in_a_task_is_told_with_its_place() {
             "6:3 `bandwidth` is not a field of `resources` (known here: cpu, memory, memory_max, device, cores)",
         ),
         ("resources {\n  driver = 5\n}", "6:3 `driver` belongs in `task`, not in `resources`"),
-        ("resources {\n  memory = 0\n}", "6:12 `memory` must be at least 1"),
-        ("resources {\n  memory = -5\n}", "6:12 `memory` must be at least 1"),
+        ("resources {\n  memory = 9\n}", "6:12 `memory` must be at least 10"),
+        ("resources {\n  memory = -5\n}", "6:12 `memory` must be at least 10"),
         ("resources {\n  memory = 8796093022208\n}", "6:12 `memory` must be at most 8796093022207"),
         ("resources {\n  memory = 1.5\n}", "6:12 `memory` takes a whole number, not a number with a fraction"),
-        ("resources {\n  memory = 5\n  memory_max = 4\n}", "7:16 `memory_max` (4 MiB) is less than `memory` (5 MiB)"),
+        (
+            "resources {\n  memory = 50\n  memory_max = 40\n}",
+            "7:16 `memory_max` (40 MiB) is less than `memory` (50 MiB)",
+        ),
         ("logs {\n  max_files = 0\n}", "6:15 `max_files` must be at least 1"),
         ("restart {\n  interval = \"4s\"\n}", "6:14 `interval` must be at least 5s"),
         (
@@ -286,8 +290,34 @@ fn what_is_wrong_in_a_device_is_told_with_its_place() {
     ] {
         refused(&in_device("nvidia/gpu", &lines), &expected);
     }
+    let option = |lines: &str| format!("first_available {{\n{lines}\n}}");
+    refused(&in_device("gpu", &option("count = 0")), "8:9 `count` must be at least 1");
+    refused(
+        &in_device("gpu", &option("cuont = 1")),
+        "8:1 `cuont` is not a field of `first_available` (did you mean `count`?)",
+    );
+    refused(&in_device("gpu", &"first_available {\n}\n".repeat(9)), "23:1 a device has at most 8 options");
     let many = "device \"gpu\" {\n}\n".repeat(9);
     refused(&in_task(&format!("resources {{\n{many}}}")), "22:8 a task asks for devices in at most 8 stanzas");
+}
+
+#[test]
+fn options_of_a_device_are_read_in_their_order() {
+    let constraint = |model: &str| format!("constraint {{\nattribute = \"${{device.model}}\"\nvalue = \"{model}\"\n}}");
+    let lines = format!(
+        "count = 3\n{}\nfirst_available {{\ncount = 1\n{}\n}}\nfirst_available {{\n}}",
+        constraint("A"),
+        constraint("B")
+    );
+    let job = parse("x.hcl", &in_device("gpu", &lines)).unwrap_or_else(|e| panic!("{e}")).job;
+    let [asked] = job.groups[0].tasks[0].resources.devices.as_slice() else { panic!("one") };
+    let options = asked.options().into_iter().map(|option| {
+        let constraints: Vec<String> = option.constraints.iter().map(|of| of.value.clone()).collect();
+        (option.count, constraints.join(" "))
+    });
+    assert_eq!(options.collect::<Vec<_>>(), [(1, "A B".to_owned()), (3, "A".to_owned())]);
+    let stored = serde_json::to_string(asked).unwrap();
+    assert_eq!(&serde_json::from_str::<crate::model::demand::DeviceRequest>(&stored).unwrap(), asked);
 }
 
 #[test]
@@ -375,7 +405,6 @@ fn what_is_wrong_around_the_tasks_is_told_with_its_place() {
         ),
         ("name = \"\"", "2:8 `name` has 1 to 128 bytes"),
         ("datacenters = \"dc1\"", "2:15 `datacenters` takes a list of texts, not a text"),
-        ("datacenters = []", "2:15 `datacenters` is empty (leave it out)"),
         ("driver = \"mock\"", "2:1 `driver` belongs in `task`, not in `job`"),
         ("restart {\n}", "2:1 `restart` belongs in `group` or `task`, not in `job`"),
         ("group {\n}", "2:1 `group` takes one name: write `group \"name\" { ... }`"),
@@ -466,17 +495,22 @@ fn what_has_no_effect_is_accepted_with_one_warning_each() {
     let in_the_job = "datacenters = [\"dc1\"]\nregion = \"eu\"\nnamespace = \"n\"\nnode_pool = \"p\"\npriority = 50\nupdate {\n}\nmigrate {\n}\nspread {\n  attribute = \"${node.datacenter}\"\n}";
     let found = warnings(&in_job(in_the_job));
     let words: Vec<_> = found.iter().map(|w| w.split('`').nth(1).unwrap_or("").to_owned()).collect();
-    let expected = ["datacenters", "region", "namespace", "node_pool", "priority", "migrate", "spread"];
-    assert_eq!(words, expected);
+    assert_eq!(words, ["datacenters", "migrate", "spread"]);
     assert_eq!(
         found[0],
-        "2:1 `datacenters`: it decides the placement only where the agent's node.datacenter is set; tasks get the first one as \
+        "2:1 `datacenters`, `region`, `namespace`, `node_pool` and `priority` do less on one node than in a cluster"
+    );
+    assert_eq!(
+        warnings(&in_job("datacenters = [\"a\"]")),
+        [
+            "2:1 `datacenters`: it decides the placement only where the agent's node.datacenter is set; tasks get the first one as \
          NOMAD_DC"
+        ]
     );
     let warned = warnings(&in_task("service {\n  name = \"x\"\n}\nservice {\n}"));
     assert_eq!(warned.len(), 1, "once: {warned:?}");
     assert!(warned[0].starts_with("5:1 `service`: nothing is registered in Consul"), "{warned:?}");
-    assert_eq!(warnings(FULL_HCL).len(), 4);
+    assert_eq!(warnings(FULL_HCL).len(), 2);
 }
 
 #[test]

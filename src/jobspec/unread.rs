@@ -20,6 +20,10 @@ const fn unread(name: &'static str, words: &'static [Word], inner: &'static [&'s
 pub(super) static UI: Unread = unread("ui", &[Word::value("description"), Word::stanzas("link")], &[&LINK]);
 static LINK: Unread = unread("link", &[Word::value("label"), Word::value("url")], &[]);
 
+/// Of a group, and of a task.
+pub(super) static CONSUL: Unread =
+    unread("consul", &[Word::value("cluster"), Word::value("namespace"), Word::value("partition")], &[]);
+
 /// Of a task, and of a service.
 pub(super) static IDENTITY: Unread = unread(
     "identity",

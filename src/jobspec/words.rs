@@ -79,8 +79,8 @@ pub static GROUP: Stanza = Stanza {
         Word::value("shutdown_delay"),
         Word::value("max_run_duration"),
         Word::named("volume"),
+        CONSUL_HERE,
         Word::refused("vault", NO_VAULT),
-        Word::refused("consul", NO_CONSUL),
     ],
 };
 
@@ -113,10 +113,10 @@ pub static TASK: Stanza = Stanza {
         Word::stanzas("volume_mount"),
         Word::refused("csi_plugin", "there are no CSI volumes here"),
         Word::refused("secret", "there is no secret store here"),
-        Word::refused("schedule", "nothing is started by the clock"),
+        Word::refused("schedule", "no task is paused and resumed by the clock; a `periodic` job starts by it"),
+        CONSUL_HERE,
         Word::refused("kind", NO_CONSUL),
         Word::refused("vault", NO_VAULT),
-        Word::refused("consul", NO_CONSUL),
     ],
 };
 
@@ -323,8 +323,21 @@ pub static TEMPLATE_WAIT: Stanza = Stanza { name: "wait", words: &[Word::value("
 
 pub static LIFECYCLE: Stanza = Stanza { name: "lifecycle", words: &[Word::value("hook"), Word::value("sidecar")] };
 
-pub static DEVICE: Stanza =
-    Stanza { name: "device", words: &[Word::value("count"), Word::stanzas("constraint"), Word::stanzas("affinity")] };
+pub static DEVICE: Stanza = Stanza {
+    name: "device",
+    words: &[
+        Word::value("count"),
+        Word::stanzas("constraint"),
+        Word::stanzas("affinity"),
+        Word::stanzas("first_available"),
+    ],
+};
+
+/// Not in [`ALL`]: its words are those of a `device`.
+pub static DEVICE_OPTION: Stanza = Stanza {
+    name: "first_available",
+    words: &[Word::value("count"), Word::stanzas("constraint"), Word::stanzas("affinity")],
+};
 
 /// Of a device.
 pub static DEVICE_CONSTRAINT: Stanza = Stanza {
@@ -516,6 +529,7 @@ const NO_SERVERS: &str = "there are no servers to be disconnected from: allocs r
 const UPDATE_HERE: Word = Word::stanza("update");
 const RESCHEDULE_HERE: Word = Word::stanza("reschedule");
 const MIGRATE_HERE: Word = Word::stanza("migrate").but("no alloc is moved to another node");
+const CONSUL_HERE: Word = Word::stanza("consul").but("there is no Consul here: the task gets no token");
 const SPREAD_HERE: Word = Word::stanzas("spread").but("all allocs are on this node");
 
 #[cfg(test)]

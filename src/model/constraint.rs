@@ -32,6 +32,11 @@ impl NodeValues {
         NodeValues(of_host.chain(of_meta).chain(of_node).collect())
     }
 
+    /// A text, or what the node has for a reference that is all of it. `None`: it has nothing.
+    pub fn text_of(&self, target: &str) -> Option<String> {
+        self.resolve(target).map(|value| value.bare())
+    }
+
     /// What a target stands for: a reference the node's value, absent where it has none; any other text itself.
     fn resolve(&self, target: &str) -> Option<Attribute> {
         match target.strip_prefix("${").and_then(|rest| rest.strip_suffix('}')) {

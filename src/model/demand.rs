@@ -22,6 +22,36 @@ pub struct DeviceRequest {
     pub constraints: Vec<Constraint>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub affinities: Vec<Affinity>,
+    /// The first of these that the node can satisfy counts. Each has the constraints and affinities above as well.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub first_available: Vec<DeviceOption>,
+}
+
+/// One way to satisfy a request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DeviceOption {
+    pub count: u32,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub constraints: Vec<Constraint>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub affinities: Vec<Affinity>,
+}
+
+impl DeviceRequest {
+    /// Each way to satisfy it, in the order of preference: at least one, and none of them has options of its own.
+    pub fn options(&self) -> Vec<DeviceRequest> {
+        let plain = DeviceRequest { first_available: Vec::new(), ..self.clone() };
+        if self.first_available.is_empty() {
+            return vec![plain];
+        }
+        let with = |option: &DeviceOption| DeviceRequest {
+            count: option.count,
+            constraints: [&plain.constraints[..], &option.constraints].concat(),
+            affinities: [&plain.affinities[..], &option.affinities].concat(),
+            ..plain.clone()
+        };
+        self.first_available.iter().map(with).collect()
+    }
 }
 
 /// `gpu`, `nvidia/gpu` or `nvidia/gpu/Tesla T4`: what is not said may be anything.
@@ -231,7 +261,8 @@ mod tests {
         let constraint = constraint("device.attr.memory", ">=", "20 GiB");
         let affinities = vec![Affinity { constraint: constraint.clone(), weight: -5 }];
         let name = DeviceName::parse("nvidia/gpu/Tesla T4").unwrap();
-        let request = DeviceRequest { name, count: 2, constraints: vec![constraint], affinities };
+        let first_available = Vec::new();
+        let request = DeviceRequest { name, count: 2, constraints: vec![constraint], affinities, first_available };
         let json = serde_json::to_string(&request).unwrap();
         assert_eq!(serde_json::from_str::<DeviceRequest>(&json).unwrap(), request);
         let asked = r#"{"attribute":"device.attr.memory","operator":">=","value":"20 GiB""#;

@@ -21,9 +21,14 @@ pub struct GroupNetwork {
     pub hostname: Option<String>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dns: Option<DnsConfig>,
-    /// `CNI_ARGS` for the plugins of `bridge` and `cni/NAME`.
+    /// `CNI_ARGS` for the plugins of `bridge` and `cni/NAME`: templates.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub cni_args: BTreeMap<String, String>,
+}
+
+/// Whether it may be the name or the value of an argument. Source: CNI specification, CNI_ARGS: `FOO=BAR;ABC=123`.
+pub fn is_cni_arg(text: &str) -> bool {
+    !text.contains([';', '=', '\0'])
 }
 
 /// In which network namespace the tasks of an alloc run.

@@ -20,6 +20,8 @@ use super::settings::NetworkConfig;
 use crate::host::ports;
 use crate::host::roots::Roots;
 use crate::model::attributes::{Attributes, HostAttribute};
+use crate::model::constraint::NodeValues;
+use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, JobId, TaskName};
 use crate::model::job::TaskGroup;
 use crate::model::network::{AllocPort, PortRequest, PortTarget};
@@ -119,12 +121,22 @@ impl PortKeeper {
     /// The ports that an alloc of this group needs on a host with these attributes.
     ///
     /// Errors: the first port whose network this host does not have.
-    pub fn asks(&self, group: &TaskGroup, known: &Attributes) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
+    pub fn asks(
+        &self,
+        group: &TaskGroup,
+        node: &NodeInfo,
+        known: &Attributes,
+    ) -> Result<Vec<PortAsk>, UnknownHostNetwork> {
+        let named = |name: &str| match name.starts_with("${") {
+            true => NodeValues::new(node, known).text_of(name).unwrap_or_else(|| name.to_owned()),
+            false => name.to_owned(),
+        };
         let ask = |(task, port): (Option<&TaskName>, &PortRequest)| {
-            let host_ip = self.address(port.host_network.as_deref(), known).ok_or_else(|| UnknownHostNetwork {
+            let network = port.host_network.as_deref().map(named);
+            let host_ip = self.address(network.as_deref(), known).ok_or_else(|| UnknownHostNetwork {
                 label: port.label.clone(),
                 task: task.cloned(),
-                name: port.host_network.clone().unwrap_or_default(),
+                name: network.unwrap_or_default(),
                 known: self.networks(),
             })?;
             Ok(PortAsk {
@@ -147,11 +159,11 @@ impl PortKeeper {
     /// As in Nomad: the address of the default route's interface. A host without one uses its loopback.
     fn address(&self, network: Option<&str>, known: &Attributes) -> Option<IpAddr> {
         match network {
-            Some(name) => self.config.host_networks.iter().find(|one| one.name == name).map(|one| one.address),
-            None => {
+            None | Some("default") => {
                 let own = known.get(HostAttribute::UniqueNetworkIpAddress.as_str());
                 Some(own.and_then(|ip| ip.bare().parse().ok()).unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST)))
             }
+            Some(name) => self.config.host_networks.iter().find(|one| one.name == name).map(|one| one.address),
         }
     }
     fn networks(&self) -> String {

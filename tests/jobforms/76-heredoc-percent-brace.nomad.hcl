@@ -1,6 +1,6 @@
 # Form: a heredoc with %{http_code}, as curl -w has it
 # Nomad: refused by HCL2 (%{ begins a directive); %%{ is accepted
-# allostat: refused: HCL syntax: expected heredoc end delimiter
+# allostat: refused: HCL syntax: `%{` begins a directive of HCL, and this is none
 job "pulley" {
   group "main" {
     task "app" {

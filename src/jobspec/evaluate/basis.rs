@@ -56,6 +56,8 @@ pub trait Outside {
     fn exists(&self, path: &str) -> Result<bool, String>;
     /// The files below `directory` whose relative paths fit a pattern, in order.
     fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String>;
+    /// The directory from which relative paths are read. Errors: why it cannot be known.
+    fn directory(&self) -> Result<String, String>;
     /// A random UUID. Errors: why there is none.
     fn uuid(&self) -> Result<String, String>;
 }
@@ -72,6 +74,9 @@ impl Outside for Nothing {
     }
     fn list(&self, directory: &str, _: &str) -> Result<Vec<String>, String> {
         self.read(directory).map(|_| Vec::new())
+    }
+    fn directory(&self) -> Result<String, String> {
+        Err("only the command that submits a job has a directory".to_owned())
     }
     fn uuid(&self) -> Result<String, String> {
         Err("there is no chance here".to_owned())

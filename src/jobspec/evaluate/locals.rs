@@ -23,11 +23,15 @@ pub(super) fn set<'b>(
         let attribute = waiting.attributes[at];
         match scope.evaluate(&attribute.value) {
             Ok(value) => scope.set_local(attribute.key.as_str(), value),
-            Err(fault) => report(fault),
+            Err(fault) => {
+                scope.set_without_value("local", attribute.key.as_str());
+                report(fault);
+            }
         }
         waiting.is_done(at);
     }
     for attribute in waiting.left() {
+        scope.set_without_value("local", attribute.key.as_str());
         let span = attribute.key.span().unwrap_or(0..0);
         let fault = Fault::new(span, format!("the local `{}` depends on itself", attribute.key.as_str()));
         report(fault.advise("locals may refer to each other, but not in a circle"));

@@ -2,9 +2,12 @@
 
 use std::borrow::Cow;
 
+use hcl_edit::expr::{Expression, TraversalOperator};
+
 use super::basis::{Evaluated, Fault};
 use super::value::HclValue;
 use crate::jobspec::diagnostic::Span;
+use crate::jobspec::nearest::nearest;
 
 /// Errors: there is none of that name; then with those that there are.
 pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> Evaluated<Cow<'v, HclValue>> {
@@ -17,6 +20,34 @@ pub(super) fn member<'v>(value: Cow<'v, HclValue>, name: &str, span: &Span) -> E
         }
         other => Err(Fault::new(span.clone(), format!("{} has no `{name}`", other.kind()))),
     }
+}
+
+/// The `b` of `a.b` and `a["b"]`.
+pub(super) fn attribute_of(operator: &TraversalOperator) -> Option<&str> {
+    match operator {
+        TraversalOperator::GetAttr(name) => Some(name.as_str()),
+        TraversalOperator::Index(Expression::String(name)) => Some(name.value()),
+        _ => None,
+    }
+}
+
+/// Of `var.NAME` or `local.NAME`. `all`: the names of those that have a value.
+pub(super) fn without_value<'k>(
+    (kind, name): (&str, &str),
+    is_declared: bool,
+    all: impl Iterator<Item = &'k String>,
+    span: &Span,
+) -> Fault {
+    let word = if kind == "var" { "variable" } else { "local" };
+    if is_declared {
+        return Fault::new(span.clone(), format!("the {word} `{name}` has no value"));
+    }
+    let fault = Fault::new(span.clone(), format!("{word} `{name}` is not declared"));
+    fault.advise(match nearest(name, all.map(String::as_str)) {
+        Some(close) => format!("did you mean {kind}.{close}?"),
+        None if kind == "var" => format!("declare it: variable \"{name}\" {{ default = ... }}"),
+        None => format!("declare it: locals {{ {name} = ... }}"),
+    })
 }
 
 fn no_key<'k>(key: &str, keys: impl Iterator<Item = &'k String>, span: &Span) -> Fault {
@@ -40,6 +71,10 @@ pub(super) fn element<'v>(value: Cow<'v, HclValue>, index: &HclValue, span: &Spa
             Some(at) => Ok(Cow::Owned(list.swap_remove(at))),
             None => Err(of(list.len())),
         },
+        Cow::Borrowed(HclValue::Set(_)) | Cow::Owned(HclValue::Set(_)) => {
+            let fault = Fault::new(span.clone(), "the elements of a set have no index");
+            Err(fault.advise("make a list of it first: convert(SET, list(string))[0], which is sorted"))
+        }
         other => Err(Fault::new(span.clone(), format!("{} has no elements", other.kind()))),
     }
 }

@@ -31,6 +31,9 @@ pub struct Recorded {
     /// By directory, then by pattern.
     #[serde(default)]
     pub lists: BTreeMap<String, BTreeMap<String, Vec<String>>>,
+    /// Where the command ran, if a path depends on it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub directory: Option<String>,
 }
 
 impl Recorded {
@@ -57,6 +60,9 @@ impl Outside for Replay<'_> {
     fn list(&self, directory: &str, pattern: &str) -> Result<Vec<String>, String> {
         let found = self.recorded.lists.get(directory).and_then(|of| of.get(pattern));
         found.cloned().ok_or_else(|| unread(directory))
+    }
+    fn directory(&self) -> Result<String, String> {
+        self.recorded.directory.clone().ok_or_else(|| unread("the directory of the command"))
     }
     fn uuid(&self) -> Result<String, String> {
         Ok(uuid::Uuid::new_v4().to_string())

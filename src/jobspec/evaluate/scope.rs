@@ -1,14 +1,14 @@
 //! Names, expressions and templates: they hold each other.
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use hcl_edit::Span as _;
 use hcl_edit::expr::{Expression, ForExpr, FuncCall, ObjectKey, Traversal, TraversalOperator};
 use hcl_edit::template::{Directive, Element, Strip, Template};
 
 use super::basis::{Budget, DEEPEST, Evaluated, Fault, Outside, span_of};
-use super::members::{element, member};
+use super::members::{attribute_of, element, member, without_value};
 use super::types::{converted, type_of};
 use super::value::HclValue;
 use super::{functions, operators};
@@ -24,6 +24,8 @@ const VALUE_BYTES: usize = 256;
 /// What names mean where an expression stands.
 pub struct Scope<'a> {
     names: BTreeMap<String, HclValue>,
+    /// `var.a` and `local.b` that are declared and have no value: why was reported.
+    without_value: BTreeSet<String>,
     /// That of the loop or block around it.
     outer: Option<&'a Scope<'a>>,
     outside: &'a dyn Outside,
@@ -32,12 +34,17 @@ pub struct Scope<'a> {
 
 impl<'a> Scope<'a> {
     pub fn new(outside: &'a dyn Outside, budget: &'a Budget) -> Scope<'a> {
-        Scope { names: BTreeMap::new(), outer: None, outside, budget }
+        Scope { names: BTreeMap::new(), without_value: BTreeSet::new(), outer: None, outside, budget }
     }
 
     /// `var`, `local`, or the variable of a loop.
     pub fn set(&mut self, name: &str, value: HclValue) {
         self.names.insert(name.to_owned(), value);
+    }
+
+    /// `kind`: `var` or `local`. It is declared, and why it has no value was reported.
+    pub(super) fn set_without_value(&mut self, kind: &str, name: &str) {
+        self.without_value.insert(format!("{kind}.{name}"));
     }
 
     /// A local that is known from now on.
@@ -74,7 +81,13 @@ impl<'a> Scope<'a> {
 
     /// Within a loop or a block of its own.
     pub fn inner(&'a self, names: impl IntoIterator<Item = (String, HclValue)>) -> Scope<'a> {
-        Scope { names: names.into_iter().collect(), outer: Some(self), outside: self.outside, budget: self.budget }
+        Scope {
+            names: names.into_iter().collect(),
+            without_value: BTreeSet::new(),
+            outer: Some(self),
+            outside: self.outside,
+            budget: self.budget,
+        }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&HclValue> {
@@ -216,8 +229,27 @@ impl<'a> Scope<'a> {
         if traversal.operators.len() > LONGEST_REFERENCE {
             return Err(Fault::new(span.clone(), format!("a reference has more than {LONGEST_REFERENCE} parts")));
         }
+        if let (Expression::Variable(kind), Some(first)) = (&traversal.expr, traversal.operators.first()) {
+            self.declared(kind.as_str(), &value, first.value(), span)?;
+        }
         let operators: Vec<&TraversalOperator> = traversal.operators.iter().map(|operator| operator.value()).collect();
         self.follow(value, &operators, span).map(Cow::into_owned)
+    }
+
+    /// Errors: `var.a` or `local.a` of which nothing is declared, or that has no value.
+    fn declared(&self, kind: &str, all: &HclValue, first: &TraversalOperator, span: &Span) -> Evaluated<()> {
+        let (Some(name), HclValue::Object(all), "var" | "local") = (attribute_of(first), all, kind) else {
+            return Ok(());
+        };
+        if all.contains_key(name) {
+            return Ok(());
+        }
+        let is_declared = self.is_without_value(&format!("{kind}.{name}"));
+        Err(without_value((kind, name), is_declared, all.keys(), span))
+    }
+
+    fn is_without_value(&self, name: &str) -> bool {
+        self.without_value.contains(name) || self.outer.is_some_and(|outer| outer.is_without_value(name))
     }
 
     fn follow<'v>(
@@ -257,8 +289,8 @@ impl<'a> Scope<'a> {
     /// `list[*].name`: of each element; of null nothing, and of what is no list itself.
     fn splat(&self, value: Cow<'_, HclValue>, operators: &[&TraversalOperator], span: &Span) -> Evaluated {
         let elements: Vec<Cow<'_, HclValue>> = match value {
-            Cow::Borrowed(HclValue::List(list)) => list.iter().map(Cow::Borrowed).collect(),
-            Cow::Owned(HclValue::List(list)) => list.into_iter().map(Cow::Owned).collect(),
+            Cow::Borrowed(HclValue::List(list) | HclValue::Set(list)) => list.iter().map(Cow::Borrowed).collect(),
+            Cow::Owned(HclValue::List(list) | HclValue::Set(list)) => list.into_iter().map(Cow::Owned).collect(),
             Cow::Borrowed(HclValue::Null) | Cow::Owned(HclValue::Null) => Vec::new(),
             other => vec![other],
         };
@@ -323,7 +355,9 @@ impl<'a> Scope<'a> {
         for (at, argument) in call.args.iter().enumerate() {
             let value = self.evaluate(argument)?;
             match value {
-                HclValue::List(list) if call.args.expand_final() && at + 1 == call.args.len() => arguments.extend(list),
+                HclValue::List(list) | HclValue::Set(list) if call.args.expand_final() && at + 1 == call.args.len() => {
+                    arguments.extend(list);
+                }
                 value => arguments.push(value),
             }
         }
@@ -354,7 +388,7 @@ impl<'a> Scope<'a> {
 
 /// The value as the kind that it and the other one turn into. Errors: the kinds of both, where there is none.
 fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str, &'static str)> {
-    use HclValue::{Bool, Float, Int, List, Null, Object, Text};
+    use HclValue::{Bool, Float, Int, List, Null, Object, Set, Text};
     match (&value, other) {
         (Null, _)
         | (_, Null)
@@ -362,14 +396,16 @@ fn unified(value: HclValue, other: &HclValue) -> Result<HclValue, (&'static str,
         | (Bool(_), Bool(_))
         | (Int(_) | Float(_), Int(_) | Float(_))
         | (List(_), List(_))
+        | (Set(_), List(_) | Set(_))
         | (Object(_), Object(_)) => Ok(value),
         (Bool(_) | Int(_) | Float(_), Text(_)) => value.to_text().map(Text).ok_or_else(|| (value.kind(), other.kind())),
+        (List(list), Set(_)) => Ok(HclValue::set(list.clone())),
         _ => Err((value.kind(), other.kind())),
     }
 }
 
 fn not_to_loop_over(collection: &Expression, span: &Span) -> Fault {
-    Fault::new(span_of(collection, span), "`for` takes a list or an object")
+    Fault::new(span_of(collection, span), "`for` takes a list, a set or an object")
 }
 
 /// What a task's start resolves.

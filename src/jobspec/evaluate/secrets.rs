@@ -66,10 +66,10 @@ fn collect(value: &HclValue, kind: &Type, values: &mut SensitiveValues) -> bool 
     // All of them, also those that are too many: a message may show any.
     let mut fits = true;
     match (value, kind) {
-        (HclValue::List(list), kind) => {
+        (HclValue::List(list) | HclValue::Set(list), kind) => {
             for (at, one) in list.iter().enumerate() {
                 let inner = match kind {
-                    Type::List(inner) => inner,
+                    Type::List(inner) | Type::Set(inner) => inner,
                     Type::Tuple(kinds) => kinds.get(at).unwrap_or(&Type::Any),
                     _ => &Type::Any,
                 };

@@ -17,6 +17,9 @@ impl Outside for Told {
     fn list(&self, _: &str, pattern: &str) -> Result<Vec<String>, String> {
         Ok(vec![pattern.replace('*', "a")])
     }
+    fn directory(&self) -> Result<String, String> {
+        Ok("/srv/jobs".to_owned())
+    }
     fn uuid(&self) -> Result<String, String> {
         Ok("0".to_owned())
     }
@@ -160,9 +163,32 @@ const CALLS: &[(&str, &str)] = &[
     ("convert(\"5\", number) + 1", "6"),
     ("convert([1, true], list(string))", "[\"1\",\"true\"]"),
     ("abspath(\"/a/./b/../c\")", "\"/a/c\""),
+    ("abspath(\"./a\")", "\"/srv/jobs/a\""),
+    ("abspath(\"../../../a\")", "\"/a\""),
     ("setintersection([1, 2], [2, 3])", "[2]"),
-    ("setproduct([1, 2], [3])", "[[1,3],[2,3]]"),
+    ("setproduct([2, 1], [3])", "[[2,3],[1,3]]"),
+    ("setproduct(setunion([2, 1]), setunion([3]))", "[[1,3],[2,3]]"),
     ("setunion([1], [1, 2])", "[1,2]"),
+    ("setunion([\"b\", \"10\"], [\"9\", \"b\"])", "[\"10\",\"9\",\"b\"]"),
+    ("setunion([10, 9], [2.5, -1])", "[-1,2.5,9,10]"),
+    ("setunion([1], [\"1\"])", "[\"1\"]"),
+    ("{ for k, v in setunion([\"b\"], [\"a\", \"b\"]) : k => v }", "{\"a\":\"a\",\"b\":\"b\"}"),
+    ("\"%{ for k, v in setunion([\"b\", \"a\"]) }${k}=${v} %{ endfor }\"", "\"a=a b=b \""),
+    ("convert([\"b\", \"a\", \"b\"], set(string))", "[\"a\",\"b\"]"),
+    ("convert([1, \"1\"], set(number))", "[1]"),
+    ("convert([{ a = 2 }, { a = 1 }, { a = 2 }], set(object({ a = number })))", "[{\"a\":1},{\"a\":2}]"),
+    ("convert(setunion([\"b\", \"a\"]), list(string))[0]", "\"a\""),
+    ("length(setunion([1, 1]))", "1"),
+    ("contains(setunion([\"a\"]), \"a\")", "true"),
+    ("jsonencode(setunion([\"b\", \"a\"]))", "\"[\\\"a\\\",\\\"b\\\"]\""),
+    ("yamlencode({ s = setunion([\"b\", \"a\"]) })", "\"\\\"s\\\":\\n- \\\"a\\\"\\n- \\\"b\\\"\\n\""),
+    ("join(\",\", setunion([\"b\", \"a\"]))", "\"a,b\""),
+    ("max(setunion([2, 3])...)", "3"),
+    ("flatten([setunion([2, 1]), [3]])", "[1,2,3]"),
+    ("setunion([{ a = 1 }])[*].a", "[1]"),
+    ("formatlist(\"%s!\", setunion([\"b\", \"a\"]))", "[\"a!\",\"b!\"]"),
+    ("true ? [\"b\", \"a\"] : setunion([\"c\"])", "[\"a\",\"b\"]"),
+    ("setunion([\"a\"]) == [\"a\"]", "false"),
     ("slice([1, 2, 3], 1, 2)", "[2]"),
     ("sort([\"b\", \"a\"])", "[\"a\",\"b\"]"),
     ("zipmap([\"a\"], [1])", "{\"a\":1}"),
@@ -220,6 +246,22 @@ fn each_function_has_a_row_with_its_value() {
     };
     let without: Vec<&str> = super::functions::names().into_iter().filter(|name| !is_called(name)).collect();
     assert!(without.is_empty(), "{without:?}");
+}
+
+#[test]
+fn a_dynamic_block_over_a_set_has_its_values_as_keys_in_order() {
+    let of = |head: &str, set: &str| {
+        let text = format!(
+            "{head}\njob \"j\" {{\n dynamic \"group\" {{\n for_each = {set}\n labels = [\"${{group.key}}-${{group.value}}\"]\n content {{\n \
+             task \"t\" {{\n driver = \"mock\"\n config {{\n }}\n }}\n }}\n }}\n}}\n"
+        );
+        let parsed = crate::jobspec::parse("x.hcl", &text).unwrap();
+        parsed.job.groups.iter().map(|group| group.name.to_string()).collect::<Vec<_>>()
+    };
+    assert_eq!(of("", "setunion([\"b\", \"a\"], [\"b\"])"), ["a-a", "b-b"]);
+    assert_eq!(of("", "[\"b\", \"a\"]"), ["0-b", "1-a"], "a list has its indices");
+    let variable = "variable \"x\" {\n type = set(string)\n default = [\"b\", \"a\", \"b\"]\n}";
+    assert_eq!(of(variable, "var.x"), ["a-a", "b-b"]);
 }
 
 fn parsed(head: &str, meta: &str) -> Result<String, String> {
@@ -306,11 +348,18 @@ fn text_of_a_dynamic_block_counts_once_for_each_element() {
 fn faults_name_their_place_and_what_would_be_right() {
     for (text, at, message) in [
         ("1 + var.none", 4, "this takes numbers, not a number and null"),
-        ("var.nothing", 4, "there is no `nothing`"),
+        ("var.nothing", 4, "variable `nothing` is not declared"),
+        ("local[\"zome\"]", 4, "local `zome` is not declared"),
+        ("var.tags.z", 4, "there is no `z`"),
         ("upper(var.ports)", 4, "upper(): argument 1 is a string, not a list"),
         ("uper(\"a\")", 4, "there is no function uper()"),
         ("file(\"/etc/shadow\")", 4, "file(): /etc/shadow: permission denied"),
         ("1 / 0", 4, "this divides by zero"),
+        ("setunion([1])[0]", 4, "the elements of a set have no index"),
+        ("fileset(\"/etc\", \"*\").0", 4, "the elements of a set have no index"),
+        ("element(setunion([1]), 0)", 4, "element(): argument 1 is a list, not a set: convert(SET, list(string))"),
+        ("concat(setunion([1]), [2])", 4, "concat(): argument 1 is a list, not a set: convert(SET, list(string))"),
+        ("toset([1])", 4, "there is no function toset()"),
         ("var.ports[2]", 4, "the list has 2 elements, and not this one"),
         ("\"a${var.tags}\"", 6, "an object cannot stand in a string"),
         ("true ? [1] : \"b\"", 4, "the sides of a condition are a list and a string"),
@@ -321,17 +370,19 @@ fn faults_name_their_place_and_what_would_be_right() {
             4,
             "timeadd(): \"2024-02-30T00:00:00Z\" is no time of RFC 3339, as in 2026-01-31T12:00:00Z",
         ),
-        (
-            "abspath(\"a\")",
-            4,
-            "abspath(): a relative path depends on the directory of the command: write it from `/` on",
-        ),
         ("timestamp()", 4, "there is no function timestamp()"),
         ("range(5000)", 4, "range(): it would have more than 1024 elements"),
         ("format(\"%d\", \"x\")", 4, "format(): %d does not take a string"),
     ] {
         let fault = evaluate(text).expect_err(text);
         assert_eq!((fault.span.start, &*fault.message), (at, message), "{text}");
+    }
+    for (text, advice) in [
+        ("local[\"zome\"]", "did you mean local.zone?"),
+        ("var.zz", "declare it: variable \"zz\" { default = ... }"),
+        ("local.zz", "declare it: locals { zz = ... }"),
+    ] {
+        assert_eq!(evaluate(text).unwrap_err().suggestion.as_deref(), Some(advice));
     }
     let fault = evaluate("uper(\"a\")").unwrap_err();
     assert_eq!(fault.suggestion.as_deref(), Some("did you mean upper()?"));

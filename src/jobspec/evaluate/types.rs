@@ -15,6 +15,7 @@ pub(super) enum Type {
     Number,
     Bool,
     List(Box<Type>),
+    Set(Box<Type>),
     Map(Box<Type>),
     Object(BTreeMap<String, Type>),
     Tuple(Vec<Type>),
@@ -25,7 +26,7 @@ impl Type {
     pub(super) fn is_collection(&self) -> bool {
         match self {
             Type::Text | Type::Any | Type::Number | Type::Bool => false,
-            Type::List(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => true,
+            Type::List(_) | Type::Set(_) | Type::Map(_) | Type::Object(_) | Type::Tuple(_) => true,
         }
     }
 }
@@ -51,7 +52,8 @@ pub(super) fn type_of(expression: &Expression) -> Evaluated<Type> {
         Expression::FuncCall(call) => {
             let argument = call.args.get(0).ok_or_else(wrong)?;
             match (call.name.name.as_str(), argument) {
-                ("list" | "set", inner) => Ok(Type::List(Box::new(type_of(inner)?))),
+                ("list", inner) => Ok(Type::List(Box::new(type_of(inner)?))),
+                ("set", inner) => Ok(Type::Set(Box::new(type_of(inner)?))),
                 ("map", inner) => Ok(Type::Map(Box::new(type_of(inner)?))),
                 ("tuple", Expression::Array(kinds)) => {
                     kinds.iter().map(type_of).collect::<Evaluated<_>>().map(Type::Tuple)
@@ -86,8 +88,11 @@ pub(super) fn converted(value: HclValue, kind: &Type) -> Result<HclValue, String
         (Type::Text, value) => value.to_text().map(HclValue::Text).ok_or_else(|| wrong("a string")),
         (Type::Number, value) => value.to_number().ok_or_else(|| wrong("a number")),
         (Type::Bool, value) => value.to_bool().map(HclValue::Bool).ok_or_else(|| wrong("true or false")),
-        (Type::List(inner), HclValue::List(list)) => {
+        (Type::List(inner), HclValue::List(list) | HclValue::Set(list)) => {
             list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(HclValue::List)
+        }
+        (Type::Set(inner), HclValue::List(list) | HclValue::Set(list)) => {
+            list.into_iter().map(|value| converted(value, inner)).collect::<Result<_, _>>().map(HclValue::set)
         }
         (Type::Map(inner), HclValue::Object(object)) => {
             let entries = object.into_iter().map(|(key, value)| Ok((key, converted(value, inner)?)));
@@ -107,6 +112,7 @@ pub(super) fn converted(value: HclValue, kind: &Type) -> Result<HclValue, String
             entries.collect::<Result<_, String>>().map(HclValue::Object)
         }
         (Type::List(_), _) => Err(wrong("a list")),
+        (Type::Set(_), _) => Err(wrong("a set")),
         (Type::Map(_) | Type::Object(_), _) => Err(wrong("an object")),
         (Type::Tuple(kinds), _) => Err(wrong(&format!("a list of {}", kinds.len()))),
     }

@@ -71,6 +71,9 @@ pub fn declare(
             None => fault.advise(format!("declare it: variable \"{name}\" {{ type = string }}")),
         });
     }
+    for name in declared.iter().filter(|name| !variables.contains_key(*name)) {
+        scope.set_without_value("var", name);
+    }
     scope.set("var", HclValue::Object(variables));
     for block in blocks("variable") {
         validations(block, scope, report);

@@ -100,10 +100,28 @@ impl<'a> Fields<'a> {
                 None
             }
             None => {
-                self.wrong_type(key, node, "a whole number", None);
+                let advice = self.mebibytes(key, node);
+                self.wrong_type(key, node, "a whole number", advice);
                 None
             }
         }
+    }
+    /// What to write for a text such as `256MB`, if the field counts MiB.
+    fn mebibytes(&self, key: &str, node: &Node) -> Option<String> {
+        const IN_MIB: [&str; 4] = ["memory", "memory_max", "max_file_size", "size"];
+        let text = node.text().filter(|_| self.problems.keeps_references() && IN_MIB.contains(&key))?;
+        let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == ' ');
+        let unit = text.get(digits.len()..).unwrap_or("").trim().to_ascii_lowercase();
+        let factor = match unit.as_str() {
+            "m" | "mb" | "mib" => Some(1),
+            "g" | "gb" | "gib" => Some(1024),
+            _ => None,
+        };
+        let whole = digits.parse::<u64>().ok().zip(factor).and_then(|(n, factor)| n.checked_mul(factor));
+        Some(match whole {
+            Some(n) => format!("its unit is MiB: write {key} = {n}"),
+            None => format!("its unit is MiB: write {key} = NUMBER"),
+        })
     }
     /// A text in which nothing is interpolated, or what one writes without quotes.
     pub fn scalar(&self, key: &str) -> Option<At<String>> {

@@ -206,6 +206,10 @@ impl<'a> Fields<'a> {
         if self.stanza.name.is_empty() { "the file".to_owned() } else { format!("`{}`", self.stanza.name) }
     }
 
+    /// What its stanza is called: `task`.
+    pub fn stanza_name(&self) -> &'static str {
+        self.stanza.name
+    }
     pub fn path(&self) -> &str {
         &self.path
     }

@@ -37,7 +37,7 @@ impl Lower<'_, '_> {
                 return Vec::new();
             }
         };
-        let Some(elements) = elements.pairs() else { return wrong("`for_each` is a list or an object") };
+        let Some(elements) = elements.pairs() else { return wrong("`for_each` is a list, a set or an object") };
         let label = label_of(name, &place);
         let written = block.span().map_or(0, |span| span.len());
         let mut blocks = Vec::new();
@@ -67,7 +67,8 @@ impl Lower<'_, '_> {
 /// `None`: they are no list of strings.
 fn labels(body: &Body, span: &Span, scope: &Scope<'_>) -> Result<Option<Vec<Label>>, super::Fault> {
     let Some(attribute) = body.get_attribute("labels") else { return Ok(Some(Vec::new())) };
-    let HclValue::List(list) = scope.evaluate(&attribute.value)? else { return Ok(None) };
+    let value = scope.evaluate(&attribute.value)?;
+    let Some(list) = value.elements() else { return Ok(None) };
     let label = |value: &HclValue| Some(Label { text: value.to_text()?, span: span.clone() });
     Ok(list.iter().map(label).collect())
 }

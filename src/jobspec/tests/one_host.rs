@@ -62,13 +62,22 @@ fn constraints_are_read_in_their_long_and_their_short_forms() {
         ("attribute = \"${meta.a}\"\nset_contains_any = \"a,b\"", "${meta.a} set_contains_any a,b"),
         ("attribute = \"${meta.a}\"\noperator = \"is_set\"", "${meta.a} is_set"),
         ("attribute = \"${meta.a}\"\noperator = \"is_not_set\"", "${meta.a} is_not_set"),
+    ] {
+        assert_eq!(constraints(&format!("constraint {{\n{lines}\n}}")), [expected], "{lines}");
+    }
+    for (lines, expected) in [
         ("distinct_hosts = true", "distinct_hosts"),
         ("distinct_hosts = \"true\"", "distinct_hosts"),
         ("operator = \"distinct_hosts\"\nvalue = \"true\"", "distinct_hosts"),
         ("distinct_property = \"${meta.a}\"", "distinct_property ${meta.a}"),
         ("operator = \"distinct_property\"\nattribute = \"${meta.a}\"\nvalue = \"3\"", "distinct_property ${meta.a} 3"),
     ] {
-        assert_eq!(constraints(&format!("constraint {{\n{lines}\n}}")), [expected], "{lines}");
+        let group = job(&in_group(&format!("constraint {{\n{lines}\n}}"))).groups[0].clone();
+        assert_eq!(
+            group.placing.constraints.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            [expected],
+            "{lines}"
+        );
     }
     let many = job(&in_job("constraint {\n  distinct_hosts = true\n}\nconstraint {\n  distinct_hosts = true\n}"));
     assert_eq!(many.placing.constraints, [NodeConstraint::DistinctHosts, NodeConstraint::DistinctHosts]);
@@ -100,14 +109,18 @@ fn constraints_that_nomad_refuses_are_refused_with_their_place() {
             "attribute = \"${meta.a}\"\nregexp = \"a\"\nversion = \"1\"",
             "7:1 `version` and `regexp` are two operators (write a stanza for each)",
         ),
-        ("distinct_hosts = false", "5:1 `distinct_hosts = false` constrains nothing (leave the `constraint` out)"),
-        ("distinct_property = \"${meta.a}\"\nvalue = 0", "7:9 `value` must be at least 1"),
-        (
-            "atribute = \"x\"\ndistinct_hosts = true",
-            "6:1 `atribute` is not a field of `constraint` (did you mean `attribute`?)",
-        ),
     ] {
         refused(&in_task(&format!("constraint {{\n{lines}\n}}")), expected);
+    }
+    for (lines, expected) in [
+        ("distinct_hosts = false", "3:1 `distinct_hosts = false` constrains nothing (leave the `constraint` out)"),
+        ("distinct_property = \"${meta.a}\"\nvalue = 0", "5:9 `value` must be at least 1"),
+        (
+            "atribute = \"x\"\ndistinct_hosts = true",
+            "4:1 `atribute` is not a field of `constraint` (did you mean `attribute`?)",
+        ),
+    ] {
+        refused(&in_group(&format!("constraint {{\n{lines}\n}}")), expected);
     }
     let weights =
         [("0", "a `weight` of 0 changes nothing (leave the `affinity` out)"), ("101", "`weight` must be at most 100")];
@@ -126,7 +139,7 @@ fn an_attribute_that_is_no_reference_is_warned_of() {
 #[test]
 fn what_one_host_cannot_do_is_accepted_with_a_warning_each() {
     for (lines, words) in [
-        ("priority = 100\nall_at_once = true\nui {\n  description = \"x\"\n}", vec!["priority", "all_at_once", "ui"]),
+        ("priority = 100\nall_at_once = true\nui {\n  description = \"x\"\n}", vec!["priority", "ui"]),
         ("update {\n  max_parallel = 2\n  canary = 1\n  auto_promote = true\n}", vec!["canary"]),
         (
             "spread {\n  attribute = \"${node.datacenter}\"\n  weight = 100\n  target \"dc1\" {\n    percent = 60\n  }\n}",

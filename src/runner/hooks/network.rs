@@ -1,7 +1,8 @@
 //! The network namespace of an alloc, where its group asks for one: made before its first task, recorded with its ports, removed when
 //! nothing of it is left.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -9,10 +10,10 @@ use super::frame::{Hook, HookError, HookOutcome, Phase};
 use super::subject::{AllocAsks, OfAlloc};
 use crate::host::tree;
 use crate::jobspec::interpolate;
-use crate::model::env::{Env, clean_name};
+use crate::model::env::{Env, clean_name, node_attributes};
 use crate::model::event::EventKind;
 use crate::model::job::Task;
-use crate::model::network::GroupNetwork;
+use crate::model::network::{DnsConfig, GroupNetwork, is_cni_arg};
 use crate::runner::drivers::{BoxFuture, call};
 use crate::runner::networks::{NetworkAsk, write_resolv_conf};
 
@@ -49,7 +50,7 @@ impl Hook<OfAlloc> for AllocNetworkHook {
                 resolver(phase, subject, asks, network).await?;
                 return Ok(HookOutcome::Again);
             }
-            let ask = ask(subject, asks, network)?;
+            let ask = ask(phase, subject, asks, network)?;
             let (networks, record) = (Arc::clone(&ctx.networks), subject.network.clone());
             if phase != Phase::Prerun {
                 if asks.all_gone {
@@ -97,7 +98,7 @@ async fn leave(subject: &OfAlloc, asks: &AllocAsks) -> Result<(), String> {
 
 /// In the host's network a group may have `dns` of its own all the same.
 async fn resolver(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<(), HookError> {
-    let Some(dns) = network.dns.clone() else { return Ok(()) };
+    let Some(dns) = network.dns.as_ref().map(|dns| Group::of(phase, subject, asks).dns(dns)) else { return Ok(()) };
     let files = subject.ctx.data_dir.network(&subject.id);
     let all_gone = asks.all_gone;
     let work = move || match phase {
@@ -108,16 +109,68 @@ async fn resolver(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &G
     subject.ctx.blocking.block(work).await.and_then(|done| done).map_err(HookError::setup)
 }
 
-/// Errors: a reference in its host name that is not there.
-fn ask(subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
-    let resolve = |template: &String| {
+/// What references in the network of a group are resolved against.
+struct Group {
+    env: Env,
+    meta: BTreeMap<String, String>,
+    attributes: Env,
+    /// Else a reference that is gone by now is no reason to leave the network in place.
+    is_start: bool,
+}
+
+impl Group {
+    fn of(phase: Phase, subject: &OfAlloc, asks: &AllocAsks) -> Group {
         let mut meta = asks.job.meta.clone();
         meta.extend(asks.group().meta.clone());
-        interpolate::resolve("network.hostname", template, &variables(subject, asks), &meta).map_err(|failed| {
-            let message = failed.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
-            HookError { kind: EventKind::FailedValidation, message, recoverable: false }
-        })
-    };
+        let attributes = node_attributes(&subject.ctx.node, &subject.ctx.facts.now(), &asks.job);
+        Group { env: variables(subject, asks), meta, attributes, is_start: phase == Phase::Prerun }
+    }
+    /// Errors: a reference that is not there.
+    fn resolve(&self, field: &str, template: &str) -> Result<String, HookError> {
+        match interpolate::resolve(field, template, &self.env, &self.meta, &self.attributes) {
+            Err(_) if !self.is_start => Ok(template.to_owned()),
+            resolved => resolved
+                .map_err(|failed| invalid(failed.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))),
+        }
+    }
+    /// A name server without a value is left out, as one that is no address.
+    fn dns(&self, dns: &DnsConfig) -> DnsConfig {
+        let each = |texts: &[String], holds: fn(&str) -> bool| -> Vec<String> {
+            let resolved = texts.iter().filter_map(|text| self.resolve("network.dns", text).ok());
+            resolved.filter(|text| holds(text)).collect()
+        };
+        DnsConfig {
+            servers: each(&dns.servers, |server| server.parse::<IpAddr>().is_ok()),
+            searches: each(&dns.searches, is_word),
+            options: each(&dns.options, is_word),
+        }
+    }
+    /// Errors: a reference that is not there, or that gives what no argument can have.
+    fn cni_args(&self, args: &BTreeMap<String, String>) -> Result<BTreeMap<String, String>, HookError> {
+        let resolved = args.iter().map(|(name, template)| {
+            let value = self.resolve(&format!("network.cni.args.{name}"), template)?;
+            match is_cni_arg(&value) || !self.is_start {
+                true => Ok((name.clone(), value)),
+                false => Err(invalid(format!("network.cni.args.{name}: {value:?} has `;` or `=` in it"))),
+            }
+        });
+        resolved.collect()
+    }
+}
+
+fn invalid(message: String) -> HookError {
+    HookError { kind: EventKind::FailedValidation, message, recoverable: false }
+}
+
+/// A line of resolv.conf has words.
+fn is_word(text: &str) -> bool {
+    !text.is_empty() && text.chars().all(|c| !c.is_control() && !c.is_whitespace())
+}
+
+/// Errors: a reference in its host name or its arguments that is not there.
+fn ask(phase: Phase, subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<NetworkAsk, HookError> {
+    let group = Group::of(phase, subject, asks);
+    let resolve = |template: &String| group.resolve("network.hostname", template);
     // What a reference gave may be no host name.
     let tame = |name: String| clean_name(&format!("_{name}")).split_off(1).replace('_', "-");
     let plain = |name: &str| name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
@@ -126,8 +179,8 @@ fn ask(subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<Ne
         alloc: subject.id.clone(),
         mode: network.mode.clone(),
         hostname: hostname.map(|name| if plain(&name) { name } else { tame(name) }),
-        dns: network.dns.clone(),
-        cni_args: network.cni_args.clone(),
+        dns: network.dns.as_ref().map(|dns| group.dns(dns)),
+        cni_args: group.cni_args(&network.cni_args)?,
         ports: subject.ports.iter().filter(|_| network.mode.maps_ports()).cloned().collect(),
         files: subject.ctx.data_dir.network(&subject.id),
     })
@@ -137,6 +190,7 @@ fn ask(subject: &OfAlloc, asks: &AllocAsks, network: &GroupNetwork) -> Result<Ne
 fn variables(subject: &OfAlloc, asks: &AllocAsks) -> Env {
     let (id, group) = (&subject.id, asks.group());
     let values = [
+        ("NOMAD_ALLOC_DIR", subject.ctx.data_dir.alloc(id).join("alloc").display().to_string()),
         ("NOMAD_ALLOC_ID", id.to_string()),
         ("NOMAD_SHORT_ALLOC_ID", id.short().to_owned()),
         ("NOMAD_ALLOC_NAME", asks.name.clone()),

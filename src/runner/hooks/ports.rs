@@ -43,7 +43,7 @@ impl Hook<OfAlloc> for Ports {
 
 async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
     let Some(asks) = &subject.asks else { return Ok(()) };
-    let wanted = subject.ctx.ports.asks(asks.group(), &subject.ctx.facts.now());
+    let wanted = subject.ctx.ports.asks(asks.group(), &subject.ctx.node, &subject.ctx.facts.now());
     // That needs another setting of the agent.
     let wanted = wanted.map_err(|e| HookError { recoverable: false, ..HookError::setup(e.to_string()) })?;
     if wanted.is_empty() {

@@ -1,6 +1,8 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::model::host::NodeIdentity;
+use crate::model::id::BootId;
 use crate::runner::settings::HostNetwork;
 use crate::telemetry::metrics::Metrics;
 
@@ -116,6 +118,32 @@ fn host_networks_are_addresses_and_an_unknown_one_is_named() {
     assert_eq!(keeper.address(Some("lan"), &known), Some([192, 168, 1, 10].into()));
     assert_eq!(keeper.address(Some("wan"), &known), None);
     assert_eq!(keeper.networks(), "default, lan");
+    // A name, or what the node has for a reference.
+    let meta =
+        [("net", "lan"), ("own", "default"), ("odd", "wan")].map(|(key, name)| (key.to_owned(), name.to_owned()));
+    let node = NodeInfo {
+        identity: NodeIdentity { meta: meta.into(), ..NodeIdentity::default() },
+        hostname: String::new(),
+        kernel: String::new(),
+        boot_id: BootId(String::new()),
+        booted_at: None,
+        cpus: 1,
+        memory_bytes: None,
+        cgroup_mode: String::new(),
+        capabilities: Vec::new(),
+    };
+    let at = |network: &str| {
+        let port = format!("network {{\nport \"http\" {{\nhost_network = \"{network}\"\n}}\n}}");
+        let task = "task \"t\" {\ndriver = \"mock\"\n}";
+        let text = format!("job \"j\" {{\ngroup \"g\" {{\n{port}\n{task}\n}}\n}}\n");
+        let job = crate::jobspec::parse("x.hcl", &text).unwrap().job;
+        keeper.asks(&job.groups[0], &node, &known).map(|asks| asks[0].host_ip).map_err(|unknown| unknown.name)
+    };
+    assert_eq!(at("lan"), Ok([192, 168, 1, 10].into()));
+    assert_eq!(at("${meta.net}"), Ok([192, 168, 1, 10].into()));
+    assert_eq!(at("${meta.own}"), Ok(IP));
+    assert_eq!(at("${meta.odd}"), Err("wan".to_owned()));
+    assert_eq!(at("${meta.none}"), Err("${meta.none}".to_owned()));
     for wrong in ["lan", "=1.2.3.4", "default=1.2.3.4", "a b=1.2.3.4", "lan=eth0"] {
         HostNetwork::parse(wrong).unwrap_err();
     }

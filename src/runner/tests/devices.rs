@@ -105,7 +105,8 @@ impl DeviceKeeper for Table {
 
 fn with_devices(mut job: Job, count: u32) -> Job {
     let name = DeviceName::parse("gpu").unwrap();
-    let request = DeviceRequest { name, count, constraints: Vec::new(), affinities: Vec::new() };
+    let (constraints, affinities, first_available) = (Vec::new(), Vec::new(), Vec::new());
+    let request = DeviceRequest { name, count, constraints, affinities, first_available };
     job.groups[0].tasks.iter_mut().for_each(|task| task.resources.devices = vec![request.clone()]);
     job
 }

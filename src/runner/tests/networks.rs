@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use super::*;
-use crate::model::network::{AllocNetwork, GroupNetwork, NetworkMode};
+use crate::model::network::{AllocNetwork, DnsConfig, GroupNetwork, NetworkMode};
 use crate::runner::Wait;
 use crate::runner::kept::record::NetworkRecord;
 use crate::runner::networks::{AllocNetworks, NetworkAsk};
@@ -95,6 +95,38 @@ async fn an_alloc_whose_network_cannot_be_made_fails_and_says_why() {
     let said = task.events.iter().any(|event| event.message.contains("there is no CNI plugin bridge"));
     assert!(said, "{:?}", task.events);
     assert!(host.world.processes.lock().unwrap().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn name_servers_and_arguments_of_a_network_are_interpolated() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let with_args = |id: &str, value: &str| {
+        let mut job = isolated(id, NetworkMode::Cni("lan".to_owned()));
+        let network = job.groups[0].network.as_mut().expect("it has one");
+        network.cni_args = BTreeMap::from([("Dir".to_owned(), value.to_owned())]);
+        let servers = ["10.0.0.1${NOMAD_ALLOC_INDEX}", "${meta.none}", "${NOMAD_JOB_ID}"].map(str::to_owned).to_vec();
+        network.dns = Some(DnsConfig { servers, ..DnsConfig::default() });
+        job
+    };
+    let id = submit(&agent, with_args("web", "${NOMAD_ALLOC_DIR}/x")).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let asked = host.networks.there.lock().unwrap()[&id].clone();
+    assert!(asked.cni_args["Dir"].ends_with(&format!("/alloc/{id}/alloc/x")), "{:?}", asked.cni_args);
+    assert_eq!(asked.dns.expect("it has one").servers, ["10.0.0.10"], "others are no addresses");
+    agent.stop(&id, Wait::UntilEnded).await.unwrap();
+    for (job, value, why) in [
+        ("none", "${meta.none}", "network.cni.args.Dir: `${meta.none}` cannot be resolved"),
+        ("odd", "${meta.odd}", "network.cni.args.Dir: \"a;b\" has `;` or `=` in it"),
+    ] {
+        let mut job = with_args(job, value);
+        job.meta.insert("odd".to_owned(), "a;b".to_owned());
+        let id = submit(&agent, job).await;
+        assert_eq!(until_over(&agent, &id).await, AllocState::Failed);
+        let task = main_task(&agent, &id);
+        assert!(task.events.iter().any(|event| event.message.contains(why)), "{why}: {:?}", task.events);
+    }
+    assert!(host.networks.there.lock().unwrap().is_empty());
 }
 
 #[tokio::test(start_paused = true)]

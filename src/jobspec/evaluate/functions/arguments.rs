@@ -43,9 +43,15 @@ pub(super) fn whole(arguments: &[HclValue], at: usize) -> Result<i64, String> {
 }
 
 pub(super) fn list(arguments: &[HclValue], at: usize) -> Result<&[HclValue], String> {
+    let value = arguments.get(at).unwrap_or(&HclValue::Null);
+    value.elements().ok_or_else(|| format!("argument {} is a list, not {}", at + 1, value.kind()))
+}
+
+/// A list whose elements have indices: no set.
+pub(super) fn indexed(arguments: &[HclValue], at: usize) -> Result<&[HclValue], String> {
     match arguments.get(at) {
-        Some(HclValue::List(list)) => Ok(list),
-        other => Err(format!("argument {} is a list, not {}", at + 1, other.unwrap_or(&HclValue::Null).kind())),
+        Some(HclValue::Set(_)) => Err(format!("argument {} is a list, not a set: convert(SET, list(string))", at + 1)),
+        _ => list(arguments, at),
     }
 }
 

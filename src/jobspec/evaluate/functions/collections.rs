@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::arguments::{ANY, Function, Outcome, float, list, number, pure, text, texts, whole};
+use super::arguments::{ANY, Function, Outcome, float, indexed, list, number, pure, text, texts, whole};
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -24,7 +24,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("index", (2, 2), |a| {
         let wanted = a.get(1).unwrap_or(&HclValue::Null);
-        let at = list(a, 0)?.iter().position(|value| value == wanted).ok_or("the list does not have it")?;
+        let at = indexed(a, 0)?.iter().position(|value| value == wanted).ok_or("the list does not have it")?;
         Ok(HclValue::Int(i128::try_from(at).unwrap_or_default()))
     }),
     pure("keys", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.keys().map(|key| key.as_str().into()).collect()))),
@@ -48,7 +48,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
     pure("values", (1, 1), |a| Ok(HclValue::List(object(a, 0)?.values().cloned().collect()))),
     pure("zipmap", (2, 2), |a| {
-        let (keys, values) = (texts(a, 0)?, list(a, 1)?);
+        let (keys, values) = (texts(a, 0)?, indexed(a, 1)?);
         if keys.len() != values.len() {
             return Err("its lists have different lengths".to_owned());
         }
@@ -63,7 +63,7 @@ fn object(arguments: &[HclValue], at: usize) -> Result<&BTreeMap<String, HclValu
     }
 }
 
-pub(super) fn distinct(list: &[HclValue]) -> Vec<HclValue> {
+fn distinct(list: &[HclValue]) -> Vec<HclValue> {
     let mut kept: Vec<HclValue> = Vec::new();
     for value in list {
         if !kept.contains(value) {
@@ -91,14 +91,14 @@ fn coalesce(arguments: &[HclValue], is_it: fn(&HclValue) -> bool) -> Outcome {
 fn concat(arguments: &[HclValue]) -> Outcome {
     let mut all = Vec::new();
     for at in 0..arguments.len() {
-        all.extend_from_slice(list(arguments, at)?);
+        all.extend_from_slice(indexed(arguments, at)?);
     }
     Ok(HclValue::List(all))
 }
 
 /// Beyond the end it begins again.
 fn element(arguments: &[HclValue]) -> Outcome {
-    let all = list(arguments, 0)?;
+    let all = indexed(arguments, 0)?;
     let length = i64::try_from(all.len()).ok().filter(|length| *length > 0).ok_or("the list is empty")?;
     let at = usize::try_from(whole(arguments, 1)?.rem_euclid(length)).unwrap_or(0);
     Ok(all.get(at).cloned().unwrap_or(HclValue::Null))
@@ -107,7 +107,7 @@ fn element(arguments: &[HclValue]) -> Outcome {
 fn flatten(list: &[HclValue], into: &mut Vec<HclValue>) {
     for value in list {
         match value {
-            HclValue::List(inner) => flatten(inner, into),
+            HclValue::List(inner) | HclValue::Set(inner) => flatten(inner, into),
             other => into.push(other.clone()),
         }
     }
@@ -115,7 +115,7 @@ fn flatten(list: &[HclValue], into: &mut Vec<HclValue>) {
 
 fn length(arguments: &[HclValue]) -> Outcome {
     let length = match arguments.first() {
-        Some(HclValue::List(list)) => list.len(),
+        Some(HclValue::List(list) | HclValue::Set(list)) => list.len(),
         Some(HclValue::Object(object)) => object.len(),
         Some(HclValue::Text(text)) => text.chars().count(),
         other => return Err(format!("{} has no length", other.unwrap_or(&HclValue::Null).kind())),
@@ -153,7 +153,7 @@ fn range(arguments: &[HclValue]) -> Outcome {
 fn slice(arguments: &[HclValue]) -> Outcome {
     let at = |at: usize| usize::try_from(whole(arguments, at)?).map_err(|_| "an index is not negative".to_owned());
     let (start, end) = (at(1)?, at(2)?);
-    let part = list(arguments, 0)?.get(start..end).ok_or("the list does not have these elements")?;
+    let part = indexed(arguments, 0)?.get(start..end).ok_or("the list does not have these elements")?;
     Ok(HclValue::List(part.to_vec()))
 }
 

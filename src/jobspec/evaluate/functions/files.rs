@@ -7,21 +7,7 @@ use crate::jobspec::evaluate::basis::Outside;
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
-    pure("abspath", (1, 1), |a| {
-        let path = text(a, 0)?;
-        if !path.starts_with('/') {
-            return Err("a relative path depends on the directory of the command: write it from `/` on".to_owned());
-        }
-        let mut parts: Vec<&str> = Vec::new();
-        for part in path.split('/') {
-            match part {
-                "" | "." => {}
-                ".." => drop(parts.pop()),
-                part => parts.push(part),
-            }
-        }
-        Ok(HclValue::Text(format!("/{}", parts.join("/"))))
-    }),
+    Function { name: "abspath", arguments: (1, 1), call: Call::Asks(abspath) },
     pure("pathexpand", (1, 1), |a| {
         let path = text(a, 0)?;
         if path.starts_with('~') {
@@ -50,10 +36,24 @@ pub(super) static FUNCTIONS: &[Function] = &[
         arguments: (2, 2),
         call: Call::Asks(|a, outside| {
             let found = outside.list(&text(a, 0)?, &text(a, 1)?)?;
-            Ok(HclValue::List(found.into_iter().map(HclValue::Text).collect()))
+            Ok(HclValue::set(found.into_iter().map(HclValue::Text).collect()))
         }),
     },
 ];
+
+fn abspath(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
+    let given = text(arguments, 0)?;
+    let whole = if given.starts_with('/') { given } else { format!("{}/{given}", outside.directory()?) };
+    let mut parts: Vec<&str> = Vec::new();
+    for part in whole.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()),
+            part => parts.push(part),
+        }
+    }
+    Ok(HclValue::Text(format!("/{}", parts.join("/"))))
+}
 
 fn file(arguments: &[HclValue], outside: &dyn Outside) -> Outcome {
     let path = text(arguments, 0)?;

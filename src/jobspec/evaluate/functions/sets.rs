@@ -1,7 +1,6 @@
-//! Sets: lists without an element twice.
+//! Sets: sorted, and without an element twice. A list that is given becomes one.
 
 use super::arguments::{ANY, Function, Outcome, list, pure};
-use super::collections::distinct;
 use crate::jobspec::evaluate::value::HclValue;
 
 pub(super) static FUNCTIONS: &[Function] = &[
@@ -17,9 +16,10 @@ fn combine(arguments: &[HclValue], with: fn(Vec<HclValue>, &[HclValue]) -> Vec<H
     for at in 1..arguments.len() {
         kept = with(kept, list(arguments, at)?);
     }
-    Ok(HclValue::List(distinct(&kept)))
+    Ok(HclValue::set(kept))
 }
 
+/// A set where all of its arguments are sets, else a list.
 fn product(arguments: &[HclValue]) -> Outcome {
     const MOST: usize = 10_000;
     let mut rows: Vec<Vec<HclValue>> = vec![Vec::new()];
@@ -33,5 +33,7 @@ fn product(arguments: &[HclValue]) -> Outcome {
         };
         rows = rows.iter().flat_map(longer).collect();
     }
-    Ok(HclValue::List(rows.into_iter().map(HclValue::List).collect()))
+    let rows = rows.into_iter().map(HclValue::List).collect();
+    let all_sets = arguments.iter().all(|argument| matches!(argument, HclValue::Set(_)));
+    Ok(if all_sets { HclValue::set(rows) } else { HclValue::List(rows) })
 }

@@ -95,7 +95,7 @@ fn digits(text: &str) -> Result<(Option<usize>, &str), String> {
 fn verbed(verb: char, flags: &str, precision: Option<usize>, value: &HclValue) -> Result<String, String> {
     let wrong = || format!("%{verb} does not take {}", value.kind());
     let as_text = || match value {
-        HclValue::Null | HclValue::List(_) | HclValue::Object(_) if verb == 'v' => {
+        HclValue::Null | HclValue::List(_) | HclValue::Set(_) | HclValue::Object(_) if verb == 'v' => {
             value.to_json().map(|json| json.to_string()).ok_or_else(wrong)
         }
         other => other.to_text().ok_or_else(wrong),
@@ -147,10 +147,7 @@ fn verbed(verb: char, flags: &str, precision: Option<usize>, value: &HclValue) -
 fn formatlist(arguments: &[HclValue]) -> Outcome {
     let template = text(arguments, 0)?;
     let rest = arguments.get(1..).unwrap_or_default();
-    let lengths: Vec<usize> = rest
-        .iter()
-        .filter_map(|value| if let HclValue::List(list) = value { Some(list.len()) } else { None })
-        .collect();
+    let lengths: Vec<usize> = rest.iter().filter_map(|value| value.elements().map(<[HclValue]>::len)).collect();
     let Some(length) = lengths.first().copied() else {
         return format(&template, rest).map(|t| HclValue::List(vec![HclValue::Text(t)]));
     };
@@ -158,7 +155,7 @@ fn formatlist(arguments: &[HclValue]) -> Outcome {
         return Err("its lists have different lengths".to_owned());
     }
     let row = |at: usize| -> Vec<HclValue> {
-        let cell = |value: &HclValue| if let HclValue::List(list) = value { list[at].clone() } else { value.clone() };
+        let cell = |value: &HclValue| value.elements().and_then(|list| list.get(at)).unwrap_or(value).clone();
         rest.iter().map(cell).collect()
     };
     let lines = (0..length).map(|at| format(&template, &row(at)).map(HclValue::Text));

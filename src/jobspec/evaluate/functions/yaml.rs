@@ -41,7 +41,7 @@ fn block(out: &mut String, value: &HclValue, indentation: usize) -> Result<(), S
         }
     };
     match value {
-        HclValue::List(list) if !list.is_empty() => {
+        HclValue::List(list) | HclValue::Set(list) if !list.is_empty() => {
             for (at, item) in list.iter().enumerate() {
                 next(out, at);
                 out.push_str("- ");
@@ -54,7 +54,7 @@ fn block(out: &mut String, value: &HclValue, indentation: usize) -> Result<(), S
                 quoted(out, key);
                 out.push(':');
                 match item {
-                    HclValue::List(list) if !list.is_empty() => {
+                    HclValue::List(list) | HclValue::Set(list) if !list.is_empty() => {
                         out.push('\n');
                         out.extend(std::iter::repeat_n(' ', indentation));
                         block(out, item, indentation)?;
@@ -71,7 +71,7 @@ fn block(out: &mut String, value: &HclValue, indentation: usize) -> Result<(), S
                 }
             }
         }
-        HclValue::List(_) => out.push_str("[]\n"),
+        HclValue::List(_) | HclValue::Set(_) => out.push_str("[]\n"),
         HclValue::Object(_) => out.push_str("{}\n"),
         HclValue::Text(text) if is_literal(text) => literal(out, text, indentation.max(2)),
         HclValue::Text(text) => {

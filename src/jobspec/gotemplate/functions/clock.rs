@@ -1,9 +1,26 @@
-//! `timestamp` with Go's layouts, in UTC.
+//! `timestamp`, `sprig_now` and `sprig_date` with Go's layouts, in UTC.
 
-use super::arguments::{Function, Outcome, Tools, bounded, sourced, text};
+use super::arguments::{Function, Outcome, Tools, argument, bounded, sourced, text};
 use crate::jobspec::gotemplate::value::TemplateValue;
 
-pub(super) static FUNCTIONS: &[Function] = &[sourced("timestamp", (0, 1), timestamp)];
+pub(super) static FUNCTIONS: &[Function] = &[
+    sourced("timestamp", (0, 1), timestamp),
+    // As Go prints a time.
+    sourced("sprig_now", (0, 0), |_, tools| {
+        let (seconds, nanoseconds) = tools.sources.now()?;
+        Ok(formatted("2006-01-02 15:04:05.999999999 -0700 MST", seconds, nanoseconds).into())
+    }),
+    // As sprig has it, what is no number of seconds is now.
+    sourced("sprig_date", (2, 2), |a, tools| {
+        let layout = text(a, 0)?;
+        bounded(layout.len().saturating_mul(9))?;
+        let (seconds, nanoseconds) = match argument(a, 1) {
+            TemplateValue::Int(seconds) => (*seconds, 0),
+            _ => tools.sources.now()?,
+        };
+        Ok(formatted(&layout, seconds, nanoseconds).into())
+    }),
+];
 
 const MONTHS: [&str; 12] = [
     "January",

@@ -1,4 +1,4 @@
-//! Base64, JSON, YAML and digests.
+//! Base64, JSON, YAML, TOML and digests.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::{STANDARD, URL_SAFE};
@@ -6,7 +6,7 @@ use md5::{Digest as _, Md5};
 use ring::{digest, hmac};
 
 use super::arguments::{Function, Outcome, argument, pure, text};
-use super::{json, yaml, yaml_writer};
+use super::{json, toml, yaml, yaml_writer};
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("base64Decode", (1, 1), |a| decoded(&STANDARD, &text(a, 0)?)),
@@ -23,6 +23,7 @@ pub(super) static FUNCTIONS: &[Function] = &[
     pure("toUnescapedJSON", (1, 1), |a| Ok(json::written(argument(a, 0), false, false)?.into())),
     pure("toUnescapedJSONPretty", (1, 1), |a| Ok(json::written(argument(a, 0), true, false)?.into())),
     pure("toYAML", (1, 1), |a| Ok(yaml_writer::written(argument(a, 0))?.into())),
+    pure("toTOML", (1, 1), |a| toml::written(argument(a, 0))),
     pure("md5sum", (1, 1), |a| Ok(hexadecimal(&Md5::digest(&*text(a, 0)?)).into())),
     pure("sha256Hex", (1, 1), |a| Ok(sha256(&text(a, 0)?).into())),
     // The message, then the key.

@@ -12,6 +12,7 @@ mod math;
 mod sources;
 mod sprig;
 mod strings;
+mod toml;
 mod yaml;
 mod yaml_writer;
 

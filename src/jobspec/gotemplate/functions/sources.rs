@@ -9,6 +9,7 @@ use crate::jobspec::gotemplate::value::{TemplateKeyPair, TemplateValue};
 
 pub(super) static FUNCTIONS: &[Function] = &[
     sourced("env", (1, 1), |a, tools| Ok(tools.sources.env(&text(a, 0)?).unwrap_or_default().into())),
+    sourced("sprig_env", (1, 1), |a, tools| Ok(tools.sources.env(&text(a, 0)?).unwrap_or_default().into())),
     sourced("envOrDefault", (2, 2), |a, tools| match tools.sources.env(&text(a, 0)?) {
         Some(value) => Ok(value.into()),
         None => Ok(TemplateValue::Text(text(a, 1)?)),

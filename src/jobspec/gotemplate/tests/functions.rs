@@ -136,6 +136,17 @@ const CASES: &[(&str, &str)] = &[
         "a:\n  k: \"yes\"\n  \"n\": null\nb:\n- 1\n- x\nt: 'a: b'\nu: |\n  two\n  lines\n",
     ),
     (r#"{{ sprig_list (sprig_dict "a" 1 "b" (sprig_list 2)) (sprig_list) | toYAML }}"#, "- a: 1\n  b:\n  - 2\n- []"),
+    (
+        r#"{{ parseJSON "{\"t\":{\"u\":{\"x\":1},\"k\":true},\"a\":\"q\\\"\",\"n\":null,\"f\":2.0,\"l\":[1,[\"b\"]],\"e\":[]}" | toTOML }}"#,
+        "a = \"q\\\"\"\ne = []\nf = 2.0\nl = [1.0, [\"b\"]]\n\n[t]\n  k = true\n  [t.u]\n    x = 1.0\n",
+    ),
+    (
+        r#"{{ sprig_dict "a b" 1 "s" (sprig_list (sprig_dict "x" 1) (sprig_dict "x" (sprig_list 2 3))) | toTOML }}"#,
+        "\"a b\" = 1\n\n[[s]]\n  x = 1\n\n[[s]]\n  x = [2, 3]\n",
+    ),
+    (r#"{{ sprig_now }}"#, "2024-02-29 13:05:09.123456789 +0000 UTC"),
+    (r#"{{ sprig_now | sprig_date "2006-01-02" }} {{ sprig_date "15:04" 3600 }}"#, "2024-02-29 01:00"),
+    (r#"{{ sprig_env "PORT" }}-{{ sprig_env "NONE" }}"#, "8080-"),
     (r#"{{ timestamp }} {{ timestamp "unix" }}"#, "2024-02-29T13:05:09Z 1709211909"),
     (
         concat!(

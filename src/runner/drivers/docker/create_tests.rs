@@ -257,8 +257,13 @@ fn reserved_devices_come_with_their_nodes_and_runtime() {
     let node = DeviceNode { task_path: "/dev/n0".into(), host_path: "/dev/nvidia0".into(), permissions: "rw".into() };
     request.devices = GivenDevices { nodes: vec![node], mounts: Vec::new() };
     let name = crate::model::demand::DeviceName::parse("gpu").unwrap();
-    let device =
-        crate::model::demand::DeviceRequest { name, count: 1, constraints: Vec::new(), affinities: Vec::new() };
+    let device = crate::model::demand::DeviceRequest {
+        name,
+        count: 1,
+        constraints: Vec::new(),
+        affinities: Vec::new(),
+        first_available: Vec::new(),
+    };
     request.task.resources.devices = vec![device];
     let body = made(&request, &settings(&[])).unwrap();
     assert_eq!(at(&body, "HostConfig/Devices").as_array().unwrap().len(), 2);
