@@ -16,14 +16,18 @@ fn verdict(path: &Path, text: &str) -> String {
 #[test]
 fn each_form_of_a_job_file_is_taken_or_refused_as_its_head_says() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/jobforms");
-    let entries = std::fs::read_dir(folder).expect("it is there");
+    let entries = std::fs::read_dir(&folder).expect("it is there");
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.expect("it can be read").path()).collect();
     paths.sort();
     let (mut taken, mut wrong) = (0, Vec::new());
     for path in &paths {
         let expected = verdict(path, &std::fs::read_to_string(path).expect("text"));
-        let output =
-            Command::new(allostat()).arg("check").arg(path).output().expect("the binary under test must start");
+        let output = Command::new(allostat())
+            .arg("check")
+            .arg(path)
+            .current_dir(&folder)
+            .output()
+            .expect("the binary must start");
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         let is_right = match expected.split_once(": ") {
             None => output.status.code() == Some(0) && expected.starts_with("accepted"),

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::id::{AllocId, CgroupPath, GroupName, JobId, TaskName};
 use super::job::{Job, TaskGroup};
 use super::network::{AllocNetwork, AllocPort};
-use super::placement::NotPlaced;
+use super::placement::{NotPlaced, PlacementReason};
 use super::task::{Failure, TaskState, TaskStatus};
 use super::units::Timestamp;
 use super::words;
@@ -199,6 +199,10 @@ pub struct Lineage {
 }
 
 impl AllocStatus {
+    /// Whether it waits to be placed for this reason.
+    pub fn waits_for(&self, reason: PlacementReason) -> bool {
+        self.state == AllocState::Pending && self.not_placed.iter().any(|one| one.reason == reason)
+    }
     /// A few words on why its state is what it is.
     pub fn description(&self) -> Cow<'static, str> {
         if !self.sought.is_empty() {

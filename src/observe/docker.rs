@@ -155,7 +155,7 @@ impl Engine {
         said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
     }
 
-    /// Whether somebody asked for the end of its last life.
+    /// Whether the end of its last life was requested.
     pub fn is_stopped(&mut self, inquiry: &Inquiry) -> bool {
         let events = inquiry.found.container.as_deref().and_then(|id| self.events(id));
         events.is_some_and(|events| is_requested(&events, None))
@@ -185,7 +185,7 @@ fn died(events: &[Value], ended_at: Option<Timestamp>) -> Option<ExitFacts> {
     Some(facts_of(code, events.iter().any(|event| is(event, "oom")), finished_at))
 }
 
-/// Whether somebody asked the runtime to end this life: `stop`, `kill`, `restart` and `rm --force` are events of their
+/// Whether a user requested the end of this life from the runtime: `stop`, `kill`, `restart` and `rm --force` are events of their
 /// own, which may follow the death. `finished_at`: of this life; `None`: it is the last one.
 pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
     let (mut asked_at, mut is_over) = (None, false);

@@ -93,7 +93,7 @@ pub struct ExitFacts {
     pub status: ExitStatus,
     /// It was OOM-killed.
     pub oom: bool,
-    /// Somebody asked its runtime to end it.
+    /// A user requested the end from its runtime.
     pub on_request: bool,
     /// By the clock of the source.
     pub finished_at: Option<Timestamp>,

@@ -20,7 +20,7 @@ use crate::board::devices::DevicesView;
 use crate::board::services::AllocServices;
 use crate::board::{BoardView, Published};
 use crate::collectors::{Reading, TaskReader};
-use crate::model::alloc::{AllocState, AllocStatus};
+use crate::model::alloc::AllocStatus;
 use crate::model::id::{AllocId, TaskName};
 use crate::model::metric::Samples;
 use crate::model::observed::ObservedAlloc;
@@ -462,11 +462,8 @@ impl Assembler {
         for entry in &self.entries {
             let Some(status) = &entry.view.status else { continue };
             counts.allocs[status.state.index()] += 1;
-            if status.state == AllocState::Pending {
-                for reason in PlacementReason::ALL {
-                    let waits = status.not_placed.iter().any(|one| one.reason == reason);
-                    counts.waiting[reason.index()] += u64::from(waits);
-                }
+            for reason in PlacementReason::ALL {
+                counts.waiting[reason.index()] += u64::from(status.waits_for(reason));
             }
             for task in &entry.view.tasks {
                 if let Some(managed) = &task.managed {

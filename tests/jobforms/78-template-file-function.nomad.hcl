@@ -10,7 +10,7 @@ job "gazette" {
         args    = ["600"]
       }
       template {
-        data        = file("/tmp/corpus/data/note.tpl")
+        data        = file("78-template-file-function.nomad.hcl")
         destination = "local/note"
       }
       template {

@@ -97,7 +97,7 @@ fn containers_have_the_names_values_and_ends_that_docker_tells() {
     assert!(right + sampled >= 3, "{right} peaks are right, {sampled} ends were not read");
 }
 
-/// Who asks Docker for an end gets one on request, whatever the exit code; what ends otherwise has failed.
+/// An end that was requested from Docker is on request, whatever the exit code; other failures stay failures.
 #[test]
 fn an_end_that_docker_was_asked_for_is_no_failure() {
     if !is_root() {
@@ -109,7 +109,7 @@ fn an_end_that_docker_was_asked_for_is_no_failure() {
     let obedient = ["sh", "-c", "trap 'exit 7' TERM; while true; do sleep 0.1; done"];
     let fails = ["sh", "-c", "sleep 2; exit 7"];
     let reloads = ["sh", "-c", "trap 'sleep 1; exit 7' HUP; while true; do sleep 0.1; done"];
-    // Name, program, what is asked of Docker, the outcome, its code and the state.
+    // Name, program, Docker's command, the outcome, its code and the state.
     type Row<'a> = (&'a str, &'a [&'a str], &'a [&'a str], &'a str, u64, &'a str);
     let rows: [Row<'_>; 6] = [
         ("stopped", &stubborn, &["stop", "-t", "1"], "killed", 137, "complete"),
@@ -135,8 +135,8 @@ fn an_end_that_docker_was_asked_for_is_no_failure() {
             find(&agent, &format!("docker:{name}")).filter(|alloc| !alloc["finished_at"].is_null())
         });
         let exit = &over["tasks"][name]["last_exit"];
-        let told = (exit["outcome"].as_str(), exit["status"]["code"].as_u64(), over["status"].as_str());
-        assert_eq!(told, (Some(outcome), Some(code), Some(state)), "{name}: {over}");
+        let shown = (exit["outcome"].as_str(), exit["status"]["code"].as_u64(), over["status"].as_str());
+        assert_eq!(shown, (Some(outcome), Some(code), Some(state)), "{name}: {over}");
         if name != "removed" {
             assert_eq!(docker.inspect(name, "{{.State.ExitCode}}"), code.to_string(), "{name}");
         }
