@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::{Agent, AgentOptions, Cli, patience, says, wait_for};
+use crate::common::{Agent, AgentOptions, Cli, is_root, patience, says, wait_for};
 
 fn long() -> Duration {
     Duration::from_secs(60) * patience()
@@ -214,6 +214,26 @@ fn signals_and_scripts_follow_once_each_and_noop_changes_the_file_alone() {
     let quiet = (keyed.rendered("local/quiet"), keyed.rendered("local/two"), keyed.rendered("local/once"));
     assert_eq!(quiet, ("2 quiet".to_owned(), "2 too".to_owned(), "0".to_owned()));
     assert_eq!(keyed.task()["restarts"], 0);
+    keyed.agent.stop();
+}
+
+/// Its paths are those that the task sees.
+#[test]
+fn an_exec_task_gets_signals_scripts_and_files_in_its_own_root() {
+    if !is_root() {
+        return;
+    }
+    let keyed = Keyed::start(&[("n", "0")]);
+    let script = "change_mode = \"script\"\n splay = \"0s\"\n change_script {\n command = \"/bin/sh\"\n \
+                  args = [\"-c\", \"cat /local/script > /alloc/data/ran\"]\n}";
+    let stanzas = template("{{ key \"n\" }}", "${NOMAD_TASK_DIR}/out", HUP)
+        + &template("{{ key \"n\" }} by script", "/local/script", script);
+    let listens = LISTENS.replace("local/out", "/local/out");
+    keyed.submit(&job(&listens, &stanzas).replace("raw_exec", "exec"), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    keyed.set("n", "1");
+    keyed.until("the signal", || keyed.shared("received") == "0\n1\n");
+    keyed.until("the script", || keyed.shared("ran") == "1 by script");
     keyed.agent.stop();
 }
 

@@ -23,21 +23,29 @@ use crate::model::template::TaskTemplate;
 /// Owns the watches of one alloc. Dropped, they end.
 pub struct TemplateOwner {
     alloc: Arc<Alloc>,
-    /// Of each task whose templates can change: its place in the group, and the watch of the attempt that runs.
-    tasks: Vec<(usize, Option<(u32, AbortOnDrop<()>)>)>,
+    tasks: Vec<WatchedTask>,
+}
+
+/// A task whose templates can change.
+struct WatchedTask {
+    /// Its place in the group.
+    at: usize,
+    /// The watch of the attempt that runs, with its number.
+    watch: Option<(u32, AbortOnDrop<()>)>,
 }
 
 impl TemplateOwner {
     /// `None`: no template of its tasks can change.
     pub fn new(alloc: &Arc<Alloc>) -> Option<TemplateOwner> {
         let tasks = alloc.group().tasks.iter().enumerate();
-        let tasks: Vec<_> = tasks.filter(|(_, task)| can_change(task)).map(|(at, _)| (at, None)).collect();
+        let tasks = tasks.filter(|(_, task)| can_change(task)).map(|(at, _)| WatchedTask { at, watch: None });
+        let tasks: Vec<WatchedTask> = tasks.collect();
         (!tasks.is_empty()).then(|| TemplateOwner { alloc: Arc::clone(alloc), tasks })
     }
 
     /// After each change of the alloc: begins and ends watches.
     pub fn follow(&mut self, runs: bool) {
-        for (at, watch) in &mut self.tasks {
+        for WatchedTask { at, watch } in &mut self.tasks {
             let attempt = running_attempt(&self.alloc, *at).filter(|_| runs);
             if watch.as_ref().map(|(known, _)| *known) == attempt {
                 continue;
