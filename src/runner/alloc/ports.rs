@@ -45,7 +45,7 @@ impl Alloc {
             let on_host = inner.record.network.is_none() && !inner.record.ports.is_empty();
             on_host && inner.cells.iter().all(|cell| cell.record.handle.is_none())
         };
-        let asks = self.ctx.ports.asks(self.group(), &self.ctx.facts.now());
+        let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
         let (true, Ok(asks)) = (is_idle, asks) else { return };
         let alloc = Arc::clone(self);
         // Not interrupted: what is held and what is recorded stay the same.
