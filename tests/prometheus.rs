@@ -239,7 +239,7 @@ fn servers_store_the_same_from_each_format_and_native_histograms_from_protocol_b
         (all[0].len() > 100 && all.iter().all(|stored| *stored == all[0])).then_some(())
     });
     for native in [&natives, &nexts] {
-        for (family, least) in [("task_start", 10), ("task_kill", 6), ("hook", 40), ("scrape", 8)]
+        for (family, least) in [("workload_start", 10), ("workload_kill", 6), ("hook", 40), ("scrape", 8)]
             .map(|(of, n)| (format!("allostat_{of}_duration_seconds"), n))
         {
             its_quantiles_lie_in_the_buckets(&family, least, native, &texts);
@@ -470,7 +470,7 @@ fn a_real_prometheus_stores_the_exemplars() {
     let code = stored("allostat_workload_exit_codes_total{workload=\"fails\",code=\"3\"}");
     assert_eq!(code["labels"], exit["labels"]);
     for histogram in ["start", "kill"] {
-        let name = format!("allostat_task_{histogram}_duration_seconds");
+        let name = format!("allostat_workload_{histogram}_duration_seconds");
         let exemplar = stored(&format!("{name}_bucket{{workload=\"stopped\"}}"));
         assert_eq!(exemplar["labels"]["alloc_id"], stopped.id.as_str(), "{name}: {exemplar}");
         let sum = prometheus.value(&format!("{name}_sum{{workload=\"stopped\"}}")).expect("beside it");
