@@ -10,7 +10,7 @@ job "gazette" {
         args    = ["600"]
       }
       template {
-        data        = file("/tmp/corpus/data/note.tpl")
+        data        = file("tests/jobforms/98-count-zero.nomad.hcl")
         destination = "local/note"
       }
       template {
