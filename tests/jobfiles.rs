@@ -75,15 +75,18 @@ fn job_files_written_for_nomad_run_or_are_refused_at_their_place() {
         let waits = end.strip_prefix("waits ");
         assert_eq!(submitted.code, Some(if waits.is_some() { 1 } else { 0 }), "{name}: {}", submitted.stderr);
         assert_eq!(submitted.stderr.contains("not placed"), waits.is_some(), "{name}: {}", submitted.stderr);
-        let told: Vec<&str> = submitted
+        let warned: Vec<&str> = submitted
             .stderr
             .lines()
             .filter(|line| line.contains("warning: ") && !line.contains(" is submitted and waits"))
             .collect();
         let is_expected = |line: &&str| warns.iter().any(|word| line.contains(&format!("`{word}`")));
-        assert!(told.iter().all(is_expected) && told.len() <= warns.len(), "{name}: {told:?}");
+        assert!(warned.iter().all(is_expected) && warned.len() <= warns.len(), "{name}: {warned:?}");
         for word in warns {
-            assert!(told.iter().any(|line| line.contains(&format!("`{word}`"))), "{name}: nothing of {word}: {told:?}");
+            assert!(
+                warned.iter().any(|line| line.contains(&format!("`{word}`"))),
+                "{name}: nothing of {word}: {warned:?}"
+            );
         }
         for id in submitted.stdout.lines() {
             wanted.push((name, id.to_owned(), end.clone()));

@@ -96,11 +96,15 @@ fn the_first_option_that_can_be_satisfied_is_taken() {
     let option = |count, memory: &str| DeviceOption { count, constraints: vec![at_least(memory)], affinities: vec![] };
     let first = |options: Vec<DeviceOption>| DeviceRequest { first_available: options, ..request("gpu", 1) };
     let either = first(vec![option(1, "80 GiB"), option(2, "10 GiB")]);
-    assert_eq!(chosen(&[&t4, &a100], &[either.clone()], free).unwrap(), ["t-1", "t-2"], "the first one is too large");
+    assert_eq!(
+        chosen(&[&t4, &a100], std::slice::from_ref(&either), free).unwrap(),
+        ["t-1", "t-2"],
+        "the first one is too large"
+    );
     let both = first(vec![option(1, "20 GiB"), option(2, "10 GiB")]);
-    assert_eq!(chosen(&[&t4, &a100], &[both.clone()], free).unwrap(), ["a-1"]);
+    assert_eq!(chosen(&[&t4, &a100], std::slice::from_ref(&both), free).unwrap(), ["a-1"]);
     let is_held = |id: &DeviceId| (id.as_str() == "a-1").then(|| holder("train"));
-    assert_eq!(chosen(&[&t4, &a100], &[both.clone()], is_held).unwrap(), ["t-1", "t-2"]);
+    assert_eq!(chosen(&[&t4, &a100], std::slice::from_ref(&both), is_held).unwrap(), ["t-1", "t-2"]);
     // A request without a choice comes first, wherever it stands.
     let large = DeviceRequest { constraints: vec![at_least("20 GiB")], ..request("gpu", 1) };
     assert_eq!(chosen(&[&t4, &a100], &[both.clone(), large], free).unwrap(), ["t-1", "t-2", "a-1"]);

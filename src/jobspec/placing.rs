@@ -52,7 +52,7 @@ impl Builder<'_> {
         // Nomad's rule: they are about allocs, and a task is a part of one.
         let distinct = [DISTINCT_HOSTS, DISTINCT_PROPERTY];
         let is_distinct = |word: &&str| fields.entry(word).is_some() || operator == Some(*word);
-        if let (Some(word), "task") = (distinct.into_iter().find(|word| is_distinct(&word)), outer.stanza_name()) {
+        if let (Some(word), "task") = (distinct.into_iter().find(is_distinct), outer.stanza_name()) {
             let message = format!("{} is a constraint of a job or a group, not of a task", quote(word));
             fields.error(key, word, message, Some("write the `constraint` in the group".to_owned()));
             return None;

@@ -481,7 +481,7 @@ pub static DNS: Stanza =
 /// Not in [`ALL`]: `args` elsewhere is meant as a task's.
 pub static CNI: Stanza = Stanza { name: "cni", words: &[Word::value("args")] };
 
-/// Every stanza with a table: a word of one that stands in another is told where it belongs.
+/// Every stanza with a table: the error of a word in the wrong one names the right one.
 pub static ALL: &[&Stanza] = &[
     &FILE,
     &JOB,

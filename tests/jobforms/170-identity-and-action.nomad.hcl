@@ -11,6 +11,7 @@ job "mill" {
   }
   group "main" {
     network {
+      mode = "bridge"
       port "web" {}
     }
     service {

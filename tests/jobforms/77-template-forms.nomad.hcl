@@ -15,7 +15,7 @@ job "press" {
       EOF
         destination     = "secrets/app.env"
         env             = true
-        change_mode     = "signal"
+        change_mode     = "restart"
         change_signal   = "SIGHUP"
         perms           = 640
         left_delimiter  = "{{"

@@ -81,13 +81,7 @@ impl<'a> Scope<'a> {
 
     /// Within a loop or a block of its own.
     pub fn inner(&'a self, names: impl IntoIterator<Item = (String, HclValue)>) -> Scope<'a> {
-        Scope {
-            names: names.into_iter().collect(),
-            without_value: BTreeSet::new(),
-            outer: Some(self),
-            outside: self.outside,
-            budget: self.budget,
-        }
+        Scope { names: names.into_iter().collect(), outer: Some(self), ..Scope::new(self.outside, self.budget) }
     }
 
     pub(super) fn get(&self, name: &str) -> Option<&HclValue> {
@@ -238,14 +232,13 @@ impl<'a> Scope<'a> {
 
     /// Errors: `var.a` or `local.a` of which nothing is declared, or that has no value.
     fn declared(&self, kind: &str, all: &HclValue, first: &TraversalOperator, span: &Span) -> Evaluated<()> {
-        let (Some(name), HclValue::Object(all), "var" | "local") = (attribute_of(first), all, kind) else {
-            return Ok(());
-        };
-        if all.contains_key(name) {
-            return Ok(());
+        match (attribute_of(first), all) {
+            (Some(name), HclValue::Object(all)) if matches!(kind, "var" | "local") && !all.contains_key(name) => {
+                let is_declared = self.is_without_value(&format!("{kind}.{name}"));
+                Err(without_value((kind, name), is_declared, all.keys(), span))
+            }
+            _ => Ok(()),
         }
-        let is_declared = self.is_without_value(&format!("{kind}.{name}"));
-        Err(without_value((kind, name), is_declared, all.keys(), span))
     }
 
     fn is_without_value(&self, name: &str) -> bool {
