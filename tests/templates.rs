@@ -109,7 +109,7 @@ fn a_template_that_cannot_be_rendered_names_its_place_before_anything_runs() {
         says(&failed.stdout, &["Failed Validation"]);
     }
     for (data, destination, word) in [
-        ("x", "../../../etc/x", "leads out of the directories"),
+        ("x", "../../../etc/x", "leads out of the directory of the alloc"),
         ("{{ file \"../../lock\" }}", "local/x", "leads out of the directories"),
         ("{{ mustEnv \"NOT_SET\" }}", "local/x", "NOT_SET"),
     ] {
