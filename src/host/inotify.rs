@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(read(), [of("a"), of("b"), of("c"), of("b")]);
     }
 
-    /// Who changes files all the time occupies nobody for ever.
+    /// A process that changes files all the time does not occupy the reader for ever.
     #[test]
     fn a_flood_of_events_is_read_in_parts_and_none_is_lost() {
         let dir = tempfile::tempdir().unwrap();

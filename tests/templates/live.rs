@@ -322,7 +322,7 @@ fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
 }
 
 #[test]
-fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_be_read_is_told() {
+fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_be_read_is_an_event() {
     let mut keyed = Keyed::start(&[("n", "0")]);
     let stanzas = template("{{ key \"n\" }} quiet", "local/quiet", "change_mode = \"noop\"")
         + &template("x", "local/out", "once = true");
@@ -344,7 +344,7 @@ fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_b
     keyed.agent.stop();
 }
 
-/// Nobody is told of a text that is not there, however often it is tried.
+/// No action follows a text that is not there, however often it is tried.
 #[test]
 fn a_text_that_cannot_be_written_is_acted_upon_once_it_is_there() {
     let keyed = Keyed::start(&[("n", "0")]);

@@ -15,7 +15,7 @@ pub trait TemplateSources {
     fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String>;
     /// Now, as seconds and nanoseconds since 1970. Errors: why it is not known.
     fn now(&self) -> Result<(i64, u32), String>;
-    /// When rendering is given up.
+    /// When rendering is abandoned.
     fn deadline(&self) -> Option<Instant> {
         None
     }

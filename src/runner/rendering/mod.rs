@@ -60,7 +60,7 @@ pub struct Rendering {
 pub struct RenderTime {
     /// For the functions that have the time.
     pub now: Timestamp,
-    /// Then it is given up.
+    /// Then it is abandoned.
     pub deadline: Instant,
 }
 
@@ -258,8 +258,8 @@ impl Default for RenderShared {
 }
 
 impl RenderShared {
-    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc. Who waits
-    /// for it holds no thread.
+    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc. The wait
+    /// for it occupies no thread.
     pub async fn hold(&self, alloc: &AllocId) -> OwnedMutexGuard<()> {
         let of_alloc = {
             let mut locks = lock(&self.locks);
@@ -283,7 +283,7 @@ impl RenderShared {
 mod tests {
     use super::*;
 
-    /// Who waits for the lock holds neither a thread nor the lock of another alloc.
+    /// The wait for the lock holds neither a thread nor the lock of another alloc.
     #[tokio::test]
     async fn one_rendering_at_a_time_of_an_alloc_and_others_beside_it() {
         let (shared, one, other) = (RenderShared::default(), AllocId::random(), AllocId::random());
@@ -293,6 +293,6 @@ mod tests {
         drop(held);
         drop(shared.hold(&one).await);
         drop(shared.hold(&other).await);
-        assert_eq!(lock(&shared.locks).len(), 1, "what nobody holds is forgotten");
+        assert_eq!(lock(&shared.locks).len(), 1, "what no rendering holds is forgotten");
     }
 }

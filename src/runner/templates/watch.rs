@@ -119,7 +119,7 @@ impl TemplateWatch {
         }
     }
 
-    /// Works on a thread, while nobody else renders templates of the alloc. `None`: the watch is over.
+    /// Works on a thread, while nothing else renders templates of the alloc. `None`: the watch is over.
     async fn alone(&self, mut pass: Pass, work: fn(&mut Pass)) -> Option<Pass> {
         let ctx = &self.alloc.ctx;
         let alone = ctx.rendering.hold(&self.alloc.id).await;
@@ -268,7 +268,7 @@ impl Pass {
     fn template(&self, of: usize) -> &TaskTemplate {
         &self.alloc.task(self.at).templates[of]
     }
-    /// Those whose `change_mode` has to act now: nobody is told of a text that is not there yet.
+    /// Those whose `change_mode` has to act now: no action follows a text that is not there yet.
     fn owed(&self) -> Vec<&TaskTemplate> {
         let templates = self.alloc.task(self.at).templates.iter().zip(&self.record.states);
         templates.filter(|(_, state)| state.is_owed && !state.is_unwritten).map(|(template, _)| template).collect()
