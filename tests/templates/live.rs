@@ -55,6 +55,12 @@ impl Keyed {
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
         wait_for(what, long(), || holds().then_some(()));
     }
+    /// What was done is recorded: an agent that is killed before that does it again.
+    fn until_recorded(&self) {
+        let record = self.own("../.templates-t");
+        let is_owed = || std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"is_owed\":true"));
+        self.until("the record", || !is_owed());
+    }
     /// Kinds and messages, oldest first.
     fn events(&self) -> Vec<(String, String)> {
         let all = self.agent.json("/v1/events?since=0")["events"].as_array().expect("events").clone();
@@ -280,6 +286,7 @@ fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
     keyed.set("n", "1");
     keyed.agent.start_again();
     keyed.until("the change", || keyed.shared("received") == received(1));
+    keyed.until_recorded();
     // A change after two restarts without one: each text is received once, and the task's own edits stay.
     std::fs::write(keyed.own("local/own"), "edited").expect("it is there");
     for _ in 0..2 {
@@ -313,7 +320,8 @@ fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
     keyed.agent.start_again();
     keyed.until("the signal", || keyed.shared("received") == "0\n0\n");
     assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "0");
-    // Done, and recorded: the next agent does nothing of it again.
+    // The next agent does nothing of it again.
+    keyed.until_recorded();
     keyed.agent.kill();
     keyed.agent.start_again();
     keyed.set("n", "1");
