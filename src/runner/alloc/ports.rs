@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::{Alloc, Inner};
 use super::cell::TaskCell;
+use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
