@@ -61,10 +61,11 @@ impl DirWatch {
         // Fails if the watch is gone already.
         let _ = inotify::remove_watch(&self.0, watch);
     }
-    /// Passes the watch and the name of each pending event to `each`. Does not wait. Without a name: the directory itself has gone, or
-    /// events were lost (watch -1). A created file is left out: it is written yet.
-    pub fn read_names(&self, mut each: impl FnMut(i32, &str)) -> io::Result<()> {
-        self.read_events(|watch, what, name| {
+    /// Passes the watch and the name of each pending event to `each`, and stops after about `most` events. Returns whether it has passed
+    /// all. Does not wait. Without a name: the directory itself has gone, or events were lost (watch -1). A created file is left out:
+    /// it is written yet.
+    pub fn read_names(&self, most: usize, mut each: impl FnMut(i32, &str)) -> io::Result<bool> {
+        self.read_events(most, |watch, what, name| {
             if !what.contains(ReadFlags::CREATE) || what.contains(ReadFlags::ISDIR) {
                 each(watch, name);
             }
@@ -72,7 +73,7 @@ impl DirWatch {
     }
     /// Passes all pending events to `each`. Does not wait.
     pub fn read(&self, mut each: impl FnMut(Notice)) -> io::Result<()> {
-        self.read_events(|watch, what, name| {
+        self.read_events(usize::MAX, |watch, what, name| {
             let is_directory = what.contains(ReadFlags::ISDIR);
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
                 each(Notice::Overflow);
@@ -85,15 +86,22 @@ impl DirWatch {
             } else if what.contains(ReadFlags::MODIFY) {
                 each(Notice::Changed { watch });
             }
-        })
+        })?;
+        Ok(())
     }
-    fn read_events(&self, mut each: impl FnMut(i32, ReadFlags, &str)) -> io::Result<()> {
+    fn read_events(&self, most: usize, mut each: impl FnMut(i32, ReadFlags, &str)) -> io::Result<bool> {
         let mut buffer = [MaybeUninit::uninit(); 16 << 10];
         let mut reader = inotify::Reader::new(&self.0, &mut buffer);
+        let mut passed = 0;
         loop {
+            // What is in the buffer is gone from the kernel.
+            if passed >= most && reader.is_buffer_empty() {
+                return Ok(false);
+            }
+            passed += 1;
             let event = match reader.next() {
                 Ok(event) => event,
-                Err(Errno::AGAIN) => return Ok(()),
+                Err(Errno::AGAIN) => return Ok(true),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
@@ -176,7 +184,7 @@ mod tests {
         assert_eq!(watching.entries(opened.as_fd()).unwrap(), watch, "the same directory");
         let read = || {
             let mut all = Vec::new();
-            watching.read_names(|of, name| all.push((of, name.to_owned()))).unwrap();
+            assert!(watching.read_names(100, |of, name| all.push((of, name.to_owned()))).unwrap());
             all
         };
         let of = |name: &str| (watch, name.to_owned());
@@ -189,6 +197,22 @@ mod tests {
         std::fs::create_dir(dir.path().join("c")).unwrap();
         std::fs::remove_file(dir.path().join("b")).unwrap();
         assert_eq!(read(), [of("a"), of("b"), of("c"), of("b")]);
+    }
+
+    /// A process that changes files all the time does not occupy the reader for ever.
+    #[test]
+    fn a_flood_of_events_is_read_in_parts_and_none_is_lost() {
+        let dir = tempfile::tempdir().unwrap();
+        let watching = DirWatch::new().unwrap();
+        watching.entries(std::fs::File::open(dir.path()).unwrap().as_fd()).unwrap();
+        let files: Vec<String> = (0..2_000).map(|at| format!("file-{at}")).collect();
+        files.iter().for_each(|name| std::fs::write(dir.path().join(name), "").unwrap());
+        let (mut names, mut parts) = (Vec::new(), 1);
+        while !watching.read_names(1, |_, name| names.push(name.to_owned())).unwrap() {
+            parts += 1;
+        }
+        assert_eq!(names, files);
+        assert!(parts > 2, "{parts}");
     }
 
     #[test]

@@ -155,10 +155,10 @@ impl Engine {
         said.or_else(|| facts::json(self.containers.as_ref()?, &[id, "config.v2.json"]))
     }
 
-    /// Whether the end of its last life was requested.
-    pub fn is_stopped(&mut self, inquiry: &Inquiry) -> bool {
+    /// Whether the end of a life was requested. `ended_at`: not later than its end; `None`: the last life.
+    pub fn is_stopped(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> bool {
         let events = inquiry.found.container.as_deref().and_then(|id| self.events(id));
-        events.is_some_and(|events| is_requested(&events, None))
+        events.is_some_and(|events| is_requested(&events, ended_at))
     }
 
     /// Its last events; they include the exit of removed containers.
@@ -203,7 +203,8 @@ pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
                 is_over = finished_at.is_none_or(|finished_at| at >= finished_at.0);
                 asked_at = asked_at.filter(|asked_at| is_over && at.saturating_sub(*asked_at) <= STOPS_WITHIN);
             }
-            Some("stop") if is_over => asked_at = Some(at),
+            // Of Docker after the death, of Podman perhaps before.
+            Some("stop") => asked_at = Some(at),
             _ => {}
         }
     }
@@ -464,6 +465,8 @@ mod tests {
         assert_eq!([at(20), at(30), None].map(|at| is_requested(&twice, at)), [true, false, false]);
         let again = [of("die", 5), of("start", 6), kill(10, "9"), of("die", 10), of("start", 11)];
         assert_eq!([at(5), at(10)].map(|at| is_requested(&again, at)), [false, true]);
+        let podmans = [of("start", 1), of("stop", 9), of("die", 10), of("start", 11)];
+        assert!(is_requested(&podmans, at(10)), "its stop precedes the death");
         assert!(!is_requested(&[], at(1)));
     }
 

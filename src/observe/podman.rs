@@ -81,7 +81,7 @@ impl Runtime for Libpod {
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {
-                let on_request = self.engine.is_stopped(inquiry);
+                let on_request = self.engine.is_stopped(inquiry, ended_at);
                 EndAnswer::Exit(ExitFacts { status: ExitStatus::Code(code), oom: false, on_request, finished_at: None })
             }
             None => self.engine.exit(inquiry, ended_at),

@@ -102,6 +102,8 @@ pub struct Context {
     pub removals: BlockingPool,
     /// For downloads, which take as long as their servers do.
     pub artifacts: BlockingPool,
+    /// For templates, which may be slow: no other hook waits behind them.
+    pub renderings: BlockingPool,
     pub rendering: RenderShared,
     /// For transfers from other agents: a slow peer keeps no download of an artifact waiting.
     pub migrations: BlockingPool,
@@ -115,6 +117,7 @@ const BLOCKING_AT_ONCE: usize = 4;
 /// Each check has descriptors, and a server that hangs keeps one until the timeout.
 const CHECKS_AT_ONCE: usize = 256;
 const ARTIFACTS_AT_ONCE: usize = 16;
+const RENDERINGS_AT_ONCE: usize = 4;
 const MIGRATIONS_AT_ONCE: usize = 4;
 
 impl Context {
@@ -168,6 +171,7 @@ impl Context {
             removals: BlockingPool::new(BLOCKING_AT_ONCE),
             artifacts: BlockingPool::new(ARTIFACTS_AT_ONCE),
             migrations: BlockingPool::new(MIGRATIONS_AT_ONCE),
+            renderings: BlockingPool::new(RENDERINGS_AT_ONCE),
             rendering: RenderShared::default(),
             judged: Notify::new(),
             aside: Mutex::default(),

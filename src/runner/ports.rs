@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! reserve ─► held: its tasks start, run and end; the next agent holds it again (hold) ─► release
-//!             └─ another program took it before a task started (renew): another dynamic port
+//!             └─ another program took it before a task started (taken, exchange): another dynamic port
 //! ```
 //! A port in use by another program is not assigned: for a dynamic port another one is tried, a static one is a
 //! conflict. The test binds the port, for TCP and UDP, and closes the sockets: an open socket would keep the task
@@ -77,6 +77,14 @@ pub enum PortConflict {
     Program { label: String, port: u16, user: String },
     #[error("no dynamic port is free for {label}: each from {} to {} is held or in use", range.0, range.1)]
     Exhausted { label: String, range: (u16, u16) },
+}
+
+/// Number of ports whose programs are looked up and named.
+const NAMED: usize = 3;
+
+/// The request that a held port answers, unless others may have the port as well.
+fn ask_of<'a>(asks: &'a [PortAsk], port: &AllocPort) -> Option<&'a PortAsk> {
+    asks.iter().find(|ask| ask.label == port.label && ask.task == port.task && !ask.ignore_collision)
 }
 
 /// A port names a network that this host does not have.
@@ -274,40 +282,66 @@ impl PortKeeper {
         conflict.map_or(Ok(()), Err)
     }
 
-    /// Tests the ports of an alloc again, none of whose processes runs. A dynamic port that another program took is
-    /// exchanged for a free one. Returns its ports now, and a sentence for each one that a program uses.
-    pub fn renew(&self, holder: &PortHolder, asks: &[PortAsk]) -> (Vec<AllocPort>, Vec<String>) {
-        let mut held = lock(&self.held);
-        let mut ports = held.by_alloc.get(&holder.alloc).cloned().unwrap_or_default();
-        let (mut given, mut said) = (BTreeSet::new(), Vec::new());
-        for port in &mut ports {
-            let is_of = |ask: &&PortAsk| ask.label == port.label && ask.task == port.task && !ask.ignore_collision;
-            let Some(ask) = asks.iter().find(is_of) else { continue };
-            let user = self.in_use.user(SocketAddr::new(port.host_ip, port.value));
-            if ask.fixed.is_none() && (user.is_some() || self.in_use.is_used(port.value)) {
-                let user = user.unwrap_or_else(|| "another program".to_owned());
-                let lost = PortConflict::Program { label: port.label.clone(), port: port.value, user };
-                match self.dynamic(&held, &given, holder, ask, None) {
-                    Ok(value) => {
-                        given.insert(value);
-                        said.push(format!("{lost}; the alloc has port {value} instead"));
-                        (port.value, port.to) = (value, ask.to.of(value));
-                    }
-                    Err(none) => said.extend([lost.to_string(), none.to_string()]),
-                }
-            } else if let Some(user) = user {
-                let (label, port) = (port.label.clone(), port.value);
-                said.push(PortConflict::Program { label, port, user }.to_string());
+    /// The ports that an alloc holds. `None`: it holds none.
+    pub fn held_by(&self, alloc: &AllocId) -> Option<Vec<AllocPort>> {
+        lock(&self.held).by_alloc.get(alloc).cloned()
+    }
+
+    /// Tests the ports of an alloc, none of whose processes runs: those that another program uses, with the program.
+    /// Blocks for some system calls per port; only the programs of the first few ports are looked up.
+    pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<(AllocPort, String)> {
+        let mut taken = Vec::new();
+        for port in self.held_by(alloc).unwrap_or_default() {
+            let Some(ask) = ask_of(asks, &port) else { continue };
+            let is_named = taken.len() < NAMED;
+            let user = is_named.then(|| self.in_use.user(SocketAddr::new(port.host_ip, port.value))).flatten();
+            // A task with a dynamic port may bind it at all addresses.
+            let is_tested_anywhere = ask.fixed.is_none() || !is_named;
+            if user.is_some() || (is_tested_anywhere && self.in_use.is_used(port.value)) {
+                taken.push((port, user.unwrap_or_else(|| "another program".to_owned())));
             }
         }
+        taken
+    }
+
+    /// Exchanges the dynamic ones of these ports for free ones. Returns the ports of the alloc now, and what became of
+    /// each of the given ones, in a sentence for people. `None`: the alloc holds no ports.
+    pub fn exchange(
+        &self,
+        holder: &PortHolder,
+        asks: &[PortAsk],
+        taken: Vec<(AllocPort, String)>,
+    ) -> Option<(Vec<AllocPort>, String)> {
+        let mut held = lock(&self.held);
+        let mut ports = held.by_alloc.get(&holder.alloc)?.clone();
+        let (mut given, mut said) = (BTreeSet::new(), Vec::new());
+        let more = taken.len().saturating_sub(NAMED);
+        for (lost, user) in taken {
+            let Some(port) = ports.iter_mut().find(|port| **port == lost) else { continue };
+            let conflict = PortConflict::Program { label: lost.label, port: lost.value, user };
+            let Some(ask) = ask_of(asks, port).filter(|ask| ask.fixed.is_none()) else {
+                said.push(conflict.to_string());
+                continue;
+            };
+            match self.dynamic(&held, &given, holder, ask, None) {
+                Ok(value) => {
+                    given.insert(value);
+                    said.push(format!("{conflict}; the alloc has port {value} instead"));
+                    (port.value, port.to) = (value, ask.to.of(value));
+                }
+                Err(none) => said.push(format!("{conflict}; {none}")),
+            }
+        }
+        held.remove(&holder.alloc);
+        held.add(holder, &ports);
+        self.count(&held);
+        drop(held);
         if !given.is_empty() {
-            held.remove(&holder.alloc);
-            held.add(holder, &ports);
-            self.count(&held);
-            drop(held);
             self.released.send_replace(());
         }
-        (ports, said)
+        said.truncate(NAMED);
+        let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
+        Some((ports, said.join("; ") + &rest))
     }
 
     /// Idempotent.

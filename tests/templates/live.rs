@@ -1,6 +1,6 @@
 //! Templates that change while their task runs, and the key tree.
 
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -54,6 +54,12 @@ impl Keyed {
     #[track_caller]
     fn until(&self, what: &str, holds: impl Fn() -> bool) {
         wait_for(what, long(), || holds().then_some(()));
+    }
+    /// What was done is recorded: an agent that is killed before that does it again.
+    fn until_recorded(&self) {
+        let record = self.own("../.templates-t");
+        let is_owed = || std::fs::read_to_string(&record).is_ok_and(|text| text.contains("\"is_owed\":true"));
+        self.until("the record", || !is_owed());
     }
     /// Kinds and messages, oldest first.
     fn events(&self) -> Vec<(String, String)> {
@@ -248,7 +254,10 @@ fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
     };
     let start = |fails: bool| {
         let keyed = Keyed::start(&[("n", "0")]);
-        keyed.submit(&job(LISTENS, &template("{{ key \"n\" }}", "local/out", &script(fails))), &[]).ok();
+        let next = script(false).replace("exit 3", "echo x > $NOMAD_ALLOC_DIR/data/ran").replace("= true", "= false");
+        let stanzas =
+            template("{{ key \"n\" }}", "local/out", &script(fails)) + &template("{{ key \"n\" }}", "local/two", &next);
+        keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
         keyed
     };
     let keyed = start(false);
@@ -260,6 +269,7 @@ fn a_failed_script_is_an_event_and_ends_the_task_if_that_is_asked_for() {
     // The restart policy has no attempts.
     keyed.until("the end", || keyed.has_event("Restart Signaled", "a change_script failed"));
     keyed.until("no restart", || keyed.count("Not Restarting") == 1);
+    assert_eq!(keyed.shared("ran"), "", "no script follows in a task that ends");
     keyed.agent.stop();
 }
 
@@ -276,6 +286,7 @@ fn a_change_while_no_agent_runs_is_acted_upon_once_and_nothing_else_is() {
     keyed.set("n", "1");
     keyed.agent.start_again();
     keyed.until("the change", || keyed.shared("received") == received(1));
+    keyed.until_recorded();
     // A change after two restarts without one: each text is received once, and the task's own edits stay.
     std::fs::write(keyed.own("local/own"), "edited").expect("it is there");
     for _ in 0..2 {
@@ -302,17 +313,112 @@ fn a_recorded_change_is_written_and_acted_upon_by_the_next_agent() {
     let record = keyed.agent.data_dir().join("alloc").join(id).join(".templates-t");
     let text = std::fs::read_to_string(&record).expect("the task's templates can change");
     assert_eq!(record.metadata().expect("it is there").permissions().mode() & 0o777, 0o600);
-    std::fs::write(&record, text.replace("\"is_owed\":false", "\"is_owed\":true")).expect("it is there");
+    let owed = text.replace("\"is_owed\":false", "\"is_owed\":true");
+    std::fs::write(&record, owed.replace("\"is_unwritten\":false", "\"is_unwritten\":true")).expect("it is there");
     let out = record.with_file_name("t").join("local/out");
     std::fs::write(&out, "before").expect("it is there");
     keyed.agent.start_again();
     keyed.until("the signal", || keyed.shared("received") == "0\n0\n");
     assert_eq!(std::fs::read_to_string(&out).expect("it is there"), "0");
-    // Done, and recorded: the next agent does nothing of it again.
+    // The next agent does nothing of it again.
+    keyed.until_recorded();
     keyed.agent.kill();
     keyed.agent.start_again();
     keyed.set("n", "1");
     keyed.until("the next change", || keyed.shared("received") == "0\n0\n1\n");
+    keyed.agent.stop();
+}
+
+#[test]
+fn a_recorded_change_without_an_action_is_written_too_and_a_record_that_cannot_be_read_is_an_event() {
+    let mut keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }} quiet", "local/quiet", "change_mode = \"noop\"")
+        + &template("x", "local/out", "once = true");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "x\n");
+    let record = keyed.agent.data_dir().join("alloc").join(keyed.alloc()).join(".templates-t");
+    keyed.agent.kill();
+    let text = std::fs::read_to_string(&record).expect("the task's templates can change");
+    std::fs::write(&record, text.replace("\"is_unwritten\":false", "\"is_unwritten\":true")).expect("it is there");
+    let quiet = record.with_file_name("t").join("local/quiet");
+    std::fs::write(&quiet, "before").expect("it is there");
+    keyed.agent.start_again();
+    keyed.until("the text", || std::fs::read_to_string(&quiet).is_ok_and(|text| text == "0 quiet"));
+    keyed.agent.kill();
+    std::fs::write(&record, "{").expect("it is there");
+    keyed.agent.start_again();
+    keyed.until("the event", || keyed.has_event("Template", "the record of its start cannot be read"));
+    assert_eq!(keyed.task()["state"], "running");
+    keyed.agent.stop();
+}
+
+/// No action follows a text that is not there, however often it is tried.
+#[test]
+fn a_text_that_cannot_be_written_is_acted_upon_once_it_is_there() {
+    let keyed = Keyed::start(&[("n", "0")]);
+    let stanzas = template("{{ key \"n\" }}", "local/out", HUP)
+        + &template("{{ key \"n\" }}", "local/tried", "change_mode = \"noop\"");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received") == "0\n");
+    let out = keyed.own("local/out");
+    std::fs::remove_file(&out).expect("it is there");
+    std::fs::create_dir_all(out.join("in the way")).expect("the task's own directory");
+    for n in ["1", "2", "3"] {
+        keyed.set("n", n);
+        keyed.until("the try", || keyed.rendered("local/tried") == n);
+    }
+    keyed.until("the fault", || keyed.has_event("Template", "cannot write it"));
+    assert!(!keyed.has_event("Template", "changed: local/out"), "{:?}", keyed.events());
+    assert_eq!(keyed.count("Signaling"), 0);
+    std::fs::remove_dir_all(&out).expect("it is there");
+    keyed.set("n", "4");
+    keyed.until("the signal", || keyed.shared("received").ends_with("\n4\n"));
+    keyed.agent.stop();
+}
+
+#[test]
+fn the_time_in_a_text_changes_with_something_else_and_never_alone() {
+    let mut keyed = Keyed::start(&[("m", "0"), ("n", "0")]);
+    let stanzas = template("{{ sprig_now }} {{ key \"n\" }}", "local/out", HUP)
+        + &template("{{ key \"m\" }}", "local/m", "change_mode = \"noop\"");
+    keyed.submit(&job(LISTENS, &stanzas), &[]).ok();
+    keyed.until("the start", || keyed.shared("received").ends_with(" 0\n"));
+    let first = keyed.rendered("local/out");
+    for m in ["1", "2", "3"] {
+        if m == "3" {
+            keyed.agent.kill();
+            keyed.agent.start_again();
+        }
+        keyed.set("m", m);
+        keyed.until("the other text", || keyed.rendered("local/m") == m);
+        assert_eq!(keyed.rendered("local/out"), first);
+    }
+    keyed.set("n", "1");
+    keyed.until("the change", || keyed.shared("received").ends_with(" 1\n"));
+    assert_eq!(keyed.shared("received").lines().count(), 2);
+    assert_ne!(first.strip_suffix('0'), keyed.rendered("local/out").strip_suffix('1'), "the time of the change");
+    keyed.agent.stop();
+}
+
+/// Else it would wake itself for ever.
+#[test]
+fn a_start_that_waits_writes_each_text_once() {
+    let keyed = Keyed::start(&[]);
+    let stanzas = template("x", "local/made", "once = true")
+        + &template(
+            "{{ file \"local/made\" }}{{ key \"first/key\" }}{{ key \"second/key\" }}",
+            "local/out",
+            "splay = \"0s\"",
+        );
+    keyed.submit(&job("cat local/out > $NOMAD_ALLOC_DIR/data/received; exec sleep 600", &stanzas), &["--detach"]).ok();
+    keyed.until("the first wait", || keyed.has_event("Template", "first/key"));
+    let made = || keyed.own("local/made").metadata().expect("it is written");
+    let first = (made().ino(), made().modified().expect("it has a time"));
+    keyed.set("first/key", "1");
+    keyed.until("the second wait", || keyed.has_event("Template", "second/key"));
+    assert_eq!((made().ino(), made().modified().expect("it has a time")), first);
+    keyed.set("second/key", "2");
+    keyed.until("the start", || keyed.shared("received") == "x12");
     keyed.agent.stop();
 }
 

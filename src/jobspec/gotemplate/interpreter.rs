@@ -40,7 +40,8 @@ impl<'t> Interpreter<'t> {
         sources: &'t dyn TemplateSources,
     ) -> Interpreter<'t> {
         let tools = Tools::new(sources);
-        Interpreter { parsed, error_on_missing_key, meter: Meter::default(), tools, scratch: RefCell::default() }
+        let meter = Meter::new(sources.deadline());
+        Interpreter { parsed, error_on_missing_key, meter, tools, scratch: RefCell::default() }
     }
 
     pub(super) fn render(&self, data: TemplateValue) -> Checked<String> {

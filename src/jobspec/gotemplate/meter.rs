@@ -1,7 +1,8 @@
-//! What rendering may cost: steps, bytes of values, nesting, output.
+//! What rendering may cost: steps, time, bytes of values, nesting, output.
 
 use std::cell::Cell;
 use std::ops::Range;
+use std::time::Instant;
 
 use super::fault::Wrong;
 
@@ -21,19 +22,20 @@ pub(super) struct Meter {
     steps: Cell<u64>,
     bytes: Cell<usize>,
     depth: Cell<usize>,
-}
-
-impl Default for Meter {
-    fn default() -> Meter {
-        Meter { steps: Cell::new(MOST_STEPS), bytes: Cell::new(MOST_BYTES), depth: Cell::new(0) }
-    }
+    deadline: Option<Instant>,
 }
 
 impl Meter {
+    pub(super) fn new(deadline: Option<Instant>) -> Meter {
+        Meter { steps: Cell::new(MOST_STEPS), bytes: Cell::new(MOST_BYTES), depth: Cell::new(0), deadline }
+    }
     pub(super) fn steps(&self, span: &Range<usize>, count: u64) -> Checked {
         let left = self.steps.get().checked_sub(count);
         let left = left.ok_or_else(|| Wrong::new(span.clone(), format!("it takes more than {MOST_STEPS} steps")))?;
         self.steps.set(left);
+        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            return Err(Wrong::new(span.clone(), "it takes too long"));
+        }
         Ok(())
     }
     pub(super) fn bytes(&self, span: &Range<usize>, bytes: usize) -> Checked {

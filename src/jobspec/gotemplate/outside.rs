@@ -1,5 +1,7 @@
 //! Where the values come from that are not in the text of a template.
 
+use std::time::Instant;
+
 /// What a template takes from outside of its text.
 pub trait TemplateSources {
     /// An environment variable of the task; `None` if it is not set.
@@ -13,4 +15,8 @@ pub trait TemplateSources {
     fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String>;
     /// Now, as seconds and nanoseconds since 1970. Errors: why it is not known.
     fn now(&self) -> Result<(i64, u32), String>;
+    /// When rendering is abandoned.
+    fn deadline(&self) -> Option<Instant> {
+        None
+    }
 }

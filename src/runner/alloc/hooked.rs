@@ -58,17 +58,19 @@ impl Alloc {
     pub fn take_up(&self, made: OfAlloc) -> bool {
         let now = self.ctx.clock.now();
         let mut inner = self.lock();
+        // A port may have been exchanged since its hooks saw it.
+        let ports = self.ctx.ports.held_by(&self.id).unwrap_or(made.ports);
         if let Some(reader) = made.reader {
             inner.reader.get_or_insert(reader);
         }
         if !made.took.is_empty() {
             inner.prerun = Some((made.took, now));
         }
-        let is_new = inner.record.ports != made.ports
+        let is_new = inner.record.ports != ports
             || inner.record.network != made.network
             || inner.record.data_from != made.data_from
             || inner.record.migrate_from != made.migrate_from;
-        (inner.record.ports, inner.record.network) = (made.ports, made.network);
+        (inner.record.ports, inner.record.network) = (ports, made.network);
         inner.record.data_from = made.data_from;
         inner.record.migrate_from = made.migrate_from;
         is_new

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Alloc;
 use super::cell::TaskCell;
+use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
@@ -36,31 +36,27 @@ impl Alloc {
             tracing::error!(alloc_id = %self.id, %error, "two allocs have the same port in their records; both keep it");
         }
     }
-    /// Before the start of a task: tests its ports again, if no process of the alloc can have them. A dynamic port that
-    /// another program took meanwhile is exchanged for another one.
+    /// Before the start of a task: tests its ports again, if no other task of the alloc can have them. A dynamic port
+    /// that another program took meanwhile is exchanged for another one.
     pub async fn renew_ports(self: &Arc<Self>, at: usize) {
-        let is_idle = {
-            let inner = self.lock();
-            // In a namespace of its own no task binds a port of the host.
-            let on_host = inner.record.network.is_none() && !inner.record.ports.is_empty();
-            on_host && inner.cells.iter().all(|cell| cell.record.handle.is_none())
-        };
         let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
-        let (true, Ok(asks)) = (is_idle, asks) else { return };
+        let (true, Ok(asks)) = (self.lock().can_exchange_ports(at), asks) else { return };
         let alloc = Arc::clone(self);
-        // Not interrupted: what is held and what is recorded stay the same.
-        let renewing = move || {
-            let (ports, said) = alloc.ctx.ports.renew(&alloc.port_holder(), &asks);
+        let exchanging = move || {
+            let taken = alloc.ctx.ports.taken(&alloc.id, &asks);
             let mut inner = alloc.lock();
+            // Another task may have begun since: then a port may be in use by that one.
+            if taken.is_empty() || !inner.can_exchange_ports(at) {
+                return None;
+            }
+            let (ports, said) = alloc.ctx.ports.exchange(&alloc.port_holder(), &asks, taken)?;
             let is_new = inner.record.ports != ports;
             inner.record.ports = ports;
-            (is_new, said)
+            Some((is_new, said))
         };
-        let Ok((is_new, said)) = self.ctx.blocking.block(renewing).await else { return };
-        for message in said {
-            self.edit(at, |edit| edit.event(EventKind::Network, message, &[]));
-            self.save_aside(at);
-        }
+        let Ok(Some((is_new, said))) = self.ctx.blocking.block(exchanging).await else { return };
+        self.edit(at, |edit| edit.event(EventKind::Network, said, &[]));
+        self.save_aside(at);
         if is_new {
             self.persist_made().await;
         }
@@ -70,5 +66,18 @@ impl Alloc {
         if !self.needs_ports() {
             self.ctx.ports.release(&self.id);
         }
+    }
+}
+
+impl Inner {
+    /// Whether no process of the alloc can use its ports of the host: the other tasks rest, and nothing is left of an
+    /// earlier attempt. In a network namespace of its own no task binds a port of the host.
+    fn can_exchange_ports(&self, at: usize) -> bool {
+        let rests = |state: TaskState| matches!(state, TaskState::Pending | TaskState::Backoff | TaskState::Dead);
+        let mut others = self.cells.iter().enumerate().filter(|(other, _)| *other != at).map(|(_, cell)| cell);
+        self.record.network.is_none()
+            && !self.record.ports.is_empty()
+            && self.cells.iter().all(|cell| cell.record.handle.is_none())
+            && others.all(|cell| rests(cell.record.status.state))
     }
 }

@@ -45,6 +45,33 @@ pub fn splay_of(changed: &[&TaskTemplate], share: f64) -> Duration {
     changed.iter().map(|template| template.splay).max().unwrap_or_default().mul_f64(share.clamp(0.0, 1.0))
 }
 
+/// Between two actions of one task, at least.
+const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
+/// As above, after restarts that came too early again and again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// A change so soon after the start is too early for a restart: its next start may see the same.
+const EARLY: Duration = Duration::from_secs(10);
+
+/// How fast the actions on one task follow each other, over its attempts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ActionPace {
+    last: Option<Steady>,
+    pause: Duration,
+}
+
+impl ActionPace {
+    /// What is owed since `now` is done then, at the earliest.
+    pub fn due(&self, now: Steady, splay: Duration) -> Steady {
+        let after = |from: Steady, wait| from.plus(Nanos::from_duration(wait));
+        self.last.map_or(Steady(0), |last| after(last, self.pause)).max(after(now, splay))
+    }
+    /// `after`: the age of the attempt when the action became due for the first time.
+    pub fn acted(&mut self, restarts: bool, after: Duration, now: Steady) {
+        let pause = if restarts && after < EARLY { self.pause.saturating_mul(2) } else { SHORTEST_PAUSE };
+        *self = ActionPace { last: Some(now), pause: pause.clamp(SHORTEST_PAUSE, LONGEST_PAUSE) };
+    }
+}
+
 /// A new text that waits until nothing more changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Quiet {
@@ -135,6 +162,25 @@ mod tests {
         assert_eq!(splay_of(&[&none], 0.9), Duration::ZERO);
         assert_eq!(splay_of(&[&short, &long, &none], 0.5), Duration::from_secs(4));
         assert_eq!(splay_of(&[], 0.5), Duration::ZERO);
+    }
+
+    #[test]
+    fn actions_keep_a_distance_that_grows_with_restarts_soon_after_the_start() {
+        let at = |seconds: u64| Steady(1_000).plus(Nanos::from_duration(Duration::from_secs(seconds)));
+        let seconds = Duration::from_secs;
+        let mut pace = ActionPace::default();
+        assert_eq!(pace.due(at(0), Duration::ZERO), at(0), "the first one");
+        for _ in 0..3 {
+            pace.acted(false, Duration::ZERO, at(0));
+            assert_eq!((pace.due(at(0), Duration::ZERO), pace.due(at(0), seconds(5))), (at(1), at(5)));
+            assert_eq!(pace.due(at(7), Duration::ZERO), at(7));
+        }
+        for expected in [2, 4, 8, 16, 30, 30] {
+            pace.acted(true, seconds(9), at(0));
+            assert_eq!(pace.due(at(0), Duration::ZERO), at(expected));
+        }
+        pace.acted(true, seconds(10), at(0));
+        assert_eq!(pace.due(at(0), Duration::ZERO), at(1), "its start was long ago");
     }
 
     #[test]

@@ -1,8 +1,9 @@
 //! The `template` stanzas of a task: rendered before each start, into files below its directories and into its environment. A key that
 //! does not exist yet holds up the start.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 use super::env::{context_of, inherited};
 use super::frame::{Hook, HookError, HookOutcome, Phase};
@@ -16,10 +17,14 @@ use crate::runner::drivers::BoxFuture;
 use crate::runner::ground::Context;
 use crate::runner::places::in_line;
 use crate::runner::rendering::{
-    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord,
-    TemplateState, digest_of,
+    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, RenderTime, Rendering, SETTLE, TemplateInput,
+    TemplateRecord, TemplateState, digest_of,
 };
+use crate::telemetry::lock;
 use crate::telemetry::templates::TemplateOutcome;
+
+/// Between two tries of a start that waits, unless they are slow: its own files may be among what it reads.
+const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 pub struct Templates;
 
@@ -58,9 +63,9 @@ impl Hook<OfTask> for Templates {
                     places: Places { dirs, seen },
                     values,
                     owner: owner.map(|account| (account.uid, account.gid)),
-                    clock: Arc::clone(&subject.ctx.clock),
                     keys: subject.ctx.key_tree(),
                 },
+                written: Mutex::default(),
             });
             subject.template_env = rendered(subject, &start).await?;
             Ok(HookOutcome::Again)
@@ -70,11 +75,16 @@ impl Hook<OfTask> for Templates {
 
 /// Returns when all keys exist.
 async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env, HookError> {
-    let (mut watch, mut reported) = (None, String::new());
+    let (mut watch, mut reported, mut pause) = (None, String::new(), SETTLE);
     loop {
         let (all, waits) = (Arc::clone(start), watch.take());
-        let work = move || all.render(waits);
-        let (outcome, waits) = subject.ctx.blocking.block(work).await.map_err(HookError::setup)?;
+        let alone = in_line(subject.ctx.rendering.hold(&subject.alloc_id)).await;
+        let work = move || {
+            let (_alone, began) = (alone, Instant::now());
+            let (outcome, waits) = all.render(waits);
+            (outcome, waits, began.elapsed())
+        };
+        let (outcome, waits, took) = subject.ctx.renderings.block(work).await.map_err(HookError::setup)?;
         let message = match outcome {
             Ok(made) => return Ok(made),
             Err(fault) if fault.kind == FaultKind::Waits => fault.message,
@@ -100,8 +110,12 @@ async fn rendered(subject: &OfTask, start: &Arc<StartOfTemplates>) -> Result<Env
         let waits = waits.unwrap_or_else(|| start.ctx.rendering.watch());
         if !is_first {
             // Ends: with the key, or with a request that cancels the start. It does not count for the deadline of the hook.
-            in_line(waits.changed()).await;
-            tokio::time::sleep(SETTLE).await;
+            in_line(async {
+                waits.changed().await;
+                tokio::time::sleep(pause.max(took.saturating_mul(9))).await;
+            })
+            .await;
+            pause = pause.saturating_mul(2).min(LONGEST_PAUSE);
         }
         watch = Some(waits);
     }
@@ -115,16 +129,18 @@ struct StartOfTemplates {
     attempt: u32,
     templates: Vec<TaskTemplate>,
     rendering: Rendering,
+    /// Digests of the texts that this start has written, by the place of their template.
+    written: Mutex<BTreeMap<usize, String>>,
 }
 
 impl StartOfTemplates {
     /// Renders and writes all in order. `waits`: watches what was read, up to the key that is missing.
     fn render(&self, mut waits: Option<InputWatch>) -> (Result<Env, RenderFault>, Option<InputWatch>) {
-        let _alone = self.ctx.rendering.hold(&self.alloc);
         let mut left = MOST_COVERS;
+        let time = RenderTime::begin(self.ctx.clock.now());
         loop {
             let mut inputs = BTreeSet::new();
-            let outcome = self.render_all(&mut inputs);
+            let outcome = self.render_all(time, &mut inputs);
             let waiting = outcome.as_ref().is_err_and(|fault| fault.kind == FaultKind::Waits);
             left -= 1;
             // What changed before it was watched is seen by one more try.
@@ -134,23 +150,35 @@ impl StartOfTemplates {
         }
     }
 
-    fn render_all(&self, all: &mut BTreeSet<TemplateInput>) -> Result<Env, RenderFault> {
+    fn render_all(&self, time: RenderTime, all: &mut BTreeSet<TemplateInput>) -> Result<Env, RenderFault> {
         let (mut made, mut states) = (Env::new(), Vec::with_capacity(self.templates.len()));
-        for template in &self.templates {
-            let tried = self.rendering.render(template);
+        for (of, template) in self.templates.iter().enumerate() {
+            let tried = self.rendering.render(template, time);
             let is_watched = !template.once && !tried.inputs.is_empty();
             all.extend(tried.inputs);
             let text = tried.outcome?;
-            self.rendering.write(template, &text)?;
+            self.write(of, template, &text)?;
             made.extend(self.rendering.variables(template, &text)?);
             let is_owed = template.first_script().is_some();
-            states.push(TemplateState { is_watched, digest: digest_of(&text), is_owed });
+            let (digest, rendered_at) = (digest_of(&text), time.now);
+            states.push(TemplateState { is_watched, digest, is_owed, is_unwritten: false, rendered_at });
         }
         for _ in &self.templates {
             self.ctx.metrics.templates.rendered(TemplateOutcome::Written);
         }
         self.record(states)?;
         Ok(made)
+    }
+
+    /// Once, while it stays the same: another template that reads this file would wake the start that waits.
+    fn write(&self, of: usize, template: &TaskTemplate, text: &str) -> Result<(), RenderFault> {
+        let digest = digest_of(text);
+        if lock(&self.written).get(&of) == Some(&digest) && self.rendering.is_on_disk(template, text) {
+            return Ok(());
+        }
+        self.rendering.write(template, text)?;
+        lock(&self.written).insert(of, digest);
+        Ok(())
     }
 
     /// For the watch of this attempt, and for the next agent. Most tasks need neither.

@@ -238,29 +238,53 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
 }
 
 #[test]
-fn renew_exchanges_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
+fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_003), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
     let keeper = PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports);
     let asks = [ask("admin", Some(9901)), PortAsk { to: PortTarget::Same, ..ask("http", None) }, ask("x", None)];
     let before = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
-    assert_eq!(keeper.renew(&holder("a"), &asks), (before.clone(), vec![]), "none was taken");
+    assert_eq!(keeper.taken(&"a".into(), &asks), [], "none was taken");
 
     programs.0.lock().unwrap().extend([9901, before[1].value]);
-    let (after, said) = keeper.renew(&holder("a"), &asks);
+    let taken = keeper.taken(&"a".into(), &asks);
+    let (after, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
     let new = after[1].value;
     assert!((20_000..=20_003).contains(&new) && new != before[1].value && new != before[2].value, "{after:?}");
     assert_eq!((&after[0], &after[2], after[1].to), (&before[0], &before[2], new));
-    let taken = format!("port {} (http) is in use by nginx (PID 7); the alloc has port {new} instead", before[1].value);
-    assert_eq!(said, ["port 9901 (admin) is in use by nginx (PID 7)".to_owned(), taken]);
-    assert_eq!(keeper.reserve(&holder("a"), &asks, &[]).unwrap(), after, "these are held now");
+    let lost = before[1].value;
+    let expected = format!(
+        "port 9901 (admin) is in use by nginx (PID 7); \
+         port {lost} (http) is in use by nginx (PID 7); the alloc has port {new} instead"
+    );
+    assert_eq!(said, expected);
+    assert_eq!(keeper.held_by(&"a".into()).unwrap(), after, "these are held now");
 
     // None is left: the alloc keeps its own.
     programs.0.lock().unwrap().extend(20_000..=20_003);
-    let (same, said) = keeper.renew(&holder("a"), &asks);
-    assert_eq!((same, said.len()), (after, 5));
+    let taken = keeper.taken(&"a".into(), &asks);
+    assert_eq!(taken.len(), 3);
+    let (same, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
+    assert!(same == after && said.contains("no dynamic port is free"), "{said}");
     keeper.release(&"a".into());
+    assert_eq!(keeper.exchange(&holder("a"), &asks, Vec::new()), None, "it holds none");
     programs.0.lock().unwrap().clear();
     let all: Vec<_> = (0..4).map(|n| ask(&format!("p{n}"), None)).collect();
     assert_eq!(keeper.reserve(&holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
+}
+
+#[test]
+fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
+    let config = NetworkConfig { dynamic_ports: (20_000, 20_099), ..NetworkConfig::default() };
+    let programs = Arc::new(Programs::default());
+    let keeper = PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports);
+    let asks: Vec<_> = (0..20).map(|n| ask(&format!("p{n}"), None)).collect();
+    let before = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    programs.0.lock().unwrap().extend(values(&before));
+    let taken = keeper.taken(&"a".into(), &asks);
+    let by_name = taken.iter().filter(|(_, user)| user == "nginx (PID 7)").count();
+    assert_eq!((taken.len(), by_name), (20, 3));
+    let (after, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
+    assert!(said.ends_with("; and 17 more") && said.matches("instead").count() == 3, "{said}");
+    assert!(values(&after).iter().all(|port| !values(&before).contains(port)), "{after:?}");
 }

@@ -26,6 +26,8 @@ pub const MOST_COVERS: usize = 8;
 /// Of one task.
 const MOST_DIRECTORIES: usize = 256;
 const MOST_INPUTS: usize = 1024;
+/// Read at once.
+const MOST_EVENTS: usize = 4096;
 const DEEPEST: usize = 16;
 
 /// A file, or all files below a directory.
@@ -122,7 +124,7 @@ impl InputWatch {
             // Ends: with the timeout of the caller.
             let Ok(mut ready) = watch.readable().await else { return std::future::pending().await };
             let mut is_relevant = false;
-            let read = ready.get_inner().read_names(|of, name| {
+            let read = ready.get_inner().read_names(MOST_EVENTS, |of, name| {
                 is_relevant |= match self.watched.get(&of) {
                     Some(Names::All) => !name.starts_with('.'),
                     Some(Names::These(names)) => name.is_empty() || names.contains(name),
@@ -130,10 +132,15 @@ impl InputWatch {
                     None => of < 0,
                 };
             });
-            ready.clear_ready();
+            // Otherwise more are there to read.
+            if !matches!(read, Ok(false)) {
+                ready.clear_ready();
+            }
             if is_relevant || read.is_err() {
                 return;
             }
+            // A neighbour that changes all the time costs little.
+            tokio::time::sleep(SETTLE).await;
         }
     }
 }
@@ -241,6 +248,20 @@ mod tests {
         watch.reported().await;
         assert!(watch.cover(&inputs));
         std::fs::write(dir.path().join("none/x"), "x").unwrap();
+        watch.reported().await;
+    }
+
+    #[tokio::test]
+    async fn a_change_is_found_behind_more_events_than_are_read_at_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = watching();
+        watch.cover(&[file(dir.path(), "b")].into());
+        for _ in 0..MOST_EVENTS {
+            std::fs::write(dir.path().join("other"), "x").unwrap();
+            std::fs::remove_file(dir.path().join("other")).unwrap();
+        }
+        std::fs::write(dir.path().join("b"), "x").unwrap();
+        assert!(!seen(&watch).await);
         watch.reported().await;
     }
 

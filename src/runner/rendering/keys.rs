@@ -7,6 +7,7 @@
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Instant;
 
 use super::inputs::TemplateInput;
 use crate::host::beneath;
@@ -48,8 +49,8 @@ impl KeyTree {
 
     /// The keys below a prefix with their values, sorted.
     ///
-    /// Errors: too many of them, or one cannot be read.
-    pub fn values(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String> {
+    /// Errors: too many of them, one cannot be read, or the deadline has passed.
+    pub fn values(&self, prefix: &str, is_flat: bool, deadline: Instant) -> Result<Vec<(String, String)>, String> {
         let top = if prefix.is_empty() { Vec::new() } else { owned(&components(prefix)?) };
         let (mut found, mut bytes, mut names) = (Vec::new(), 0usize, 0usize);
         let (root, mut ahead) = (self.root(), vec![top]);
@@ -64,6 +65,9 @@ impl KeyTree {
             for (name, is_directory) in beneath::names(&opened, MOST_KEYS).map_err(failed)? {
                 if name.starts_with('.') {
                     continue;
+                }
+                if Instant::now() >= deadline {
+                    return Err(format!("reading the keys below {prefix:?} takes too long"));
                 }
                 names += 1;
                 if names > MOST_KEYS {
@@ -133,6 +137,10 @@ mod tests {
 
     use super::*;
 
+    fn later() -> Instant {
+        Instant::now() + std::time::Duration::from_secs(600)
+    }
+
     fn tree() -> (tempfile::TempDir, KeyTree) {
         let dir = tempfile::tempdir().unwrap();
         let top = dir.path().join("keys");
@@ -163,16 +171,17 @@ mod tests {
     fn keys_below_a_prefix_are_sorted_with_their_paths_and_bounded() {
         let (_dir, tree) = tree();
         let keys = |prefix: &str, is_flat| -> Vec<String> {
-            tree.values(prefix, is_flat).unwrap().into_iter().map(|(path, _)| path).collect()
+            tree.values(prefix, is_flat, later()).unwrap().into_iter().map(|(path, _)| path).collect()
         };
         assert_eq!(keys("a", true), ["a/b"]);
         assert_eq!(keys("a", false), ["a/b", "a/c/d"]);
         assert_eq!(keys("", true), ["top"]);
         assert!(keys("none", false).is_empty() && keys("top", false).is_empty());
         std::fs::create_dir_all(tree.0.join("deep").join(vec!["x"; DEEPEST].join("/"))).unwrap();
-        assert!(tree.values("deep", false).unwrap_err().contains("nested deeper"));
+        assert!(tree.values("deep", false, later()).unwrap_err().contains("nested deeper"));
         std::fs::write(tree.0.join("large"), vec![b'x'; LARGEST_VALUE + 1]).unwrap();
         assert!(tree.value("large").unwrap_err().contains("cannot read key"));
+        assert!(tree.values("a", false, Instant::now()).unwrap_err().contains("takes too long"));
     }
 
     #[test]
@@ -198,6 +207,6 @@ mod tests {
             let found = tree.value(link);
             assert!(found.is_err() || found == Ok(None), "{link} {found:?}");
         }
-        assert!(tree.values("", false).unwrap().iter().all(|(_, value)| value != "secret"));
+        assert!(tree.values("", false, later()).unwrap().iter().all(|(_, value)| value != "secret"));
     }
 }

@@ -14,29 +14,32 @@ mod keys;
 mod places;
 mod record;
 
-use std::cell::RefCell;
-use std::collections::BTreeSet;
+use std::cell::{Cell, RefCell};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedMutexGuard, Semaphore};
 
 pub use self::inputs::{InputWatch, MOST_COVERS, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
 pub use self::places::Places;
 pub use self::record::{TemplateRecord, TemplateState, digest_of};
 use crate::host::beneath::{self, FileRights};
-use crate::host::clock::Clock;
 use crate::jobspec::gotemplate::{GoTemplate, TemplateFault, TemplateSources};
 use crate::jobspec::interpolate::Resolver;
 use crate::jobspec::{env_file, templates};
 use crate::model::env::Env;
 use crate::model::id::AllocId;
 use crate::model::template::TaskTemplate;
+use crate::model::units::Timestamp;
 use crate::telemetry::lock;
 
 /// Of a `source`, or a file that a template reads, in bytes.
 const LARGEST_FILE: usize = 4 << 20;
+/// Of all templates of a task, one after another.
+const LONGEST_PASS: Duration = Duration::from_secs(30);
 /// inotify instances of all tasks together: a user may have 128, and other programs of root need theirs. Further tasks poll.
 const MOST_INSTANCES: usize = 32;
 /// Of a destination that is compared with a new text.
@@ -48,9 +51,27 @@ pub struct Rendering {
     pub values: Resolver,
     /// Of the files, unless a template has its own.
     pub owner: Option<(u32, u32)>,
-    pub clock: Arc<dyn Clock>,
     /// `None`: the agent has no key tree.
     pub keys: Option<KeyTree>,
+}
+
+/// When a template is rendered.
+#[derive(Debug, Clone, Copy)]
+pub struct RenderTime {
+    /// For the functions that have the time.
+    pub now: Timestamp,
+    /// Then it is abandoned.
+    pub deadline: Instant,
+}
+
+impl RenderTime {
+    /// Of all that is rendered one after another from now on.
+    pub fn begin(now: Timestamp) -> RenderTime {
+        RenderTime { now, deadline: Instant::now() + LONGEST_PASS }
+    }
+    pub fn is_over(self) -> bool {
+        Instant::now() >= self.deadline
+    }
 }
 
 /// Why a template is not rendered.
@@ -74,23 +95,24 @@ pub enum FaultKind {
 pub struct RenderTry {
     pub outcome: Result<String, RenderFault>,
     pub inputs: BTreeSet<TemplateInput>,
+    /// Another time may give another text.
+    pub has_time: bool,
 }
 
 impl Rendering {
     /// Renders one. Writes nothing.
-    pub fn render(&self, template: &TaskTemplate) -> RenderTry {
-        let inputs = RefCell::default();
-        let outcome = self.text(template, &inputs);
+    pub fn render(&self, template: &TaskTemplate, time: RenderTime) -> RenderTry {
+        let sources = Sources { of: self, time, inputs: RefCell::default(), has_time: Cell::new(false) };
+        let outcome = self.text(template, &sources);
         let outcome = outcome.map_err(|fault| RenderFault {
             message: format!("template for {}: {}", self.shown(template), fault.message),
             ..fault
         });
-        RenderTry { outcome, inputs: inputs.into_inner() }
+        RenderTry { outcome, inputs: sources.inputs.into_inner(), has_time: sources.has_time.get() }
     }
 
-    fn text(&self, template: &TaskTemplate, inputs: &RefCell<BTreeSet<TemplateInput>>) -> Result<String, RenderFault> {
+    fn text(&self, template: &TaskTemplate, sources: &Sources<'_>) -> Result<String, RenderFault> {
         self.find(template)?;
-        let sources = Sources { of: self, inputs };
         let data = match (&template.data, &template.source) {
             (Some(data), _) => data.clone(),
             (None, Some(source)) => sources.file(&self.resolve(source)?).map_err(failed)?,
@@ -98,8 +120,13 @@ impl Rendering {
         };
         let parsed = GoTemplate::parse(&data, &templates::options(template));
         let parsed = parsed.map_err(|faults| invalid(joined(&faults)))?;
-        let rendered = parsed.render(&sources).map_err(|fault| RenderFault {
-            kind: if fault.waits { FaultKind::Waits } else { FaultKind::Invalid },
+        let rendered = parsed.render(sources).map_err(|fault| RenderFault {
+            kind: match fault.waits {
+                true => FaultKind::Waits,
+                // A disk may be faster the next time.
+                false if sources.time.is_over() => FaultKind::Failed,
+                false => FaultKind::Invalid,
+            },
             message: fault.to_string(),
         })?;
         if template.env {
@@ -158,7 +185,9 @@ impl Rendering {
 /// What one rendering reads, and a record of that.
 struct Sources<'r> {
     of: &'r Rendering,
-    inputs: &'r RefCell<BTreeSet<TemplateInput>>,
+    time: RenderTime,
+    inputs: RefCell<BTreeSet<TemplateInput>>,
+    has_time: Cell<bool>,
 }
 
 impl Sources<'_> {
@@ -186,12 +215,16 @@ impl TemplateSources for Sources<'_> {
     fn keys(&self, prefix: &str, is_flat: bool) -> Result<Vec<(String, String)>, String> {
         let tree = self.of.keys()?;
         self.note(tree.input_below(prefix, is_flat)?);
-        tree.values(prefix, is_flat)
+        tree.values(prefix, is_flat, self.time.deadline)
     }
     fn now(&self) -> Result<(i64, u32), String> {
-        let now = self.of.clock.now().0;
+        self.has_time.set(true);
+        let now = self.time.now.0;
         let seconds = i64::try_from(now / 1_000_000_000).map_err(|e| e.to_string())?;
         Ok((seconds, u32::try_from(now % 1_000_000_000).unwrap_or(0)))
+    }
+    fn deadline(&self) -> Option<Instant> {
+        Some(self.time.deadline)
     }
 }
 
@@ -214,24 +247,52 @@ fn failed(message: String) -> RenderFault {
 
 /// What all renderings of an agent share.
 pub struct RenderShared {
-    locks: [Mutex<()>; 16],
+    locks: Mutex<BTreeMap<AllocId, Weak<tokio::sync::Mutex<()>>>>,
     instances: Arc<Semaphore>,
 }
 
 impl Default for RenderShared {
     fn default() -> RenderShared {
-        RenderShared { locks: Default::default(), instances: Arc::new(Semaphore::new(MOST_INSTANCES)) }
+        RenderShared { locks: Mutex::default(), instances: Arc::new(Semaphore::new(MOST_INSTANCES)) }
     }
 }
 
 impl RenderShared {
-    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc.
-    pub fn hold(&self, alloc: &AllocId) -> MutexGuard<'_, ()> {
-        let place = alloc.as_str().bytes().last().map_or(0, usize::from) % self.locks.len();
-        lock(&self.locks[place])
+    /// A watch that ends late never writes an older text over that of the next start: both hold the lock of their alloc. The wait
+    /// for it occupies no thread.
+    pub async fn hold(&self, alloc: &AllocId) -> OwnedMutexGuard<()> {
+        let of_alloc = {
+            let mut locks = lock(&self.locks);
+            locks.retain(|_, known| known.strong_count() > 0);
+            locks.get(alloc).and_then(Weak::upgrade).unwrap_or_else(|| {
+                let of_alloc = Arc::default();
+                locks.insert(alloc.clone(), Arc::downgrade(&of_alloc));
+                of_alloc
+            })
+        };
+        // Ends: its holder renders until the deadline of its pass, or the caller stops waiting.
+        of_alloc.lock_owned().await
     }
     /// Within the runtime.
     pub fn watch(&self) -> InputWatch {
         InputWatch::new(Arc::clone(&self.instances).try_acquire_owned().ok())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The wait for the lock holds neither a thread nor the lock of another alloc.
+    #[tokio::test]
+    async fn one_rendering_at_a_time_of_an_alloc_and_others_beside_it() {
+        let (shared, one, other) = (RenderShared::default(), AllocId::random(), AllocId::random());
+        let held = shared.hold(&one).await;
+        assert!(tokio::time::timeout(Duration::from_millis(1), shared.hold(&one)).await.is_err());
+        drop(shared.hold(&other).await);
+        drop(held);
+        drop(shared.hold(&one).await);
+        drop(shared.hold(&other).await);
+        assert_eq!(lock(&shared.locks).len(), 1, "what no rendering holds is forgotten");
     }
 }

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::host::beneath::{self, FileRights};
 use crate::jobspec::interpolate::Resolver;
 use crate::model::id::{AllocId, TaskName};
+use crate::model::units::Timestamp;
 use crate::runner::kept::datadir::DataDir;
 
 /// Of the file: it has the environment of the task.
@@ -31,18 +32,32 @@ pub struct TemplateState {
     pub is_watched: bool,
     /// Of the last text that was written, or is about to be.
     pub digest: String,
-    /// That text was written, and its `change_mode` has not acted yet.
+    /// Its `change_mode` has to act once that text is written.
     pub is_owed: bool,
+    /// That text may not be in its file: an agent died before it was written, or the disk failed.
+    #[serde(default)]
+    pub is_unwritten: bool,
+    /// The time in that text: it is another text only if something else has changed.
+    #[serde(default)]
+    pub rendered_at: Timestamp,
 }
 
 impl TemplateRecord {
-    /// `None`: there is nothing to watch.
-    pub fn load(data_dir: &DataDir, alloc: &AllocId, task: &TaskName) -> Option<TemplateRecord> {
-        let bytes = beneath::read(&data_dir.alloc(alloc), &[&name(task)], LARGEST).ok()?;
-        serde_json::from_slice(&bytes).ok()
+    /// `None`: there is nothing to watch. Errors: it cannot be read.
+    pub fn load(data_dir: &DataDir, alloc: &AllocId, task: &TaskName) -> io::Result<Option<TemplateRecord>> {
+        match beneath::read(&data_dir.alloc(alloc), &[&name(task)], LARGEST) {
+            Ok(bytes) => Ok(Some(serde_json::from_slice(&bytes)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+        }
     }
+    /// Errors: those of [`beneath::write`]; `FileTooLarge`: it could not be loaded again.
     pub fn save(&self, data_dir: &DataDir, alloc: &AllocId, task: &TaskName) -> io::Result<()> {
         let bytes = serde_json::to_vec(self)?;
+        if bytes.len() > LARGEST {
+            let message = format!("it has more than {} MiB", LARGEST >> 20);
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, message));
+        }
         // It has the environment of the task, which may have secrets.
         let rights = FileRights { mode: 0o600, owner: None };
         beneath::write(&data_dir.alloc(alloc), &[&name(task)], &bytes, rights)
@@ -60,4 +75,31 @@ fn name(task: &TaskName) -> String {
 /// Of a rendered text, in hexadecimal digits.
 pub fn digest_of(text: &str) -> String {
     digest(&SHA256, text.as_bytes()).as_ref().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_could_not_be_loaded_again_is_not_saved_and_what_cannot_be_read_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let data_dir = DataDir::open(dir.path()).unwrap();
+        let (alloc, task) = (AllocId::random(), TaskName::new("t"));
+        std::fs::create_dir_all(data_dir.alloc(&alloc)).unwrap();
+        assert!(TemplateRecord::load(&data_dir, &alloc, &task).unwrap().is_none());
+        let of = |digest: String| TemplateRecord {
+            attempt: 1,
+            values: serde_json::from_str(r#"{"env":{},"meta":{},"attributes":{}}"#).unwrap(),
+            owner: None,
+            states: vec![TemplateState { digest, ..TemplateState::default() }],
+        };
+        of("a".to_owned()).save(&data_dir, &alloc, &task).unwrap();
+        let refused = of("x".repeat(LARGEST)).save(&data_dir, &alloc, &task).unwrap_err();
+        assert_eq!(refused.kind(), io::ErrorKind::FileTooLarge);
+        let kept = TemplateRecord::load(&data_dir, &alloc, &task).unwrap().unwrap();
+        assert_eq!(kept.states[0].digest, "a");
+        std::fs::write(data_dir.alloc(&alloc).join(name(&task)), "{").unwrap();
+        assert!(TemplateRecord::load(&data_dir, &alloc, &task).is_err());
+    }
 }

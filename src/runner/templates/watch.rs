@@ -2,24 +2,24 @@
 
 use std::collections::BTreeSet;
 use std::hash::{BuildHasher as _, RandomState};
-use std::sync::Arc;
+use std::io;
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use crate::model::event::EventKind;
 use crate::model::task::TaskState;
 use crate::model::template::{ChangeScript, TaskTemplate};
-use crate::model::units::{Nanos, Steady};
+use crate::model::units::Steady;
 use crate::runner::alloc::Alloc;
-use crate::runner::decide::templates::{Quiet, TemplateAction, quiet_until, splay_of, template_actions};
+use crate::runner::decide::templates::{ActionPace, Quiet, TemplateAction, quiet_until, splay_of, template_actions};
 use crate::runner::drivers::call::Running;
 use crate::runner::rendering::{
-    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, Rendering, SETTLE, TemplateInput, TemplateRecord,
-    TemplateState, digest_of,
+    FaultKind, InputWatch, MOST_COVERS, Places, RenderFault, RenderTime, Rendering, SETTLE, TemplateInput,
+    TemplateRecord, digest_of,
 };
+use crate::telemetry::lock;
 use crate::telemetry::templates::{TemplateActed, TemplateOutcome};
 
-/// A rest is never longer, whatever the last pass waited for.
-const LONGEST_REST: Duration = Duration::from_secs(60);
 /// Reason of the events.
 const REASON: &str = "template";
 
@@ -27,6 +27,14 @@ pub(super) struct TemplateWatch {
     alloc: Arc<Alloc>,
     at: usize,
     attempt: u32,
+    pace: Arc<Mutex<ActionPace>>,
+}
+
+/// What is owed.
+#[derive(Clone, Copy)]
+struct DueActions {
+    since: Steady,
+    at: Steady,
 }
 
 /// What a watch knows, moved to a thread for each pass.
@@ -46,8 +54,6 @@ struct Pass {
 /// Of one template, for this watch alone.
 #[derive(Default)]
 struct MoreState {
-    /// The recorded text may not be in its file: an agent died in between, or the disk failed.
-    is_unsure: bool,
     quiet: Option<Quiet>,
     /// What was reported last.
     fault: Option<RenderFault>,
@@ -60,8 +66,8 @@ pub(super) fn running_attempt(alloc: &Alloc, at: usize) -> Option<u32> {
 }
 
 impl TemplateWatch {
-    pub(super) fn new(alloc: Arc<Alloc>, at: usize, attempt: u32) -> TemplateWatch {
-        TemplateWatch { alloc, at, attempt }
+    pub(super) fn new(alloc: Arc<Alloc>, at: usize, attempt: u32, pace: Arc<Mutex<ActionPace>>) -> TemplateWatch {
+        TemplateWatch { alloc, at, attempt, pace }
     }
 
     /// Ends: with its attempt.
@@ -69,53 +75,70 @@ impl TemplateWatch {
         let (alloc, at, attempt) = (Arc::clone(&self.alloc), self.at, self.attempt);
         let inputs = alloc.ctx.rendering.watch();
         let load = move || Pass::load(alloc, at, attempt, inputs);
-        let Ok(Some(mut pass)) = self.alloc.ctx.blocking.block(load).await else { return };
-        let mut act_at = None;
+        let mut pass = match self.alloc.ctx.renderings.block(load).await {
+            Ok(Ok(Some(pass))) => pass,
+            Ok(Ok(None)) => return,
+            Ok(Err(error)) => return self.gives_up(&format!("the record of its start cannot be read: {error}")),
+            Err(error) => return self.gives_up(&error),
+        };
+        let began = self.alloc.ctx.line.now();
+        let mut due: Option<DueActions> = None;
         loop {
-            let run = move || {
-                let mut pass = pass;
-                pass.run();
-                pass
-            };
-            // Errors: the agent is shutting down.
-            let Ok(done) = self.alloc.ctx.blocking.block(run).await else { return };
+            let Some(done) = self.alone(pass, Pass::run).await else { return };
             pass = done;
             let now = self.alloc.ctx.line.now();
             let owed = pass.owed();
             if owed.is_empty() && !pass.record.states.iter().any(|state| state.is_watched) {
                 return;
             }
-            act_at = match act_at {
+            due = match due {
                 _ if owed.is_empty() => None,
-                None => Some(now.plus(Nanos::from_duration(splay_of(&owed, random_share())))),
+                None => {
+                    let at = lock(&self.pace).due(now, splay_of(&owed, random_share()));
+                    Some(DueActions { since: now, at })
+                }
                 known => known,
             };
-            if act_at.is_some_and(|due| due <= now) {
-                act_at = None;
-                if self.act(&mut pass).await {
+            if let Some(actions) = due.filter(|due| due.at <= now) {
+                due = None;
+                if self.act(&pass, actions.since.since(began).as_duration()).await {
                     return;
                 }
-                let save = move || {
-                    let mut pass = pass;
-                    pass.acted();
-                    pass
-                };
-                // Errors: the agent is shutting down.
-                let Ok(done) = self.alloc.ctx.blocking.block(save).await else { return };
+                let Some(done) = self.alone(pass, Pass::acted).await else { return };
                 pass = done;
             }
-            let due = act_at.into_iter().chain(pass.quiet_until()).min();
-            let until = due.map(|due| due.since(now).as_duration());
+            let rested = tokio::time::Instant::now() + pass.rest();
+            let next = due.map(|due| due.at).into_iter().chain(pass.quiet_until()).min();
+            let until = next.map(|next| next.since(self.alloc.ctx.line.now()).as_duration());
             tokio::select! {
                 biased;
                 () = or_later(until) => {}
-                () = pass.inputs.changed() => tokio::time::sleep(pass.rest()).await,
+                () = pass.inputs.changed() => tokio::time::sleep(SETTLE).await,
             }
+            tokio::time::sleep_until(rested).await;
         }
     }
 
-    /// Does what follows from the changes since the last time. Returns whether the attempt ends.
-    async fn act(&self, pass: &mut Pass) -> bool {
+    /// Works on a thread, while nothing else renders templates of the alloc. `None`: the watch is over.
+    async fn alone(&self, mut pass: Pass, work: fn(&mut Pass)) -> Option<Pass> {
+        let ctx = &self.alloc.ctx;
+        let alone = ctx.rendering.hold(&self.alloc.id).await;
+        let run = move || {
+            let _alone = alone;
+            work(&mut pass);
+            pass
+        };
+        ctx.renderings.block(run).await.map_err(|error| self.gives_up(&error)).ok()
+    }
+
+    fn gives_up(&self, why: &str) {
+        tracing::error!(alloc_id = %self.alloc.id, task = %self.alloc.task(self.at).name, why, "templates are not watched");
+        self.say(format!("its templates are not rendered again before its next start: {why}"), Some(why.to_owned()));
+    }
+
+    /// Does what follows from the changes since the last time. `after`: the age of the attempt when that became due. Returns whether
+    /// the attempt ends.
+    async fn act(&self, pass: &Pass, after: Duration) -> bool {
         let Some(attempt) = self.alloc.attempt(self.at).filter(|now| now.handle().attempt == self.attempt) else {
             return true;
         };
@@ -125,12 +148,16 @@ impl TemplateWatch {
         self.say(format!("changed: {}; {}", changed.join(", "), planned(&actions)), None);
         let mut ends = false;
         for action in actions {
-            ends |= match action {
+            ends = match action {
                 TemplateAction::Restart => self.restart(),
                 TemplateAction::Signal(name) => self.signal(&attempt, name).await,
                 TemplateAction::Script(script) => self.script(&attempt, script, &pass.rendering).await,
             };
+            if ends {
+                break;
+            }
         }
+        lock(&self.pace).acted(ends, after, self.alloc.ctx.line.now());
         ends
     }
 
@@ -219,35 +246,32 @@ fn planned(actions: &[TemplateAction<'_>]) -> String {
 }
 
 impl Pass {
-    /// `None`: the attempt has nothing to watch.
-    fn load(alloc: Arc<Alloc>, at: usize, attempt: u32, inputs: InputWatch) -> Option<Pass> {
+    /// `None`: the attempt has nothing to watch. Errors: its record cannot be read.
+    fn load(alloc: Arc<Alloc>, at: usize, attempt: u32, inputs: InputWatch) -> io::Result<Option<Pass>> {
         let (ctx, task) = (&alloc.ctx, alloc.task(at));
         let record = TemplateRecord::load(&ctx.data_dir, &alloc.id, &task.name)?;
-        if record.attempt != attempt || record.states.len() != task.templates.len() {
-            return None;
-        }
+        let fits = |record: &TemplateRecord| record.attempt == attempt && record.states.len() == task.templates.len();
+        let Some(record) = record.filter(fits) else { return Ok(None) };
+        let Some(driver) = ctx.drivers.get(task.driver.as_str()) else { return Ok(None) };
         let dirs = ctx.data_dir.dirs(&alloc.id, &task.name, attempt);
-        let seen = ctx.drivers.get(task.driver.as_str())?.seen(&dirs);
+        let seen = driver.seen(&dirs);
         let rendering = Rendering {
             places: Places { dirs, seen },
             values: record.values.clone(),
             owner: record.owner,
-            clock: Arc::clone(&ctx.clock),
             keys: ctx.key_tree(),
         };
-        let more =
-            |state: &TemplateState| MoreState { is_unsure: state.is_watched && state.is_owed, ..MoreState::default() };
-        let more = record.states.iter().map(more).collect();
-        Some(Pass { alloc, at, attempt, rendering, record, inputs, more, took: Duration::ZERO })
+        let more = record.states.iter().map(|_| MoreState::default()).collect();
+        Ok(Some(Pass { alloc, at, attempt, rendering, record, inputs, more, took: Duration::ZERO }))
     }
 
     fn template(&self, of: usize) -> &TaskTemplate {
         &self.alloc.task(self.at).templates[of]
     }
-    /// Those whose `change_mode` has to act.
+    /// Those whose `change_mode` has to act now: no action follows a text that is not there yet.
     fn owed(&self) -> Vec<&TaskTemplate> {
         let templates = self.alloc.task(self.at).templates.iter().zip(&self.record.states);
-        templates.filter(|(_, state)| state.is_owed).map(|(template, _)| template).collect()
+        templates.filter(|(_, state)| state.is_owed && !state.is_unwritten).map(|(template, _)| template).collect()
     }
     fn quiet_until(&self) -> Option<Steady> {
         self.more.iter().filter_map(|more| Some(more.quiet.as_ref()?.due)).min()
@@ -255,9 +279,8 @@ impl Pass {
 
     /// Renders all of them, until everything that they read was watched before it was read.
     fn run(&mut self) {
-        let ctx = Arc::clone(&self.alloc.ctx);
-        let alone = ctx.rendering.hold(&self.alloc.id);
         let began = Instant::now();
+        let time = RenderTime::begin(self.alloc.ctx.clock.now());
         for _ in 0..MOST_COVERS {
             // The next start renders by itself, and this text would be older than that.
             if running_attempt(&self.alloc, self.at) != Some(self.attempt) {
@@ -266,39 +289,33 @@ impl Pass {
             let mut inputs = BTreeSet::new();
             for of in 0..self.more.len() {
                 if self.record.states[of].is_watched {
-                    self.one(of, &mut inputs);
+                    self.one(of, time, &mut inputs);
                 }
             }
-            if !self.inputs.cover(&inputs) {
+            if !self.inputs.cover(&inputs) || time.is_over() {
                 break;
             }
         }
-        drop(alone);
         self.took = began.elapsed();
     }
 
     /// Before the next pass: templates that are expensive and change all the time take a tenth of one core.
     fn rest(&self) -> Duration {
-        self.took.saturating_mul(9).clamp(SETTLE, LONGEST_REST)
+        self.took.saturating_mul(9).max(SETTLE)
     }
 
-    /// Nothing is owed any more.
+    /// Nothing is owed any more but what is not written yet.
     fn acted(&mut self) {
-        let ctx = Arc::clone(&self.alloc.ctx);
-        let _alone = ctx.rendering.hold(&self.alloc.id);
-        self.record.states.iter_mut().for_each(|state| state.is_owed = false);
+        self.record.states.iter_mut().for_each(|state| state.is_owed &= state.is_unwritten);
         // The next start has written a record of its own.
         if running_attempt(&self.alloc, self.at) == Some(self.attempt) {
             self.save();
         }
     }
 
-    fn one(&mut self, of: usize, inputs: &mut BTreeSet<TemplateInput>) {
+    fn one(&mut self, of: usize, time: RenderTime, inputs: &mut BTreeSet<TemplateInput>) {
         let template = self.template(of).clone();
-        let mut tried = self.rendering.render(&template);
-        inputs.append(&mut tried.inputs);
-        let outcome = tried.outcome.and_then(|text| self.take(of, &template, &text));
-        let fault = outcome.err();
+        let fault = self.again(of, &template, time, inputs).err();
         if let Some(fault) = &fault
             && self.more[of].fault.as_ref() != Some(fault)
         {
@@ -313,11 +330,21 @@ impl Pass {
         self.more[of].fault = fault;
     }
 
-    /// A text: if it is another one, it is recorded and written, and something follows.
-    fn take(&mut self, of: usize, template: &TaskTemplate, text: &str) -> Result<(), RenderFault> {
-        let digest = digest_of(text);
-        let more = &mut self.more[of];
-        if self.record.states[of].digest == digest && !more.is_unsure {
+    /// Renders one. If it has another text than at its own time, that is recorded and written, and something follows.
+    fn again(
+        &mut self,
+        of: usize,
+        template: &TaskTemplate,
+        time: RenderTime,
+        inputs: &mut BTreeSet<TemplateInput>,
+    ) -> Result<(), RenderFault> {
+        let (state, more) = (&mut self.record.states[of], &mut self.more[of]);
+        let mut tried = self.rendering.render(template, RenderTime { now: state.rendered_at, ..time });
+        inputs.append(&mut tried.inputs);
+        let mut text = tried.outcome?;
+        let digest = digest_of(&text);
+        let is_other = state.digest != digest;
+        if !is_other && !state.is_unwritten {
             more.quiet = None;
             return Ok(());
         }
@@ -330,17 +357,22 @@ impl Pass {
                 return Ok(());
             }
         }
-        let state = &mut self.record.states[of];
-        let is_there = self.rendering.is_on_disk(template, text);
-        state.digest = digest;
-        state.is_owed |= !is_there && !template.change.is_noop();
-        self.save();
-        if !is_there {
-            self.more[of].is_unsure = true;
-            self.rendering.write(template, text)?;
-            self.alloc.ctx.metrics.templates.rendered(TemplateOutcome::Written);
+        if is_other && tried.has_time {
+            let mut latest = self.rendering.render(template, time);
+            inputs.append(&mut latest.inputs);
+            text = latest.outcome?;
+            state.rendered_at = time.now;
         }
-        self.more[of].is_unsure = false;
+        state.digest = digest_of(&text);
+        state.is_unwritten = !self.rendering.is_on_disk(template, &text);
+        state.is_owed |= state.is_unwritten && !template.change.is_noop();
+        self.save();
+        if self.record.states[of].is_unwritten {
+            self.rendering.write(template, &text)?;
+            self.alloc.ctx.metrics.templates.rendered(TemplateOutcome::Written);
+            self.record.states[of].is_unwritten = false;
+            self.save();
+        }
         Ok(())
     }
 

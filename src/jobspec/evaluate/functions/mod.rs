@@ -56,7 +56,7 @@ const OF_TERRAFORM: &[(&str, &str)] = &[
 
 /// Where they take or give less than Nomad's, or more than a value.
 const REMARKS: &[(&str, &str)] = &[
-    ("abspath", "a relative path is one of the directory of the command"),
+    ("abspath", "a relative path begins at the working directory of the command"),
     ("can", "whether all of its arguments have a value"),
     ("convert", "a value and a type"),
     ("file", "at most 256 KiB, read by the command with the rights of its user"),

@@ -4,8 +4,16 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
-use super::{DATA, render, render_data};
+use super::{DATA, Fixture, render, render_data};
 use crate::jobspec::gotemplate::{GoTemplate, TemplateOptions};
+
+#[test]
+fn what_takes_longer_than_its_deadline_is_a_fault() {
+    let parsed = GoTemplate::parse("{{ range loop 3 }}x{{ end }}", &TemplateOptions::default()).unwrap();
+    let until = |deadline| parsed.render(&Fixture { deadline: Some(deadline), ..Fixture::default() });
+    assert!(until(Instant::now()).unwrap_err().message.contains("too long"));
+    assert_eq!(until(Instant::now() + Duration::from_secs(600)).unwrap(), "xxx");
+}
 
 #[test]
 fn what_costs_too_much_is_a_fault() {

@@ -6,6 +6,7 @@ mod functions;
 mod language;
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use super::{GoTemplate, TemplateFault, TemplateOptions, TemplateSources, TemplateValue};
 
@@ -18,6 +19,7 @@ struct Fixture {
     env: BTreeMap<&'static str, &'static str>,
     files: BTreeMap<&'static str, &'static str>,
     keys: BTreeMap<&'static str, &'static str>,
+    deadline: Option<Instant>,
 }
 
 impl Default for Fixture {
@@ -34,6 +36,7 @@ impl Default for Fixture {
                 ("top", "1"),
             ]
             .into(),
+            deadline: None,
         }
     }
 }
@@ -55,6 +58,9 @@ impl TemplateSources for Fixture {
     fn now(&self) -> Result<(i64, u32), String> {
         // 2024-02-29 13:05:09.123456789 UTC, a Thursday.
         Ok((1_709_211_909, 123_456_789))
+    }
+    fn deadline(&self) -> Option<Instant> {
+        self.deadline
     }
 }
 
