@@ -1,12 +1,13 @@
 //! Cgroups without processes: what they cost, and that the first process is found.
 
 use std::mem::MaybeUninit;
-use std::time::Instant;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 
-use crate::common::is_root;
-use crate::observed::live::Scene;
+use crate::common::{how_many, is_root, wait_for};
+use crate::observed::live::{Scene, long};
 
 /// The kernel tells of each file that is opened. An empty cgroup may be looked at once a second, whatever happens to others.
 #[test]
@@ -41,4 +42,34 @@ fn an_empty_cgroup_is_not_read_because_another_one_comes_or_goes() {
     let late = scene.run("empty", "exec sleep 1000");
     scene.wait("empty", "what is not empty any more", |alloc| alloc["status"] == "running");
     scene.end("empty", late);
+}
+
+/// The agent checks a new cgroup for processes and then watches it. Processes enter around that moment here.
+#[test]
+fn process_that_enters_between_check_and_watch_of_a_new_cgroup_is_found() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let scene = Scene::new(&[]);
+    let count = how_many(100, 300);
+    let spawned = (0..count).map(|_| Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().unwrap());
+    let mut children: Vec<_> = spawned.collect();
+    for (n, child) in children.iter().enumerate() {
+        let name = format!("late-{n}");
+        scene.others.make(&name);
+        // The agent waits 20 ms for the other cgroups of a container.
+        std::thread::sleep(Duration::from_micros(19_000 + 50 * (n as u64 % 60)));
+        scene.others.place(&name, child.id());
+    }
+    let ids: Vec<String> = (0..count).map(|n| scene.id(&format!("late-{n}"))).collect();
+    wait_for("all of them", long(), || {
+        let allocs = scene.allocs();
+        let runs = |id: &String| allocs.iter().any(|alloc| alloc["id"] == **id && alloc["status"] == "running");
+        ids.iter().all(runs).then_some(())
+    });
+    for (n, child) in children.iter_mut().enumerate() {
+        child.kill().unwrap();
+        child.wait().unwrap();
+        scene.others.remove(format!("late-{n}"));
+    }
 }

@@ -141,7 +141,7 @@ impl Work {
         self.woken.extend(woken);
     }
 
-    /// Whether processes of an empty plain cgroup came and went since its creation. A second check confirms that the
+    /// Whether an empty plain cgroup has a process by now, or processes came and went since its creation. A second check confirms that the
     /// usage is not that of a removed child cgroup whose record is still to come.
     pub(super) fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
         // If it existed before the agent, its usage may be that of other tasks below it.
@@ -149,6 +149,11 @@ impl Work {
         let before = self.empty.insert(path.to_owned(), has_run);
         if before.is_none() {
             self.scanner.listen(path);
+            // It entered between the check and the watch: the kernel does not report it any more.
+            if self.scanner.has_processes(path) == Some(true) {
+                self.empty.remove(path);
+                return true;
+            }
         }
         if has_run && before != Some(true) {
             self.fresh.insert(path.to_owned(), now + SETTLED);
