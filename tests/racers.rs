@@ -166,7 +166,7 @@ fn directory_beneath_a_raced_directory_is_not_created_or_given_away_outside() {
         round += 1;
         let new = format!("new-{}", round % 50);
         let made = beneath::directory(&ground.root(), &["d", "e", &new], Some(USER));
-        // Made anew in the next rounds.
+        // The next rounds create it again.
         let _ = fs::remove_dir(ground.root().join("d/e").join(&new));
         made.map(drop)
     });

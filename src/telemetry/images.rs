@@ -36,9 +36,9 @@ words! {
         Success = "success",
         /// The registry has no such image, or denies it to these credentials: a retry does not help.
         Refused = "refused",
-        /// The engine or the registry failed: a retry may help.
+        /// The engine or the registry failed, or there was no progress: a retry may help.
         Failed = "failed",
-        /// Not done within `image_pull_timeout`, or no progress.
+        /// Not done within `image_pull_timeout`.
         Timeout = "timeout",
         /// The task was stopped meanwhile.
         Cancelled = "cancelled",

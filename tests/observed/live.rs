@@ -182,7 +182,7 @@ fn what_begins_is_found_and_what_ends_keeps_its_last_series_and_goes_on_where_it
     let exits =
         body.one("allostat_workload_exits_total", &[whose[0], whose[1], ("outcome", "unknown")]).map(Sample::f64);
     assert_eq!(exits, Some(2.0), "one workload with two ends");
-    assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "nobody tells of events");
+    assert!(body.all("allostat_workload_events_total", &whose).is_empty(), "an observed workload has no events");
 }
 
 #[test]

@@ -230,7 +230,7 @@ impl<'a> Scope<'a> {
         self.follow(value, &operators, span).map(Cow::into_owned)
     }
 
-    /// Errors: `var.a` or `local.a` of which nothing is declared, or that has no value.
+    /// Errors: `var.a` or `local.a` that is not declared, or that has no value.
     fn declared(&self, kind: &str, all: &HclValue, first: &TraversalOperator, span: &Span) -> Evaluated<()> {
         match (attribute_of(first), all) {
             (Some(name), HclValue::Object(all)) if matches!(kind, "var" | "local") && !all.contains_key(name) => {
