@@ -71,7 +71,10 @@ impl Docker {
     /// Names of the containers whose OOM kill the engine has reported.
     pub fn ooms(&self) -> Vec<String> {
         let format = "{{.Actor.Attributes.name}}";
-        let filter = ["events", "--since", "1h", "--until", "0s", "--filter", "event=oom", "--format", format];
+        // Of a time without a fraction the client makes a whole second: it would leave out the last events.
+        let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).expect("after 1970");
+        let until = format!("{}.{:09}", now.as_secs(), now.subsec_nanos());
+        let filter = ["events", "--since", "1h", "--until", &until, "--filter", "event=oom", "--format", format];
         let said = self.docker(&filter);
         assert!(said.status.success(), "{said:?}");
         String::from_utf8_lossy(&said.stdout).split_whitespace().map(str::to_owned).collect()

@@ -214,6 +214,10 @@ fn on_v1_a_cgroup_that_is_not_in_every_hierarchy_has_the_values_of_those_where_i
     let cases = [("memory", vec![0]), ("cpuacct", vec![1]), ("pids", vec![2]), ("both", vec![0, 2])];
     let directories = |name: &str, of: &[usize]| of.iter().map(|n| at(&roots[*n], name)).collect::<Vec<PathBuf>>();
     let children: Vec<Child> = cases.iter().map(|(name, of)| scene.run_in(&directories(name, of))).collect();
+    // One that a process entered late is found by a check of each second.
+    for (name, _) in &cases {
+        scene.wait(name, "the cgroup", |_| true);
+    }
     // Beside one that is everywhere: as long as that one was read, so were they.
     let mut whole = scene.run("whole", BUSY);
     scene.wait_busy("whole");

@@ -24,11 +24,18 @@ impl Scene {
     pub fn new(more: &[(&str, &str)]) -> Scene {
         let others = Cgroups::new();
         let scene = Scene { agent: agent(&others, more), others };
-        // What begins from now on is seen to begin.
-        wait_for("the observer", long(), || {
-            scene.agent.metrics().one("allostat_observed_allocs", &[("source", "cgroup")]).map(drop)
-        });
+        scene.wait_for_the_observer();
         scene
+    }
+    pub fn start_again(&mut self) {
+        self.agent.start_again();
+        self.wait_for_the_observer();
+    }
+    /// What begins from now on is seen to begin.
+    fn wait_for_the_observer(&self) {
+        wait_for("the observer", long(), || {
+            self.agent.metrics().one("allostat_observed_allocs", &[("source", "cgroup")]).map(drop)
+        });
     }
 
     pub fn id(&self, name: &str) -> String {

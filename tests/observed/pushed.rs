@@ -74,7 +74,7 @@ fn starts_and_ends_of_observed_workloads_are_log_records_once_over_a_kill() {
     scene.end("short", child);
     wait_for("its end", long(), || (count("allostat.task.terminated") == 1).then_some(()));
     scene.agent.kill();
-    scene.agent.start_again();
+    scene.start_again();
     let child = scene.run("short", "exec sleep 1000");
     wait_for("its second start", long(), || (count("allostat.task.started") == 2).then_some(()));
     scene.end("short", child);

@@ -87,6 +87,8 @@ fn of(watched: u64, mut strays: Vec<Stray>, reported: &mut HashSet<(ProcessId, W
     }
     let there: HashSet<ProcessId> = strays.iter().map(|stray| stray.process).collect();
     reported.retain(|(process, _)| there.contains(process));
+    // Those that need a person come first, for lists that show a few.
+    strays.sort_by_key(|stray| stray.watched_by != WatchedBy::NoAgent);
     strays.truncate(LISTED);
     Watchers { counts, strays }
 }
@@ -193,7 +195,8 @@ mod tests {
         let mut reported = HashSet::new();
         let strays =
             vec![stray(7, WatchedBy::NoAgent), stray(8, WatchedBy::AnotherAgent), stray(9, WatchedBy::NoAgent)];
-        assert_eq!(of(5, strays.clone(), &mut reported), Watchers { counts: [5, 1, 2], strays });
+        let sorted = [0, 2, 1].map(|at| strays[at].clone()).to_vec();
+        assert_eq!(of(5, strays, &mut reported), Watchers { counts: [5, 1, 2], strays: sorted });
         assert_eq!(reported.len(), 3);
         assert_eq!(of(5, Vec::new(), &mut reported), Watchers { counts: [5, 0, 0], strays: Vec::new() });
         assert!(reported.is_empty(), "nothing grows");

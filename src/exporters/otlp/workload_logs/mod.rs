@@ -257,12 +257,12 @@ impl WorkloadMaker {
     /// One batch: pieces of each stream in turn, as far as there is an allowance.
     fn round(&mut self, open: &[OpenStream], destination: &str, now: Instant) -> Gathered {
         let mut gathered = Gathered::default();
-        let (observed, mut idle) = (SystemClock.now(), 0);
+        let mut idle = 0;
         while idle < open.len() && gathered.bytes < BATCH_BYTES && self.total.has_some() {
             let stream = &open[self.turn % open.len()];
             self.turn = (self.turn + 1) % open.len();
             let before = gathered.bytes;
-            if let Err(error) = self.read(stream, &mut gathered, destination, (now, observed))
+            if let Err(error) = self.read(stream, &mut gathered, destination, now)
                 && error.kind() != io::ErrorKind::NotFound
             {
                 let (alloc, task, error) = (stream.key.alloc.as_str(), stream.key.task.as_str(), error.to_string());
@@ -278,7 +278,7 @@ impl WorkloadMaker {
         stream: &OpenStream,
         gathered: &mut Gathered,
         destination: &str,
-        (now, observed): (Instant, Timestamp),
+        now: Instant,
     ) -> io::Result<()> {
         let key = &stream.key;
         let state = self.states.entry(key.clone()).or_default();
@@ -315,6 +315,8 @@ impl WorkloadMaker {
         let listed = || OutputTimes::files(&directory, key.task.as_str());
         let numbers = self.times.entry(whose.clone()).or_insert_with(listed);
         let times = OutputTimes::read(&directory, key.task.as_str(), (stream.index, numbers));
+        // After both are read: no line is observed before it was written.
+        let observed = SystemClock.now();
         let (mut place, mut rest) = (chunk.place, chunk.bytes.as_slice());
         while allowance.has_some() && self.total.has_some() && gathered.bytes < BATCH_BYTES {
             let Some(line) = first_line(rest, is_closed) else { break };

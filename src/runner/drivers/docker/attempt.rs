@@ -19,6 +19,7 @@ use super::place::{self, ParentCgroup};
 use super::shared::{AbortGuard, ContainerRecord, KILL_SIGNAL, Shared, failed};
 use crate::collectors::{TaskReader, read_final};
 use crate::host::cgroup::Cgroup;
+use crate::host::hierarchy::Version;
 use crate::host::process;
 use crate::model::moment::moment;
 use crate::model::network::DriverNetwork;
@@ -246,7 +247,7 @@ pub async fn end_of(
     }
     let mut end = match ended {
         ContainerEnd::Container(container) => {
-            let state = with_late_oom(shared, *container, usage.memory_peak_bytes()).await;
+            let state = with_late_oom(shared, *container, &usage).await;
             facts(shared, handle, &state, &mut usage)
         }
         ContainerEnd::Removed => unknown(shared, handle, "its container was removed"),
@@ -255,15 +256,14 @@ pub async fn end_of(
     end
 }
 
-/// Its state, inspected again where its OOM kill may not be reported yet: a container that SIGKILL ended, and whose
-/// peak, in bytes, reached its limit.
-async fn with_late_oom(shared: &Shared, container: Container, peak: Option<u64>) -> ContainerState {
-    let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
+/// Its state, inspected again while an OOM kill may not be reported yet.
+async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> ContainerState {
+    let memory = shared.sampling.layout.controller("memory").map(|home| home.version);
+    let may_be_late = may_be_late(&container, usage, memory);
     let Container { id, mut state, .. } = container;
-    let may_be_late = limit > 0 && peak.is_none_or(|peak| peak >= limit);
     let (most, delay) = LATE_OOM;
     let mut asked = 0;
-    while may_be_late && state.exit_code == KILLED && !state.oom_killed && asked < most {
+    while may_be_late && !state.oom_killed && asked < most {
         tokio::time::sleep(delay).await;
         asked += 1;
         match shared.engine.inspect(&id).await {
@@ -273,6 +273,18 @@ async fn with_late_oom(shared: &Shared, container: Container, peak: Option<u64>)
         }
     }
     state
+}
+
+/// Its peak reached its limit, and the kernel has counted no OOM kill. A cgroup of v2 counts those of its children: a
+/// container that SIGKILL did not end had none. On v1 the engine alone knows that a child of it was killed.
+pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<Version>) -> bool {
+    let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
+    let has_reached = limit > 0 && usage.memory_peak_bytes().is_none_or(|peak| peak >= limit);
+    has_reached && !has_oom(usage) && (memory == Some(Version::V1) || container.state.exit_code == KILLED)
+}
+
+fn has_oom(usage: &Usage) -> bool {
+    usage.oom_kills().is_some_and(|kills| kills > 0)
 }
 
 async fn last_reading(shared: &Arc<Shared>, handle: &TaskHandle) -> (Usage, Vec<String>) {
@@ -310,7 +322,7 @@ fn facts(shared: &Shared, handle: &TaskHandle, state: &ContainerState, usage: &m
         lost_output: LostOutput::default(),
         // A child may have been OOM-killed while the container continued: the OOM kill is the cause only if it was
         // killed.
-        oom_killed: state.oom_killed && state.exit_code == KILLED,
+        oom_killed: has_oom(usage) && state.exit_code == KILLED,
     }
 }
 

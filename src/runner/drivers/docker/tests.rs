@@ -6,10 +6,13 @@ use std::sync::{Arc, Mutex};
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use super::attempt::may_be_late;
 use super::fake::{FakeEngine, answer};
 use super::*;
+use crate::host::hierarchy::Version;
 use crate::model::job::JobKind;
 use crate::model::task::ExitStatus;
+use crate::model::usage::{Field, Usage};
 use crate::runner::drivers::Health;
 use crate::telemetry::metrics::Metrics;
 use ::prometheus::proto::Metric;
@@ -224,6 +227,30 @@ async fn a_signal_of_no_job_is_the_image_s_own() {
         engine.asked().into_iter().filter_map(|(line, _)| Some(line.split_once("signal=")?.1.to_owned())).collect();
     assert_eq!(signals, ["SIGQUIT", "SIGHUP", "SIGKILL"]);
     assert!(matches!(attempt.destroy().await, Err(DriverError::StillRunning)));
+}
+
+#[test]
+fn an_oom_kill_is_waited_for_where_the_kernel_cannot_count_it() {
+    const LIMIT: u64 = 64 << 20;
+    for (memory, limit, code, peak, kills, expected) in [
+        (Version::V1, LIMIT, 137, LIMIT, 0, true),
+        (Version::V1, LIMIT, 0, LIMIT, 0, true),
+        (Version::V2, LIMIT, 137, LIMIT, 0, true),
+        (Version::V2, LIMIT, 0, LIMIT, 0, false),
+        (Version::V1, LIMIT, 137, LIMIT, 1, false),
+        (Version::V1, LIMIT, 137, LIMIT - 1, 0, false),
+        (Version::V1, 0, 137, LIMIT, 0, false),
+    ] {
+        let mut body: Value = serde_json::from_str(&container("exited", Path::new("/run"))).unwrap();
+        body["State"]["ExitCode"] = json!(code);
+        body["HostConfig"] = json!({"Memory": limit});
+        let mut usage = Usage::default();
+        usage.set(Field::memory_peak_bytes, Some(peak));
+        usage.set(Field::oom_kills, Some(kills));
+        let container = serde_json::from_value(body).unwrap();
+        let late = may_be_late(&container, &usage, Some(memory));
+        assert_eq!(late, expected, "{memory:?} {limit} {code} {peak} {kills}");
+    }
 }
 
 /// Docker reports the exit and the OOM kill by two events, in any order.
