@@ -215,11 +215,11 @@ fn what_is_shown_of_a_container_is_what_docker_says_in_each_situation_of_the_doc
     agent.terminate();
     agent.start_again();
     assert_eq!(wait_for("the same start times", long(), || began(&agent)), before);
-    runs.iter().for_each(|of| assert_as_docker(&docker, &agent, &Situation { end: None, lives: 0, ..(*of).clone() }));
+    runs.iter().for_each(|of| assert_as_docker(&docker, &agent, of));
     docker.kill();
     docker.start_again();
     for of in &runs {
-        let stopped = Situation { status: "complete", end: Some(("killed", 7)), lives: 1, ..(*of).clone() };
+        let stopped = Situation { status: "complete", end: Some(("killed", 7)), lives: of.lives + 1, ..(*of).clone() };
         assert_as_docker(&docker, &agent, &stopped);
     }
     for is in ["restart of the agent", "restart of the engine without live restore"] {
