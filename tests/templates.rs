@@ -69,6 +69,7 @@ fn templates_become_files_and_variables_before_the_task_starts() {
 name = {{ env "NOMAD_TASK_NAME" }} of {{ env "NOMAD_JOB_NAME" }}
 {{ range $i, $c := split "," "a,b" }}{{ $i }}={{ $c }} {{ end }}
 shell ${HOME} stays
+loopback {{ sockaddr "GetAllInterfaces | include \"flag\" \"loopback\" | include \"type\" \"IPv4\" | sort \"address\" | attr \"address\"" }}
 EOF
       }
       template {
@@ -80,8 +81,7 @@ EOF
     let script = "echo \"$1/$DB_PASS/$DERIVED\"; cat local/etc/app.conf \"$NOMAD_ALLOC_DIR/data/shared.txt\"; \
                   cat local/linux.conf";
     run(&agent, &job(script, template)).ok();
-    let expected =
-        "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\n{{ raw }} Xlinux default .";
+    let expected = "two words/two words/BLUE\nname = t of rendered\n0=a 1=b \nshell ${HOME} stays\nloopback 127.0.0.1\n{{ raw }} Xlinux default .";
     assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), expected);
     let mode =
         |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").permissions().mode() & 0o7777;

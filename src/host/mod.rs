@@ -2,6 +2,7 @@
 //! parses kernel text (see `kernel/`) or knows a task.
 
 pub mod access;
+pub mod addresses;
 pub mod beneath;
 pub mod bpf;
 pub mod cgroup;

@@ -98,17 +98,13 @@ impl<'p> Builder<'p> {
             canonicalize(shown, group);
         }
         let text = |key: &str, default: &str| fields.text(key).map_or_else(|| default.to_owned(), |at| at.value);
-        let datacenters = match fields.texts("datacenters") {
-            Some(list) if !list.value.is_empty() => list.value.into_iter().map(|at| at.value).collect(),
-            Some(_) | None => vec!["*".to_owned()],
-        };
         Job {
             id: id.map_or_else(|| job.name.into(), |id| id.value.as_str().into()),
             name: name.map_or_else(|| job.name.to_owned(), |name| name.value),
             kind,
             namespace: text("namespace", "default"),
             region: text("region", "global"),
-            datacenters,
+            datacenters: values::datacenters(&fields),
             node_pool: text("node_pool", Job::ANY_POOL),
             meta,
             placing,

@@ -10,8 +10,8 @@ pub const MEMORY_MIB: std::ops::RangeInclusive<u64> = 10..=(1 << 43) - 1;
 pub const CPU_SHARES: u64 = 262_144;
 /// Cores of one task: more than any kernel knows.
 pub const CORES: u64 = 8_192;
-/// Nomad's.
-pub const PRIORITY: std::ops::RangeInclusive<u64> = 1..=100;
+/// Nomad's; 0 stands for its default.
+pub const PRIORITY: std::ops::RangeInclusive<u64> = 0..=100;
 /// Of one `device` stanza, on one host.
 pub const DEVICE_COUNT: u64 = 1_024;
 /// Stanzas of one task: what each of them may get is weighed against all others.

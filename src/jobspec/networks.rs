@@ -161,7 +161,7 @@ impl Builder<'_> {
     /// Nomad's rules: a label of the group is no task's as well, and a static port is asked for once.
     fn check_ports(&self, networks: &[&Found]) {
         let mut of_group: Vec<&str> = Vec::new();
-        let mut fixed: BTreeMap<(u16, Option<&str>), String> = BTreeMap::new();
+        let mut fixed: BTreeMap<(u16, &str), String> = BTreeMap::new();
         for found in networks {
             for (port, place) in found.network.ports.iter().zip(&found.places) {
                 let path = format!("{}.port.{}", found.path, port.label);
@@ -178,7 +178,8 @@ impl Builder<'_> {
                 let owner =
                     found.task.as_ref().map_or("the group".to_owned(), |task| format!("the task {}", quote(task)));
                 let label = format!("the port {} of {owner}", quote(&port.label));
-                if let Some(other) = fixed.insert((number, port.host_network.as_deref()), label) {
+                let host_network = port.host_network.as_deref().unwrap_or("default");
+                if let Some(other) = fixed.insert((number, host_network), label) {
                     let message = format!("the static port {number} is {other} already");
                     self.problems.error(place, &path, message, Some("choose another one, or use one label".to_owned()));
                 }

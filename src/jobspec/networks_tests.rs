@@ -70,6 +70,10 @@ fn what_is_wrong_in_a_network_is_told_with_its_place() {
             "7:6 the static port 80 is the port `a` of the group already (choose another one, or use one label)",
         ),
         (
+            "port \"a\" {\nstatic = 80\n}\nport \"b\" {\nstatic = 80\nhost_network = \"default\"\n}",
+            "7:6 the static port 80 is the port `a` of the group already (choose another one, or use one label)",
+        ),
+        (
             "port \"a\" {\nignore_collision = true\n}",
             "5:20 `ignore_collision` is for static ports: a dynamic one collides with none (add static = ...)",
         ),

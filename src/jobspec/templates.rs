@@ -70,8 +70,8 @@ impl Builder<'_> {
             for fault in faults {
                 let message =
                     format!("line {}, column {} of the template: {}", fault.line, fault.column, fault.message);
-                // Nomad parses a template when the task starts. One that needs a cluster can never be rendered on one host.
-                if fault.needs_cluster {
+                // Nomad parses a template when the task starts. One that no start can render is refused.
+                if fault.never_renders {
                     fields.error(&at.span, "data", message, fault.suggestion);
                 } else {
                     let message = format!("the start of the task will fail: {message}");

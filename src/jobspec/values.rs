@@ -204,3 +204,19 @@ fn json(node: &Node, path: &str, problems: &Problems<'_>, check: &CheckText<'_>)
         Literal::Broken => None,
     }
 }
+
+/// An empty list is any datacenter, as in Nomad.
+pub(super) fn datacenters(job: &Fields<'_>) -> Vec<String> {
+    let named = job.texts("datacenters").map_or_else(Vec::new, |list| list.value);
+    if named.is_empty() {
+        return vec!["*".to_owned()];
+    }
+    let checked = named.into_iter().map(|At { value, span }| {
+        if value.is_empty() {
+            let advice = "remove it: `[\"*\"]` is any datacenter".to_owned();
+            job.error(&span, "datacenters", "the name of a datacenter is empty", Some(advice));
+        }
+        value
+    });
+    checked.collect()
+}

@@ -12,6 +12,7 @@ pub mod error;
 mod odd_rows;
 pub mod pressure;
 pub mod proc;
+pub mod rtnetlink;
 pub mod text;
 
 pub use error::{ParseError, Parsed};

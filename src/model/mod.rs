@@ -2,6 +2,7 @@
 //!
 //! Absent is `None`, never `0`; the kernel's `max` is [`units::Limit::Max`]; a process is its pid *and* its start time.
 
+pub mod address;
 pub mod alloc;
 pub mod answer;
 pub mod archive;

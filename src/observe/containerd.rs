@@ -2,10 +2,13 @@
 //!
 //! ```text
 //! …/cri-containerd-<id>.scope, …/nerdctl-<id>.scope      systemd cgroup driver
-//! /default/<id>                                          cgroupfs driver, in containerd's default namespace
+//! /<namespace>/<id>                                      cgroupfs driver; the ID is any name that a user chose
 //! ```
-//! The name that `nerdctl` gave a container is in the bundle that its shim keeps on disk. With the systemd driver the
-//! path does not contain the containerd namespace, so all namespaces are searched.
+//! A path with a namespace other than `default` could be any cgroup. It is a container if the bundle
+//! `<namespace>/<id>` in containerd's own directory names that cgroup.
+//!
+//! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
+//! namespace, so all namespaces are searched. Names are unique in a namespace only, so all but `default` precede them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -15,6 +18,7 @@ use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
+use crate::host::untrusted::component;
 use crate::model::alloc::AllocSource;
 
 pub static CONTAINERD: ObservedSource = ObservedSource {
@@ -29,11 +33,14 @@ const BUNDLES: [&str; 2] =
 
 /// The containerd namespace of Docker.
 const OF_DOCKER: &str = "moby";
+/// The namespace without which names are shown.
+const DEFAULT: &str = "default";
 
 fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     let name = at.name();
-    if at.depth() == 2 && at.parent() == "default" {
-        return Some(Recognised::container(AllocSource::Containerd, name).into());
+    if at.depth() == 2 && (at.parent() == DEFAULT || at.has_bundle()) {
+        let found = Recognised::container(AllocSource::Containerd, name);
+        return Some(Recognised { naming: in_namespace(at.parent(), found.naming), ..found }.into());
     }
     let scope = name.strip_suffix(".scope")?;
     let id = ["cri-containerd-", "nerdctl-"].into_iter().find_map(|prefix| scope.strip_prefix(prefix))?;
@@ -45,14 +52,46 @@ struct Bundles(Roots);
 impl Runtime for Bundles {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
-        let namespace = inquiry.path.starts_with("/default/").then_some("default");
-        named(&self.0, namespace, id, &inquiry.found.naming.name)
+        named(&self.0, &inquiry.path, id, &inquiry.found.naming.name)
     }
 }
 
-/// The container's name from its bundle, else `otherwise`. `None`: there is no bundle.
-pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) -> Option<Naming> {
-    let said = annotations(roots, namespace, id)?;
+/// Namespace and ID of a container that has this path with the cgroupfs driver.
+fn namespace_and_id(path: &str) -> Option<(&str, &str)> {
+    path.strip_prefix('/')?.split_once('/').filter(|(_, id)| !id.contains('/'))
+}
+
+/// Whether a bundle of a namespace other than `default` names this cgroup, as `/<namespace>/<id>`.
+pub fn has_bundle(roots: &Roots, path: &str) -> bool {
+    let Some((namespace, id)) = namespace_and_id(path) else { return false };
+    let is_of_docker = namespace == OF_DOCKER && is_container_id(id);
+    // Slices are systemd's, and have too many cgroups to search a bundle for each.
+    if namespace == DEFAULT || is_of_docker || namespace.ends_with(".slice") || component(namespace).is_none() {
+        return false;
+    }
+    let is_known = |bundles: &str| roots.file(bundles).join(namespace).is_dir();
+    BUNDLES.into_iter().any(is_known)
+        && bundles(roots, Some(namespace), id).any(|bundle| bundle.cgroup.as_deref() == Some(path))
+}
+
+/// Names of a container of this namespace: another namespace may have a container of the same name.
+fn in_namespace(namespace: &str, naming: Naming) -> Naming {
+    if namespace == DEFAULT {
+        return naming;
+    }
+    let within = |name: String| format!("{namespace}/{name}");
+    let (native, workload) = (within(naming.native), naming.workload.map(within));
+    Naming { native, workload, namespace: namespace.to_owned(), ..naming }
+}
+
+/// The name of the container with this cgroup from its bundle, else `otherwise`. `None`: there is no bundle.
+pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Naming> {
+    let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
+    let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
+    let of_path = namespace.filter(|of| *of != OF_DOCKER || !is_container_id(id)).and_then(|of| find(Some(of)));
+    // Below a parent that a user chose, the path has no namespace.
+    let any = || if namespace == Some(DEFAULT) { None } else { find(None) };
+    let Bundle { namespace, annotations: said, .. } = of_path.or_else(any)?;
     let name = said.get("nerdctl/name").filter(|name| !name.is_empty());
     let name = name.map_or(otherwise, String::as_str).to_owned();
     let image = said.get("io.kubernetes.cri.image-name").filter(|image| !image.is_empty()).cloned();
@@ -60,7 +99,8 @@ pub fn named(roots: &Roots, namespace: Option<&str>, id: &str, otherwise: &str) 
     let is_named = name != otherwise;
     let workload = image.as_deref().filter(|_| !is_named).and_then(image_name).unwrap_or(&name).to_owned();
     let known = Naming { driver: Some("containerd".to_owned()), image, ..Naming::of(&name) };
-    Some(Naming { workload: Some(workload), labels: said.into_iter().collect(), ..known })
+    let known = Naming { workload: Some(workload), labels: said.into_iter().collect(), ..known };
+    Some(in_namespace(&namespace, known))
 }
 
 /// `redis` of `registry.example:5000/library/redis:7@sha256:...`.
@@ -69,16 +109,47 @@ fn image_name(image: &str) -> Option<&str> {
     last.split(':').next().filter(|name| !name.is_empty())
 }
 
-/// Annotations in the bundle of a container. `namespace`: the containerd namespace; `None`: any except Docker's.
-pub fn annotations(roots: &Roots, namespace: Option<&str>, id: &str) -> Option<BTreeMap<String, String>> {
+/// Annotations in the bundle of a container of this namespace.
+pub fn annotations(roots: &Roots, namespace: &str, id: &str) -> Option<BTreeMap<String, String>> {
+    bundles(roots, Some(namespace), id).map(|bundle| bundle.annotations).next()
+}
+
+/// What the shim of a container keeps on disk.
+struct Bundle {
+    namespace: String,
+    annotations: BTreeMap<String, String>,
+    /// Where the runtime is to make its cgroup.
+    cgroup: Option<String>,
+}
+
+impl Bundle {
+    /// Whether the cgroup at this path can be the container's. A bundle without a cgroup excludes none.
+    fn may_be_at(&self, path: &str) -> bool {
+        let Some(cgroup) = &self.cgroup else { return true };
+        let scope = match cgroup.split(':').collect::<Vec<_>>()[..] {
+            [_, prefix, name] => Some(format!("/{prefix}-{name}.scope")),
+            _ => None,
+        };
+        // A runtime may be in a cgroup of its own and make the others below it.
+        let below = format!("/{}", cgroup.trim_start_matches('/'));
+        path.ends_with(&below) || scope.is_some_and(|scope| path.ends_with(&scope))
+    }
+}
+
+/// The bundles of this ID. `namespace`: the containerd namespace; `None`: any except Docker's.
+fn bundles(roots: &Roots, namespace: Option<&str>, id: &str) -> impl Iterator<Item = Bundle> {
     let of_namespaces = |bundles: &str| -> Vec<PathBuf> {
         let bundles = roots.file(bundles);
         let others = || facts::directories(&bundles).into_iter().filter(|of| !of.ends_with(OF_DOCKER)).collect();
         namespace.map_or_else(others, |namespace| vec![bundles.join(namespace)])
     };
-    let specs =
-        BUNDLES.into_iter().flat_map(of_namespaces).filter_map(|bundles| facts::json(&bundles, &[id, "config.json"]));
-    specs.map(|spec| facts::texts(&spec["annotations"])).next()
+    let found: Vec<PathBuf> = BUNDLES.into_iter().flat_map(of_namespaces).collect();
+    found.into_iter().filter_map(move |directory| {
+        let namespace = directory.file_name()?.to_str()?.to_owned();
+        let spec = facts::json(&directory, &[id, "config.json"])?;
+        let cgroup = spec["linux"]["cgroupsPath"].as_str().map(str::to_owned);
+        Some(Bundle { namespace, annotations: facts::texts(&spec["annotations"]), cgroup })
+    })
 }
 
 #[cfg(test)]
@@ -94,7 +165,7 @@ mod tests {
             std::fs::create_dir_all(&bundle).unwrap();
             let spec = serde_json::json!({ "annotations": annotations });
             std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
-            let naming = named(&roots, Some("default"), "0f", "0f").unwrap();
+            let naming = named(&roots, "/default/0f", "0f", "0f").unwrap();
             (naming.workload.unwrap(), naming.image)
         };
         assert_eq!(workload(serde_json::json!({})), ("0f".to_owned(), None));
@@ -103,6 +174,70 @@ mod tests {
         assert_eq!(workload(of_cri), ("redis".to_owned(), Some(IMAGE.to_owned())));
         let named = serde_json::json!({ "io.kubernetes.cri.image-name": IMAGE, "nerdctl/name": "cache" });
         assert_eq!(workload(named).0, "cache");
+    }
+
+    const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+    /// A host with this bundle, which names this cgroup.
+    fn host(namespace: &str, id: &str, cgroup: &str) -> (tempfile::TempDir, Roots) {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::below(dir.path());
+        let bundle = roots.file(BUNDLES[0]).join(namespace).join(id);
+        std::fs::create_dir_all(&bundle).unwrap();
+        let spec = serde_json::json!({ "linux": { "cgroupsPath": cgroup } });
+        std::fs::write(bundle.join("config.json"), spec.to_string()).unwrap();
+        (dir, roots)
+    }
+
+    #[test]
+    fn cgroup_is_a_container_only_if_the_bundle_of_its_namespace_names_it() {
+        let has = |namespace: &str, id: &str, cgroup: &str, path: &str| {
+            let (_dir, roots) = host(namespace, id, cgroup);
+            has_bundle(&roots, path)
+        };
+        assert!(has("build", "redis", "/build/redis", "/build/redis"));
+        assert!(has("build", ID, &format!("/build/{ID}"), &format!("/build/{ID}")));
+        assert!(has("moby", "redis", "/moby/redis", "/moby/redis"), "Docker has IDs only");
+        for (namespace, id, cgroup, path) in [
+            ("build", "redis", "/build/redis", "/build/web"),
+            ("build", "redis", "/build/redis", "/other/redis"),
+            ("build", "redis", "/build/redis", "/build/redis/inner"),
+            ("build", "redis", "/build/redis", "/above/build/redis"),
+            ("build", "redis", "/build/redis", "/redis"),
+            ("build", "redis", "/elsewhere/redis", "/build/redis"),
+            ("build", "redis", "build/redis", "/build/redis"),
+            ("system.slice", "redis", "/system.slice/redis", "/system.slice/redis"),
+            ("moby", ID, &format!("/moby/{ID}"), &format!("/moby/{ID}")),
+        ] {
+            assert!(!has(namespace, id, cgroup, path), "{namespace}/{id} at {cgroup}: {path}");
+        }
+        // Neither a link nor a way out of the directory.
+        let (dir, roots) = host("build", "redis", "/build/link");
+        let bundles = roots.file(BUNDLES[0]);
+        std::os::unix::fs::symlink(bundles.join("build/redis"), bundles.join("build/link")).unwrap();
+        assert!(!has_bundle(&roots, "/build/link"));
+        std::fs::write(dir.path().join("config.json"), r#"{"linux": {"cgroupsPath": "/../.."}}"#).unwrap();
+        assert!(!has_bundle(&roots, "/../.."));
+    }
+
+    #[test]
+    fn name_in_another_namespace_than_default_has_its_namespace() {
+        let scope = format!("/system.slice/nerdctl-{ID}.scope");
+        let name = |namespace: &str, id: &str, cgroup: &str, path: &str| {
+            let (_dir, roots) = host(namespace, id, cgroup);
+            named(&roots, path, id, id).map(|naming| (naming.native, naming.workload.unwrap(), naming.namespace))
+        };
+        let wanted = |native: &str, namespace: &str| Some((native.to_owned(), native.to_owned(), namespace.to_owned()));
+        assert_eq!(name("default", "redis", "/default/redis", "/default/redis"), wanted("redis", ""));
+        assert_eq!(name("build", "redis", "/build/redis", "/build/redis"), wanted("build/redis", "build"));
+        let of_systemd = format!("system.slice:nerdctl:{ID}");
+        assert_eq!(name("shop", ID, &of_systemd, &scope), wanted(&format!("shop/{ID}"), "shop"));
+        assert_eq!(
+            name("shop", ID, &format!("/jobs/{ID}"), &format!("/jobs/{ID}")),
+            wanted(&format!("shop/{ID}"), "shop")
+        );
+        assert_eq!(name("shop", ID, &format!("/jobs/{ID}"), &scope), None, "the bundle of another cgroup");
+        assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
     }
 
     #[test]

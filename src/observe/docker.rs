@@ -73,7 +73,7 @@ impl Docker {
         if recognise(&CgroupParts::new(&parts)).is_some() {
             return None;
         }
-        let of_containerd = containerd::named(&self.roots, None, id, short_id(id));
+        let of_containerd = containerd::named(&self.roots, path, id, short_id(id));
         let of_containerd = of_containerd.map(|naming| Naming { source: Some(AllocSource::Containerd), ..naming });
         of_containerd.or_else(|| {
             let plain = || Naming { source: Some(AllocSource::Cgroup), ..Recognised::plain(path).naming };

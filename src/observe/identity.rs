@@ -18,11 +18,20 @@ use crate::model::units::Timestamp;
 pub struct CgroupParts<'a> {
     parts: &'a [&'a str],
     user: Option<u32>,
+    has_bundle: bool,
 }
 
 impl<'a> CgroupParts<'a> {
     pub fn new(parts: &'a [&'a str]) -> CgroupParts<'a> {
-        CgroupParts { parts, user: None }
+        CgroupParts { parts, user: None, has_bundle: false }
+    }
+    /// A bundle in containerd's own directory names this cgroup.
+    pub fn with_bundle(self, has_bundle: bool) -> CgroupParts<'a> {
+        CgroupParts { has_bundle, ..self }
+    }
+    /// Whether containerd made it. False if a user could choose the path.
+    pub fn has_bundle(self) -> bool {
+        self.has_bundle && self.user.is_none()
     }
     /// `user`: the user to whom an ancestor directory is delegated. `None`: only root could choose this path.
     pub fn chosen_by(self, user: Option<u32>) -> CgroupParts<'a> {

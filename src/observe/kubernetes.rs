@@ -79,7 +79,7 @@ impl Runtime for Pods {
         let file = |directory: &str, components: &[&str]| facts::json(&self.0.file(directory), components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
         let docker = |id| file("/var/lib/docker/containers", &[id, "config.v2.json"]);
-        let said = annotations(&self.0, Some("k8s.io"), id)
+        let said = annotations(&self.0, "k8s.io", id)
             .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
             .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))
             .unwrap_or_default();

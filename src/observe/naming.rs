@@ -305,7 +305,7 @@ mod tests {
         let naming = Tree::of(&[docker, (&of_docker.0, of_docker.1)]).name(ecs).unwrap();
         assert_eq!((naming.source, naming.native.as_str()), (None, "ecs-web-1"));
         let naming = Tree::of(&[(&build.0, build.1)]).name("/build/<id>").unwrap();
-        assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "cache"));
+        assert_eq!((naming.source, naming.native.as_str()), (Some(AllocSource::Containerd), "build/cache"));
         assert_eq!(naming.driver.as_deref(), Some("containerd"));
         // Docker's bundle has no name, and without the daemon's answer the container stays Docker's.
         assert_eq!(Tree::of(&[(&of_docker.0, of_docker.1)]).name(ecs), None);

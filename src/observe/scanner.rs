@@ -18,6 +18,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use super::containerd;
 use super::tree::{CgroupTree, MOST_HIERARCHIES};
 use crate::collectors::Sampling;
 use crate::host::hierarchy::{Hierarchy, Version};
@@ -162,7 +163,7 @@ impl Scanner {
 
     /// Scans for changes that inotify did not report.
     pub fn sweep(&mut self) {
-        self.tree.forget_given();
+        self.tree.forget_gone();
         if std::mem::take(&mut self.is_blind) {
             // Without watches it stays true.
             self.is_blind = self.watch.is_none();
@@ -281,6 +282,9 @@ impl Scanner {
             self.note_chooser(place, above);
         }
         while let Some(path) = left.pop() {
+            if !self.tree.has(&path) {
+                self.tree.set_bundled(&path, containerd::has_bundle(&self.sampling.roots, &path));
+            }
             if path.is_empty() || self.tree.add(place, &path) {
                 // The watch comes first, so that no creation is missed between watch and scan.
                 self.watch_directory(place, &path);

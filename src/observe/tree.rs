@@ -26,6 +26,8 @@ pub struct CgroupTree {
     ours: String,
     /// The topmost directories that belong to users, with the owner, and whether they existed at the last check.
     given: HashMap<String, (u32, bool)>,
+    /// Cgroups that a bundle of containerd names, and whether they existed at the last check.
+    bundled: HashMap<String, bool>,
 }
 
 #[derive(Debug, Default)]
@@ -84,7 +86,7 @@ impl CgroupTree {
     /// `ours`: the parent cgroup of managed tasks.
     pub fn new(ours: &str) -> CgroupTree {
         let ours = ours.trim_end_matches('/').to_owned();
-        CgroupTree { root: CgroupNode::default(), ours, given: HashMap::new() }
+        CgroupTree { root: CgroupNode::default(), ours, given: HashMap::new(), bundled: HashMap::new() }
     }
 
     /// Forgets all cgroups, but keeps the owners of directories.
@@ -112,11 +114,21 @@ impl CgroupTree {
         let by_name = path.rsplit('/').next().and_then(systemd::manager_of);
         by_name.or_else(|| self.given.get(path).map(|(user, _)| *user))
     }
-    /// Forgets owners of directories that were gone at the last call as well.
-    pub fn forget_given(&mut self) {
-        let mut given = std::mem::take(&mut self.given);
-        given.retain(|path, (_, was_there)| std::mem::replace(was_there, self.has(path)) || self.has(path));
-        self.given = given;
+    /// Records whether a bundle of containerd names a cgroup that is to be added.
+    pub fn set_bundled(&mut self, path: &str, is_bundled: bool) {
+        if is_bundled {
+            self.bundled.insert(path.to_owned(), true);
+        } else {
+            self.bundled.remove(path);
+        }
+    }
+    /// Forgets owners and bundles of what was gone at the last call as well.
+    pub fn forget_gone(&mut self) {
+        let (mut given, mut bundled) = (std::mem::take(&mut self.given), std::mem::take(&mut self.bundled));
+        let stays = |path: &str, was_there: &mut bool| std::mem::replace(was_there, self.has(path)) || self.has(path);
+        given.retain(|path, (_, was_there)| stays(path, was_there));
+        bundled.retain(|path, was_there| stays(path, was_there));
+        (self.given, self.bundled) = (given, bundled);
     }
 
     /// Adds a cgroup of this hierarchy; its ancestors are known. Returns whether its children are relevant.
@@ -131,18 +143,17 @@ impl CgroupTree {
         let (mut node, mut user) = (root, None);
         for depth in 1..=parts.len() {
             let name = parts[depth - 1];
+            at.push('/');
+            at.push_str(name);
             if !node.below.contains_key(name) {
                 let is_ours = path == self.ours || path.strip_prefix('/') == Some(TASK_SLICE);
                 let what = if is_ours && depth == parts.len() {
                     What::Ours
                 } else {
-                    let whose = CgroupParts::new(&parts[..depth]).chosen_by(user);
-                    super::recognise(&whose).map_or(What::Unknown, What::Said)
+                    self.recognise(&parts[..depth], at, user).map_or(What::Unknown, What::Said)
                 };
                 node.below.insert(name.to_owned(), CgroupNode { what, user, ..CgroupNode::default() });
             }
-            at.push('/');
-            at.push_str(name);
             user = user.or_else(|| self.handed_to(at));
             node = node.below.get_mut(name).expect("it must be there by now");
             if !node.what.is_open() && depth < parts.len() {
@@ -151,6 +162,10 @@ impl CgroupTree {
         }
         node.places |= place(hierarchy);
         node.what.is_open()
+    }
+
+    fn recognise(&self, parts: &[&str], path: &str, user: Option<u32>) -> Option<CgroupVerdict> {
+        super::recognise(&CgroupParts::new(parts).chosen_by(user).with_bundle(self.bundled.contains_key(path)))
     }
 
     /// Removes a cgroup and its descendants from this hierarchy. Returns whether it is gone from all.
@@ -221,7 +236,7 @@ impl CgroupTree {
         for depth in 1..=parts.len() {
             at.push('/');
             at.push_str(parts[depth - 1]);
-            match super::recognise(&CgroupParts::new(&parts[..depth]).chosen_by(user)) {
+            match self.recognise(&parts[..depth], &at, user) {
                 Some(CgroupVerdict::Task(task)) if task.is_closed => return LifeOwner::Task(at, task),
                 Some(CgroupVerdict::Task(task)) => found = LifeOwner::Task(at.clone(), task),
                 Some(CgroupVerdict::Helper) => return LifeOwner::None,
@@ -393,6 +408,26 @@ mod tests {
         assert!(!tree.add(0, &container));
         assert!(!tree.add(0, &format!("{container}/system.slice/inner.service")));
         assert_eq!(tasks(&tree), [container]);
+    }
+
+    #[test]
+    fn cgroup_that_a_bundle_names_is_a_container_and_one_of_a_user_never() {
+        let mut tree = tree(&["/build"]);
+        tree.set_bundled("/build/redis", true);
+        assert!(!tree.add(0, "/build/redis") && tree.add(0, "/build/web"));
+        let found = |tree: &CgroupTree, path: &str| tree.identify(path).map(|(at, found)| (at, found.naming.native));
+        let container = Some(("/build/redis".to_owned(), "build/redis".to_owned()));
+        assert_eq!(found(&tree, "/build/redis/inner"), container);
+        assert_eq!(found(&tree, "/build/web"), None);
+        // The record of its end comes after its removal.
+        tree.remove(0, "/build/redis");
+        tree.forget_gone();
+        assert_eq!(found(&tree, "/build/redis"), container);
+        tree.forget_gone();
+        assert_eq!(found(&tree, "/build/redis"), None);
+        tree.set_bundled("/build/redis", true);
+        tree.give("/build", 1_000);
+        assert_eq!(found(&tree, "/build/redis"), None, "the user chose that name");
     }
 
     proptest! {

@@ -8,6 +8,9 @@
 //! conflict. The test binds the port, for TCP and UDP, and closes the sockets: an open socket would keep the task
 //! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and
 //! before its restart the ports are tested again.
+//!
+//! No test of a port runs under the lock of the keeper: an exhausted range takes seconds. A free port is found first and
+//! held afterwards, if no other alloc has got it meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -97,12 +100,34 @@ pub struct UnknownHostNetwork {
     known: String,
 }
 
-/// Concurrency: any thread. [`PortKeeper::reserve`] and [`PortKeeper::conflicts`] may block as long as a few system
-/// calls do.
+/// A port of an alloc that another program uses, and what the alloc gets for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PortReplacement {
+    lost: AllocPort,
+    user: String,
+    /// `None`: the port is static, or others may have it as well.
+    new: Option<Result<u16, PortConflict>>,
+}
+
+/// Other allocs have got these ports since they were found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct PortsLost(BTreeSet<u16>);
+
+impl PortsLost {
+    pub fn add(&mut self, more: PortsLost) {
+        self.0.extend(more.0);
+    }
+}
+
+/// Concurrency: any thread. [`PortKeeper::reserve`], [`PortKeeper::conflicts`], [`PortKeeper::taken`] and
+/// [`PortKeeper::replacements`] block for some system calls per port of the range, and hold no lock meanwhile.
 pub struct PortKeeper {
     config: NetworkConfig,
     in_use: Arc<dyn PortsInUse>,
     held: Mutex<HeldPorts>,
+    /// One search tests one port at a time: a test binds the port, and another one would take that for a program. Taken
+    /// before `held`.
+    testing: Mutex<()>,
     /// Notifies of released ports.
     released: watch::Sender<()>,
     metrics: PortMetrics,
@@ -123,7 +148,8 @@ impl PortKeeper {
     pub fn new(config: NetworkConfig, in_use: Arc<dyn PortsInUse>, metrics: PortMetrics) -> PortKeeper {
         let (first, last) = config.dynamic_ports;
         metrics.range(u32::from(last).saturating_sub(u32::from(first)) + 1);
-        PortKeeper { config, in_use, held: Mutex::default(), released: watch::Sender::new(()), metrics }
+        let (held, testing) = (Mutex::default(), Mutex::default());
+        PortKeeper { config, in_use, held, testing, released: watch::Sender::new(()), metrics }
     }
 
     /// The ports that an alloc of this group needs on a host with these attributes.
@@ -189,23 +215,52 @@ impl PortKeeper {
         asks: &[PortAsk],
         before: &[AllocPort],
     ) -> Result<Vec<AllocPort>, PortConflict> {
-        let mut held = lock(&self.held);
-        if let Some(ports) = held.by_alloc.get(&holder.alloc) {
-            return Ok(ports.clone());
+        // Each turn adds a port: it ends with the range.
+        let mut lost = BTreeSet::new();
+        loop {
+            if let Some(ports) = self.held_by(&holder.alloc) {
+                return Ok(ports);
+            }
+            let ports = self.free(holder, asks, before, &lost)?;
+            let mut held = lock(&self.held);
+            if let Some(ports) = held.by_alloc.get(&holder.alloc) {
+                return Ok(ports.clone());
+            }
+            if let Some((_, conflict)) = asks.iter().find_map(|ask| held.conflict(ask)) {
+                return Err(conflict);
+            }
+            let dynamic = asks.iter().zip(&ports).filter(|(ask, _)| ask.fixed.is_none()).map(|(_, port)| port.value);
+            let again = held.held_of(dynamic);
+            if again.is_empty() {
+                held.add(holder, &ports);
+                self.count(&held);
+                return Ok(ports);
+            }
+            lost.extend(again);
         }
+    }
+
+    /// A free port for each request. Another alloc may get it before it is held.
+    fn free(
+        &self,
+        holder: &PortHolder,
+        asks: &[PortAsk],
+        before: &[AllocPort],
+        lost: &BTreeSet<u16>,
+    ) -> Result<Vec<AllocPort>, PortConflict> {
         for ask in asks {
-            if let Some(conflict) = self.conflict(&held, ask, &|_| false) {
+            if let Some(conflict) = self.conflict(ask, &|_| false) {
                 return Err(conflict);
             }
         }
-        let mut given: BTreeSet<u16> = asks.iter().filter_map(|ask| ask.fixed).collect();
+        let mut given: BTreeSet<u16> = asks.iter().filter_map(|ask| ask.fixed).chain(lost.iter().copied()).collect();
         let mut ports = Vec::with_capacity(asks.len());
         for ask in asks {
             let value = match ask.fixed {
                 Some(value) => value,
                 None => {
                     let had = before.iter().find(|port| port.label == ask.label && port.task == ask.task);
-                    let value = self.dynamic(&held, &given, holder, ask, had.map(|port| port.value))?;
+                    let value = self.dynamic(&given, holder, ask, had.map(|port| port.value))?;
                     given.insert(value);
                     value
                 }
@@ -213,8 +268,6 @@ impl PortKeeper {
             let (label, task) = (ask.label.clone(), ask.task.clone());
             ports.push(AllocPort { label, value, to: ask.to.of(value), host_ip: ask.host_ip, task });
         }
-        held.add(holder, &ports);
-        self.count(&held);
         Ok(ports)
     }
 
@@ -222,7 +275,6 @@ impl PortKeeper {
     /// next.
     fn dynamic(
         &self,
-        held: &HeldPorts,
         given: &BTreeSet<u16>,
         holder: &PortHolder,
         ask: &PortAsk,
@@ -234,24 +286,25 @@ impl PortKeeper {
         (holder.alloc.as_str(), &ask.label, ask.task.as_ref().map(TaskName::as_str)).hash(&mut hasher);
         let (start, size) = (hasher.finish(), last - first + 1);
         let all = (0..size).filter_map(|step| u16::try_from(first + start.wrapping_add(step) % size).ok());
-        let is_free =
-            |port: &u16| !held.by_port.contains_key(port) && !given.contains(port) && !self.in_use.is_used(*port);
+        let is_free = |port: &u16| {
+            let _testing = lock(&self.testing);
+            let is_held = lock(&self.held).by_port.contains_key(port);
+            !is_held && !given.contains(port) && !self.in_use.is_used(*port)
+        };
         let again = before.filter(|port| (range.0..=range.1).contains(port));
         let found = again.into_iter().chain(all).find(is_free);
         found.ok_or_else(|| PortConflict::Exhausted { label: ask.label.clone(), range })
     }
 
     /// The conflict of a static port.
-    fn conflict(&self, held: &HeldPorts, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
+    fn conflict(&self, ask: &PortAsk, leaves: &dyn Fn(&PortHolder) -> bool) -> Option<PortConflict> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
-        let holders = held.by_port.get(&port).into_iter().flatten();
-        let mut same =
-            holders.filter(|one| one.ip == ask.host_ip || one.ip.is_unspecified() || ask.host_ip.is_unspecified());
-        if let Some(HeldPort { owner, .. }) = same.next() {
+        let held = lock(&self.held).conflict(ask);
+        if let Some((owner, conflict)) = held {
             // Its program uses the port as well.
-            let conflict = PortConflict::Alloc { label: ask.label.clone(), port, owner: owner.clone() };
-            return Some(conflict).filter(|_| !leaves(owner));
+            return Some(conflict).filter(|_| !leaves(&owner));
         }
+        let _testing = lock(&self.testing);
         let user = self.in_use.user(SocketAddr::new(ask.host_ip, port))?;
         Some(PortConflict::Program { label: ask.label.clone(), port, user })
     }
@@ -259,9 +312,8 @@ impl PortKeeper {
     /// Static ports that an alloc of a job could not reserve now. Ports of the job's own allocs count as free: those
     /// end first.
     pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
-        let held = lock(&self.held);
         let leaves = |owner: &PortHolder| owner.job == *job;
-        asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(&held, ask, &leaves)?))).collect()
+        asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(ask, &leaves)?))).collect()
     }
 
     /// After a restart of the agent: holds the recorded ports of an alloc that may run, whatever others hold.
@@ -304,44 +356,75 @@ impl PortKeeper {
         taken
     }
 
-    /// Exchanges the dynamic ones of these ports for free ones. Returns the ports of the alloc now, and what became of
-    /// each of the given ones, in a sentence for people. `None`: the alloc holds no ports.
+    /// Finds free ports for the dynamic ones of these. The alloc gets them with [`PortKeeper::exchange`]. Blocks for some
+    /// system calls per port of the range, once for all if none is free.
+    pub fn replacements(
+        &self,
+        holder: &PortHolder,
+        asks: &[PortAsk],
+        taken: &[(AllocPort, String)],
+        lost: &PortsLost,
+    ) -> Vec<PortReplacement> {
+        let (mut given, mut is_exhausted) = (lost.0.clone(), false);
+        let one = |(port, user): &(AllocPort, String)| {
+            let new = ask_of(asks, port).filter(|ask| ask.fixed.is_none()).map(|ask| {
+                let range = self.config.dynamic_ports;
+                let found = match is_exhausted {
+                    true => Err(PortConflict::Exhausted { label: ask.label.clone(), range }),
+                    false => self.dynamic(&given, holder, ask, None),
+                };
+                is_exhausted = found.is_err();
+                given.extend(found.as_ref().ok());
+                found
+            });
+            PortReplacement { lost: port.clone(), user: user.clone(), new }
+        };
+        taken.iter().map(one).collect()
+    }
+
+    /// Replaces ports of an alloc. Returns its ports now, and what became of each of the given ones, in a sentence for
+    /// people. `None`: the alloc holds no ports. Tests no port.
+    ///
+    /// Errors: another alloc has got one of the new ports since. Nothing is replaced then.
     pub fn exchange(
         &self,
         holder: &PortHolder,
         asks: &[PortAsk],
-        taken: Vec<(AllocPort, String)>,
-    ) -> Option<(Vec<AllocPort>, String)> {
+        replacements: &[PortReplacement],
+    ) -> Result<Option<(Vec<AllocPort>, String)>, PortsLost> {
         let mut held = lock(&self.held);
-        let mut ports = held.by_alloc.get(&holder.alloc)?.clone();
-        let (mut given, mut said) = (BTreeSet::new(), Vec::new());
-        let more = taken.len().saturating_sub(NAMED);
-        for (lost, user) in taken {
-            let Some(port) = ports.iter_mut().find(|port| **port == lost) else { continue };
-            let conflict = PortConflict::Program { label: lost.label, port: lost.value, user };
-            let Some(ask) = ask_of(asks, port).filter(|ask| ask.fixed.is_none()) else {
-                said.push(conflict.to_string());
-                continue;
-            };
-            match self.dynamic(&held, &given, holder, ask, None) {
-                Ok(value) => {
-                    given.insert(value);
+        let Some(mut ports) = held.by_alloc.get(&holder.alloc).cloned() else { return Ok(None) };
+        let new = replacements.iter().filter_map(|one| one.new.as_ref()?.as_ref().ok().copied());
+        let lost = held.held_of(new);
+        if !lost.is_empty() {
+            return Err(PortsLost(lost));
+        }
+        let (mut is_new, mut said) = (false, Vec::new());
+        for PortReplacement { lost, user, new } in replacements {
+            let Some(port) = ports.iter_mut().find(|port| *port == lost) else { continue };
+            let (label, user) = (lost.label.clone(), user.clone());
+            let conflict = PortConflict::Program { label, port: lost.value, user };
+            match new {
+                None => said.push(conflict.to_string()),
+                Some(Err(none)) => said.push(format!("{conflict}; {none}")),
+                Some(Ok(value)) => {
+                    let to = ask_of(asks, port).map_or(port.to, |ask| ask.to.of(*value));
+                    (port.value, port.to, is_new) = (*value, to, true);
                     said.push(format!("{conflict}; the alloc has port {value} instead"));
-                    (port.value, port.to) = (value, ask.to.of(value));
                 }
-                Err(none) => said.push(format!("{conflict}; {none}")),
             }
         }
         held.remove(&holder.alloc);
         held.add(holder, &ports);
         self.count(&held);
         drop(held);
-        if !given.is_empty() {
+        if is_new {
             self.released.send_replace(());
         }
+        let more = said.len().saturating_sub(NAMED);
         said.truncate(NAMED);
         let rest = if more > 0 { format!("; and {more} more") } else { String::new() };
-        Some((ports, said.join("; ") + &rest))
+        Ok(Some((ports, said.join("; ") + &rest)))
     }
 
     /// Idempotent.
@@ -367,6 +450,20 @@ impl PortKeeper {
 }
 
 impl HeldPorts {
+    /// The holder of a static port.
+    fn conflict(&self, ask: &PortAsk) -> Option<(PortHolder, PortConflict)> {
+        let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
+        let mut holders = self.by_port.get(&port).into_iter().flatten();
+        let is_same =
+            |one: &&HeldPort| one.ip == ask.host_ip || one.ip.is_unspecified() || ask.host_ip.is_unspecified();
+        let owner = holders.find(is_same)?.owner.clone();
+        let conflict = PortConflict::Alloc { label: ask.label.clone(), port, owner: owner.clone() };
+        Some((owner, conflict))
+    }
+    /// Those of these ports that are held.
+    fn held_of(&self, ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
+        ports.filter(|port| self.by_port.contains_key(port)).collect()
+    }
     fn add(&mut self, holder: &PortHolder, ports: &[AllocPort]) {
         if ports.is_empty() {
             return;

@@ -13,9 +13,12 @@ use tracing::field::{Field, Visit};
 use tracing::level_filters::LevelFilter;
 use tracing::{Event, Metadata, Subscriber};
 use tracing_subscriber::Layer;
+use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Context, SubscriberExt};
+use tracing_subscriber::registry::LookupSpan;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::fields::QuotedFields;
 use super::limit::{Limiter, Repeats};
 use super::line::OneLine;
 use super::metrics::Metrics;
@@ -80,18 +83,25 @@ impl FromStr for LogLevel {
 /// Errors: [`LoggingError::Twice`].
 pub fn init(level: LogLevel) -> Result<(), LoggingError> {
     let colour = std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|v| v.is_empty());
-    let writer = OneLine(std::io::stderr);
-    let lines = tracing_subscriber::fmt::layer().with_writer(writer).with_target(false).with_ansi(colour);
-    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing else.
-    let lines = lines.log_internal_errors(false);
     tracing_subscriber::registry()
         .with(level.filter())
         .with(RepeatLimit { lines: Arc::clone(held_back()) })
-        .with(lines)
+        .with(lines(std::io::stderr, colour))
         .try_init()
         .map_err(|_| LoggingError::Twice)?;
     panics::log();
     Ok(())
+}
+
+/// The layer that writes lines.
+fn lines<S, W>(writer: W, colour: bool) -> impl Layer<S>
+where
+    S: Subscriber + for<'a> LookupSpan<'a>,
+    W: for<'w> MakeWriter<'w> + 'static,
+{
+    let lines = tracing_subscriber::fmt::layer().with_writer(OneLine(writer)).with_target(false).with_ansi(colour);
+    // It would print that a line could not be printed, and panic where it cannot: such a line is lost, and nothing else.
+    lines.fmt_fields(QuotedFields).log_internal_errors(false)
 }
 
 /// The place in the code, and how the line begins.
@@ -220,11 +230,14 @@ mod tests {
 
     /// What is logged of what is done.
     fn logged(burst: u32, work: impl FnOnce()) -> String {
+        logged_to(false, burst, work)
+    }
+    /// `colour`: on a terminal.
+    fn logged_to(colour: bool, burst: u32, work: impl FnOnce()) -> String {
         let kept = Kept::default();
         let writer = kept.clone();
         let limit = RepeatLimit { lines: Arc::new(Mutex::new(HeldBack::new(burst))) };
-        let writer = OneLine(move || writer.clone());
-        let lines = tracing_subscriber::fmt::layer().with_ansi(false).with_writer(writer);
+        let lines = lines(move || writer.clone(), colour);
         tracing::subscriber::with_default(tracing_subscriber::registry().with(limit).with(lines), work);
         String::from_utf8(kept.0.lock().unwrap().clone()).unwrap()
     }
@@ -264,5 +277,62 @@ mod tests {
         assert_eq!(text.matches('\n').count(), 1, "{text:?}");
         assert!(text.ends_with('\n') && !text.contains(['\r', '\x1b', '\u{9b}']), "{text:?}");
         assert!(text.contains("/bin/x\\n2026"), "{text}");
+    }
+
+    /// Names of fields, as a reader of `name=value` finds them: outside of quotes.
+    fn fields(line: &str) -> Vec<String> {
+        let (mut names, mut word, mut is_quoted, mut is_escaped) = (Vec::new(), String::new(), false, false);
+        for c in line.chars() {
+            match c {
+                _ if is_escaped => is_escaped = false,
+                '\\' if is_quoted => is_escaped = true,
+                '"' => is_quoted = !is_quoted,
+                _ if is_quoted => {}
+                '=' => names.push(std::mem::take(&mut word)),
+                ' ' => word.clear(),
+                c => word.push(c),
+            }
+        }
+        assert!(!is_quoted, "{line}");
+        names
+    }
+
+    #[test]
+    fn observed_name_in_any_field_forges_no_field_and_no_line() {
+        let names = [
+            "web".to_owned(),
+            "web\n2026-01-01T00:00:00.000000Z ERROR disk lost".to_owned(),
+            "web level=error msg=lost".to_owned(),
+            "web\" level=error msg=\"lost".to_owned(),
+            "web \"".to_owned(),
+            "\"web\\\"".to_owned(),
+            "\u{1b}[31mred\u{1b}[0m\u{1b}[8m".to_owned(),
+            "\u{9b}31m\u{202e}\u{2028}\r\u{7f}".to_owned(),
+            "long ".repeat(20_000),
+        ];
+        for name in &names {
+            let error = std::io::Error::other(name.as_str());
+            let log = |colour: bool| {
+                logged_to(colour, 9, || {
+                    let parts = [name];
+                    tracing::warn!(%error, path = %name, name, ?parts, cause = ?error, last = "level=x", "ended");
+                })
+            };
+            let text = log(false);
+            assert!(text.ends_with('\n') && text.matches('\n').count() == 1, "{text:?}");
+            assert!(!text.trim_end().chars().any(crate::model::text::steers_a_terminal), "{text:?}");
+            assert_eq!(fields(&text), ["error", "path", "name", "parts", "cause", "last"], "{text}");
+            assert!(text.len() < 6 * (5 << 10), "{} bytes", text.len());
+            // On a terminal there are the colours of the line alone.
+            let colours = |text: &str| text.matches('\u{1b}').count();
+            let text = log(true);
+            let plain = logged_to(true, 9, || {
+                tracing::warn!(error = %1, path = %2, name = 3, parts = 4, cause = 5, last = 6, "ended");
+            });
+            assert_eq!(colours(&text), colours(&plain), "{text:?}");
+            assert_eq!(text.matches('\n').count(), 1, "{text:?}");
+        }
+        let text = logged(9, || tracing::warn!(error = "no \"x\" in /a/b", why = %"no \"x\" in /a/b", "ended"));
+        assert!(text.ends_with(" ended error=\"no \\\"x\\\" in /a/b\" why=no \"x\" in /a/b\n"), "{text}");
     }
 }

@@ -6,6 +6,7 @@ pub mod artifacts;
 mod chain;
 pub mod durations;
 pub mod execs;
+mod fields;
 pub mod history;
 pub mod images;
 pub mod launches;

@@ -18,18 +18,19 @@ struct Containerd {
     made: Vec<PathBuf>,
 }
 
-/// Where containers of its default namespace are, in each hierarchy.
-fn default_cgroups() -> Vec<PathBuf> {
+/// Where containers of its namespaces are, in each hierarchy.
+fn namespace_cgroups() -> Vec<PathBuf> {
     let mounts = std::fs::read_to_string("/proc/self/mounts").unwrap();
     let cgroups = mounts.lines().filter(|line| line.split(' ').nth(2).is_some_and(|kind| kind.starts_with("cgroup")));
-    cgroups.filter_map(|line| Some(PathBuf::from(line.split(' ').nth(1)?).join("default"))).collect()
+    let roots = cgroups.filter_map(|line| line.split(' ').nth(1).map(PathBuf::from));
+    roots.flat_map(|root| ["default", BUILD].map(|namespace| root.join(namespace))).collect()
 }
 
 impl Containerd {
     fn start() -> Option<Containerd> {
         let (containerd, ctr) = (program("containerd")?, program("ctr")?);
         let inside = Inside::begin(std::iter::empty())?;
-        let made = default_cgroups().into_iter().filter(|path| !path.exists()).collect();
+        let made = namespace_cgroups().into_iter().filter(|path| !path.exists()).collect();
         let log = std::fs::File::create(inside.dir.path().join("log")).unwrap();
         let mut command = inside.command(&containerd);
         command.args(["--root", "/var/lib/containerd", "--state", "/run/containerd", "--address", SOCKET]);
@@ -42,17 +43,25 @@ impl Containerd {
         self.inside.command(&self.ctr).args(["--address", SOCKET]).args(args).output().unwrap()
     }
     fn run(&self, args: &[&str], name: &str, what: &[&str]) -> Output {
+        self.run_in("default", args, name, what)
+    }
+    fn run_in(&self, namespace: &str, args: &[&str], name: &str, what: &[&str]) -> Output {
         let rootfs = self.inside.rootfs();
-        self.ctr(&[&["run", "--rootfs"], args, &[rootfs.to_str().unwrap(), name], what].concat())
+        let run = ["--namespace", namespace, "run", "--rootfs"];
+        self.ctr(&[&run, args, &[rootfs.to_str().unwrap(), name], what].concat())
     }
 }
 
+/// Another namespace of this test's containerd.
+const BUILD: &str = "allostat-test-build";
 const SOCKET: &str = "/run/containerd/containerd.sock";
 
 impl Drop for Containerd {
     fn drop(&mut self) {
-        self.ctr(&["task", "kill", "--signal", "SIGKILL", "held"]);
-        self.ctr(&["task", "delete", "--force", "held"]);
+        for namespace in ["default", BUILD] {
+            self.ctr(&["--namespace", namespace, "task", "kill", "--signal", "SIGKILL", "held"]);
+            self.ctr(&["--namespace", namespace, "task", "delete", "--force", "held"]);
+        }
         // `nsenter` has become the daemon itself.
         let _ = self.daemon.kill();
         let _ = self.daemon.wait();
@@ -82,6 +91,19 @@ fn containers_of_containerd_have_its_names_their_values_and_their_ends() {
     let value = |family: &str, id: &str| agent.metrics().one(family, &[("alloc_id", id)]).map(Sample::f64);
     let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", &id));
     assert_eq!(limit, 67_108_864.0);
+
+    // One of the same name in another namespace is another one.
+    let started =
+        containerd.run_in(BUILD, &["--detach", "--memory-limit", "33554432"], "held", &["/bin/sleep", "1000"]);
+    assert!(started.status.success(), "{started:?}");
+    let of_build = format!("{BUILD}/held");
+    let alloc = wait_for("the container of the other namespace", long(), || called("held"));
+    assert_eq!(alloc["id"], format!("containerd:{of_build}"), "{alloc}");
+    assert_eq!((&alloc["job"], &alloc["source"]), (&of_build.into(), &"containerd".into()), "{alloc}");
+    let build = alloc["id"].as_str().unwrap();
+    let limit = wait_for("its values", long(), || value("allostat_task_memory_limit_bytes", build));
+    assert_eq!(limit, 33_554_432.0);
+    assert_eq!(value("allostat_task_memory_limit_bytes", &id), Some(67_108_864.0));
 
     let can = value_of(&agent, "kernel_ends") == Some(1.0);
     for (name, code) in [("brief-0", 0), ("brief-3", 3)] {

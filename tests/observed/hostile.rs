@@ -144,3 +144,58 @@ fn a_machines_name_leads_to_no_file_outside_of_libvirts_directory() {
     assert!(peak < MOST_MEMORY, "{peak} kB");
     children.into_iter().for_each(end);
 }
+
+/// `/run/containerd` of a host, with this bundle in the namespace that is called as the tests' parent cgroup.
+fn bundle(root: &Path, parent: &str, id: &str) {
+    let namespace = root.join("run/containerd/io.containerd.runtime.v2.task").join(parent.trim_start_matches('/'));
+    std::fs::create_dir_all(namespace.join(id)).unwrap();
+    let spec = serde_json::json!({ "linux": { "cgroupsPath": format!("{parent}/{id}") }, "annotations": {} });
+    std::fs::write(namespace.join(id).join("config.json"), spec.to_string()).unwrap();
+}
+
+/// The agent looks for a bundle of each of these, and logs why there is none.
+#[test]
+fn names_and_environments_forge_no_line_of_the_log() {
+    if !is_root() {
+        skip_test!("not-root");
+    }
+    let (others, root) = (Cgroups::new(), test_dir());
+    bundle(root.path(), &others.parent, "redis");
+    let env = [
+        ("ALLOSTAT_OBSERVE_INCLUDE", &*format!("slurm:51,*{}/*", others.parent.trim_start_matches('/'))),
+        ("ALLOSTAT_OBSERVE_ROOT", root.path().to_str().unwrap()),
+        ("ALLOSTAT_LOG", "trace"),
+    ];
+    let agent = agent(&others, &env);
+    let names = [
+        "web level=error msg=lost".to_owned(),
+        "web\" level=error msg=\"lost".to_owned(),
+        "\u{1b}[31mred\u{1b}[2K".to_owned(),
+        "\u{9b}31m\u{202e}\u{2028}\r".to_owned(),
+        "long".repeat(60),
+    ];
+    let mut children: Vec<Child> = names.iter().map(|name| others.sleeper(name)).collect();
+    children.push(others.sleeper("redis"));
+    let user = "ada\n2026-01-01T00:00:00.000000Z ERROR level=error\u{1b}[31m";
+    children.push(step(&others, 51, sleeper(51, user)));
+    let container = format!("containerd:{}/redis", others.parent.trim_start_matches('/'));
+    wait_for("all of them", long(), || {
+        let ids = agent.alloc_ids();
+        let plain = ids.iter().filter(|id| id.starts_with("cgroup:")).count();
+        (plain == names.len() && ids.contains(&container) && ids.contains(&"slurm:51".to_owned())).then_some(())
+    });
+    // The others could be names of files.
+    let logged = |log: &str| ["msg=", "31mred", "9b}31m"].iter().all(|part| log.contains(part));
+    wait_for("why they have no bundle", long(), || logged(&agent.log()).then_some(()));
+    children.into_iter().for_each(end);
+    let log = agent.log();
+    assert!(!log.contains(['\u{1b}', '\r', '\u{9b}', '\u{202e}', '\u{2028}']), "{log:?}");
+    for line in log.lines() {
+        let level = line.split(' ').find(|word| !word.is_empty() && !word.starts_with("20"));
+        assert!(level.is_some_and(|level| ["ERROR", "WARN", "INFO", "DEBUG", "TRACE"].contains(&level)), "{line}");
+        assert!(!line.contains("ERROR"), "{line}");
+        // Quotes of a name are escaped: what is outside of quotes is the agent's.
+        let outside: String = line.replace("\\\\", "").replace("\\\"", "").split('"').step_by(2).collect();
+        assert!(!outside.contains("level=error") && line.len() < 8_000, "{line}");
+    }
+}

@@ -25,6 +25,7 @@ mod processes;
 mod pushed;
 mod recorded;
 mod restarts;
+mod situations;
 mod spoofed;
 mod started;
 mod steps;

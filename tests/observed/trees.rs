@@ -401,8 +401,8 @@ fn to_whom_a_directory_belonged_is_known_for_a_while_after_it_is_gone() {
     tree.give("/system.slice/a.service", 1001);
     tree.remove(0, "/system.slice/a.service");
     let user = |tree: &CgroupTree| tree.chooser("/system.slice/a.service/nomad.slice/x");
-    tree.forget_given();
+    tree.forget_gone();
     assert_eq!(user(&tree), Some(1001));
-    tree.forget_given();
+    tree.forget_gone();
     assert_eq!(user(&tree), None);
 }

@@ -55,9 +55,11 @@ async fn a_task_runs_as_nobody_in_a_root_of_its_own_and_leaves_nothing() {
     let lines: Vec<&str> = said.lines().collect();
     assert_eq!((lines[0], lines[1], lines[3]), ("nobody", "/", "shared"), "{said}{errors}");
     let root: Vec<&str> = lines[2].split(' ').collect();
-    for name in ["alloc", "bin", "dev", "etc", "local", "proc", "secrets", "sys", "tmp", "usr"] {
+    for name in ["alloc", "bin", "dev", "etc", "local", "proc", "secrets", "sys", "tmp"] {
         assert!(root.contains(&name), "{said}");
     }
+    // Not each host has it.
+    assert_eq!(root.contains(&"usr"), std::path::Path::new("/usr").exists(), "{said}");
     assert!(!root.contains(&"home") && !root.contains(&"root"), "{said}");
     assert_eq!(lines[4..], ["devices", "1", "sys"], "{said}{errors}");
     assert_eq!(std::fs::read_to_string(world.dir.path().join("task/local/out")).unwrap(), "mine\n");

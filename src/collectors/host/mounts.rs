@@ -399,6 +399,41 @@ mod tests {
         assert!(mounts.age_at(Instant::now() + Duration::from_secs(3)) >= Duration::from_secs(3));
     }
 
+    /// The flags that statvfs has at a mount point: those of this mount, as its line has them.
+    fn readonly_of_line(table: &str, mount_point: &Path) -> bool {
+        let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
+        let line = table.lines().map(words).find(|words| Path::new(&words[4]) == mount_point).unwrap();
+        line[5].split(',').any(|option| option == "ro")
+    }
+
+    #[test]
+    fn file_system_is_read_only_if_no_mount_of_it_is_writable() {
+        const TABLE: &str = "27 1 8:1 / / rw,relatime - ext4 /dev/sda1 rw\n\
+            30 27 8:2 / /ro ro,relatime - ext4 /dev/sda2 rw\n31 27 8:2 / /much/longer rw,relatime - ext4 /dev/sda2 rw\n\
+            32 27 8:3 / /both ro,relatime - xfs /dev/sda3 rw\n33 27 8:3 /a /both/more ro,relatime - xfs /dev/sda3 rw\n\
+            34 27 8:4 / /failed ro,relatime - ext4 /dev/sda4 ro,errors=remount-ro\n";
+        let now = Instant::now();
+        // No table is read: these are the file systems.
+        let mut mounts = Mounts { asked_at: Some(now), ..Mounts::default() };
+        mounts.follow(mountinfo::filesystems(TABLE.as_bytes()).0.shown, |of| {
+            let readonly = readonly_of_line(TABLE, &of.mount_point);
+            let space = Space { size: 1, available: 1, free: 1, inodes: None, readonly };
+            BlockingProbe::new("statvfs", "a recorded file system".to_owned(), move || Ok(space))
+        });
+        mounts.probed.iter_mut().filter_map(|f| f.asked.as_mut()).for_each(|asked| asked.request(now));
+        let (_dir, roots) = machine(TABLE);
+        let (out, _) = answered(&mut mounts, &roots, 4);
+        let readonly: BTreeMap<&str, &Value> = out
+            .0
+            .iter()
+            .filter(|s| s.desc.name == "allostat_host_mount_readonly")
+            .map(|s| (&*s.labels[1], &s.value))
+            .collect();
+        let [no, yes] = [Value::Int(0), Value::Int(1)];
+        let wanted = [("/dev/sda1", &no), ("/dev/sda2", &no), ("/dev/sda3", &yes), ("/dev/sda4", &yes)];
+        assert_eq!(readonly, wanted.into());
+    }
+
     #[test]
     fn through_the_first_process_the_host_is_seen_where_that_is_allowed() {
         let first = "27 1 8:1 / / rw - ext4 /dev/sda1 rw\n";

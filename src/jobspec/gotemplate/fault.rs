@@ -18,8 +18,8 @@ pub struct TemplateFault {
     pub suggestion: Option<String>,
     /// Not an error: a key that the template reads does not exist yet. Nomad waits for it.
     pub waits: bool,
-    /// It calls a function of Consul, Vault or a Nomad cluster.
-    pub needs_cluster: bool,
+    /// No start can render it: it needs Consul, Vault or a Nomad cluster, or a form of `sockaddr` that allostat does not have.
+    pub never_renders: bool,
 }
 
 impl std::error::Error for TemplateFault {}
@@ -41,13 +41,13 @@ pub(super) struct Wrong {
     pub(super) message: String,
     pub(super) suggestion: Option<String>,
     pub(super) waits: bool,
-    pub(super) needs_cluster: bool,
+    pub(super) never_renders: bool,
 }
 
 impl Wrong {
     /// What a template or a file says in it may be long: it is cut.
     pub(super) fn new(span: Range<usize>, message: impl Into<String>) -> Wrong {
-        Wrong { span, message: event_text(message.into()), suggestion: None, waits: false, needs_cluster: false }
+        Wrong { span, message: event_text(message.into()), suggestion: None, waits: false, never_renders: false }
     }
     #[must_use]
     pub(super) fn advise(self, suggestion: impl Into<String>) -> Wrong {
@@ -63,7 +63,7 @@ impl Wrong {
             message: self.message,
             suggestion: self.suggestion,
             waits: self.waits,
-            needs_cluster: self.needs_cluster,
+            never_renders: self.never_renders,
         }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! lexer → parser → tree → interpreter → output
 //!                           │ functions/ (one table per subject)
-//!                           └ TemplateSources: environment, files, key tree, clock
+//!                           └ TemplateSources: environment, files, key tree, addresses, clock
 //! ```
 //!
 //! A template is hostile input. Steps, bytes, nesting and output are bounded (`meter`); no text panics. Functions that

@@ -109,7 +109,27 @@ impl TemplateParser<'_> {
         if operands.is_empty() {
             return self.unexpected(context);
         }
-        Ok(Command { operands, span: start..end })
+        let command = Command { operands, span: start..end };
+        self.check_texts(&command);
+        Ok(command)
+    }
+
+    /// A function whose arguments are all written out.
+    fn check_texts(&mut self, command: &Command) {
+        let Some((Operand { kind: OperandKind::Function(name), .. }, arguments)) = command.operands.split_first()
+        else {
+            return;
+        };
+        let text = |operand: &Operand| match &operand.kind {
+            OperandKind::Literal(TemplateValue::Text(text)) => Some(text.clone()),
+            _ => None,
+        };
+        let texts: Option<Vec<_>> = arguments.iter().map(text).collect();
+        let (Some(texts), Some(first)) = (texts, arguments.first()) else { return };
+        let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
+        if let Err(wrong) = functions::check_texts(name, &texts, &first.span) {
+            self.wrongs.push(wrong);
+        }
     }
 
     fn operand(&mut self, context: &str) -> Checked<Operand> {

@@ -186,7 +186,11 @@ fn words_of(warnings: &[String]) -> Vec<&str> {
 fn stanzas_about_many_hosts_are_checked_as_nomad_checks_them() {
     for (lines, expected) in [
         ("priority = 101", "2:12 `priority` must be at most 100"),
-        ("priority = 0", "2:12 `priority` must be at least 1"),
+        ("priority = -1", "2:12 `priority` must be at least 0"),
+        (
+            "datacenters = [\"dc1\", \"\"]",
+            "2:23 the name of a datacenter is empty (remove it: `[\"*\"]` is any datacenter)",
+        ),
         (
             "update {\n  health_check = \"check\"\n}",
             "3:18 `health_check` cannot be `check`: it is `checks` or `task_states` or `manual` (did you mean `checks`?)",

@@ -11,6 +11,7 @@ pub mod loadavg;
 pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;
+pub mod net_route;
 pub mod net_tcp;
 pub mod pid_io;
 pub mod pid_stat;

@@ -7,7 +7,7 @@ use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
-use crate::runner::ports::PortHolder;
+use crate::runner::ports::{PortHolder, PortsLost};
 
 impl Alloc {
     fn port_holder(&self) -> PortHolder {
@@ -43,16 +43,29 @@ impl Alloc {
         let (true, Ok(asks)) = (self.lock().can_exchange_ports(at), asks) else { return };
         let alloc = Arc::clone(self);
         let exchanging = move || {
-            let taken = alloc.ctx.ports.taken(&alloc.id, &asks);
-            let mut inner = alloc.lock();
-            // Another task may have begun since: then a port may be in use by that one.
-            if taken.is_empty() || !inner.can_exchange_ports(at) {
-                return None;
+            let (keeper, holder) = (&alloc.ctx.ports, alloc.port_holder());
+            let taken = keeper.taken(&alloc.id, &asks);
+            let mut lost = PortsLost::default();
+            while !taken.is_empty() {
+                // Before the lock: a search tests up to all ports of the range.
+                let found = keeper.replacements(&holder, &asks, &taken, &lost);
+                let mut inner = alloc.lock();
+                // Another task may have begun since: then a port may be in use by that one.
+                if !inner.can_exchange_ports(at) {
+                    return None;
+                }
+                match keeper.exchange(&holder, &asks, &found) {
+                    Ok(exchanged) => {
+                        let (ports, said) = exchanged?;
+                        let is_new = inner.record.ports != ports;
+                        inner.record.ports = ports;
+                        return Some((is_new, said));
+                    }
+                    // Ends: with the range.
+                    Err(more) => lost.add(more),
+                }
             }
-            let (ports, said) = alloc.ctx.ports.exchange(&alloc.port_holder(), &asks, taken)?;
-            let is_new = inner.record.ports != ports;
-            inner.record.ports = ports;
-            Some((is_new, said))
+            None
         };
         let Ok(Some((is_new, said))) = self.ctx.blocking.block(exchanging).await else { return };
         self.edit(at, |edit| edit.event(EventKind::Network, said, &[]));

@@ -237,6 +237,12 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
     assert_eq!(counted().0, [0.0, 0.0]);
 }
 
+/// Without another alloc in between.
+fn exchanged(keeper: &PortKeeper, asks: &[PortAsk], taken: &[(AllocPort, String)]) -> Option<(Vec<AllocPort>, String)> {
+    let found = keeper.replacements(&holder("a"), asks, taken, &PortsLost::default());
+    keeper.exchange(&holder("a"), asks, &found).expect("no other alloc gets them")
+}
+
 #[test]
 fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_003), ..NetworkConfig::default() };
@@ -248,7 +254,7 @@ fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one()
 
     programs.0.lock().unwrap().extend([9901, before[1].value]);
     let taken = keeper.taken(&"a".into(), &asks);
-    let (after, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
+    let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
     let new = after[1].value;
     assert!((20_000..=20_003).contains(&new) && new != before[1].value && new != before[2].value, "{after:?}");
     assert_eq!((&after[0], &after[2], after[1].to), (&before[0], &before[2], new));
@@ -264,10 +270,10 @@ fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one()
     programs.0.lock().unwrap().extend(20_000..=20_003);
     let taken = keeper.taken(&"a".into(), &asks);
     assert_eq!(taken.len(), 3);
-    let (same, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
+    let (same, said) = exchanged(&keeper, &asks, &taken).unwrap();
     assert!(same == after && said.contains("no dynamic port is free"), "{said}");
     keeper.release(&"a".into());
-    assert_eq!(keeper.exchange(&holder("a"), &asks, Vec::new()), None, "it holds none");
+    assert_eq!(exchanged(&keeper, &asks, &taken), None, "it holds none");
     programs.0.lock().unwrap().clear();
     let all: Vec<_> = (0..4).map(|n| ask(&format!("p{n}"), None)).collect();
     assert_eq!(keeper.reserve(&holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
@@ -284,7 +290,99 @@ fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
     let taken = keeper.taken(&"a".into(), &asks);
     let by_name = taken.iter().filter(|(_, user)| user == "nginx (PID 7)").count();
     assert_eq!((taken.len(), by_name), (20, 3));
-    let (after, said) = keeper.exchange(&holder("a"), &asks, taken).unwrap();
+    let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
     assert!(said.ends_with("; and 17 more") && said.matches("instead").count() == 3, "{said}");
     assert!(values(&after).iter().all(|port| !values(&before).contains(port)), "{after:?}");
+}
+
+/// Counts tests of ports, and whether the keeper was locked during one.
+#[derive(Default)]
+struct Tested {
+    keeper: std::sync::OnceLock<std::sync::Weak<PortKeeper>>,
+    used: Mutex<BTreeSet<u16>>,
+    tests: std::sync::atomic::AtomicUsize,
+    /// The next free port that is tested goes to another alloc during the test.
+    is_racing: std::sync::atomic::AtomicBool,
+}
+
+impl Tested {
+    fn keeper(self: &Arc<Tested>, first: u16, last: u16) -> Arc<PortKeeper> {
+        let config = NetworkConfig { dynamic_ports: (first, last), ..NetworkConfig::default() };
+        let keeper = Arc::new(PortKeeper::new(config, Arc::clone(self) as _, Metrics::new().ports));
+        self.keeper.set(Arc::downgrade(&keeper)).expect("once");
+        keeper
+    }
+    fn tests(&self) -> usize {
+        self.tests.swap(0, std::sync::atomic::Ordering::Relaxed)
+    }
+    fn race(&self) {
+        self.is_racing.store(true, std::sync::atomic::Ordering::Relaxed);
+    }
+}
+
+impl PortsInUse for Tested {
+    fn user(&self, at: SocketAddr) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    }
+    fn is_used(&self, port: u16) -> bool {
+        self.tests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let keeper = self.keeper.get().and_then(std::sync::Weak::upgrade).expect("it is there");
+        assert!(keeper.held.try_lock().is_ok(), "a test of port {port} runs under the lock of all allocs");
+        let is_used = self.used.lock().unwrap().contains(&port);
+        if !is_used && self.is_racing.swap(false, std::sync::atomic::Ordering::Relaxed) {
+            let got = AllocPort { label: "x".to_owned(), value: port, to: 0, host_ip: IP, task: None };
+            keeper.hold(&holder("racer"), &[got]).expect("it is free");
+        }
+        is_used
+    }
+}
+
+#[test]
+fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
+    let tested = Arc::new(Tested::default());
+    let keeper = tested.keeper(20_000, 20_099);
+    let asks = [ask("admin", Some(9901)), ask("a", None), ask("b", None), ask("c", None)];
+    keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    tested.used.lock().unwrap().extend(20_000..20_100);
+    tested.tests();
+    let taken = keeper.taken(&"a".into(), &asks);
+    assert_eq!((taken.len(), tested.tests() > 0), (3, true));
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsLost::default());
+    assert_eq!(tested.tests(), 97, "the ports of the range that no alloc holds");
+    let (_, said) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
+    assert_eq!((said.matches("no dynamic port is free").count(), tested.tests()), (3, 0));
+    let refused = keeper.reserve(&holder("b"), &[ask("web", None), ask("other", None)], &[]).unwrap_err();
+    assert!(refused.to_string().starts_with("no dynamic port is free for web: each from 20000 to 20099"));
+    tested.used.lock().unwrap().insert(8080);
+    assert_eq!(keeper.conflicts(&"b".into(), &[ask("web", Some(8080)), ask("admin", Some(9901))]).len(), 2);
+}
+
+#[test]
+fn port_that_another_alloc_gets_during_the_search_is_not_given_twice() {
+    let tested = Arc::new(Tested::default());
+    let keeper = tested.keeper(20_000, 20_002);
+    let asks = [ask("http", None)];
+    tested.race();
+    let first = values(&keeper.reserve(&holder("a"), &asks, &[]).unwrap())[0];
+    let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
+    assert_ne!(first, racer);
+
+    keeper.release(&"racer".into());
+    tested.used.lock().unwrap().insert(first);
+    let taken = keeper.taken(&"a".into(), &asks);
+    tested.race();
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsLost::default());
+    let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
+    let lost = keeper.exchange(&holder("a"), &asks, &found).unwrap_err();
+    assert_eq!(lost, PortsLost([racer].into()));
+    assert_eq!(values(&keeper.held_by(&"a".into()).unwrap()), [first], "it keeps its own meanwhile");
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &lost);
+    let (after, _) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
+    assert!(![first, racer].contains(&after[0].value), "{after:?}");
+
+    // A static port that another alloc got meanwhile is its conflict.
+    keeper.release(&"racer".into());
+    tested.race();
+    let refused = keeper.reserve(&holder("b"), &[ask("web", Some(8080))], &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc racer of job job-of-racer");
 }

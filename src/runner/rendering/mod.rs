@@ -14,7 +14,7 @@ mod keys;
 mod places;
 mod record;
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -26,10 +26,13 @@ pub use self::inputs::{InputWatch, MOST_COVERS, SETTLE, TemplateInput};
 pub use self::keys::{KeyTree, NO_KEY_TREE};
 pub use self::places::Places;
 pub use self::record::{TemplateRecord, TemplateState, digest_of};
+use crate::host::addresses;
 use crate::host::beneath::{self, FileRights};
+use crate::host::roots::Roots;
 use crate::jobspec::gotemplate::{GoTemplate, TemplateFault, TemplateSources};
 use crate::jobspec::interpolate::Resolver;
 use crate::jobspec::{env_file, templates};
+use crate::model::address::InterfaceAddress;
 use crate::model::env::Env;
 use crate::model::id::AllocId;
 use crate::model::template::TaskTemplate;
@@ -102,7 +105,8 @@ pub struct RenderTry {
 impl Rendering {
     /// Renders one. Writes nothing.
     pub fn render(&self, template: &TaskTemplate, time: RenderTime) -> RenderTry {
-        let sources = Sources { of: self, time, inputs: RefCell::default(), has_time: Cell::new(false) };
+        let (inputs, has_time, addresses) = (RefCell::default(), Cell::new(false), OnceCell::new());
+        let sources = Sources { of: self, time, inputs, has_time, addresses };
         let outcome = self.text(template, &sources);
         let outcome = outcome.map_err(|fault| RenderFault {
             message: format!("template for {}: {}", self.shown(template), fault.message),
@@ -188,6 +192,8 @@ struct Sources<'r> {
     time: RenderTime,
     inputs: RefCell<BTreeSet<TemplateInput>>,
     has_time: Cell<bool>,
+    /// Read once: a template may ask for them many times.
+    addresses: OnceCell<Result<Vec<InterfaceAddress>, String>>,
 }
 
 impl Sources<'_> {
@@ -216,6 +222,10 @@ impl TemplateSources for Sources<'_> {
         let tree = self.of.keys()?;
         self.note(tree.input_below(prefix, is_flat)?);
         tree.values(prefix, is_flat, self.time.deadline)
+    }
+    fn addresses(&self) -> Result<Vec<InterfaceAddress>, String> {
+        let read = || addresses::all(&Roots::default()).map_err(|e| format!("cannot read the interfaces: {e}"));
+        self.addresses.get_or_init(read).clone()
     }
     fn now(&self) -> Result<(i64, u32), String> {
         self.has_time.set(true);

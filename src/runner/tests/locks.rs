@@ -1,9 +1,12 @@
 //! Blocking work happens without locks: a kernel file that responds late does not delay requests for the alloc.
 
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock, Weak};
 
+use super::ports::{port, with_ports};
 use super::*;
 use crate::collectors::{FdBudget, Reading, ReadingStore, Sampling, TaskReader};
 use crate::host::hierarchy::Layout;
@@ -11,6 +14,7 @@ use crate::host::roots::Roots;
 use crate::model::id::CgroupPath;
 use crate::model::task::ExitStatus;
 use crate::model::usage::Usage;
+use crate::runner::PortsInUse;
 use crate::runner::alloc::Alloc;
 
 /// For each reading: its subject, and whether another thread could query the alloc meanwhile.
@@ -132,4 +136,40 @@ async fn no_kernel_file_is_read_under_the_lock_of_an_alloc() {
     assert_eq!(*tree.watched.seen.lock().unwrap(), [("task", true), ("alloc", true), ("lost", true)]);
     let finished = alloc.record().finished.unwrap();
     assert_eq!(finished.base.cpu_usage_ns(), Some(7_000), "what its own cgroup said last");
+}
+
+/// Ports of other programs; each test of one is noted.
+#[derive(Default)]
+struct WatchedPorts {
+    watched: Watched,
+    used: Mutex<BTreeSet<u16>>,
+}
+
+impl PortsInUse for WatchedPorts {
+    fn user(&self, at: SocketAddr) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    }
+    fn is_used(&self, port: u16) -> bool {
+        self.watched.note("port");
+        self.used.lock().unwrap().contains(&port)
+    }
+}
+
+/// A search of an exhausted range takes seconds.
+#[tokio::test(start_paused = true)]
+async fn no_port_is_tested_under_the_lock_of_an_alloc() {
+    let mut host = Host::new();
+    host.config.network.dynamic_ports = (20_000, 20_003);
+    let ports = Arc::new(WatchedPorts::default());
+    let parts = Parts { ports_in_use: Arc::clone(&ports) as _, ..host.parts() };
+    let agent = Handle::start(parts).await.unwrap();
+    let id = submit(&agent, with_ports(service("web"), vec![port("http", None)])).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    ports.watched.alloc.set(Arc::downgrade(&agent.0.alloc(&id).unwrap())).unwrap();
+    ports.used.lock().unwrap().extend(20_000..=20_003);
+    agent.restart(&id, crate::runner::Restarted::All).await.unwrap();
+    until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
+    until_state(&agent, &id, TaskState::Running).await;
+    let seen = ports.watched.seen.lock().unwrap();
+    assert_eq!(*seen, [("port", true); 4], "its own port, and the three others");
 }

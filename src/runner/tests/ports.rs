@@ -21,12 +21,12 @@ impl PortsInUse for FakePorts {
     }
 }
 
-fn port(label: &str, fixed: Option<u16>) -> PortRequest {
+pub(super) fn port(label: &str, fixed: Option<u16>) -> PortRequest {
     let (label, to) = (label.to_owned(), PortTarget::Unset);
     PortRequest { label, fixed, to, host_network: None, ignore_collision: false }
 }
 
-fn with_ports(mut job: Job, ports: Vec<PortRequest>) -> Job {
+pub(super) fn with_ports(mut job: Job, ports: Vec<PortRequest>) -> Job {
     job.groups[0].network = Some(GroupNetwork { ports, ..GroupNetwork::default() });
     job
 }

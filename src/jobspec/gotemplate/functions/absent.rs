@@ -42,7 +42,6 @@ const OTHER: &[(&str, &str)] = &[
     ("call", "no value of a template is a function; use define and template"),
     ("plugin", "Nomad refuses it by default; run a prestart task that writes a file, and use file"),
     ("writeToFile", "Nomad refuses it by default; write a second template stanza"),
-    ("sockaddr", "use env \"NOMAD_IP_<label>\" or \"NOMAD_ADDR_<label>\""),
     ("spew_dump", "use printf \"%v\""),
     ("spew_sdump", "use printf \"%v\""),
     ("spew_printf", "use printf"),
@@ -59,15 +58,15 @@ const OTHER: &[(&str, &str)] = &[
 pub(super) struct RefusedFunction {
     pub(super) message: String,
     pub(super) advice: &'static str,
-    pub(super) needs_cluster: bool,
+    pub(super) never_renders: bool,
 }
 
 /// `None`: it is in neither table.
 pub(super) fn refused(name: &str) -> Option<RefusedFunction> {
     if let Some((_, why, advice)) = CLUSTER.iter().find(|(of_cluster, ..)| *of_cluster == name) {
         let message = format!("{name} is not supported: allostat {why}");
-        return Some(RefusedFunction { message, advice, needs_cluster: true });
+        return Some(RefusedFunction { message, advice, never_renders: true });
     }
     let (_, advice) = OTHER.iter().find(|(other, _)| *other == name)?;
-    Some(RefusedFunction { message: format!("{name} is not supported"), advice, needs_cluster: false })
+    Some(RefusedFunction { message: format!("{name} is not supported"), advice, never_renders: false })
 }

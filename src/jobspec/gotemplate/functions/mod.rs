@@ -9,6 +9,7 @@ mod comparison;
 mod encoding;
 mod json;
 mod math;
+mod sockaddr;
 mod sources;
 mod sprig;
 mod strings;
@@ -36,6 +37,7 @@ static ALL: &[&[Function]] = &[
     math::FUNCTIONS,
     sources::FUNCTIONS,
     clock::FUNCTIONS,
+    sockaddr::FUNCTIONS,
     sprig::FUNCTIONS,
 ];
 
@@ -61,7 +63,7 @@ pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
     }
     if let Some(refused) = absent::refused(name) {
         let wrong = Wrong::new(span.clone(), refused.message).advise(refused.advice);
-        return Err(Wrong { needs_cluster: refused.needs_cluster, ..wrong });
+        return Err(Wrong { never_renders: refused.never_renders, ..wrong });
     }
     let wrong = Wrong::new(span.clone(), format!("there is no function {name}"));
     let prefixed = format!("sprig_{name}");
@@ -71,6 +73,18 @@ pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
     Err(match nearest(name, names()) {
         Some(close) => wrong.advise(format!("did you mean {close}?")),
         None => wrong,
+    })
+}
+
+/// What a call with these texts is before it is rendered. Errors: no start can render it.
+pub(super) fn check_texts(name: &str, texts: &[&str], span: &Range<usize>) -> Checked {
+    if name != sockaddr::NAME {
+        return Ok(());
+    }
+    let checked = sockaddr::check(&texts.join(" "));
+    checked.map_err(|(message, advice)| Wrong {
+        never_renders: true,
+        ..Wrong::new(span.clone(), format!("{name}: {message}")).advise(advice)
     })
 }
 

@@ -159,7 +159,6 @@ const PLACED: &[(&str, usize, usize, &str)] = &[
     ("{{ node.Node.Node }}", 1, 4, "no Consul"),
     ("{{ call .f }}", 1, 4, "use define and template"),
     ("{{ \"x\" | writeToFile \"a\" \"b\" \"c\" \"d\" }}", 1, 10, "second template stanza"),
-    ("{{ sockaddr \"GetPrivateIP\" }}", 1, 4, "NOMAD_IP_"),
     ("{{ byTag .x }}", 1, 4, "byTag is not supported"),
     ("{{ plugin \"x\" }}", 1, 4, "prestart task"),
     ("{{ mustEnv \"ABSENT\" }}", 1, 4, "\"ABSENT\" is not set"),

@@ -4,11 +4,13 @@ mod bounds;
 mod faults;
 mod functions;
 mod language;
+mod sockaddr;
 
 use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::{GoTemplate, TemplateFault, TemplateOptions, TemplateSources, TemplateValue};
+use crate::model::address::InterfaceAddress;
 
 /// The dot of most tests.
 const DATA: &str = r#"{"name":"n","t":true,"f":false,"zero":0,"empty":"","list":["x","y","z"],"nolist":[],"nomap":{},
@@ -20,6 +22,7 @@ struct Fixture {
     files: BTreeMap<&'static str, &'static str>,
     keys: BTreeMap<&'static str, &'static str>,
     deadline: Option<Instant>,
+    addresses: Vec<InterfaceAddress>,
 }
 
 impl Default for Fixture {
@@ -37,6 +40,7 @@ impl Default for Fixture {
             ]
             .into(),
             deadline: None,
+            addresses: sockaddr::host(),
         }
     }
 }
@@ -54,6 +58,9 @@ impl TemplateSources for Fixture {
     fn keys(&self, prefix: &str, _: bool) -> Result<Vec<(String, String)>, String> {
         let below = self.keys.iter().filter(|(path, _)| path.starts_with(prefix));
         Ok(below.map(|(path, value)| ((*path).to_owned(), (*value).to_owned())).collect())
+    }
+    fn addresses(&self) -> Result<Vec<InterfaceAddress>, String> {
+        Ok(self.addresses.clone())
     }
     fn now(&self) -> Result<(i64, u32), String> {
         // 2024-02-29 13:05:09.123456789 UTC, a Thursday.

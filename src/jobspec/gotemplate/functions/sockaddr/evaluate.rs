@@ -1,0 +1,171 @@
+//! Executes a pipeline of `sockaddr`.
+
+use std::cmp::Ordering;
+use std::net::IpAddr;
+
+use super::blocks;
+use super::form::{AddressKind, AddressSet, Attribute, Filter, Form, ListEnd, ListSource, SortKey, Test};
+use crate::model::address::{BROADCAST, InterfaceAddress, LOOPBACK, MULTICAST, POINT_TO_POINT, RUNNING, UP};
+
+/// go-sockaddr's order of its own lists.
+const BY_USE: [(SortKey, bool); 3] = [(SortKey::Default, false), (SortKey::Family, false), (SortKey::Size, false)];
+const BY_SIZE: [(SortKey, bool); 2] = [(SortKey::Family, false), (SortKey::Size, false)];
+
+/// Errors: an offset beyond the list.
+pub(super) fn evaluate(form: &Form, all: Vec<InterfaceAddress>) -> Result<String, String> {
+    match form {
+        Form::Ip(set) => {
+            let list = match set {
+                AddressSet::Private => source(ListSource::Private, all),
+                AddressSet::Public => source(ListSource::Public, all),
+                AddressSet::Interface(name) => {
+                    let of_name = |one: &InterfaceAddress| name.is_match(&one.interface) && is_forwardable(one);
+                    sorted(kept(all, of_name), &BY_SIZE)
+                }
+            };
+            Ok(list.first().map(|one| one.block.ip.to_string()).unwrap_or_default())
+        }
+        Form::Ips(set) => {
+            let list = match set {
+                AddressSet::Private => kept(all, |one| blocks::is_special(one.block) && is_forwardable(one)),
+                AddressSet::Public => kept(all, |one| !blocks::is_special(one.block)),
+                AddressSet::Interface(name) => kept(all, |one| name.is_match(&one.interface)),
+            };
+            let list = sorted(list, &BY_SIZE);
+            Ok(list.iter().map(|one| one.block.ip.to_string()).collect::<Vec<_>>().join(" "))
+        }
+        Form::List { source: of, filters, end } => {
+            let mut list = source(*of, all);
+            for filter in filters {
+                list = filtered(list, filter)?;
+            }
+            Ok(match end {
+                ListEnd::First(attribute) => list.first().map(|one| shown(one, *attribute)).unwrap_or_default(),
+                ListEnd::Join(attribute, between) => {
+                    list.iter().map(|one| shown(one, *attribute)).collect::<Vec<_>>().join(between)
+                }
+            })
+        }
+    }
+}
+
+fn source(of: ListSource, all: Vec<InterfaceAddress>) -> Vec<InterfaceAddress> {
+    let is_usable = |one: &InterfaceAddress| is_forwardable(one) && one.flags & UP != 0;
+    match of {
+        ListSource::All => all,
+        ListSource::Default => kept(all, |one| one.is_default),
+        ListSource::Private => sorted(kept(all, |one| is_usable(one) && blocks::is_special(one.block)), &BY_USE),
+        ListSource::Public => sorted(kept(all, |one| is_usable(one) && !blocks::is_special(one.block)), &BY_USE),
+    }
+}
+
+fn is_forwardable(one: &InterfaceAddress) -> bool {
+    blocks::is_forwardable(one.block)
+}
+
+fn kept(mut list: Vec<InterfaceAddress>, keep: impl Fn(&InterfaceAddress) -> bool) -> Vec<InterfaceAddress> {
+    list.retain(keep);
+    list
+}
+
+fn filtered(mut list: Vec<InterfaceAddress>, filter: &Filter) -> Result<Vec<InterfaceAddress>, String> {
+    match filter {
+        Filter::Include(test) => list.retain(|one| passes(one, test)),
+        Filter::Exclude(test) => list.retain(|one| !passes(one, test)),
+        Filter::Sort(keys) => list = sorted(list, keys),
+        Filter::UniqueAddress => list.dedup_by(|a, b| a.block == b.block),
+        Filter::UniqueName => list.dedup_by(|a, b| a.interface == b.interface),
+        Filter::Limit(most) => list.truncate(*most),
+        Filter::Offset(distance) | Filter::OffsetBack(distance) => {
+            let beyond = || format!("the offset {distance} is beyond the {} addresses of the list", list.len());
+            let rest = list.len().checked_sub(*distance).ok_or_else(beyond)?;
+            let from = if matches!(filter, Filter::Offset(_)) { *distance } else { rest };
+            list.drain(..from);
+        }
+    }
+    Ok(list)
+}
+
+fn passes(one: &InterfaceAddress, test: &Test) -> bool {
+    match test {
+        Test::Address(pattern) => pattern.is_match(&one.block.to_string()),
+        Test::Name(pattern) => pattern.is_match(&one.interface),
+        Test::Flags(bits, kinds) => {
+            (*bits != 0 && one.flags & bits == *bits) || kinds.iter().any(|kind| is_of_kind(one, *kind))
+        }
+        Test::Within(outer) => outer.iter().any(|outer| outer.contains(one.block)),
+        Test::MaskBits(bits) => one.block.prefix == *bits,
+        Test::Family { v4, v6 } => {
+            if one.block.ip.is_ipv4() {
+                *v4
+            } else {
+                *v6
+            }
+        }
+    }
+}
+
+/// As Go's package net has them.
+fn is_of_kind(one: &InterfaceAddress, kind: AddressKind) -> bool {
+    let ip = one.block.ip;
+    let is_link_local = match ip {
+        IpAddr::V4(ip) => ip.is_link_local(),
+        IpAddr::V6(ip) => ip.is_unicast_link_local(),
+    };
+    match kind {
+        AddressKind::Forwardable => is_forwardable(one),
+        AddressKind::GlobalUnicast => {
+            let is_broadcast = matches!(ip, IpAddr::V4(ip) if ip.is_broadcast());
+            !(ip.is_unspecified() || ip.is_loopback() || ip.is_multicast() || is_link_local || is_broadcast)
+        }
+        AddressKind::LinkLocalUnicast => is_link_local,
+        AddressKind::Loopback => ip.is_loopback(),
+        AddressKind::Multicast => ip.is_multicast(),
+    }
+}
+
+fn sorted(mut list: Vec<InterfaceAddress>, keys: &[(SortKey, bool)]) -> Vec<InterfaceAddress> {
+    list.sort_by(|a, b| {
+        let compared = keys.iter().map(|(key, is_descending)| {
+            let order = compare(a, b, *key);
+            if *is_descending { order.reverse() } else { order }
+        });
+        compared.fold(Ordering::Equal, Ordering::then)
+    });
+    list
+}
+
+fn compare(a: &InterfaceAddress, b: &InterfaceAddress, key: SortKey) -> Ordering {
+    match key {
+        SortKey::Address => a.block.ip.cmp(&b.block.ip),
+        SortKey::Default => b.is_default.cmp(&a.is_default),
+        SortKey::Name => a.interface.cmp(&b.interface),
+        // The largest network first.
+        SortKey::Size => a.block.prefix.cmp(&b.block.prefix),
+        SortKey::Family => a.block.ip.is_ipv6().cmp(&b.block.ip.is_ipv6()),
+    }
+}
+
+fn shown(one: &InterfaceAddress, attribute: Attribute) -> String {
+    match attribute {
+        Attribute::Address => one.block.ip.to_string(),
+        Attribute::Flags => {
+            let names = [
+                (UP, "up"),
+                (BROADCAST, "broadcast"),
+                (LOOPBACK, "loopback"),
+                (POINT_TO_POINT, "pointtopoint"),
+                (MULTICAST, "multicast"),
+                (RUNNING, "running"),
+            ];
+            let set = names.iter().filter(|(bit, _)| one.flags & bit != 0).map(|(_, name)| *name);
+            set.collect::<Vec<_>>().join("|")
+        }
+        Attribute::MaskBits => one.block.prefix.to_string(),
+        Attribute::Name => one.interface.clone(),
+        Attribute::Netmask => one.block.netmask().to_string(),
+        Attribute::Network => one.block.network().to_string(),
+        Attribute::Text => one.block.to_string(),
+        Attribute::Family => if one.block.ip.is_ipv4() { "IPv4" } else { "IPv6" }.to_owned(),
+    }
+}

@@ -1,0 +1,19 @@
+# Form: sockaddr in a template, with an attribute that there is not
+# Nomad: accepted: the start of the task fails
+# allostat: refused: line 1, column 13 of the template: sockaddr: there is no attribute adress
+job "sockaddr" {
+  group "main" {
+    task "app" {
+      driver = "raw_exec"
+      config {
+        command = "/bin/true"
+      }
+      template {
+        destination = "local/e"
+        data        = <<EOH
+{{ sockaddr "GetPrivateInterfaces | attr \"adress\"" }}
+EOH
+      }
+    }
+  }
+}
