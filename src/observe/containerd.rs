@@ -84,7 +84,8 @@ fn in_namespace(namespace: &str, naming: Naming) -> Naming {
     Naming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
-/// The name of the container with this cgroup from its bundle, else `otherwise`. `None`: there is no bundle.
+/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of this
+/// ID names this cgroup.
 pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Naming> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));

@@ -9,8 +9,8 @@
 //! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and
 //! before its restart the ports are tested again.
 //!
-//! No test of a port runs under the lock of the keeper: an exhausted range takes seconds. A free port is found first and
-//! held afterwards, if no other alloc has got it meanwhile.
+//! No test of a port runs under the lock of what is held: an exhausted range takes seconds. A free port is found first
+//! and held afterwards, if no other alloc has got it meanwhile.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -120,13 +120,13 @@ impl PortsLost {
 }
 
 /// Concurrency: any thread. [`PortKeeper::reserve`], [`PortKeeper::conflicts`], [`PortKeeper::taken`] and
-/// [`PortKeeper::replacements`] block for some system calls per port of the range, and hold no lock meanwhile.
+/// [`PortKeeper::replacements`] block for some system calls per port of the range, and never hold `held` meanwhile.
 pub struct PortKeeper {
     config: NetworkConfig,
     in_use: Arc<dyn PortsInUse>,
     held: Mutex<HeldPorts>,
-    /// One search tests one port at a time: a test binds the port, and another one would take that for a program. Taken
-    /// before `held`.
+    /// Serializes tests of ports: a test binds the port, and a concurrent one would report it as used by a program. Lock
+    /// order: before `held`.
     testing: Mutex<()>,
     /// Notifies of released ports.
     released: watch::Sender<()>,
@@ -450,7 +450,7 @@ impl PortKeeper {
 }
 
 impl HeldPorts {
-    /// The holder of a static port.
+    /// The alloc that holds this static port.
     fn conflict(&self, ask: &PortAsk) -> Option<(PortHolder, PortConflict)> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
         let mut holders = self.by_port.get(&port).into_iter().flatten();

@@ -275,8 +275,8 @@ async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> 
     state
 }
 
-/// Its peak reached its limit, and the kernel has counted no OOM kill. A cgroup of v2 counts those of its children: a
-/// container that SIGKILL did not end had none. On v1 the engine alone knows that a child of it was killed.
+/// Whether the engine may still report an OOM kill that the kernel's count lacks. On v2 the count includes child
+/// cgroups, so only exit code 137 is in doubt. On v1 the engine alone sees kills in child cgroups.
 pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<Version>) -> bool {
     let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
     let has_reached = limit > 0 && usage.memory_peak_bytes().is_none_or(|peak| peak >= limit);

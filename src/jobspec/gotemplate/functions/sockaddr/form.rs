@@ -250,7 +250,7 @@ fn whole(stage: &Stage<'_>) -> FormResult<Option<Form>> {
     let set = match stage.name {
         "GetInterfaceIP" | "GetInterfaceIPs" => {
             let right = format!("{} \"eth0\"", stage.name);
-            AddressSet::Interface(regex(stage.texts(1, &right)?.first().copied().unwrap_or(""))?)
+            AddressSet::Interface(regex(stage.texts(1, &right)?.first().copied().unwrap_or(""), "^eth0$")?)
         }
         name => {
             stage.texts(0, "")?;
@@ -280,7 +280,9 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
         },
         "limit" => {
             let number = stage.number("limit 1")?;
-            usize::try_from(number).map(Filter::Limit).map_err(|_| stage.wrong(1, "number from 0 on", "limit 1"))
+            usize::try_from(number)
+                .map(Filter::Limit)
+                .map_err(|_| stage.wrong(1, "number that is not negative", "limit 1"))
         }
         "offset" => {
             let number = stage.number("offset 1")?;
@@ -298,8 +300,8 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
 
 fn test(selector: &str, value: &str) -> FormResult<Test> {
     match selector.to_ascii_lowercase().as_str() {
-        "address" => Ok(Test::Address(regex(value)?)),
-        "name" => Ok(Test::Name(regex(value)?)),
+        "address" => Ok(Test::Address(regex(value, "^10\\\\.")?)),
+        "name" => Ok(Test::Name(regex(value, "^eth0$")?)),
         "flag" | "flags" => flags(value),
         "network" => {
             let block = |text: &str| {
@@ -342,7 +344,7 @@ fn flags(value: &str) -> FormResult<Test> {
         let lower = name.to_ascii_lowercase();
         let Some((_, flag, kind)) = FLAGS.iter().find(|(known, ..)| *known == lower) else {
             let names: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
-            return Err(unknown("there is no flag", name, &names));
+            return Err(unknown("allostat has no flag", name, &names));
         };
         bits |= flag;
         kinds.extend(*kind);
@@ -358,19 +360,20 @@ fn sort_key(clause: &str) -> FormResult<(SortKey, bool)> {
     };
     let found = SORT_KEYS.iter().find(|(known, _)| *known == name);
     let names = || SORT_KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("sort does not know", name, &names()))
+    found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("allostat does not sort by", name, &names()))
 }
 
 fn attribute(name: &str) -> FormResult<Attribute> {
     let lower = name.to_ascii_lowercase();
     let found = ATTRIBUTES.iter().find(|(known, _)| *known == lower);
     let names = || ATTRIBUTES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("there is no attribute", name, &names()))
+    found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("allostat has no attribute", name, &names()))
 }
 
-fn regex(pattern: &str) -> FormResult<Regex> {
+/// `example`: a right one, for the advice.
+fn regex(pattern: &str, example: &str) -> FormResult<Regex> {
     let compiled = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
-    let advice = "write the name of an interface, such as \"^eth0$\"".to_owned();
+    let advice = format!("write for example \"{example}\"");
     compiled.map_err(|_| (format!("{pattern:?} is no regular expression"), advice))
 }
 
@@ -397,9 +400,7 @@ fn tokens(pipeline: &str) -> FormResult<Vec<FormToken>> {
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '|' => 1,
-            '"' | '`' => {
-                quoted_length(rest, c).ok_or_else(|| (format!("a {c} has no other end"), EXAMPLE.to_owned()))?
-            }
+            '"' | '`' => quoted_length(rest, c).ok_or_else(|| (format!("a {c} is not closed"), EXAMPLE.to_owned()))?,
             _ => rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | '"' | '`')).unwrap_or(rest.len()),
         };
         let (token, after) = rest.split_at(length);
