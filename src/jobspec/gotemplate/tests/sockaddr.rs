@@ -24,7 +24,7 @@ pub(super) fn host() -> Vec<InterfaceAddress> {
 }
 
 #[test]
-fn forms_that_job_files_use_give_what_go_sockaddr_gives() {
+fn pipelines_of_job_files_give_what_go_sockaddr_gives() {
     for (pipeline, expected) in [
         ("GetPrivateIP", "192.168.7.9"),
         ("GetPublicIP", "8.8.4.4"),
@@ -72,7 +72,7 @@ fn forms_that_job_files_use_give_what_go_sockaddr_gives() {
 }
 
 #[test]
-fn other_forms_are_refused_before_the_start_with_place_and_advice() {
+fn other_pipelines_are_refused_before_the_start_with_place_and_advice() {
     for (pipeline, message, advice) in [
         ("GetPrivatIP", "a pipeline cannot begin with GetPrivatIP", "did you mean GetPrivateIP?"),
         ("GetHostIP | x", "a pipeline cannot begin with GetHostIP", "GetP"),

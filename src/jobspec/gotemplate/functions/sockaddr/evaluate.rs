@@ -4,7 +4,9 @@ use std::cmp::Ordering;
 use std::net::IpAddr;
 
 use super::blocks;
-use super::form::{AddressKind, AddressSet, Attribute, Filter, Form, ListEnd, ListSource, SortKey, Test};
+use super::pipeline::{
+    AddressKind, AddressSet, Attribute, Filter, ListEnd, ListSource, SockaddrPipeline, SortKey, Test,
+};
 use crate::model::address::{BROADCAST, InterfaceAddress, LOOPBACK, MULTICAST, POINT_TO_POINT, RUNNING, UP};
 
 /// go-sockaddr's order of its own lists.
@@ -12,9 +14,9 @@ const BY_USE: [(SortKey, bool); 3] = [(SortKey::Default, false), (SortKey::Famil
 const BY_SIZE: [(SortKey, bool); 2] = [(SortKey::Family, false), (SortKey::Size, false)];
 
 /// Errors: an offset beyond the list.
-pub(super) fn evaluate(form: &Form, all: Vec<InterfaceAddress>) -> Result<String, String> {
-    match form {
-        Form::Ip(set) => {
+pub(super) fn evaluate(pipeline: &SockaddrPipeline, all: Vec<InterfaceAddress>) -> Result<String, String> {
+    match pipeline {
+        SockaddrPipeline::Ip(set) => {
             let list = match set {
                 AddressSet::Private => source(ListSource::Private, all),
                 AddressSet::Public => source(ListSource::Public, all),
@@ -25,7 +27,7 @@ pub(super) fn evaluate(form: &Form, all: Vec<InterfaceAddress>) -> Result<String
             };
             Ok(list.first().map(|one| one.block.ip.to_string()).unwrap_or_default())
         }
-        Form::Ips(set) => {
+        SockaddrPipeline::Ips(set) => {
             let list = match set {
                 AddressSet::Private => kept(all, |one| blocks::is_special(one.block) && is_forwardable(one)),
                 AddressSet::Public => kept(all, |one| !blocks::is_special(one.block)),
@@ -34,7 +36,7 @@ pub(super) fn evaluate(form: &Form, all: Vec<InterfaceAddress>) -> Result<String
             let list = sorted(list, &BY_SIZE);
             Ok(list.iter().map(|one| one.block.ip.to_string()).collect::<Vec<_>>().join(" "))
         }
-        Form::List { source: of, filters, end } => {
+        SockaddrPipeline::List { source: of, filters, end } => {
             let mut list = source(*of, all);
             for filter in filters {
                 list = filtered(list, filter)?;

@@ -8,14 +8,14 @@ use crate::jobspec::nearest::nearest;
 use crate::model::address::{self, AddressBlock};
 
 /// Message and advice.
-type FormResult<T> = Result<T, (String, String)>;
+type PipelineResult<T> = Result<T, (String, String)>;
 
 const LONGEST: usize = 4_096;
 const MOST_STAGES: usize = 32;
 const EXAMPLE: &str = "write for example sockaddr \"GetPrivateInterfaces | attr \\\"address\\\"\"";
 
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum SockaddrPipeline {
     Ip(AddressSet),
     Ips(AddressSet),
     List { source: ListSource, filters: Vec<Filter>, end: ListEnd },
@@ -145,23 +145,23 @@ const FLAGS: &[(&str, u32, Option<AddressKind>)] = &[
 
 /// A word, or a text in quotes.
 #[derive(Debug)]
-enum FormToken {
+enum PipelineToken {
     Word(String),
     Text(String),
     Pipe,
 }
 
 /// Errors: what is wrong, and what to write instead.
-pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
+pub(super) fn parse(pipeline: &str) -> PipelineResult<SockaddrPipeline> {
     if pipeline.len() > LONGEST {
         return Err((format!("the pipeline is longer than {LONGEST} bytes"), EXAMPLE.to_owned()));
     }
     let tokens = tokens(pipeline)?;
-    let stages: Vec<&[FormToken]> = tokens.split(|token| matches!(token, FormToken::Pipe)).collect();
+    let stages: Vec<&[PipelineToken]> = tokens.split(|token| matches!(token, PipelineToken::Pipe)).collect();
     if stages.len() > MOST_STAGES {
         return Err((format!("the pipeline has more than {MOST_STAGES} stages"), EXAMPLE.to_owned()));
     }
-    let stages = stages.into_iter().map(Stage::new).collect::<FormResult<Vec<_>>>()?;
+    let stages = stages.into_iter().map(Stage::new).collect::<PipelineResult<Vec<_>>>()?;
     let Some((first, rest)) = stages.split_first() else { return Err(missing()) };
     if let Some(whole) = whole(first)? {
         return match rest.first() {
@@ -178,7 +178,7 @@ pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
     };
     first.texts(0, "")?;
     let Some((last, filters)) = rest.split_last() else { return Err(unended()) };
-    let filters = filters.iter().map(filter).collect::<FormResult<Vec<_>>>()?;
+    let filters = filters.iter().map(filter).collect::<PipelineResult<Vec<_>>>()?;
     let end = match last.name {
         "attr" => {
             let texts = last.texts(1, "attr \"address\"")?;
@@ -195,36 +195,36 @@ pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
             return Err(unended());
         }
     };
-    Ok(Form::List { source: *source, filters, end })
+    Ok(SockaddrPipeline::List { source: *source, filters, end })
 }
 
 /// A function with its arguments.
 struct Stage<'t> {
     name: &'t str,
-    arguments: &'t [FormToken],
+    arguments: &'t [PipelineToken],
 }
 
 impl<'t> Stage<'t> {
-    fn new(tokens: &'t [FormToken]) -> FormResult<Stage<'t>> {
+    fn new(tokens: &'t [PipelineToken]) -> PipelineResult<Stage<'t>> {
         match tokens.split_first() {
-            Some((FormToken::Word(name), arguments)) => Ok(Stage { name, arguments }),
-            Some((FormToken::Text(text), _)) => {
+            Some((PipelineToken::Word(name), arguments)) => Ok(Stage { name, arguments }),
+            Some((PipelineToken::Text(text), _)) => {
                 Err((format!("a stage begins with a function, not with the text {text:?}"), EXAMPLE.to_owned()))
             }
-            Some((FormToken::Pipe, _)) | None => Err(missing()),
+            Some((PipelineToken::Pipe, _)) | None => Err(missing()),
         }
     }
-    fn texts(&self, count: usize, right: &str) -> FormResult<Vec<&'t str>> {
-        let text = |argument: &'t FormToken| match argument {
-            FormToken::Text(text) => Some(text.as_str()),
-            FormToken::Word(_) | FormToken::Pipe => None,
+    fn texts(&self, count: usize, right: &str) -> PipelineResult<Vec<&'t str>> {
+        let text = |argument: &'t PipelineToken| match argument {
+            PipelineToken::Text(text) => Some(text.as_str()),
+            PipelineToken::Word(_) | PipelineToken::Pipe => None,
         };
         let texts: Option<Vec<&str>> = self.arguments.iter().map(text).collect();
         texts.filter(|texts| texts.len() == count).ok_or_else(|| self.wrong(count, "text", right))
     }
-    fn number(&self, right: &str) -> FormResult<i64> {
+    fn number(&self, right: &str) -> PipelineResult<i64> {
         let number = match self.arguments {
-            [FormToken::Word(digits)] => digits.parse().ok(),
+            [PipelineToken::Word(digits)] => digits.parse().ok(),
             _ => None,
         };
         number.ok_or_else(|| self.wrong(1, "number", right))
@@ -243,7 +243,7 @@ impl<'t> Stage<'t> {
     }
 }
 
-fn whole(stage: &Stage<'_>) -> FormResult<Option<Form>> {
+fn whole(stage: &Stage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
     if !WHOLE.contains(&stage.name) {
         return Ok(None);
     }
@@ -257,10 +257,10 @@ fn whole(stage: &Stage<'_>) -> FormResult<Option<Form>> {
             if name.starts_with("GetPrivate") { AddressSet::Private } else { AddressSet::Public }
         }
     };
-    Ok(Some(if stage.name.ends_with("IPs") { Form::Ips(set) } else { Form::Ip(set) }))
+    Ok(Some(if stage.name.ends_with("IPs") { SockaddrPipeline::Ips(set) } else { SockaddrPipeline::Ip(set) }))
 }
 
-fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
+fn filter(stage: &Stage<'_>) -> PipelineResult<Filter> {
     match stage.name {
         "include" | "exclude" => {
             let right = format!("{} \"network\" \"10.0.0.0/8\"", stage.name);
@@ -271,7 +271,7 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
         "sort" => {
             let texts = stage.texts(1, "sort \"default,type,size\"")?;
             let clauses = texts.first().copied().unwrap_or("").split(',');
-            Ok(Filter::Sort(clauses.map(sort_key).collect::<FormResult<Vec<_>>>()?))
+            Ok(Filter::Sort(clauses.map(sort_key).collect::<PipelineResult<Vec<_>>>()?))
         }
         "unique" => match stage.texts(1, "unique \"address\"")?.first().copied().unwrap_or("") {
             key if key.eq_ignore_ascii_case("address") => Ok(Filter::UniqueAddress),
@@ -298,7 +298,7 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
     }
 }
 
-fn test(selector: &str, value: &str) -> FormResult<Test> {
+fn test(selector: &str, value: &str) -> PipelineResult<Test> {
     match selector.to_ascii_lowercase().as_str() {
         "address" => Ok(Test::Address(regex(value, "^10\\\\.")?)),
         "name" => Ok(Test::Name(regex(value, "^eth0$")?)),
@@ -308,13 +308,13 @@ fn test(selector: &str, value: &str) -> FormResult<Test> {
                 let advice = "write a network, such as 10.0.0.0/8".to_owned();
                 AddressBlock::parse(text).ok_or_else(|| (format!("{text:?} is no network"), advice))
             };
-            Ok(Test::Within(value.split('|').map(block).collect::<FormResult<Vec<_>>>()?))
+            Ok(Test::Within(value.split('|').map(block).collect::<PipelineResult<Vec<_>>>()?))
         }
         "rfc" | "rfcs" => {
             let known: Vec<&str> = blocks::rfcs().collect();
             let of =
                 |text: &str| blocks::of_rfc(text).ok_or_else(|| unknown("allostat does not have RFC", text, &known));
-            Ok(Test::Within(value.split('|').map(of).collect::<FormResult<Vec<_>>>()?.concat()))
+            Ok(Test::Within(value.split('|').map(of).collect::<PipelineResult<Vec<_>>>()?.concat()))
         }
         "size" => {
             let advice = "write for example include \"size\" \"24\"".to_owned();
@@ -338,7 +338,7 @@ fn test(selector: &str, value: &str) -> FormResult<Test> {
     }
 }
 
-fn flags(value: &str) -> FormResult<Test> {
+fn flags(value: &str) -> PipelineResult<Test> {
     let (mut bits, mut kinds) = (0, Vec::new());
     for name in value.split('|') {
         let lower = name.to_ascii_lowercase();
@@ -352,7 +352,7 @@ fn flags(value: &str) -> FormResult<Test> {
     Ok(Test::Flags(bits, kinds))
 }
 
-fn sort_key(clause: &str) -> FormResult<(SortKey, bool)> {
+fn sort_key(clause: &str) -> PipelineResult<(SortKey, bool)> {
     let clause = clause.trim().to_ascii_lowercase();
     let (name, is_descending) = match clause.strip_prefix('-') {
         Some(name) => (name, true),
@@ -363,7 +363,7 @@ fn sort_key(clause: &str) -> FormResult<(SortKey, bool)> {
     found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("allostat does not sort by", name, &names()))
 }
 
-fn attribute(name: &str) -> FormResult<Attribute> {
+fn attribute(name: &str) -> PipelineResult<Attribute> {
     let lower = name.to_ascii_lowercase();
     let found = ATTRIBUTES.iter().find(|(known, _)| *known == lower);
     let names = || ATTRIBUTES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
@@ -371,7 +371,7 @@ fn attribute(name: &str) -> FormResult<Attribute> {
 }
 
 /// `example`: a right one, for the advice.
-fn regex(pattern: &str, example: &str) -> FormResult<Regex> {
+fn regex(pattern: &str, example: &str) -> PipelineResult<Regex> {
     let compiled = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
     let advice = format!("write for example \"{example}\"");
     compiled.map_err(|_| (format!("{pattern:?} is no regular expression"), advice))
@@ -394,7 +394,7 @@ fn unended() -> (String, String) {
     ("the pipeline gives a list of interfaces, not a text".to_owned(), advice)
 }
 
-fn tokens(pipeline: &str) -> FormResult<Vec<FormToken>> {
+fn tokens(pipeline: &str) -> PipelineResult<Vec<PipelineToken>> {
     let mut tokens = Vec::new();
     let mut rest = pipeline.trim_start();
     while let Some(c) = rest.chars().next() {
@@ -405,10 +405,10 @@ fn tokens(pipeline: &str) -> FormResult<Vec<FormToken>> {
         };
         let (token, after) = rest.split_at(length);
         tokens.push(match c {
-            '|' => FormToken::Pipe,
-            '"' => FormToken::Text(literals::quoted(token).map_err(|why| (why, EXAMPLE.to_owned()))?),
-            '`' => FormToken::Text(token.trim_matches('`').to_owned()),
-            _ => FormToken::Word(token.to_owned()),
+            '|' => PipelineToken::Pipe,
+            '"' => PipelineToken::Text(literals::quoted(token).map_err(|why| (why, EXAMPLE.to_owned()))?),
+            '`' => PipelineToken::Text(token.trim_matches('`').to_owned()),
+            _ => PipelineToken::Word(token.to_owned()),
         });
         rest = after.trim_start();
     }
