@@ -6,7 +6,7 @@ use super::fault::Wrong;
 use super::functions;
 use super::lexer::TokenKind;
 use super::literals;
-use super::meter::Checked;
+use super::meter::{self, Checked};
 use super::parser::TemplateParser;
 use super::tree::{Command, Operand, OperandKind, Pipeline};
 use super::value::TemplateValue;
@@ -110,29 +110,29 @@ impl TemplateParser<'_> {
             return self.unexpected(context);
         }
         let command = Command { operands, span: start..end };
-        self.check_texts(&command);
+        self.check_texts(&command)?;
         Ok(command)
     }
 
     /// A function whose arguments are all written out.
-    fn check_texts(&mut self, command: &Command) {
+    fn check_texts(&mut self, command: &Command) -> Checked {
         let Some((Operand { kind: OperandKind::Function(name), .. }, arguments)) = command.operands.split_first()
         else {
-            return;
+            return Ok(());
         };
         let text = |operand: &Operand| match &operand.kind {
             OperandKind::Literal(TemplateValue::Text(text)) => Some(text.clone()),
             _ => None,
         };
         let texts: Option<Vec<_>> = arguments.iter().map(text).collect();
-        let (Some(texts), Some(first)) = (texts, arguments.first()) else { return };
+        let (Some(texts), Some(first)) = (texts, arguments.first()) else { return Ok(()) };
         let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-        if let Err(wrong) = functions::check_texts(name, &texts, &first.span) {
-            self.wrongs.push(wrong);
-        }
+        functions::check_texts(name, &texts, &first.span).or_else(|wrong| self.report(wrong))
     }
 
     fn operand(&mut self, context: &str) -> Checked<Operand> {
+        // Each operand may cost a look at all variables.
+        meter::in_time(self.deadline, &self.peek().2)?;
         let term = self.term(context)?;
         let mut fields = Vec::new();
         let mut end = term.span.end;
@@ -171,7 +171,7 @@ impl TemplateParser<'_> {
                 name => {
                     // `break` and `continue` are functions of no name, too.
                     if let Err(wrong) = functions::check(name, &span) {
-                        self.wrongs.push(wrong);
+                        self.report(wrong)?;
                     }
                     if let Some(kind) = functions::reads(name) {
                         self.reads.entry(name.to_owned()).or_insert((kind, span.clone()));

@@ -114,6 +114,21 @@ fn other_pipelines_are_refused_before_the_start_with_place_and_advice() {
     }
 }
 
+/// The syntax alone: what a pattern compiles to is bounded where time is, at the rendering.
+#[test]
+fn pattern_of_sockaddr_is_compiled_only_when_it_is_rendered() {
+    for pipeline in [
+        r#"GetInterfaceIP "((a{1000}){1000}){1000}""#,
+        r#"GetAllInterfaces | include "name" "((a{1000}){1000}){1000}" | attr "name""#,
+        r#"GetAllInterfaces | exclude "address" "((a{1000}){1000}){1000}" | attr "name""#,
+    ] {
+        let template = format!("{{{{ if false }}}}{{{{ sockaddr {pipeline:?} }}}}{{{{ end }}}}");
+        assert_eq!(render(&template).as_deref(), Ok(""), "{pipeline}");
+        let wrong = render(&format!("{{{{ sockaddr {pipeline:?} }}}}")).expect_err(pipeline);
+        assert!(wrong.message.contains("exceeds size limit"), "{wrong}");
+    }
+}
+
 /// A pipeline that the template puts together is checked when it is rendered.
 #[test]
 fn pipeline_of_a_variable_is_checked_when_it_is_rendered() {

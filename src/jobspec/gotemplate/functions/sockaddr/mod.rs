@@ -5,6 +5,7 @@
 //! └ source               └ filters                        └ the text
 //! ```
 //! A pipeline is checked when the template is parsed (`pipeline`), and executed when it is rendered (`evaluate`).
+//! A check compiles no pattern.
 
 mod blocks;
 mod evaluate;
@@ -25,5 +26,5 @@ pub(super) fn check(pipeline: &str) -> Result<(), (String, String)> {
 fn sockaddr(arguments: &[crate::jobspec::gotemplate::value::TemplateValue], tools: &Tools<'_>) -> Outcome {
     let texts = (0..arguments.len()).map(|at| text(arguments, at)).collect::<Result<Vec<_>, _>>()?;
     let parsed = pipeline::parse(&texts.join(" ")).map_err(|(message, advice)| format!("{message}; {advice}"))?;
-    Ok(evaluate::evaluate(&parsed, tools.sources.addresses()?)?.into())
+    Ok(evaluate::evaluate(&parsed, tools.sources.addresses()?, tools)?.into())
 }

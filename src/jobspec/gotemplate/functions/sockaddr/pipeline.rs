@@ -1,6 +1,6 @@
 //! A pipeline of `sockaddr`, checked before it is executed.
 
-use regex::{Regex, RegexBuilder};
+use regex_syntax::ast::parse::Parser;
 
 use super::blocks;
 use crate::jobspec::gotemplate::literals;
@@ -26,7 +26,8 @@ pub(super) enum SockaddrPipeline {
 pub(super) enum AddressSet {
     Private,
     Public,
-    Interface(Regex),
+    /// A pattern.
+    Interface(String),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +54,10 @@ pub(super) enum Filter {
 
 #[derive(Debug)]
 pub(super) enum Test {
-    Address(Regex),
-    Name(Regex),
+    /// A pattern.
+    Address(String),
+    /// A pattern.
+    Name(String),
     /// All these flags of the interface, or one of these kinds of address.
     Flags(u32, Vec<AddressKind>),
     /// One of these.
@@ -250,7 +253,7 @@ fn whole(stage: &Stage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
     let set = match stage.name {
         "GetInterfaceIP" | "GetInterfaceIPs" => {
             let right = format!("{} \"eth0\"", stage.name);
-            AddressSet::Interface(regex(stage.texts(1, &right)?.first().copied().unwrap_or(""), "^eth0$")?)
+            AddressSet::Interface(pattern(stage.texts(1, &right)?.first().copied().unwrap_or(""), "^eth0$")?)
         }
         name => {
             stage.texts(0, "")?;
@@ -300,8 +303,8 @@ fn filter(stage: &Stage<'_>) -> PipelineResult<Filter> {
 
 fn test(selector: &str, value: &str) -> PipelineResult<Test> {
     match selector.to_ascii_lowercase().as_str() {
-        "address" => Ok(Test::Address(regex(value, "^10\\\\.")?)),
-        "name" => Ok(Test::Name(regex(value, "^eth0$")?)),
+        "address" => Ok(Test::Address(pattern(value, "^10\\\\.")?)),
+        "name" => Ok(Test::Name(pattern(value, "^eth0$")?)),
         "flag" | "flags" => flags(value),
         "network" => {
             let block = |text: &str| {
@@ -370,11 +373,16 @@ fn attribute(name: &str) -> PipelineResult<Attribute> {
     found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("allostat has no attribute", name, &names()))
 }
 
-/// `example`: a right one, for the advice.
-fn regex(pattern: &str, example: &str) -> PipelineResult<Regex> {
-    let compiled = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
-    let advice = format!("write for example \"{example}\"");
-    compiled.map_err(|_| (format!("{pattern:?} is no regular expression"), advice))
+/// A regular expression with correct syntax. It is compiled when the pipeline is executed: a short pattern may compile to
+/// 1 MiB, and a template may have many of them. `example`: a correct one, for the advice.
+fn pattern(pattern: &str, example: &str) -> PipelineResult<String> {
+    match Parser::new().parse(pattern) {
+        Ok(_) => Ok(pattern.to_owned()),
+        Err(_) => {
+            let advice = format!("write for example \"{example}\"");
+            Err((format!("{pattern:?} is no regular expression"), advice))
+        }
+    }
 }
 
 fn unknown(message: &str, name: &str, known: &[&'static str]) -> (String, String) {
