@@ -23,7 +23,7 @@ use std::time::Instant;
 
 use tokio::sync::watch;
 
-use self::searches::Searches;
+use self::searches::{NAMED, Searches};
 use super::settings::NetworkConfig;
 use crate::host::ports;
 use crate::host::roots::Roots;
@@ -117,9 +117,6 @@ impl PortConflict {
         !reported.is_some_and(is_same)
     }
 }
-
-/// Number of ports whose programs are looked up and named.
-const NAMED: usize = 3;
 
 /// The request that a held port answers, unless others may have the port as well.
 fn ask_of<'a>(asks: &'a [PortAsk], port: &AllocPort) -> Option<&'a PortAsk> {
@@ -217,6 +214,23 @@ impl PortKeeper {
         let (held, testing) = (Mutex::default(), Mutex::default());
         let (searches, released) = (Searches::new(), watch::Sender::new(()));
         PortKeeper { config, in_use, held, testing, searches, released, metrics }
+    }
+
+    /// Runs tests of ports on a thread, one caller at a time. They go on if the caller stops waiting.
+    ///
+    /// Errors: they panicked, or the runtime is shutting down.
+    pub async fn search<T: Send + 'static>(
+        self: &Arc<Self>,
+        tests: impl FnOnce(&Arc<PortKeeper>) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let keeper = Arc::clone(self);
+        self.searches.test(move || tests(&keeper)).await
+    }
+    /// The programs that use ports at these addresses. `None`: not found within a second, or not looked up: only those of
+    /// the first few ports are.
+    pub async fn programs(&self, at: Vec<SocketAddr>) -> Vec<Option<String>> {
+        let in_use = Arc::clone(&self.in_use);
+        self.searches.programs(at, move |at, until| in_use.user(at, until)).await
     }
 
     /// The ports that an alloc of this group needs on a host with these attributes.

@@ -2,12 +2,12 @@
 //! places that all other hooks need.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::{NAMED, PortKeeper};
 use crate::runner::places::BlockingPool;
 
+/// Number of ports whose programs are looked up and named.
+pub const NAMED: usize = 3;
 /// Limit of the look-up of programs, with its wait for the place. On a host with many processes a port's program has no
 /// name then.
 const NAMING: Duration = Duration::from_secs(1);
@@ -23,33 +23,31 @@ impl Searches {
     pub fn new() -> Searches {
         Searches { tests: BlockingPool::new(1), names: BlockingPool::new(1) }
     }
-}
 
-impl PortKeeper {
     /// Runs tests of ports on a thread, one caller at a time. They go on if the caller stops waiting.
     ///
     /// Errors: they panicked, or the runtime is shutting down.
-    pub async fn search<T: Send + 'static>(
-        self: &Arc<Self>,
-        tests: impl FnOnce(&Arc<PortKeeper>) -> T + Send + 'static,
-    ) -> Result<T, String> {
-        let keeper = Arc::clone(self);
-        self.searches.tests.block(move || tests(&keeper)).await
+    pub async fn test<T: Send + 'static>(&self, tests: impl FnOnce() -> T + Send + 'static) -> Result<T, String> {
+        self.tests.block(tests).await
     }
 
-    /// The programs that use ports at these addresses. `None`: not found in time, or not looked up: only those of the
-    /// first few ports are.
-    pub async fn programs(self: &Arc<Self>, at: Vec<SocketAddr>) -> Vec<Option<String>> {
+    /// Looks up programs until a deadline, one caller at a time. `None`: not found in time, or not looked up: only those
+    /// of the first few ports are.
+    pub async fn programs(
+        &self,
+        at: Vec<SocketAddr>,
+        program: impl Fn(SocketAddr, Instant) -> Option<String> + Send + 'static,
+    ) -> Vec<Option<String>> {
         let unnamed = vec![None; at.len()];
         if at.is_empty() {
             return unnamed;
         }
-        let (until, in_use) = (Instant::now() + NAMING, Arc::clone(&self.in_use));
+        let until = Instant::now() + NAMING;
         let look_up = move || {
-            let named = at.iter().take(NAMED).map(|at| in_use.user(*at, until));
+            let named = at.iter().take(NAMED).map(|at| program(*at, until));
             named.chain(at.iter().skip(NAMED).map(|_| None)).collect()
         };
-        match tokio::time::timeout(NAMING, self.searches.names.block(look_up)).await {
+        match tokio::time::timeout(NAMING, self.names.block(look_up)).await {
             Ok(Ok(named)) => named,
             Ok(Err(_)) | Err(_) => unnamed,
         }
