@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use crate::common::{Exposition, Promtool, free_address, python_openmetrics};
+use crate::common::{Exposition, Promtool, drawn, free_address, python_openmetrics};
 
 #[test]
 fn an_exposition_is_read_with_escapes_and_to_the_last_digit() {
@@ -48,4 +48,10 @@ fn a_free_address_is_given_once_and_never_to_an_outgoing_connection() {
     let range = std::fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").expect("the kernel says so");
     let first: u16 = range.split_whitespace().next().and_then(|first| first.parse().ok()).expect("a port");
     assert!(ports.iter().all(|port| *port < first), "{ports:?}, and the kernel chooses from {first} on");
+}
+
+#[test]
+fn text_that_is_drawn_in_pieces_is_found_on_the_screen() {
+    let text = "\x1b[2J\x1b[2;3Hgpu: idle by x\x1b[2;8H\x1b[31mheld\x1b[0m";
+    assert!(!text.contains("gpu: held by x") && drawn(text).contains("  gpu: held by x "));
 }

@@ -145,10 +145,9 @@ fn a_port_that_another_program_has_is_named_or_skipped() {
     until_running(&agent, &other);
     assert_eq!(ports(&agent, &other)[0]["value"].as_u64(), Some(u64::from(port) + 1));
     let fixed = submit(&agent, "fixed", &format!("port \"http\" {{\n static = {port}\n }}"), Some(1));
-    let who = format!("port {port} (http) is in use by ");
-    until_said(&agent, &fixed, &who);
-    let alloc = agent.json(&format!("/v1/allocs/{fixed}")).to_string();
-    assert!(alloc.contains(&format!("(PID {})", std::process::id())), "{alloc}");
+    until_said(&agent, &fixed, &format!("port {port} (http) is in use by "));
+    // At the next look-up, if this host was too busy at the first.
+    until_said(&agent, &fixed, &format!("(PID {})", std::process::id()));
     drop(listener);
     until_running(&agent, &fixed);
     agent.stop();

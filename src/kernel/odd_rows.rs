@@ -6,7 +6,9 @@ use proptest::prelude::*;
 use proptest::sample::Index;
 
 use super::cgroup::{blkio, cpu_stat, cpuacct, io_stat, memory_events, memory_stat, oom_control, pids_events, procs};
-use super::proc::{cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_tcp, pid_io, pid_status, stat, vmstat};
+use super::proc::{
+    cgroup, cpuinfo, diskstats, meminfo, mountinfo, net_dev, net_route, net_tcp, pid_io, pid_status, stat, vmstat,
+};
 use super::{ParseError, pressure, text};
 
 /// Value and error of a parser for a text.
@@ -31,6 +33,8 @@ fn shown<T: std::fmt::Debug>((value, error): (T, Option<ParseError>)) -> (String
 
 const MOUNTS: &str = "21 1 8:1 / / rw - ext4 /dev/sda1 rw\n22 21 0:5 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n\
     23 21 8:2 / /data rw - xfs /dev/sda2 rw\n";
+const ROUTES: &str = "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\n\
+    eth0\t0000000A\t00000000\t0001\t0\t0\t100\t00FFFFFF\neth1\t00000000\t0100000A\t0003\t0\t0\t100\t00000000\n";
 const SOCKETS: &str = "  sl  local_address rem_address\n\
     0: 0100007F:260C 0100007F:D2F0 01 00000000:00000000 00:00000000 00000000 65534 0 1301 1 0 20 0 0 10 -1\n";
 
@@ -79,6 +83,12 @@ static CASES: &[Case] = &[
         good: "Inter-| Receive\n face |bytes\n lo: 7 1 0 0 0 0 0 0 7 1 0 0 0 0 0 0\neth0: 1 2 3 4 0 0 0 0 5 6 7 8 0 0 0 0\n",
         headings: 2,
         parse: |b| shown(net_dev::parse(b)),
+    },
+    Case {
+        module: "proc/net_route",
+        good: ROUTES,
+        headings: 1,
+        parse: |b| (format!("{:?}", net_route::default_interface(b)), None),
     },
     case("proc/net_tcp", SOCKETS, |b| {
         let at = |port| std::net::SocketAddr::from(([127, 0, 0, 1], port));

@@ -163,6 +163,13 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
         Some((namespace, pod)) => words(namespace, pod),
         None => format!("kubectl get pods --all-namespaces -o wide (the one whose metadata.uid is {native})"),
     };
+    // In a namespace other than `default`: `build/redis`, `ns:1000/redis`.
+    let nerdctl = |verb: &str| match native.split_once('/') {
+        Some((namespace, name)) => {
+            format!("nerdctl --namespace {} {verb} {name}", namespace.trim_start_matches("ns:"))
+        }
+        None => format!("nerdctl {verb} {native}"),
+    };
     // A unit of a user's systemd: `1000/a.service`.
     let (of_user, unit) = native.split_once('/').map_or(("", native), |(_, unit)| ("--user ", unit));
     let words = match (source, wish) {
@@ -191,11 +198,11 @@ pub fn command_elsewhere(source: AllocSource, native: &str, wish: Elsewhere) -> 
             };
             format!("{} {verb} {native}", source.as_str())
         }
-        (AllocSource::Containerd, Elsewhere::Stop) => format!("nerdctl stop {native}"),
-        (AllocSource::Containerd, Elsewhere::Signal) => format!("nerdctl kill --signal SIGNAL {native}"),
-        (AllocSource::Containerd, Elsewhere::Restart) => format!("nerdctl restart {native}"),
-        (AllocSource::Containerd, Elsewhere::Logs) => format!("nerdctl logs {native}"),
-        (AllocSource::Containerd, Elsewhere::Exec) => format!("nerdctl exec -it {native} COMMAND"),
+        (AllocSource::Containerd, Elsewhere::Stop) => nerdctl("stop"),
+        (AllocSource::Containerd, Elsewhere::Signal) => nerdctl("kill --signal SIGNAL"),
+        (AllocSource::Containerd, Elsewhere::Restart) => nerdctl("restart"),
+        (AllocSource::Containerd, Elsewhere::Logs) => nerdctl("logs"),
+        (AllocSource::Containerd, Elsewhere::Exec) => nerdctl("exec -it") + " COMMAND",
         (AllocSource::Kubernetes, Elsewhere::Stop | Elsewhere::Restart) => {
             pod(&|namespace, pod| format!("kubectl --namespace {namespace} delete pod {pod}"))
         }
@@ -262,6 +269,17 @@ mod tests {
         assert_eq!(ended(Outcome::Error, ExitStatus::Code(137)), AllocState::Failed);
         assert_eq!(ended(Outcome::Killed, ExitStatus::Code(137)), AllocState::Complete, "its runtime was asked");
         assert_eq!(ended(Outcome::Success, ExitStatus::Code(0)), AllocState::Complete);
+    }
+
+    #[test]
+    fn containers_of_a_namespace_are_reached_in_it() {
+        let stop = |native: &str| command_elsewhere(AllocSource::Containerd, native, Elsewhere::Stop);
+        assert_eq!(stop("redis").as_deref(), Some("nerdctl stop redis"));
+        assert_eq!(stop("build/redis").as_deref(), Some("nerdctl --namespace build stop redis"));
+        // A namespace that is a number is no user.
+        assert_eq!(stop("ns:1000/redis").as_deref(), Some("nerdctl --namespace 1000 stop redis"));
+        let of_user = "nerdctl --namespace build stop redis (as the user with UID 1000)";
+        assert_eq!(stop("1000/build/redis").as_deref(), Some(of_user));
     }
 
     /// The first run is none, nor is one after no end; and none is taken back by what comes later.

@@ -8,14 +8,15 @@
 //! `<namespace>/<id>` in containerd's own directory names that cgroup.
 //!
 //! The name that `nerdctl` gave a container is in the bundle too. With the systemd driver the path does not contain the
-//! namespace, so all namespaces are searched. Names are unique in a namespace only, so all but `default` precede them.
+//! namespace, so all namespaces are searched. Names are unique in a namespace only, so every namespace except `default` is
+//! a prefix of the name: `build/redis`.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::ObservedSource;
 use super::facts;
-use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id};
+use super::identity::{CgroupParts, CgroupVerdict, Naming, Recognised, is_container_id, is_number};
 use super::naming::{Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::host::untrusted::component;
@@ -79,12 +80,15 @@ fn in_namespace(namespace: &str, naming: Naming) -> Naming {
     if namespace == DEFAULT {
         return naming;
     }
-    let within = |name: String| format!("{namespace}/{name}");
+    // A number before the name is the user to whom a workload belongs. No namespace contains a colon.
+    let prefix = if is_number(namespace) { format!("ns:{namespace}") } else { namespace.to_owned() };
+    let within = |name: String| format!("{prefix}/{name}");
     let (native, workload) = (within(naming.native), naming.workload.map(within));
     Naming { native, workload, namespace: namespace.to_owned(), ..naming }
 }
 
-/// The name of the container with this cgroup from its bundle, else `otherwise`. `None`: there is no bundle.
+/// The name of the container with this cgroup from its bundle, which falls back to `otherwise`. `None`: no bundle of this
+/// ID names this cgroup.
 pub fn named(roots: &Roots, path: &str, id: &str, otherwise: &str) -> Option<Naming> {
     let namespace = namespace_and_id(path).filter(|(_, name)| *name == id).map(|(namespace, _)| namespace);
     let find = |namespace: Option<&str>| bundles(roots, namespace, id).find(|bundle| bundle.may_be_at(path));
@@ -127,7 +131,9 @@ impl Bundle {
     fn may_be_at(&self, path: &str) -> bool {
         let Some(cgroup) = &self.cgroup else { return true };
         let scope = match cgroup.split(':').collect::<Vec<_>>()[..] {
-            [_, prefix, name] => Some(format!("/{prefix}-{name}.scope")),
+            // Of no slice it is in the runtime's own.
+            ["", prefix, name] => Some(format!("/{prefix}-{name}.scope")),
+            [slice, prefix, name] => Some(format!("/{slice}/{prefix}-{name}.scope")),
             _ => None,
         };
         // A runtime may be in a cgroup of its own and make the others below it.
@@ -230,6 +236,9 @@ mod tests {
         let wanted = |native: &str, namespace: &str| Some((native.to_owned(), native.to_owned(), namespace.to_owned()));
         assert_eq!(name("default", "redis", "/default/redis", "/default/redis"), wanted("redis", ""));
         assert_eq!(name("build", "redis", "/build/redis", "/build/redis"), wanted("build/redis", "build"));
+        // Only a user's workload begins with a number.
+        let of_number = Some(("ns:1000/redis".to_owned(), "ns:1000/redis".to_owned(), "1000".to_owned()));
+        assert_eq!(name("1000", "redis", "/1000/redis", "/1000/redis"), of_number);
         let of_systemd = format!("system.slice:nerdctl:{ID}");
         assert_eq!(name("shop", ID, &of_systemd, &scope), wanted(&format!("shop/{ID}"), "shop"));
         assert_eq!(
@@ -237,6 +246,8 @@ mod tests {
             wanted(&format!("shop/{ID}"), "shop")
         );
         assert_eq!(name("shop", ID, &format!("/jobs/{ID}"), &scope), None, "the bundle of another cgroup");
+        let of_other = format!("other.slice:nerdctl:{ID}");
+        assert_eq!(name("shop", ID, &of_other, &scope), None, "the bundle of another slice");
         assert_eq!(name("build", "redis", "/default/redis", "/default/redis"), None, "the bundle of another namespace");
     }
 

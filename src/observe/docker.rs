@@ -213,7 +213,7 @@ pub fn is_requested(events: &[Value], finished_at: Option<Timestamp>) -> bool {
 
 /// The OOM killer may have killed a child while the container continued. The container itself was OOM-killed only if it
 /// was killed.
-fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
+pub fn facts_of(code: u8, oom: bool, finished_at: Option<Timestamp>) -> ExitFacts {
     ExitFacts { status: ExitStatus::Code(code), oom: oom && code == KILLED, on_request: false, finished_at }
 }
 
@@ -239,8 +239,8 @@ impl Runtime for Engine {
     }
 }
 
-/// Interprets the state that the daemon reports for an ended life.
-fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
+/// Interprets the state that the daemon reports, or keeps in its file, for an ended life.
+pub fn exit_of_state(state: &Value, ended_at: Option<Timestamp>) -> EndAnswer {
     let moment = |name: &str| state[name].as_str().and_then(facts::moment);
     // A container that lives for milliseconds may end before the daemon's own start time. The kernel reports its exit
     // then.

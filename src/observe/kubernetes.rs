@@ -9,17 +9,24 @@
 //! In the last form the containers of a pod have no cgroup in common, and are below the unit of their runtime.
 //! Names come from the container's bundle (containerd, CRI-O), from Docker's files, or from the names of kubelet log
 //! files. The API server is not used.
+//!
+//! The exit of a container comes from the record that its runtime keeps until the kubelet removes the container. A
+//! restarted container has another ID, so a record is about one life.
 
 use std::collections::BTreeMap;
 
+use serde_json::Value;
+
 use super::ObservedSource;
 use super::containerd::annotations;
+use super::docker::{exit_of_state, facts_of};
 use super::facts;
 use super::identity::{CgroupParts, CgroupVerdict, EndBy, Naming, OwnCgroup, Recognised, is_container_id, short_id};
-use super::naming::{Inquiry, Runtime};
+use super::naming::{EndAnswer, Inquiry, Runtime};
 use crate::host::roots::Roots;
 use crate::model::alloc::AllocSource;
 use crate::model::pod;
+use crate::model::units::Timestamp;
 
 pub static KUBERNETES: ObservedSource = ObservedSource {
     word: AllocSource::Kubernetes,
@@ -63,6 +70,14 @@ fn recognise(at: &CgroupParts<'_>) -> Option<CgroupVerdict> {
     is_container_id(id).then(|| task(&uid, id, driver, OwnCgroup::Parent).into())
 }
 
+/// Directories with a `status` file per container: of containerd's CRI, and of that of k3s and RKE2.
+const OF_CONTAINERD: [&str; 2] = [
+    "/var/lib/containerd/io.containerd.grpc.v1.cri/containers",
+    "/var/lib/rancher/k3s/agent/containerd/io.containerd.grpc.v1.cri/containers",
+];
+const OF_CRIO: &str = "/var/lib/containers/storage/overlay-containers";
+const OF_DOCKER: &str = "/var/lib/docker/containers";
+
 struct Pods(Roots);
 
 /// Names of one container.
@@ -76,9 +91,9 @@ struct PodNames {
 impl Runtime for Pods {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let (known, id) = (&inquiry.found.naming, inquiry.found.container.as_deref()?);
-        let file = |directory: &str, components: &[&str]| facts::json(&self.0.file(directory), components);
+        let file = |directory: &str, components: &[&str]| self.file(directory, components);
         let crio = |id| file("/run/containers/storage/overlay-containers", &[id, "userdata", "config.json"]);
-        let docker = |id| file("/var/lib/docker/containers", &[id, "config.v2.json"]);
+        let docker = |id| file(OF_DOCKER, &[id, "config.v2.json"]);
         let said = annotations(&self.0, "k8s.io", id)
             .or_else(|| Some(facts::texts(&crio(id)?["annotations"])))
             .or_else(|| Some(facts::texts(&docker(id)?["Config"]["Labels"])))
@@ -97,9 +112,47 @@ impl Runtime for Pods {
             ..known.clone()
         })
     }
+
+    fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
+        let Some(id) = inquiry.found.container.as_deref() else { return EndAnswer::Nothing };
+        if let Some(status) = OF_CONTAINERD.into_iter().find_map(|of| self.file(of, &[id, "status"])) {
+            return of_containerd(&status);
+        }
+        if let Some(state) = self.file(OF_CRIO, &[id, "userdata", "state.json"]) {
+            return of_crio(&state);
+        }
+        let docker = self.file(OF_DOCKER, &[id, "config.v2.json"]);
+        docker.map_or(EndAnswer::Nothing, |docker| exit_of_state(&docker["State"], ended_at))
+    }
+}
+
+/// Times are nanoseconds since 1970; 0 until it has ended. Source: the `status` files of containerd's CRI.
+fn of_containerd(status: &Value) -> EndAnswer {
+    match (status["FinishedAt"].as_u64(), code(&status["ExitCode"])) {
+        (Some(0), _) => EndAnswer::NotYet,
+        (Some(at), Some(code)) => EndAnswer::Exit(facts_of(code, status["Reason"] == "OOMKilled", Some(Timestamp(at)))),
+        (Some(_) | None, _) => EndAnswer::Nothing,
+    }
+}
+
+/// There is no exit code until it has ended. Source: the `state.json` files of CRI-O.
+fn of_crio(state: &Value) -> EndAnswer {
+    let finished_at = state["finished"].as_str().and_then(facts::moment);
+    match code(&state["exitCode"]) {
+        Some(code) => EndAnswer::Exit(facts_of(code, state["oomKilled"] == true, finished_at)),
+        None if state["exitCode"].is_null() => EndAnswer::NotYet,
+        None => EndAnswer::Nothing,
+    }
+}
+
+fn code(said: &Value) -> Option<u8> {
+    u8::try_from(said.as_u64()?).ok()
 }
 
 impl Pods {
+    fn file(&self, directory: &str, components: &[&str]) -> Option<Value> {
+        facts::json(&self.0.file(directory), components)
+    }
     /// The kubelet links each container's log as `<pod>_<namespace>_<container>-<id>.log`.
     fn of_logs(&self, id: &str) -> Option<PodNames> {
         let entries = std::fs::read_dir(self.0.file("/var/log/containers")).ok()?.flatten();
@@ -145,7 +198,11 @@ fn image_of(said: &BTreeMap<String, String>) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
+    use crate::model::task::ExitStatus;
+    use crate::observe::naming::{About, EndedLife};
 
     #[test]
     fn images_are_read_as_containerd_and_cri_o_write_them() {
@@ -156,6 +213,58 @@ mod tests {
             assert_eq!(said(name, "registry/web:1").as_deref(), Some("registry/web:1"), "{name}");
         }
         assert_eq!((said("image", "x"), said("io.kubernetes.cri.image-name", "")), (None, None));
+    }
+
+    /// Code, OOM kill, time of the end.
+    fn exit(answer: &EndAnswer) -> Option<(u64, bool, Option<u64>)> {
+        match answer {
+            EndAnswer::Exit(facts) => {
+                let ExitStatus::Code(code) = facts.status else { panic!("{facts:?}") };
+                Some((code.into(), facts.oom, facts.finished_at.map(|at| at.0)))
+            }
+            EndAnswer::NotYet | EndAnswer::Nothing => None,
+        }
+    }
+
+    #[test]
+    fn exit_of_a_container_is_that_of_the_record_of_its_runtime() {
+        const ID: &str = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+        const AT: u64 = 1_795_950_000_000_000_001;
+        let containerd = |finished: u64, code: i64, reason: &str| json!({"Version": "v1", "Pid": 0, "StartedAt": 1, "FinishedAt": finished, "ExitCode": code, "Reason": reason});
+        let [of_containerd, of_k3s] = OF_CONTAINERD.map(|of| format!("{of}/{ID}/status"));
+        let of_crio = format!("{OF_CRIO}/{ID}/userdata/state.json");
+        let of_docker = format!("{OF_DOCKER}/{ID}/config.v2.json");
+        let crio = json!({"status": "stopped", "finished": "2026-11-29T11:00:00.000000001Z", "exitCode": 3});
+        let docker = json!({"State": {
+            "Running": false, "ExitCode": 3, "OOMKilled": false, "StartedAt": "2026-11-29T10:00:00Z",
+            "FinishedAt": "2026-11-29T11:00:00.000000001Z",
+        }});
+        for (file, record, expected) in [
+            (&of_containerd, containerd(AT, 3, "Error"), Some((3, false, Some(AT)))),
+            (&of_k3s, containerd(AT, 0, "Completed"), Some((0, false, Some(AT)))),
+            (&of_containerd, containerd(AT, 137, "OOMKilled"), Some((137, true, Some(AT)))),
+            // A child was killed, and the container went on.
+            (&of_containerd, containerd(AT, 0, "OOMKilled"), Some((0, false, Some(AT)))),
+            (&of_containerd, containerd(0, 0, ""), None),
+            (&of_containerd, containerd(AT, -1, "Unknown"), None),
+            (&of_containerd, json!([]), None),
+            (&of_crio, crio.clone(), Some((3, false, Some(1_795_950_000_000_000_001)))),
+            (&of_crio, json!({"status": "running", "finished": "0001-01-01T00:00:00Z"}), None),
+            (&of_docker, docker, Some((3, false, Some(1_795_950_000_000_000_001)))),
+        ] {
+            let dir = tempfile::tempdir().unwrap();
+            let roots = Roots::below(dir.path());
+            let path = roots.file(file);
+            std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+            std::fs::write(path, record.to_string()).unwrap();
+            let inquiry = Inquiry {
+                path: String::new(),
+                found: task("uid", ID, None, OwnCgroup::Parent),
+                directories: Vec::new(),
+                about: About::Exit(EndedLife { number: 1, ended_at: None }),
+            };
+            assert_eq!(exit(&Pods(roots).exit(&inquiry, None)), expected, "{file}: {record}");
+        }
     }
 
     #[test]

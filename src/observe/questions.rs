@@ -179,9 +179,10 @@ impl Waiting {
     }
 }
 
-/// Both have the same container ID.
+/// Both have the same container ID, in one namespace of its runtime: users of containerd choose IDs.
 fn is_of_one(a: &Inquiry, b: &Inquiry) -> bool {
-    a.found.container.is_some() && a.found.container == b.found.container
+    let (a, b) = (&a.found, &b.found);
+    a.container.is_some() && a.container == b.container && a.naming.native == b.naming.native
 }
 
 #[cfg(test)]
@@ -214,8 +215,12 @@ mod tests {
             assert!(questions.add(inquiry(path, "one", About::Name)));
         }
         assert!(questions.add(inquiry("/c", "other", About::Name)));
+        let mut of_another_namespace = inquiry("/d", "one", About::Name);
+        of_another_namespace.found.naming.native = "build/one".to_owned();
+        assert!(questions.add(of_another_namespace));
         assert_eq!(paths(questions.next()), ["/a", "/b"]);
         assert_eq!(paths(questions.next()), ["/c"]);
+        assert_eq!(paths(questions.next()), ["/d"]);
         assert!(questions.add(end("/d/0", "id-0", 2)), "of the newest life");
         assert_eq!(paths(questions.next()), ["end of /d/1, life 1"]);
     }

@@ -9,16 +9,21 @@
 //! itself from the port. So a program may take it between the test and the task's bind. Then the task fails, and
 //! before its restart the ports are tested again.
 //!
-//! No test of a port runs under the lock of the keeper: an exhausted range takes seconds. A free port is found first and
-//! held afterwards, if no other alloc has got it meanwhile.
+//! No test of a port runs under the lock of what is held: an exhausted range takes seconds. A free port is found first
+//! and held afterwards, if no other alloc has got it meanwhile. The name of a program is looked up apart from the tests
+//! ([`PortKeeper::programs`]): that takes longer still, and no other alloc waits for it.
+
+mod searches;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use tokio::sync::watch;
 
+use self::searches::{NAMED, Searches};
 use super::settings::NetworkConfig;
 use crate::host::ports;
 use crate::host::roots::Roots;
@@ -33,10 +38,12 @@ use crate::telemetry::ports::{PortMetrics, PortRange};
 
 /// Ports in use by programs of this host. May block as long as a system call does.
 pub trait PortsInUse: Send + Sync {
-    /// The program that uses it at this address. `None`: it is free.
-    fn user(&self, at: SocketAddr) -> Option<String>;
+    /// Whether a program uses it at this address.
+    fn is_used_at(&self, at: SocketAddr) -> bool;
     /// Whether a program uses it at any address.
     fn is_used(&self, port: u16) -> bool;
+    /// The program that uses it at this address. `None`: not found until then.
+    fn user(&self, at: SocketAddr, until: Instant) -> Option<String>;
 }
 
 /// Ports in the host's own network namespace.
@@ -44,12 +51,14 @@ pub trait PortsInUse: Send + Sync {
 pub struct HostPorts(Roots);
 
 impl PortsInUse for HostPorts {
-    fn user(&self, at: SocketAddr) -> Option<String> {
-        let user = || ports::user_of(&self.0, at).unwrap_or_else(|| "another program".to_owned());
-        ports::is_bound(at).then(user)
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        ports::is_bound(at)
     }
     fn is_used(&self, port: u16) -> bool {
         ports::is_bound_anywhere(port)
+    }
+    fn user(&self, at: SocketAddr, until: Instant) -> Option<String> {
+        ports::user_of(&self.0, at, until)
     }
 }
 
@@ -76,14 +85,38 @@ pub struct PortAsk {
 pub enum PortConflict {
     #[error("port {port} ({label}) is held by alloc {} of job {}", owner.alloc.short(), owner.job)]
     Alloc { label: String, port: u16, owner: PortHolder },
-    #[error("port {port} ({label}) is in use by {user}")]
-    Program { label: String, port: u16, user: String },
+    #[error("port {} ({label}) is in use by {}", at.port(), user.as_deref().unwrap_or("another program"))]
+    Program {
+        label: String,
+        at: SocketAddr,
+        /// `None`: not looked up, or not found.
+        user: Option<String>,
+    },
     #[error("no dynamic port is free for {label}: each from {} to {} is held or in use", range.0, range.1)]
     Exhausted { label: String, range: (u16, u16) },
 }
 
-/// Number of ports whose programs are looked up and named.
-const NAMED: usize = 3;
+impl PortConflict {
+    /// Where a program uses the port.
+    pub fn program_at(&self) -> Option<SocketAddr> {
+        match self {
+            PortConflict::Program { at, .. } => Some(*at),
+            PortConflict::Alloc { .. } | PortConflict::Exhausted { .. } => None,
+        }
+    }
+    /// The same conflict with this name of its program.
+    pub fn with_user(self, user: Option<String>) -> PortConflict {
+        match self {
+            PortConflict::Program { label, at, .. } => PortConflict::Program { label, at, user },
+            other => other,
+        }
+    }
+    /// Whether this was not reported yet. A program whose name was not found now is no news.
+    pub fn is_news_after(&self, reported: Option<&PortConflict>) -> bool {
+        let is_same = |one: &PortConflict| one == self || one.clone().with_user(None) == *self;
+        !reported.is_some_and(is_same)
+    }
+}
 
 /// The request that a held port answers, unless others may have the port as well.
 fn ask_of<'a>(asks: &'a [PortAsk], port: &AllocPort) -> Option<&'a PortAsk> {
@@ -100,34 +133,60 @@ pub struct UnknownHostNetwork {
     known: String,
 }
 
+/// A port of an alloc that another program uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TakenPort {
+    port: AllocPort,
+    /// `None`: not looked up, or not found.
+    user: Option<String>,
+}
+
+impl TakenPort {
+    pub fn at(&self) -> SocketAddr {
+        SocketAddr::new(self.port.host_ip, self.port.value)
+    }
+    pub fn with_user(self, user: Option<String>) -> TakenPort {
+        TakenPort { user, ..self }
+    }
+}
+
 /// A port of an alloc that another program uses, and what the alloc gets for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PortReplacement {
-    lost: AllocPort,
-    user: String,
+    old: TakenPort,
     /// `None`: the port is static, or others may have it as well.
     new: Option<Result<u16, PortConflict>>,
 }
 
-/// Other allocs have got these ports since they were found.
+/// Ports that a search found free, and that another alloc has got before they were held.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct PortsLost(BTreeSet<u16>);
+pub struct PortsHeldMeanwhile(BTreeSet<u16>);
 
-impl PortsLost {
-    pub fn add(&mut self, more: PortsLost) {
+impl PortsHeldMeanwhile {
+    pub fn add(&mut self, more: PortsHeldMeanwhile) {
         self.0.extend(more.0);
     }
 }
 
+/// The ports that [`PortKeeper::reserve`] returns.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reservation {
+    pub ports: Vec<AllocPort>,
+    /// The number of this reservation, if it added the ports. `None`: the alloc held them already.
+    added: Option<u64>,
+}
+
 /// Concurrency: any thread. [`PortKeeper::reserve`], [`PortKeeper::conflicts`], [`PortKeeper::taken`] and
-/// [`PortKeeper::replacements`] block for some system calls per port of the range, and hold no lock meanwhile.
+/// [`PortKeeper::replacements`] block for some system calls per port of the range, and never hold `held` meanwhile. They
+/// run in [`PortKeeper::search`].
 pub struct PortKeeper {
     config: NetworkConfig,
     in_use: Arc<dyn PortsInUse>,
     held: Mutex<HeldPorts>,
-    /// One search tests one port at a time: a test binds the port, and another one would take that for a program. Taken
-    /// before `held`.
+    /// Serializes tests of ports: a test binds the port, and a concurrent one would report it as used by a program. Held
+    /// for the test of one port, and not while a program is looked up. Lock order: before `held`.
     testing: Mutex<()>,
+    searches: Searches,
     /// Notifies of released ports.
     released: watch::Sender<()>,
     metrics: PortMetrics,
@@ -137,6 +196,10 @@ pub struct PortKeeper {
 struct HeldPorts {
     by_port: BTreeMap<u16, Vec<HeldPort>>,
     by_alloc: BTreeMap<AllocId, Vec<AllocPort>>,
+    /// The reservation that added the ports of an alloc, as long as no other one has returned them.
+    added_by: BTreeMap<AllocId, u64>,
+    /// Number of reservations that added ports.
+    reservations: u64,
 }
 
 struct HeldPort {
@@ -149,7 +212,25 @@ impl PortKeeper {
         let (first, last) = config.dynamic_ports;
         metrics.range(u32::from(last).saturating_sub(u32::from(first)) + 1);
         let (held, testing) = (Mutex::default(), Mutex::default());
-        PortKeeper { config, in_use, held, testing, released: watch::Sender::new(()), metrics }
+        let (searches, released) = (Searches::new(), watch::Sender::new(()));
+        PortKeeper { config, in_use, held, testing, searches, released, metrics }
+    }
+
+    /// Runs tests of ports on a thread, one caller at a time. They go on if the caller stops waiting.
+    ///
+    /// Errors: they panicked, or the runtime is shutting down.
+    pub async fn search<T: Send + 'static>(
+        self: &Arc<Self>,
+        tests: impl FnOnce(&Arc<PortKeeper>) -> T + Send + 'static,
+    ) -> Result<T, String> {
+        let keeper = Arc::clone(self);
+        self.searches.test(move || tests(&keeper)).await
+    }
+    /// The programs that use ports at these addresses. `None`: not found within a second, or not looked up: only those of
+    /// the first few ports are.
+    pub async fn programs(&self, at: Vec<SocketAddr>) -> Vec<Option<String>> {
+        let in_use = Arc::clone(&self.in_use);
+        self.searches.programs(at, move |at, until| in_use.user(at, until)).await
     }
 
     /// The ports that an alloc of this group needs on a host with these attributes.
@@ -208,35 +289,47 @@ impl PortKeeper {
     /// Reserves all requested ports, in order, or none. A holder that has ports already gets the same ones. `before`:
     /// ports that it had earlier; it gets them again if they are free.
     ///
-    /// Errors: the first port that is not available now.
+    /// Errors: the first port that is not available now. A program that uses it is not named.
     pub fn reserve(
         &self,
         holder: &PortHolder,
         asks: &[PortAsk],
         before: &[AllocPort],
-    ) -> Result<Vec<AllocPort>, PortConflict> {
+    ) -> Result<Reservation, PortConflict> {
         // Each turn adds a port: it ends with the range.
-        let mut lost = BTreeSet::new();
+        let mut meanwhile = PortsHeldMeanwhile::default();
         loop {
-            if let Some(ports) = self.held_by(&holder.alloc) {
-                return Ok(ports);
+            if let Some(reservation) = lock(&self.held).again(&holder.alloc) {
+                return Ok(reservation);
             }
-            let ports = self.free(holder, asks, before, &lost)?;
+            let ports = self.free(holder, asks, before, &meanwhile)?;
             let mut held = lock(&self.held);
-            if let Some(ports) = held.by_alloc.get(&holder.alloc) {
-                return Ok(ports.clone());
+            if let Some(reservation) = held.again(&holder.alloc) {
+                return Ok(reservation);
             }
             if let Some((_, conflict)) = asks.iter().find_map(|ask| held.conflict(ask)) {
                 return Err(conflict);
             }
             let dynamic = asks.iter().zip(&ports).filter(|(ask, _)| ask.fixed.is_none()).map(|(_, port)| port.value);
-            let again = held.held_of(dynamic);
-            if again.is_empty() {
+            let more = held.held_of(dynamic);
+            if more.0.is_empty() {
                 held.add(holder, &ports);
+                let added = (!ports.is_empty()).then(|| held.number(&holder.alloc));
                 self.count(&held);
-                return Ok(ports);
+                return Ok(Reservation { ports, added });
             }
-            lost.extend(again);
+            meanwhile.add(more);
+        }
+    }
+
+    /// Takes back a reservation that has no owner any more: releases the ports that it added, unless another reservation
+    /// of the alloc has returned them since.
+    pub fn take_back(&self, alloc: &AllocId, reservation: &Reservation) {
+        let mut held = lock(&self.held);
+        let is_own = reservation.added.is_some() && held.added_by.get(alloc).copied() == reservation.added;
+        if is_own && held.remove(alloc) {
+            self.count(&held);
+            self.released.send_replace(());
         }
     }
 
@@ -246,14 +339,15 @@ impl PortKeeper {
         holder: &PortHolder,
         asks: &[PortAsk],
         before: &[AllocPort],
-        lost: &BTreeSet<u16>,
+        meanwhile: &PortsHeldMeanwhile,
     ) -> Result<Vec<AllocPort>, PortConflict> {
         for ask in asks {
             if let Some(conflict) = self.conflict(ask, &|_| false) {
                 return Err(conflict);
             }
         }
-        let mut given: BTreeSet<u16> = asks.iter().filter_map(|ask| ask.fixed).chain(lost.iter().copied()).collect();
+        let fixed = asks.iter().filter_map(|ask| ask.fixed);
+        let mut given: BTreeSet<u16> = fixed.chain(meanwhile.0.iter().copied()).collect();
         let mut ports = Vec::with_capacity(asks.len());
         for ask in asks {
             let value = match ask.fixed {
@@ -304,13 +398,14 @@ impl PortKeeper {
             // Its program uses the port as well.
             return Some(conflict).filter(|_| !leaves(&owner));
         }
+        let at = SocketAddr::new(ask.host_ip, port);
         let _testing = lock(&self.testing);
-        let user = self.in_use.user(SocketAddr::new(ask.host_ip, port))?;
-        Some(PortConflict::Program { label: ask.label.clone(), port, user })
+        let is_used = self.in_use.is_used_at(at);
+        is_used.then(|| PortConflict::Program { label: ask.label.clone(), at, user: None })
     }
 
     /// Static ports that an alloc of a job could not reserve now. Ports of the job's own allocs count as free: those
-    /// end first.
+    /// end first. Programs are not named.
     pub fn conflicts(&self, job: &JobId, asks: &[PortAsk]) -> Vec<(PortAsk, PortConflict)> {
         let leaves = |owner: &PortHolder| owner.job == *job;
         asks.iter().filter_map(|ask| Some((ask.clone(), self.conflict(ask, &leaves)?))).collect()
@@ -339,21 +434,18 @@ impl PortKeeper {
         lock(&self.held).by_alloc.get(alloc).cloned()
     }
 
-    /// Tests the ports of an alloc, none of whose processes runs: those that another program uses, with the program.
-    /// Blocks for some system calls per port; only the programs of the first few ports are looked up.
-    pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<(AllocPort, String)> {
-        let mut taken = Vec::new();
-        for port in self.held_by(alloc).unwrap_or_default() {
-            let Some(ask) = ask_of(asks, &port) else { continue };
-            let is_named = taken.len() < NAMED;
-            let user = is_named.then(|| self.in_use.user(SocketAddr::new(port.host_ip, port.value))).flatten();
+    /// Tests the ports of an alloc, none of whose processes runs: those that another program uses. Blocks for some system
+    /// calls per port. The programs are not named.
+    pub fn taken(&self, alloc: &AllocId, asks: &[PortAsk]) -> Vec<TakenPort> {
+        let is_taken = |port: &AllocPort| {
+            let Some(ask) = ask_of(asks, port) else { return false };
+            let _testing = lock(&self.testing);
             // A task with a dynamic port may bind it at all addresses.
-            let is_tested_anywhere = ask.fixed.is_none() || !is_named;
-            if user.is_some() || (is_tested_anywhere && self.in_use.is_used(port.value)) {
-                taken.push((port, user.unwrap_or_else(|| "another program".to_owned())));
-            }
-        }
-        taken
+            self.in_use.is_used_at(SocketAddr::new(port.host_ip, port.value))
+                || (ask.fixed.is_none() && self.in_use.is_used(port.value))
+        };
+        let ports = self.held_by(alloc).unwrap_or_default().into_iter();
+        ports.filter(is_taken).map(|port| TakenPort { port, user: None }).collect()
     }
 
     /// Finds free ports for the dynamic ones of these. The alloc gets them with [`PortKeeper::exchange`]. Blocks for some
@@ -362,12 +454,12 @@ impl PortKeeper {
         &self,
         holder: &PortHolder,
         asks: &[PortAsk],
-        taken: &[(AllocPort, String)],
-        lost: &PortsLost,
+        taken: &[TakenPort],
+        meanwhile: &PortsHeldMeanwhile,
     ) -> Vec<PortReplacement> {
-        let (mut given, mut is_exhausted) = (lost.0.clone(), false);
-        let one = |(port, user): &(AllocPort, String)| {
-            let new = ask_of(asks, port).filter(|ask| ask.fixed.is_none()).map(|ask| {
+        let (mut given, mut is_exhausted) = (meanwhile.0.clone(), false);
+        let one = |old: &TakenPort| {
+            let new = ask_of(asks, &old.port).filter(|ask| ask.fixed.is_none()).map(|ask| {
                 let range = self.config.dynamic_ports;
                 let found = match is_exhausted {
                     true => Err(PortConflict::Exhausted { label: ask.label.clone(), range }),
@@ -377,13 +469,13 @@ impl PortKeeper {
                 given.extend(found.as_ref().ok());
                 found
             });
-            PortReplacement { lost: port.clone(), user: user.clone(), new }
+            PortReplacement { old: old.clone(), new }
         };
         taken.iter().map(one).collect()
     }
 
     /// Replaces ports of an alloc. Returns its ports now, and what became of each of the given ones, in a sentence for
-    /// people. `None`: the alloc holds no ports. Tests no port.
+    /// people; empty if the alloc has none of the given ones. `None`: the alloc holds no ports. Tests no port.
     ///
     /// Errors: another alloc has got one of the new ports since. Nothing is replaced then.
     pub fn exchange(
@@ -391,19 +483,19 @@ impl PortKeeper {
         holder: &PortHolder,
         asks: &[PortAsk],
         replacements: &[PortReplacement],
-    ) -> Result<Option<(Vec<AllocPort>, String)>, PortsLost> {
+    ) -> Result<Option<(Vec<AllocPort>, String)>, PortsHeldMeanwhile> {
         let mut held = lock(&self.held);
         let Some(mut ports) = held.by_alloc.get(&holder.alloc).cloned() else { return Ok(None) };
         let new = replacements.iter().filter_map(|one| one.new.as_ref()?.as_ref().ok().copied());
-        let lost = held.held_of(new);
-        if !lost.is_empty() {
-            return Err(PortsLost(lost));
+        let meanwhile = held.held_of(new);
+        if !meanwhile.0.is_empty() {
+            return Err(meanwhile);
         }
         let (mut is_new, mut said) = (false, Vec::new());
-        for PortReplacement { lost, user, new } in replacements {
-            let Some(port) = ports.iter_mut().find(|port| *port == lost) else { continue };
-            let (label, user) = (lost.label.clone(), user.clone());
-            let conflict = PortConflict::Program { label, port: lost.value, user };
+        for PortReplacement { old, new } in replacements {
+            let Some(port) = ports.iter_mut().find(|port| **port == old.port) else { continue };
+            let (label, user) = (old.port.label.clone(), old.user.clone());
+            let conflict = PortConflict::Program { label, at: old.at(), user };
             match new {
                 None => said.push(conflict.to_string()),
                 Some(Err(none)) => said.push(format!("{conflict}; {none}")),
@@ -414,8 +506,7 @@ impl PortKeeper {
                 }
             }
         }
-        held.remove(&holder.alloc);
-        held.add(holder, &ports);
+        held.replace(holder, &ports);
         self.count(&held);
         drop(held);
         if is_new {
@@ -450,7 +541,7 @@ impl PortKeeper {
 }
 
 impl HeldPorts {
-    /// The holder of a static port.
+    /// The alloc that holds this static port.
     fn conflict(&self, ask: &PortAsk) -> Option<(PortHolder, PortConflict)> {
         let port = ask.fixed.filter(|_| !ask.ignore_collision)?;
         let mut holders = self.by_port.get(&port).into_iter().flatten();
@@ -461,8 +552,27 @@ impl HeldPorts {
         Some((owner, conflict))
     }
     /// Those of these ports that are held.
-    fn held_of(&self, ports: impl Iterator<Item = u16>) -> BTreeSet<u16> {
-        ports.filter(|port| self.by_port.contains_key(port)).collect()
+    fn held_of(&self, ports: impl Iterator<Item = u16>) -> PortsHeldMeanwhile {
+        PortsHeldMeanwhile(ports.filter(|port| self.by_port.contains_key(port)).collect())
+    }
+    /// The ports that an alloc holds, for one more reservation.
+    fn again(&mut self, alloc: &AllocId) -> Option<Reservation> {
+        let ports = self.by_alloc.get(alloc).cloned()?;
+        self.added_by.remove(alloc);
+        Some(Reservation { ports, added: None })
+    }
+    /// The number of the reservation that added the ports of an alloc now.
+    fn number(&mut self, alloc: &AllocId) -> u64 {
+        self.reservations += 1;
+        self.added_by.insert(alloc.clone(), self.reservations);
+        self.reservations
+    }
+    /// The alloc has these ports in place of its own. They are of the same reservation.
+    fn replace(&mut self, holder: &PortHolder, ports: &[AllocPort]) {
+        let added_by = self.added_by.get(&holder.alloc).copied();
+        self.remove(&holder.alloc);
+        self.add(holder, ports);
+        self.added_by.extend(added_by.map(|number| (holder.alloc.clone(), number)));
     }
     fn add(&mut self, holder: &PortHolder, ports: &[AllocPort]) {
         if ports.is_empty() {
@@ -475,6 +585,7 @@ impl HeldPorts {
         self.by_alloc.insert(holder.alloc.clone(), ports.to_vec());
     }
     fn remove(&mut self, alloc: &AllocId) -> bool {
+        self.added_by.remove(alloc);
         let Some(ports) = self.by_alloc.remove(alloc) else { return false };
         for port in ports {
             if let Some(holders) = self.by_port.get_mut(&port.value) {

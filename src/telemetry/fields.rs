@@ -1,6 +1,6 @@
 //! Fields of a log line as `name=value`: no value can be read as another field, or steers a terminal.
 //!
-//! Strings are always quoted. Anything else is quoted only if it needs it, so that errors stay readable.
+//! Strings are always quoted. Anything else, the message too, is quoted only if it needs it, so that errors stay readable.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -10,7 +10,7 @@ use tracing_subscriber::field::RecordFields;
 use tracing_subscriber::fmt::FormatFields;
 use tracing_subscriber::fmt::format::Writer;
 
-use crate::model::text::{cut, steers_a_terminal, terminal};
+use crate::model::text::{cut, steers_a_terminal};
 
 /// The longest value, in bytes before it is quoted: a path of a cgroup fits.
 const LONGEST: usize = 4 << 10;
@@ -62,9 +62,7 @@ impl Visit for FieldLine<'_> {
     fn record_debug(&mut self, field: &Field, value: &dyn fmt::Debug) {
         let text = format!("{value:?}");
         let text = bounded(&text);
-        if field.name() == "message" {
-            self.put(field, format_args!("{}", terminal(&text)));
-        } else if is_plain(&text) {
+        if is_plain(&text) {
             self.put(field, format_args!("{text}"));
         } else {
             self.put(field, format_args!("{text:?}"));

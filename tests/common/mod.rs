@@ -50,7 +50,7 @@ pub use programs::{
 };
 pub use prometheus::{Prometheus, Promtool, Verdict, python_openmetrics, python_parsed};
 pub use skip::{skip, skip_here};
-pub use terminal::OnTerminal;
+pub use terminal::{OnTerminal, drawn};
 
 use std::time::{Duration, Instant};
 

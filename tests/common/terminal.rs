@@ -14,6 +14,43 @@ use super::{Agent, allostat, patience, wait_for};
 
 const LONG: Duration = Duration::from_secs(30);
 
+/// Rows and columns that are enough for each test.
+const SCREEN: (usize, usize) = (80, 300);
+
+/// What is on the screen after this text: placed characters, a cleared screen; colours and the rest change no cell.
+pub fn drawn(text: &str) -> String {
+    let (mut screen, mut row, mut column) = (vec![vec![' '; SCREEN.1]; SCREEN.0], 0, 0);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '\x1b' if chars.next() == Some('[') => {
+                let (mut numbers, mut command) = (String::new(), None);
+                while command.is_none()
+                    && let Some(c) = chars.next()
+                {
+                    if ('@'..='~').contains(&c) { command = Some(c) } else { numbers.push(c) }
+                }
+                let mut places = numbers.split(';').map(|number| number.parse().unwrap_or(1_usize).saturating_sub(1));
+                match command {
+                    Some('H') => (row, column) = (places.next().unwrap_or(0), places.next().unwrap_or(0)),
+                    Some('J') => screen.iter_mut().for_each(|line| line.fill(' ')),
+                    _ => {}
+                }
+            }
+            '\r' => column = 0,
+            '\n' => row += 1,
+            c if !c.is_control() => {
+                if let Some(cell) = screen.get_mut(row).and_then(|line| line.get_mut(column)) {
+                    *cell = c;
+                }
+                column += 1;
+            }
+            _ => {}
+        }
+    }
+    screen.iter().map(|line| line.iter().collect::<String>() + "\n").collect()
+}
+
 /// A command on a terminal of its own.
 pub struct OnTerminal {
     child: Child,
@@ -70,9 +107,14 @@ impl OnTerminal {
     pub fn forget(&self) {
         self.said.lock().expect("nobody panics with it").clear();
     }
+    /// As one text, or where it was drawn in pieces: a later frame writes only the cells that differ.
     #[track_caller]
     pub fn shows(&self, word: &str) {
-        wait_for(&format!("{word:?} on the screen"), LONG * patience(), || self.text().contains(word).then_some(()));
+        let is_shown = || {
+            let text = self.text();
+            (text.contains(word) || drawn(&text).contains(word)).then_some(())
+        };
+        wait_for(&format!("{word:?} on the screen"), LONG * patience(), is_shown);
     }
     pub fn press(&self, keys: &str) {
         std::fs::File::from(self.terminal.try_clone().expect("a terminal"))

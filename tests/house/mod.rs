@@ -72,6 +72,7 @@ const PLACES: &[(&str, &[&str])] = &[
     ("ratatui", &["cli"]),
     ("rcgen", &["devices"]),
     ("regex", &["model", "devices", "exporters", "jobspec"]),
+    ("regex-syntax", &["jobspec"]),
     // The others name what of it rustls offers.
     ("ring", &["api", "devices", "host", "jobspec", "runner"]),
     ("rustix", ABOVE_THE_KERNEL),

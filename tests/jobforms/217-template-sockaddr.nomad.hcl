@@ -13,6 +13,7 @@ job "sockaddr" {
         data        = <<EOH
 IP = {{ sockaddr "GetPrivateIP" }}
 ETH = {{ sockaddr "GetInterfaceIP \"eth0\"" }}
+PIPED = {{ env "IFACE" | printf "%q" | sockaddr "GetInterfaceIP" }}
 NAME = {{ sockaddr "GetPrivateInterfaces | include \"network\" \"192.168.1.0/24\" | attr \"name\"" }}
 EOH
       }

@@ -11,7 +11,7 @@ use super::container;
 use super::names::{DEVICE_ID, HARDWARE_TYPE, PARENT};
 use crate::board::devices::DeviceView;
 use crate::exporters::walk::{RowSubject, is_named_pod, written};
-use crate::model::alloc::{AllocIdentity, TaskIdentity};
+use crate::model::alloc::{AllocIdentity, AllocSource, TaskIdentity};
 use crate::model::host::NodeInfo;
 use crate::model::id::{AllocId, TaskName};
 use crate::snapshot::{AllocView, TaskView};
@@ -147,13 +147,15 @@ pub(super) fn instance(resource: &Resource) -> &str {
     }
 }
 
-/// Of an observed one without a workload its own name is that of the service. The workload of a pod begins with its
-/// namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the two.
+/// Of an observed one without a workload its own name is that of the service. The workload of a pod, and of a container
+/// of containerd, begins with its namespace, which has an attribute of its own: Prometheus makes `namespace/name` of the
+/// two.
 fn service(known: &AllocIdentity, instance: String) -> Vec<(String, String)> {
     let workload = known.workload.as_ref().map(|workload| workload.as_str()).filter(|workload| !workload.is_empty());
     let name = workload.unwrap_or(&known.name);
     let within = || name.strip_prefix(known.namespace.as_str())?.strip_prefix('/').filter(|name| !name.is_empty());
-    let name = if is_named_pod(known) { within().unwrap_or(name) } else { name };
+    let is_prefixed = is_named_pod(known) || known.source == AllocSource::Containerd;
+    let name = if is_prefixed { within().unwrap_or(name) } else { name };
     let namespace = ("service.namespace", known.namespace.as_str());
     [(SERVICE, name), namespace, (INSTANCE, instance.as_str())].map(owned).into()
 }
@@ -182,14 +184,15 @@ fn of_hardware(label: &str) -> String {
 mod tests {
     use super::super::container::tests::pod_named;
     use super::*;
-    use crate::model::alloc::AllocSource;
 
     #[test]
-    fn service_of_a_pod_does_not_repeat_its_namespace() {
+    fn service_of_a_pod_or_container_does_not_repeat_its_namespace() {
         let name = |alloc: &AllocIdentity| service(alloc, String::new())[0].1.clone();
         assert_eq!(name(&pod_named("web-0", "shop/web")), "web", "Prometheus makes the job shop/web of it");
         assert_eq!(name(&pod_named("web-0", "shopping/web")), "shopping/web");
         assert_eq!(name(&pod_named("web-0", "ci")), "ci", "a rule of the configuration named it");
+        let container = AllocIdentity { source: AllocSource::Containerd, ..pod_named("redis", "shop/redis") };
+        assert_eq!(name(&container), "redis");
         let managed = AllocIdentity { source: AllocSource::Managed, ..pod_named("web-0", "shop/web") };
         assert_eq!(name(&managed), "shop/web");
     }

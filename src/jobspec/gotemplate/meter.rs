@@ -16,6 +16,14 @@ const DEEPEST: usize = 100;
 
 pub(super) type Checked<T = ()> = Result<T, Wrong>;
 
+/// Errors: the deadline has passed.
+pub(super) fn in_time(deadline: Option<Instant>, span: &Range<usize>) -> Checked {
+    match deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+        true => Err(Wrong::new(span.clone(), "it takes too long")),
+        false => Ok(()),
+    }
+}
+
 /// What is left.
 #[derive(Debug)]
 pub(super) struct Meter {
@@ -33,10 +41,7 @@ impl Meter {
         let left = self.steps.get().checked_sub(count);
         let left = left.ok_or_else(|| Wrong::new(span.clone(), format!("it takes more than {MOST_STEPS} steps")))?;
         self.steps.set(left);
-        if self.deadline.is_some_and(|deadline| Instant::now() >= deadline) {
-            return Err(Wrong::new(span.clone(), "it takes too long"));
-        }
-        Ok(())
+        in_time(self.deadline, span)
     }
     pub(super) fn bytes(&self, span: &Range<usize>, bytes: usize) -> Checked {
         let left = self.bytes.get().checked_sub(bytes);

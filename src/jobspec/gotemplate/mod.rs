@@ -29,6 +29,8 @@ mod verbs;
 #[cfg(test)]
 mod tests;
 
+use std::time::Instant;
+
 pub use fault::TemplateFault;
 pub use functions::names as function_names;
 pub(in crate::jobspec) use functions::parsed_yaml;
@@ -72,8 +74,17 @@ pub struct GoTemplate {
 }
 
 impl GoTemplate {
-    /// Errors: the first syntax error, and all functions that do not exist or are refused, in file order.
+    /// Errors: the first syntax error, and the first functions that do not exist or are refused, in file order.
     pub fn parse(text: &str, options: &TemplateOptions) -> Result<GoTemplate, Vec<TemplateFault>> {
+        GoTemplate::parse_until(text, options, None)
+    }
+
+    /// As [`GoTemplate::parse`], of a text that its task may have written: parsing is abandoned at the deadline.
+    pub fn parse_until(
+        text: &str,
+        options: &TemplateOptions,
+        deadline: Option<Instant>,
+    ) -> Result<GoTemplate, Vec<TemplateFault>> {
         let or = |written: &str, default: &str| match written {
             "" => default.to_owned(),
             written => written.to_owned(),
@@ -82,7 +93,8 @@ impl GoTemplate {
         let parsed = if text.len() > MOST_TEXT {
             Err(vec![Wrong::new(0..0, format!("the template is longer than {} MiB", MOST_TEXT >> 20))])
         } else {
-            lexer::tokens(text, &left, &right).map_err(|wrong| vec![wrong]).and_then(parser::parse)
+            let tokens = lexer::tokens(text, &left, &right).map_err(|wrong| vec![wrong]);
+            tokens.and_then(|tokens| parser::parse(tokens, deadline))
         };
         match parsed {
             Ok(parsed) => {

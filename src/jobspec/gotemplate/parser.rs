@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Instant;
 
 use super::fault::Wrong;
 use super::lexer::{Token, TokenKind};
@@ -11,9 +12,11 @@ use super::tree::{Branch, ParsedTemplate, ReadKind, TemplateNode};
 
 /// Blocks and parentheses within each other.
 const DEEPEST: usize = 50;
+/// Each is located and looked up for advice: a template of faults alone may have a million.
+const MOST_FAULTS: usize = 16;
 
-/// Errors: all that is wrong, in file order.
-pub(super) fn parse(tokens: Vec<Token<'_>>) -> Result<ParsedTemplate, Vec<Wrong>> {
+/// Errors: all that is wrong, in file order; the first [`MOST_FAULTS`].
+pub(super) fn parse(tokens: Vec<Token<'_>>, deadline: Option<Instant>) -> Result<ParsedTemplate, Vec<Wrong>> {
     let mut parser = TemplateParser {
         tokens,
         next: 0,
@@ -21,6 +24,7 @@ pub(super) fn parse(tokens: Vec<Token<'_>>) -> Result<ParsedTemplate, Vec<Wrong>
         defined: BTreeMap::new(),
         reads: BTreeMap::new(),
         wrongs: Vec::new(),
+        deadline,
         loops: 0,
         depth: 0,
     };
@@ -43,7 +47,9 @@ pub(super) struct TemplateParser<'t> {
     pub(super) variables: Vec<String>,
     defined: BTreeMap<String, Vec<TemplateNode>>,
     pub(super) reads: BTreeMap<String, (ReadKind, Range<usize>)>,
-    pub(super) wrongs: Vec<Wrong>,
+    wrongs: Vec<Wrong>,
+    /// When parsing is abandoned.
+    pub(super) deadline: Option<Instant>,
     /// How many `range` are open.
     loops: usize,
     depth: usize,
@@ -84,6 +90,14 @@ impl<'t> TemplateParser<'t> {
     pub(super) fn take_solid(&mut self) -> (TokenKind, &'t str, Range<usize>) {
         self.skip_space();
         self.take()
+    }
+    /// Parsing goes on after this fault. Errors: it is the last one that is reported.
+    pub(super) fn report(&mut self, wrong: Wrong) -> Checked {
+        if self.wrongs.len() + 1 >= MOST_FAULTS {
+            return Err(wrong);
+        }
+        self.wrongs.push(wrong);
+        Ok(())
     }
     pub(super) fn unexpected<T>(&mut self, context: &str) -> Checked<T> {
         let (kind, text, span) = self.peek_solid();

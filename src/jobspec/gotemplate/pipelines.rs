@@ -6,7 +6,7 @@ use super::fault::Wrong;
 use super::functions;
 use super::lexer::TokenKind;
 use super::literals;
-use super::meter::Checked;
+use super::meter::{self, Checked};
 use super::parser::TemplateParser;
 use super::tree::{Command, Operand, OperandKind, Pipeline};
 use super::value::TemplateValue;
@@ -24,7 +24,9 @@ impl TemplateParser<'_> {
             if self.peek_solid().0 == end {
                 break;
             }
-            commands.push(self.command(context)?);
+            let command = self.command(context)?;
+            self.check_calls(&command, commands.last())?;
+            commands.push(command);
             // Go ignores a | before the end.
             if self.peek_solid().0 == TokenKind::Pipe {
                 self.next += 1;
@@ -109,30 +111,44 @@ impl TemplateParser<'_> {
         if operands.is_empty() {
             return self.unexpected(context);
         }
-        let command = Command { operands, span: start..end };
-        self.check_texts(&command);
-        Ok(command)
+        Ok(Command { operands, span: start..end })
     }
 
-    /// A function whose arguments are all written out.
-    fn check_texts(&mut self, command: &Command) {
-        let Some((Operand { kind: OperandKind::Function(name), .. }, arguments)) = command.operands.split_first()
-        else {
-            return;
-        };
-        let text = |operand: &Operand| match &operand.kind {
-            OperandKind::Literal(TemplateValue::Text(text)) => Some(text.clone()),
-            _ => None,
-        };
-        let texts: Option<Vec<_>> = arguments.iter().map(text).collect();
-        let (Some(texts), Some(first)) = (texts, arguments.first()) else { return };
-        let texts: Vec<&str> = texts.iter().map(|text| &**text).collect();
-        if let Err(wrong) = functions::check_texts(name, &texts, &first.span) {
-            self.wrongs.push(wrong);
+    /// The functions whose arguments are all written out, as the interpreter calls them: what the command before it yields is the
+    /// last argument of the first one.
+    fn check_calls(&mut self, command: &Command, before: Option<&Command>) -> Checked {
+        let Some((first, arguments)) = command.operands.split_first() else { return Ok(()) };
+        if let OperandKind::Function(name) = &first.kind {
+            // A command of several operands is a call, and its value is known when it is rendered.
+            let piped = before.map(|before| match before.operands.as_slice() {
+                [one] => text(one),
+                _ => None,
+            });
+            let texts: Option<Vec<&str>> = arguments.iter().map(text).chain(piped).collect();
+            if let Some(texts) = texts {
+                let place = arguments.first().unwrap_or(first);
+                functions::check_texts(name, &texts, &place.span).or_else(|wrong| self.report(wrong))?;
+            }
+        } else {
+            self.check_alone(first)?;
+        }
+        arguments.iter().try_for_each(|argument| self.check_alone(argument))
+    }
+
+    /// A function that is called as an operand has no argument.
+    fn check_alone(&mut self, operand: &Operand) -> Checked {
+        let called = if let OperandKind::Chain(inside, _) = &operand.kind { inside } else { operand };
+        match &called.kind {
+            OperandKind::Function(name) => {
+                functions::check_texts(name, &[], &called.span).or_else(|wrong| self.report(wrong))
+            }
+            _ => Ok(()),
         }
     }
 
     fn operand(&mut self, context: &str) -> Checked<Operand> {
+        // Each operand may cost a look at all variables.
+        meter::in_time(self.deadline, &self.peek().2)?;
         let term = self.term(context)?;
         let mut fields = Vec::new();
         let mut end = term.span.end;
@@ -171,7 +187,7 @@ impl TemplateParser<'_> {
                 name => {
                     // `break` and `continue` are functions of no name, too.
                     if let Err(wrong) = functions::check(name, &span) {
-                        self.wrongs.push(wrong);
+                        self.report(wrong)?;
                     }
                     if let Some(kind) = functions::reads(name) {
                         self.reads.entry(name.to_owned()).or_insert((kind, span.clone()));
@@ -205,5 +221,13 @@ impl TemplateParser<'_> {
         };
         self.next += 1;
         Ok(Operand { kind, span })
+    }
+}
+
+/// One that is written out.
+fn text(operand: &Operand) -> Option<&str> {
+    match &operand.kind {
+        OperandKind::Literal(TemplateValue::Text(text)) => Some(text),
+        _ => None,
     }
 }

@@ -1,13 +1,31 @@
 //! The ports that an alloc holds, from before its first task to the end of the last.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::cell::TaskCell;
 use super::{Alloc, Inner};
 use crate::model::event::EventKind;
 use crate::model::placement::NotPlaced;
 use crate::model::task::TaskState;
-use crate::runner::ports::{PortHolder, PortsLost};
+use crate::runner::ports::{PortAsk, PortHolder, PortKeeper, PortsHeldMeanwhile, TakenPort};
+
+/// Waits for blocking work, until it is dropped. The work goes on then, and checks this before it changes anything.
+#[derive(Default)]
+struct Caller(Arc<AtomicBool>);
+
+impl Caller {
+    fn is_waiting(&self) -> impl Fn() -> bool + Send + use<> {
+        let has_left = Arc::clone(&self.0);
+        move || !has_left.load(Ordering::Acquire)
+    }
+}
+
+impl Drop for Caller {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
 
 impl Alloc {
     fn port_holder(&self) -> PortHolder {
@@ -37,42 +55,74 @@ impl Alloc {
         }
     }
     /// Before the start of a task: tests its ports again, if no other task of the alloc can have them. A dynamic port
-    /// that another program took meanwhile is exchanged for another one.
+    /// that another program took meanwhile is exchanged for another one. If the caller stops waiting, no port is exchanged
+    /// afterwards: the next launch may have read the ports.
     pub async fn renew_ports(self: &Arc<Self>, at: usize) {
         let asks = self.ctx.ports.asks(self.group(), &self.ctx.node, &self.ctx.facts.now());
-        let (true, Ok(asks)) = (self.lock().can_exchange_ports(at), asks) else { return };
-        let alloc = Arc::clone(self);
-        let exchanging = move || {
-            let (keeper, holder) = (&alloc.ctx.ports, alloc.port_holder());
-            let taken = keeper.taken(&alloc.id, &asks);
-            let mut lost = PortsLost::default();
-            while !taken.is_empty() {
-                // Before the lock: a search tests up to all ports of the range.
-                let found = keeper.replacements(&holder, &asks, &taken, &lost);
-                let mut inner = alloc.lock();
-                // Another task may have begun since: then a port may be in use by that one.
-                if !inner.can_exchange_ports(at) {
-                    return None;
-                }
-                match keeper.exchange(&holder, &asks, &found) {
-                    Ok(exchanged) => {
-                        let (ports, said) = exchanged?;
-                        let is_new = inner.record.ports != ports;
-                        inner.record.ports = ports;
-                        return Some((is_new, said));
-                    }
-                    // Ends: with the range.
-                    Err(more) => lost.add(more),
-                }
-            }
-            None
-        };
-        let Ok(Some((is_new, said))) = self.ctx.blocking.block(exchanging).await else { return };
-        self.edit(at, |edit| edit.event(EventKind::Network, said, &[]));
-        self.save_aside(at);
-        if is_new {
+        let can_exchange = self.lock().can_exchange_ports(at);
+        if let (true, Ok(asks)) = (can_exchange, asks) {
+            self.exchange_taken(at, asks).await;
+        }
+        // Exchanged now, or for a launch that was cancelled before they were recorded.
+        if self.has_unrecorded_ports() {
             self.persist_made().await;
         }
+    }
+    async fn exchange_taken(self: &Arc<Self>, at: usize, asks: Vec<PortAsk>) {
+        let (keeper, asks, id) = (&self.ctx.ports, Arc::new(asks), self.id.clone());
+        let asked = Arc::clone(&asks);
+        let Ok(taken) = keeper.search(move |keeper| keeper.taken(&id, &asked)).await else { return };
+        if taken.is_empty() {
+            return;
+        }
+        let users = keeper.programs(taken.iter().map(TakenPort::at).collect()).await;
+        let taken: Vec<_> = taken.into_iter().zip(users).map(|(port, user)| port.with_user(user)).collect();
+        let (caller, alloc) = (Caller::default(), Arc::clone(self));
+        let is_waiting = caller.is_waiting();
+        let exchange = move |keeper: &Arc<PortKeeper>| alloc.exchange_ports(keeper, at, &asks, &taken, &is_waiting);
+        if keeper.search(exchange).await == Ok(true) {
+            self.save_aside(at);
+        }
+    }
+    /// Finds free ports, and exchanges the taken ones for them while the caller waits. Blocks for a search of the range.
+    /// Returns whether an event reports it.
+    fn exchange_ports(
+        &self,
+        keeper: &PortKeeper,
+        at: usize,
+        asks: &[PortAsk],
+        taken: &[TakenPort],
+        is_waiting: &dyn Fn() -> bool,
+    ) -> bool {
+        let holder = self.port_holder();
+        let mut meanwhile = PortsHeldMeanwhile::default();
+        loop {
+            // Before the lock: a search tests up to all ports of the range.
+            let found = keeper.replacements(&holder, asks, taken, &meanwhile);
+            let mut inner = self.lock();
+            // Another task may have begun since: then a port may be in use by that one.
+            if !is_waiting() || !inner.can_exchange_ports(at) {
+                return false;
+            }
+            match keeper.exchange(&holder, asks, &found) {
+                Ok(Some((ports, said))) => {
+                    inner.record.ports = ports;
+                    drop(inner);
+                    if !said.is_empty() {
+                        self.edit(at, |edit| edit.event(EventKind::Network, said.as_str(), &[]));
+                    }
+                    return !said.is_empty();
+                }
+                Ok(None) => return false,
+                // Ends: with the range.
+                Err(more) => meanwhile.add(more),
+            }
+        }
+    }
+    /// Whether its ports are others than the recorded ones that are shown.
+    fn has_unrecorded_ports(&self) -> bool {
+        let inner = self.lock();
+        inner.record.ports != inner.ports
     }
     /// Releases its ports: no process is left that needs them.
     pub fn free_ports(&self) {

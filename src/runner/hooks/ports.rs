@@ -12,10 +12,12 @@ use crate::model::network::AllocPort;
 use crate::model::placement::{NotPlaced, PlacementReason};
 use crate::runner::drivers::BoxFuture;
 use crate::runner::places::in_line;
-use crate::runner::ports::{PortAsk, PortConflict, PortHolder, PortKeeper};
+use crate::runner::ports::{PortAsk, PortConflict, PortHolder, PortKeeper, Reservation};
 
 /// Allocs say when they leave a port; of other programs it has to be found out.
 const TRY_AGAIN: Duration = Duration::from_secs(2);
+/// Tries after which the program of a port is looked up again: another one may use the port now.
+const NAME_AGAIN: u32 = 15;
 /// So many ports are named in one event.
 const NAMED: usize = 10;
 
@@ -52,12 +54,13 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
     let wanted = Arc::new(wanted);
     let mut releases = subject.ctx.ports.releases();
     let mut reported = None;
+    let mut tries = 0_u32;
     loop {
         releases.mark_unchanged();
         let holder = PortHolder { alloc: subject.id.clone(), job: asks.job.id.clone() };
-        let (keeper, wanted, before) = (Arc::clone(&subject.ctx.ports), Arc::clone(&wanted), subject.ports.clone());
-        let work = move || ReservedPorts::reserve(keeper, &holder, &wanted, &before);
-        match subject.ctx.blocking.block(work).await.map_err(HookError::setup)? {
+        let (wanted, before) = (Arc::clone(&wanted), subject.ports.clone());
+        let search = move |keeper: &Arc<PortKeeper>| ReservedPorts::reserve(keeper, &holder, &wanted, &before);
+        match subject.ctx.ports.search(search).await.map_err(HookError::setup)? {
             Ok(reserved) => {
                 let ports = reserved.keep();
                 (asks.wait)(None);
@@ -68,7 +71,10 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
                 return Ok(());
             }
             Err(conflict) => {
-                if reported.as_ref() != Some(&conflict) {
+                let is_named = conflict.is_news_after(reported.as_ref()) || tries.is_multiple_of(NAME_AGAIN);
+                tries = tries.wrapping_add(1);
+                let conflict = if is_named { with_program(&subject.ctx.ports, conflict).await } else { conflict };
+                if conflict.is_news_after(reported.as_ref()) {
                     (asks.say)(EventKind::NotPlaced, format!("not placed: {conflict}"));
                     (asks.wait)(Some(NotPlaced::new(PlacementReason::Port, conflict.to_string())));
                     reported = Some(conflict);
@@ -80,32 +86,38 @@ async fn reserve(subject: &mut OfAlloc) -> Result<(), HookError> {
     }
 }
 
-/// Released again if who asked for them has left meanwhile.
+/// The conflict with the name of its program, if that is found.
+async fn with_program(keeper: &Arc<PortKeeper>, conflict: PortConflict) -> PortConflict {
+    let users = keeper.programs(conflict.program_at().into_iter().collect()).await;
+    conflict.with_user(users.into_iter().next().flatten())
+}
+
+/// Given back if its hook was cancelled meanwhile.
 struct ReservedPorts {
     keeper: Arc<PortKeeper>,
     alloc: AllocId,
-    ports: Option<Vec<AllocPort>>,
+    reservation: Option<Reservation>,
 }
 
 impl ReservedPorts {
     fn reserve(
-        keeper: Arc<PortKeeper>,
+        keeper: &Arc<PortKeeper>,
         holder: &PortHolder,
         wanted: &[PortAsk],
         before: &[AllocPort],
     ) -> Result<ReservedPorts, PortConflict> {
-        let ports = Some(keeper.reserve(holder, wanted, before)?);
-        Ok(ReservedPorts { keeper, alloc: holder.alloc.clone(), ports })
+        let reservation = Some(keeper.reserve(holder, wanted, before)?);
+        Ok(ReservedPorts { keeper: Arc::clone(keeper), alloc: holder.alloc.clone(), reservation })
     }
     fn keep(mut self) -> Vec<AllocPort> {
-        self.ports.take().unwrap_or_default()
+        self.reservation.take().map(|reservation| reservation.ports).unwrap_or_default()
     }
 }
 
 impl Drop for ReservedPorts {
     fn drop(&mut self) {
-        if self.ports.is_some() {
-            self.keeper.release(&self.alloc);
+        if let Some(reservation) = &self.reservation {
+            self.keeper.take_back(&self.alloc, reservation);
         }
     }
 }
@@ -117,5 +129,52 @@ fn named(ports: &[AllocPort]) -> String {
     match ports.len().saturating_sub(NAMED) {
         0 => some,
         more => format!("{some} and {more} more"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::model::network::PortTarget;
+    use crate::runner::ports::PortsInUse;
+    use crate::runner::settings::NetworkConfig;
+    use crate::telemetry::metrics::Metrics;
+
+    struct NoPrograms;
+
+    impl PortsInUse for NoPrograms {
+        fn is_used_at(&self, _: SocketAddr) -> bool {
+            false
+        }
+        fn is_used(&self, _: u16) -> bool {
+            false
+        }
+        fn user(&self, _: SocketAddr, _: Instant) -> Option<String> {
+            None
+        }
+    }
+
+    #[test]
+    fn ports_of_a_cancelled_hook_are_released_unless_the_next_one_keeps_them() {
+        let keeper = PortKeeper::new(NetworkConfig::default(), Arc::new(NoPrograms), Metrics::new().ports);
+        let keeper = Arc::new(keeper);
+        let holder = PortHolder { alloc: "a".into(), job: "j".into() };
+        let asks = [PortAsk {
+            label: "http".to_owned(),
+            task: None,
+            fixed: None,
+            to: PortTarget::Unset,
+            host_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
+            ignore_collision: false,
+        }];
+        let reserve = || ReservedPorts::reserve(&keeper, &holder, &asks, &[]).unwrap();
+        drop(reserve());
+        assert_eq!(keeper.held_by(&holder.alloc), None);
+        let kept = reserve().keep();
+        drop(reserve());
+        assert_eq!(keeper.held_by(&holder.alloc), Some(kept), "the later one did not add them");
     }
 }

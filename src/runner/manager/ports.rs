@@ -1,7 +1,5 @@
 //! Checks of a job's ports before it is submitted, for `plan` and `run`.
 
-use std::sync::Arc;
-
 use super::Handle;
 use crate::model::id::{GroupName, TaskName};
 use crate::model::job::Job;
@@ -31,7 +29,7 @@ impl Handle {
     /// alloc of a group can have.
     pub async fn awaited_ports(&self, job: &Job) -> Vec<AwaitedPort> {
         let known = self.facts().now();
-        let mut all = Vec::new();
+        let (mut all, mut programs) = (Vec::new(), Vec::new());
         for group in &job.groups {
             let Ok(mut asks) = self.0.ctx.ports.asks(group, &self.0.ctx.node, &known) else { continue };
             asks.retain(|ask| ask.fixed.is_some() && !ask.ignore_collision);
@@ -50,13 +48,17 @@ impl Handle {
                     awaited(&ask.task, &ask.label, group.count - 1, why)
                 }));
             }
-            let (keeper, id) = (Arc::clone(&self.0.ctx.ports), job.id.clone());
-            let found = self.0.ctx.blocking.block(move || keeper.conflicts(&id, &asks)).await.unwrap_or_default();
-            all.extend(
-                found
-                    .into_iter()
-                    .map(|(ask, conflict)| awaited(&ask.task, &ask.label, group.count, conflict.to_string())),
-            );
+            let (keeper, id) = (&self.0.ctx.ports, job.id.clone());
+            let found = keeper.search(move |keeper| keeper.conflicts(&id, &asks)).await.unwrap_or_default();
+            for (ask, conflict) in found {
+                all.push(awaited(&ask.task, &ask.label, group.count, conflict.to_string()));
+                programs.extend(conflict.program_at().map(|at| (all.len() - 1, at, conflict)));
+            }
+        }
+        // Once for all groups: a look-up takes long on a host with many processes.
+        let users = self.0.ctx.ports.programs(programs.iter().map(|(_, at, _)| *at).collect()).await;
+        for ((n, _, conflict), user) in programs.into_iter().zip(users) {
+            all[n].why = conflict.with_user(user).to_string();
         }
         all
     }

@@ -11,11 +11,14 @@ use crate::telemetry::metrics::Metrics;
 struct Programs(Mutex<BTreeSet<u16>>);
 
 impl PortsInUse for Programs {
-    fn user(&self, at: SocketAddr) -> Option<String> {
-        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        self.is_used(at.port())
     }
     fn is_used(&self, port: u16) -> bool {
         self.0.lock().unwrap().contains(&port)
+    }
+    fn user(&self, at: SocketAddr, _: Instant) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
     }
 }
 
@@ -32,6 +35,14 @@ fn ask(label: &str, fixed: Option<u16>) -> PortAsk {
     let (label, to) = (label.to_owned(), PortTarget::Unset);
     PortAsk { label, task: None, fixed, to, host_ip: IP, ignore_collision: false }
 }
+fn reserve(
+    keeper: &PortKeeper,
+    holder: &PortHolder,
+    asks: &[PortAsk],
+    before: &[AllocPort],
+) -> Result<Vec<AllocPort>, PortConflict> {
+    keeper.reserve(holder, asks, before).map(|reservation| reservation.ports)
+}
 fn values(ports: &[AllocPort]) -> Vec<u16> {
     ports.iter().map(|port| port.value).collect()
 }
@@ -39,46 +50,86 @@ fn values(ports: &[AllocPort]) -> Vec<u16> {
 #[test]
 fn a_static_port_of_another_alloc_is_named_with_its_owner_and_nothing_is_reserved() {
     let keeper = keeper(20_000, 20_009, &[]);
-    keeper.reserve(&holder("a"), &[ask("http", Some(8080))], &[]).unwrap();
-    let refused = keeper.reserve(&holder("b"), &[ask("x", None), ask("web", Some(8080))], &[]).unwrap_err();
+    reserve(&keeper, &holder("a"), &[ask("http", Some(8080))], &[]).unwrap();
+    let refused = reserve(&keeper, &holder("b"), &[ask("x", None), ask("web", Some(8080))], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc a of job job-of-a");
     let asked = ask("web", Some(8080));
     assert_eq!(keeper.conflicts(&"other".into(), std::slice::from_ref(&asked)), [(asked, refused)]);
     assert_eq!(keeper.conflicts(&"job-of-a".into(), &[ask("web", Some(8080))]), [], "its own allocs end first");
     // All ten are there still.
     let asks: Vec<_> = (0..10).map(|n| ask(&format!("p{n}"), None)).collect();
-    assert_eq!(keeper.reserve(&holder("c"), &asks, &[]).unwrap().len(), 10);
+    assert_eq!(reserve(&keeper, &holder("c"), &asks, &[]).unwrap().len(), 10);
     keeper.release(&"a".into());
-    assert_eq!(values(&keeper.reserve(&holder("b"), &[ask("web", Some(8080))], &[]).unwrap()), [8080]);
+    assert_eq!(values(&reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).unwrap()), [8080]);
 }
 
 #[test]
 fn a_port_of_another_program_is_passed_over_or_named() {
     let keeper = keeper(20_000, 20_003, &[20_000, 20_001, 20_003, 80]);
-    assert_eq!(values(&keeper.reserve(&holder("a"), &[ask("http", None)], &[]).unwrap()), [20_002]);
-    let refused = keeper.reserve(&holder("b"), &[ask("http", None)], &[]).unwrap_err();
+    assert_eq!(values(&reserve(&keeper, &holder("a"), &[ask("http", None)], &[]).unwrap()), [20_002]);
+    let refused = reserve(&keeper, &holder("b"), &[ask("http", None)], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "no dynamic port is free for http: each from 20000 to 20003 is held or in use");
-    let refused = keeper.reserve(&holder("b"), &[ask("http", Some(80))], &[]).unwrap_err();
-    assert_eq!(refused.to_string(), "port 80 (http) is in use by nginx (PID 7)");
+    let refused = reserve(&keeper, &holder("b"), &[ask("http", Some(80))], &[]).unwrap_err();
+    assert_eq!(refused.to_string(), "port 80 (http) is in use by another program");
+    let named = |user: &str| refused.clone().with_user(Some(user.to_owned()));
+    assert_eq!(named("nginx (PID 7)").to_string(), "port 80 (http) is in use by nginx (PID 7)");
+    // A name that was not found this time is no news.
+    assert!(refused.is_news_after(None) && named("a").is_news_after(Some(&refused)));
+    assert!(named("b").is_news_after(Some(&named("a"))) && !named("a").is_news_after(Some(&named("a"))));
+    assert!(!refused.is_news_after(Some(&named("a"))) && !refused.is_news_after(Some(&refused)));
+}
+
+#[test]
+fn orphaned_reservation_releases_only_the_ports_that_it_added() {
+    let keeper = keeper(20_000, 20_009, &[]);
+    let (a, asks) = (holder("a"), [ask("http", None)]);
+    let reserve = || keeper.reserve(&a, &asks, &[]).unwrap();
+    let is_held = || keeper.held_by(&a.alloc).is_some();
+    // Nothing else has them.
+    keeper.take_back(&a.alloc, &reserve());
+    assert!(!is_held());
+    // The alloc had them before.
+    let (first, late) = (reserve(), reserve());
+    assert_eq!(first.ports, late.ports);
+    keeper.take_back(&a.alloc, &late);
+    assert!(is_held(), "the later one did not add them");
+    keeper.take_back(&a.alloc, &first);
+    assert!(is_held(), "the later one has returned them to the alloc");
+    // The alloc was stopped, and got ports again.
+    keeper.release(&a.alloc);
+    let orphan = reserve();
+    keeper.release(&a.alloc);
+    let next = reserve();
+    keeper.take_back(&a.alloc, &orphan);
+    assert!(is_held(), "they are of the next one");
+    keeper.take_back(&a.alloc, &next);
+    assert!(!is_held());
+    // Only while one reservation owns them, whatever became of the ports.
+    let one = reserve();
+    let taken = [TakenPort { port: one.ports[0].clone(), user: None }];
+    let after = exchanged(&keeper, &asks, &taken).unwrap().0;
+    assert_ne!(after, one.ports);
+    keeper.take_back(&a.alloc, &one);
+    assert!(!is_held());
 }
 
 #[test]
 fn a_static_port_is_of_its_address() {
     let keeper = keeper(20_000, 20_000, &[]);
     let at = |ip: [u8; 4]| PortAsk { host_ip: ip.into(), ..ask("dns", Some(53)) };
-    keeper.reserve(&holder("a"), &[at([10, 0, 0, 7])], &[]).unwrap();
-    keeper.reserve(&holder("b"), &[at([127, 0, 0, 1])], &[]).unwrap();
-    assert!(keeper.reserve(&holder("c"), &[at([0, 0, 0, 0])], &[]).is_err());
+    reserve(&keeper, &holder("a"), &[at([10, 0, 0, 7])], &[]).unwrap();
+    reserve(&keeper, &holder("b"), &[at([127, 0, 0, 1])], &[]).unwrap();
+    assert!(reserve(&keeper, &holder("c"), &[at([0, 0, 0, 0])], &[]).is_err());
     let shared = PortAsk { ignore_collision: true, ..at([10, 0, 0, 7]) };
-    keeper.reserve(&holder("d"), &[shared], &[]).unwrap();
+    reserve(&keeper, &holder("d"), &[shared], &[]).unwrap();
     keeper.release(&"a".into());
-    assert!(keeper.reserve(&holder("e"), &[at([10, 0, 0, 7])], &[]).is_err(), "d has it still");
+    assert!(reserve(&keeper, &holder("e"), &[at([10, 0, 0, 7])], &[]).is_err(), "d has it still");
 }
 
 #[test]
 fn a_static_port_within_the_range_is_no_dynamic_one_of_the_same_alloc() {
     let keeper = keeper(20_000, 20_001, &[]);
-    let ports = keeper.reserve(&holder("a"), &[ask("any", None), ask("that", Some(20_000))], &[]).unwrap();
+    let ports = reserve(&keeper, &holder("a"), &[ask("any", None), ask("that", Some(20_000))], &[]).unwrap();
     assert_eq!(values(&ports), [20_001, 20_000]);
 }
 
@@ -90,7 +141,7 @@ fn ports_lead_where_the_job_says() {
         PortAsk { to: PortTarget::Port(80), ..ask("http", Some(8080)) },
         ask("none", Some(9090)),
     ];
-    let ports = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    let ports = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
     assert_eq!(ports.iter().map(|port| port.to).collect::<Vec<_>>(), [20_000, 80, 0]);
 }
 
@@ -98,11 +149,11 @@ fn ports_lead_where_the_job_says() {
 fn earlier_ports_are_reserved_again_if_free() {
     let keeper = keeper(20_000, 29_999, &[]);
     let asks = [ask("a", None), ask("b", None)];
-    let first = keeper.reserve(&holder("x"), &asks, &[]).unwrap();
-    assert_eq!(keeper.reserve(&holder("x"), &asks, &[]).unwrap(), first, "held already");
+    let first = reserve(&keeper, &holder("x"), &asks, &[]).unwrap();
+    assert_eq!(reserve(&keeper, &holder("x"), &asks, &[]).unwrap(), first, "held already");
     keeper.release(&"x".into());
     keeper.hold(&holder("y"), &first[..1]).unwrap();
-    let again = keeper.reserve(&holder("x"), &asks, &first).unwrap();
+    let again = reserve(&keeper, &holder("x"), &asks, &first).unwrap();
     assert_ne!(again[0].value, first[0].value);
     assert_eq!(again[1].value, first[1].value);
 }
@@ -181,7 +232,7 @@ proptest! {
                     wanted.retain(|port| port.is_none_or(|port| seen.insert(port)));
                     let asks: Vec<_> = wanted.iter().enumerate().map(|(n, port)| ask(&n.to_string(), *port)).collect();
                     let taken: BTreeSet<u16> = records.values().flat_map(|ports| values(ports)).collect();
-                    match keeper.reserve(&holder(&who.to_string()), &asks, &[]) {
+                    match reserve(&keeper, &holder(&who.to_string()), &asks, &[]) {
                         Ok(ports) => {
                             records.entry(who).or_insert(ports);
                         }
@@ -190,7 +241,7 @@ proptest! {
                             prop_assert!(free.count() < wanted.iter().filter(|port| port.is_none()).count());
                         }
                         Err(PortConflict::Alloc { port, .. }) => prop_assert!(taken.contains(&port)),
-                        Err(PortConflict::Program { port, .. }) => prop_assert!(programs.contains(&port)),
+                        Err(PortConflict::Program { at, .. }) => prop_assert!(programs.contains(&at.port())),
                     }
                 }
                 Step::Release(who) => {
@@ -226,8 +277,8 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
         (values("allostat_ports_held"), values("allostat_ports_dynamic"))
     };
     assert_eq!(counted(), (vec![0.0, 0.0], vec![10.0]));
-    keeper.reserve(&holder("a"), &[ask("http", Some(8080)), ask("x", None), ask("y", None)], &[]).unwrap();
-    keeper.reserve(&holder("b"), &[ask("http", Some(8080))], &[]).unwrap_err();
+    reserve(&keeper, &holder("a"), &[ask("http", Some(8080)), ask("x", None), ask("y", None)], &[]).unwrap();
+    reserve(&keeper, &holder("b"), &[ask("http", Some(8080))], &[]).unwrap_err();
     let before = AllocPort { label: "z".to_owned(), value: 20_009, to: 0, host_ip: IP, task: None };
     let _ = keeper.hold(&holder("c"), &[before]);
     assert!(counted().0[0] >= 2.0 && counted().0[1] == 1.0, "{:?}", counted());
@@ -237,38 +288,47 @@ fn held_ports_are_counted_by_range_until_they_are_released() {
     assert_eq!(counted().0, [0.0, 0.0]);
 }
 
+/// The ports that programs took, with their names.
+async fn taken_by_name(keeper: &Arc<PortKeeper>, asks: &[PortAsk]) -> Vec<TakenPort> {
+    let taken = keeper.taken(&"a".into(), asks);
+    let users = keeper.programs(taken.iter().map(TakenPort::at).collect()).await;
+    taken.into_iter().zip(users).map(|(port, user)| port.with_user(user)).collect()
+}
+
 /// Without another alloc in between.
-fn exchanged(keeper: &PortKeeper, asks: &[PortAsk], taken: &[(AllocPort, String)]) -> Option<(Vec<AllocPort>, String)> {
-    let found = keeper.replacements(&holder("a"), asks, taken, &PortsLost::default());
+fn exchanged(keeper: &PortKeeper, asks: &[PortAsk], taken: &[TakenPort]) -> Option<(Vec<AllocPort>, String)> {
+    let found = keeper.replacements(&holder("a"), asks, taken, &PortsHeldMeanwhile::default());
     keeper.exchange(&holder("a"), asks, &found).expect("no other alloc gets them")
 }
 
-#[test]
-fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
+#[tokio::test(start_paused = true)]
+async fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_003), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
-    let keeper = PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports);
+    let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));
     let asks = [ask("admin", Some(9901)), PortAsk { to: PortTarget::Same, ..ask("http", None) }, ask("x", None)];
-    let before = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    let before = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
     assert_eq!(keeper.taken(&"a".into(), &asks), [], "none was taken");
 
     programs.0.lock().unwrap().extend([9901, before[1].value]);
-    let taken = keeper.taken(&"a".into(), &asks);
+    let taken = taken_by_name(&keeper, &asks).await;
     let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
     let new = after[1].value;
     assert!((20_000..=20_003).contains(&new) && new != before[1].value && new != before[2].value, "{after:?}");
     assert_eq!((&after[0], &after[2], after[1].to), (&before[0], &before[2], new));
-    let lost = before[1].value;
+    let old = before[1].value;
     let expected = format!(
         "port 9901 (admin) is in use by nginx (PID 7); \
-         port {lost} (http) is in use by nginx (PID 7); the alloc has port {new} instead"
+         port {old} (http) is in use by nginx (PID 7); the alloc has port {new} instead"
     );
     assert_eq!(said, expected);
     assert_eq!(keeper.held_by(&"a".into()).unwrap(), after, "these are held now");
 
+    assert_eq!(exchanged(&keeper, &asks, &taken[1..]), Some((after.clone(), String::new())), "it has other ports now");
+
     // None is left: the alloc keeps its own.
     programs.0.lock().unwrap().extend(20_000..=20_003);
-    let taken = keeper.taken(&"a".into(), &asks);
+    let taken = taken_by_name(&keeper, &asks).await;
     assert_eq!(taken.len(), 3);
     let (same, said) = exchanged(&keeper, &asks, &taken).unwrap();
     assert!(same == after && said.contains("no dynamic port is free"), "{said}");
@@ -276,31 +336,32 @@ fn exchange_replaces_a_dynamic_port_that_a_program_took_and_names_a_static_one()
     assert_eq!(exchanged(&keeper, &asks, &taken), None, "it holds none");
     programs.0.lock().unwrap().clear();
     let all: Vec<_> = (0..4).map(|n| ask(&format!("p{n}"), None)).collect();
-    assert_eq!(keeper.reserve(&holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
+    assert_eq!(reserve(&keeper, &holder("b"), &all, &[]).unwrap().len(), 4, "none is lost");
 }
 
-#[test]
-fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
+#[tokio::test(start_paused = true)]
+async fn exchange_names_the_programs_of_a_few_ports_and_counts_the_others() {
     let config = NetworkConfig { dynamic_ports: (20_000, 20_099), ..NetworkConfig::default() };
     let programs = Arc::new(Programs::default());
-    let keeper = PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports);
+    let keeper = Arc::new(PortKeeper::new(config, Arc::clone(&programs) as _, Metrics::new().ports));
     let asks: Vec<_> = (0..20).map(|n| ask(&format!("p{n}"), None)).collect();
-    let before = keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    let before = reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
     programs.0.lock().unwrap().extend(values(&before));
-    let taken = keeper.taken(&"a".into(), &asks);
-    let by_name = taken.iter().filter(|(_, user)| user == "nginx (PID 7)").count();
+    let taken = taken_by_name(&keeper, &asks).await;
+    let by_name = taken.iter().filter(|taken| taken.user.is_some()).count();
     assert_eq!((taken.len(), by_name), (20, 3));
     let (after, said) = exchanged(&keeper, &asks, &taken).unwrap();
     assert!(said.ends_with("; and 17 more") && said.matches("instead").count() == 3, "{said}");
     assert!(values(&after).iter().all(|port| !values(&before).contains(port)), "{after:?}");
 }
 
-/// Counts tests of ports, and whether the keeper was locked during one.
+/// Counts tests of ports, and checks the locks of the keeper during each of them and during look-ups of programs.
 #[derive(Default)]
 struct Tested {
     keeper: std::sync::OnceLock<std::sync::Weak<PortKeeper>>,
     used: Mutex<BTreeSet<u16>>,
     tests: std::sync::atomic::AtomicUsize,
+    names: std::sync::atomic::AtomicUsize,
     /// The next free port that is tested goes to another alloc during the test.
     is_racing: std::sync::atomic::AtomicBool,
 }
@@ -321,13 +382,20 @@ impl Tested {
 }
 
 impl PortsInUse for Tested {
-    fn user(&self, at: SocketAddr) -> Option<String> {
-        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        self.is_used(at.port())
+    }
+    fn user(&self, at: SocketAddr, _: Instant) -> Option<String> {
+        let keeper = self.keeper.get().and_then(std::sync::Weak::upgrade).expect("it is there");
+        assert!(keeper.held.try_lock().is_ok() && keeper.testing.try_lock().is_ok(), "no other alloc waits for a name");
+        self.names.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.used.lock().unwrap().contains(&at.port()).then(|| "nginx (PID 7)".to_owned())
     }
     fn is_used(&self, port: u16) -> bool {
         self.tests.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let keeper = self.keeper.get().and_then(std::sync::Weak::upgrade).expect("it is there");
         assert!(keeper.held.try_lock().is_ok(), "a test of port {port} runs under the lock of all allocs");
+        assert!(keeper.testing.try_lock().is_err(), "a test of port {port} may meet the sockets of another one");
         let is_used = self.used.lock().unwrap().contains(&port);
         if !is_used && self.is_racing.swap(false, std::sync::atomic::Ordering::Relaxed) {
             let got = AllocPort { label: "x".to_owned(), value: port, to: 0, host_ip: IP, task: None };
@@ -337,24 +405,30 @@ impl PortsInUse for Tested {
     }
 }
 
-#[test]
-fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
+#[tokio::test(start_paused = true)]
+async fn tests_of_ports_hold_no_lock_and_an_exhausted_range_is_searched_once() {
     let tested = Arc::new(Tested::default());
     let keeper = tested.keeper(20_000, 20_099);
     let asks = [ask("admin", Some(9901)), ask("a", None), ask("b", None), ask("c", None)];
-    keeper.reserve(&holder("a"), &asks, &[]).unwrap();
+    reserve(&keeper, &holder("a"), &asks, &[]).unwrap();
     tested.used.lock().unwrap().extend(20_000..20_100);
     tested.tests();
     let taken = keeper.taken(&"a".into(), &asks);
     assert_eq!((taken.len(), tested.tests() > 0), (3, true));
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsLost::default());
+    let names = || tested.names.load(std::sync::atomic::Ordering::Relaxed);
+    assert_eq!(names(), 0, "no program was looked up");
+    assert_eq!(taken_by_name(&keeper, &asks).await.len(), 3);
+    assert_eq!((names(), tested.tests() > 0), (3, true));
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsHeldMeanwhile::default());
     assert_eq!(tested.tests(), 97, "the ports of the range that no alloc holds");
     let (_, said) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
     assert_eq!((said.matches("no dynamic port is free").count(), tested.tests()), (3, 0));
-    let refused = keeper.reserve(&holder("b"), &[ask("web", None), ask("other", None)], &[]).unwrap_err();
+    let refused = reserve(&keeper, &holder("b"), &[ask("web", None), ask("other", None)], &[]).unwrap_err();
     assert!(refused.to_string().starts_with("no dynamic port is free for web: each from 20000 to 20099"));
     tested.used.lock().unwrap().insert(8080);
     assert_eq!(keeper.conflicts(&"b".into(), &[ask("web", Some(8080)), ask("admin", Some(9901))]).len(), 2);
+    assert!(reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).is_err());
+    assert_eq!(names(), 3, "a search looks up no program");
 }
 
 #[test]
@@ -363,7 +437,7 @@ fn port_that_another_alloc_gets_during_the_search_is_not_given_twice() {
     let keeper = tested.keeper(20_000, 20_002);
     let asks = [ask("http", None)];
     tested.race();
-    let first = values(&keeper.reserve(&holder("a"), &asks, &[]).unwrap())[0];
+    let first = values(&reserve(&keeper, &holder("a"), &asks, &[]).unwrap())[0];
     let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
     assert_ne!(first, racer);
 
@@ -371,18 +445,18 @@ fn port_that_another_alloc_gets_during_the_search_is_not_given_twice() {
     tested.used.lock().unwrap().insert(first);
     let taken = keeper.taken(&"a".into(), &asks);
     tested.race();
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsLost::default());
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &PortsHeldMeanwhile::default());
     let racer = values(&keeper.held_by(&"racer".into()).unwrap())[0];
-    let lost = keeper.exchange(&holder("a"), &asks, &found).unwrap_err();
-    assert_eq!(lost, PortsLost([racer].into()));
+    let meanwhile = keeper.exchange(&holder("a"), &asks, &found).unwrap_err();
+    assert_eq!(meanwhile, PortsHeldMeanwhile([racer].into()));
     assert_eq!(values(&keeper.held_by(&"a".into()).unwrap()), [first], "it keeps its own meanwhile");
-    let found = keeper.replacements(&holder("a"), &asks, &taken, &lost);
+    let found = keeper.replacements(&holder("a"), &asks, &taken, &meanwhile);
     let (after, _) = keeper.exchange(&holder("a"), &asks, &found).unwrap().unwrap();
     assert!(![first, racer].contains(&after[0].value), "{after:?}");
 
     // A static port that another alloc got meanwhile is its conflict.
     keeper.release(&"racer".into());
     tested.race();
-    let refused = keeper.reserve(&holder("b"), &[ask("web", Some(8080))], &[]).unwrap_err();
+    let refused = reserve(&keeper, &holder("b"), &[ask("web", Some(8080))], &[]).unwrap_err();
     assert_eq!(refused.to_string(), "port 8080 (web) is held by alloc racer of job job-of-racer");
 }

@@ -122,17 +122,18 @@ impl Rendering {
             (None, Some(source)) => sources.file(&self.resolve(source)?).map_err(failed)?,
             (None, None) => String::new(),
         };
-        let parsed = GoTemplate::parse(&data, &templates::options(template));
-        let parsed = parsed.map_err(|faults| invalid(joined(&faults)))?;
-        let rendered = parsed.render(sources).map_err(|fault| RenderFault {
-            kind: match fault.waits {
+        let fault = |message: String, waits: bool| RenderFault {
+            kind: match waits {
                 true => FaultKind::Waits,
                 // A disk may be faster the next time.
                 false if sources.time.is_over() => FaultKind::Failed,
                 false => FaultKind::Invalid,
             },
-            message: fault.to_string(),
-        })?;
+            message,
+        };
+        let parsed = GoTemplate::parse_until(&data, &templates::options(template), sources.deadline());
+        let parsed = parsed.map_err(|faults| fault(joined(&faults), false))?;
+        let rendered = parsed.render(sources).map_err(|wrong| fault(wrong.to_string(), wrong.waits))?;
         if template.env {
             variables(&rendered)?;
         }
@@ -292,6 +293,36 @@ impl RenderShared {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::runner::drivers::SeenDirs;
+    use crate::runner::kept::datadir::TaskDirs;
+
+    /// A task may write a source that is parsed for long, again and again.
+    #[test]
+    fn deadline_of_a_pass_ends_the_parse_of_a_template() {
+        let at = |name: &str| PathBuf::from("/none").join(name);
+        let dirs = TaskDirs {
+            shared: at("shared"),
+            task: at("task"),
+            local: at("task/local"),
+            secrets: at("task/secrets"),
+            tmp: at("task/tmp"),
+            logs: at("shared/logs"),
+            run: at("run"),
+        };
+        let rendering = Rendering {
+            places: Places { seen: SeenDirs::on_host(&dirs), dirs },
+            values: serde_json::from_str(r#"{"env": {}, "meta": {}, "attributes": {}}"#).unwrap(),
+            owner: None,
+            keys: None,
+        };
+        let template = r#"{"data": "{{ if nosuch }}", "destination": "local/x", "perms": 420}"#;
+        let template: TaskTemplate = serde_json::from_str(template).unwrap();
+        let fault = |time| rendering.render(&template, time).outcome.unwrap_err();
+        let over = fault(RenderTime { now: Timestamp(0), deadline: Instant::now() });
+        assert_eq!((over.message.contains("it takes too long"), over.kind), (true, FaultKind::Failed), "{over:?}");
+        let wrong = fault(RenderTime { now: Timestamp(0), deadline: Instant::now() + Duration::from_secs(600) });
+        assert_eq!((wrong.message.contains("nosuch"), wrong.kind), (true, FaultKind::Invalid), "{wrong:?}");
+    }
 
     /// The wait for the lock holds neither a thread nor the lock of another alloc.
     #[tokio::test]

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::mpsc;
 use std::sync::{Mutex, OnceLock, Weak};
+use std::time::Instant;
 
 use super::ports::{port, with_ports};
 use super::*;
@@ -146,8 +147,12 @@ struct WatchedPorts {
 }
 
 impl PortsInUse for WatchedPorts {
-    fn user(&self, at: SocketAddr) -> Option<String> {
-        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        self.is_used(at.port())
+    }
+    fn user(&self, _: SocketAddr, _: Instant) -> Option<String> {
+        self.watched.note("program");
+        Some("nginx (PID 7)".to_owned())
     }
     fn is_used(&self, port: u16) -> bool {
         self.watched.note("port");
@@ -171,5 +176,6 @@ async fn no_port_is_tested_under_the_lock_of_an_alloc() {
     until("it was restarted", || main_task(&agent, &id).attempt == 1).await;
     until_state(&agent, &id, TaskState::Running).await;
     let seen = ports.watched.seen.lock().unwrap();
-    assert_eq!(*seen, [("port", true); 4], "its own port, and the three others");
+    let (port, program) = (("port", true), ("program", true));
+    assert_eq!(*seen, [port, program, port, port, port], "its own port, its program, and the three others");
 }

@@ -2,10 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Instant;
 
 use super::*;
 use crate::model::network::{AllocPort, GroupNetwork, PortRequest, PortTarget};
+use crate::model::task::ExitStatus;
+use crate::runner::ports::PortHolder;
 use crate::runner::{PortsInUse, Wait};
 
 /// Ports of other programs.
@@ -13,11 +17,72 @@ use crate::runner::{PortsInUse, Wait};
 pub(super) struct FakePorts(pub Mutex<BTreeSet<u16>>);
 
 impl PortsInUse for FakePorts {
-    fn user(&self, at: SocketAddr) -> Option<String> {
-        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        self.is_used(at.port())
     }
     fn is_used(&self, port: u16) -> bool {
         self.0.lock().unwrap().contains(&port)
+    }
+    fn user(&self, at: SocketAddr, _: Instant) -> Option<String> {
+        self.is_used(at.port()).then(|| "nginx (PID 7)".to_owned())
+    }
+}
+
+/// Ports of other programs. The next test or look-up of one blocks until it is let go.
+#[derive(Default)]
+struct SlowPorts {
+    used: FakePorts,
+    slow: Mutex<Option<Slow>>,
+    began: AtomicBool,
+    released: Mutex<Option<mpsc::Receiver<()>>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slow {
+    /// The test of any port but this one.
+    TestOfAnyBut(u16),
+    LookUp,
+}
+
+impl SlowPorts {
+    async fn start(host: &Host) -> (Arc<SlowPorts>, Handle) {
+        let ports = Arc::new(SlowPorts::default());
+        let parts = Parts { ports_in_use: Arc::clone(&ports) as _, ..host.parts() };
+        (ports, Handle::start(parts).await.unwrap())
+    }
+    /// It blocks as long as this lives.
+    fn block(&self, slow: Slow) -> mpsc::Sender<()> {
+        let (sender, receiver) = mpsc::channel();
+        self.began.store(false, Ordering::SeqCst);
+        *self.released.lock().unwrap() = Some(receiver);
+        *self.slow.lock().unwrap() = Some(slow);
+        sender
+    }
+    async fn until_blocked(&self) {
+        until("it blocks", || self.began.load(Ordering::SeqCst)).await;
+    }
+    fn pass(&self, is_slow: impl FnOnce(Slow) -> bool) {
+        if self.slow.lock().unwrap().take_if(|slow| is_slow(*slow)).is_none() {
+            return;
+        }
+        let released = self.released.lock().unwrap().take().expect("one for each");
+        self.began.store(true, Ordering::SeqCst);
+        // Ends: with its sender.
+        let _ = released.recv();
+    }
+}
+
+impl PortsInUse for SlowPorts {
+    fn is_used_at(&self, at: SocketAddr) -> bool {
+        self.is_used(at.port())
+    }
+    fn is_used(&self, port: u16) -> bool {
+        self.pass(|slow| matches!(slow, Slow::TestOfAnyBut(other) if other != port));
+        self.used.is_used(port)
+    }
+    fn user(&self, at: SocketAddr, until: Instant) -> Option<String> {
+        self.pass(|slow| slow == Slow::LookUp);
+        self.used.user(at, until)
     }
 }
 
@@ -212,4 +277,129 @@ async fn ports_of_an_alloc_with_a_running_task_are_not_tested_again() {
     until("it was restarted", || status_of(&agent, &id).tasks[0].attempt == 1).await;
     until("both run", || both(TaskState::Running)(&status_of(&agent, &id))).await;
     assert_eq!(ports_of(&agent, &id), before);
+}
+
+// The clock is real in these tests, because blocked threads stop the paused one.
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_look_up_of_a_program_keeps_no_other_alloc_from_its_ports() {
+    let host = Host::new();
+    let (ports, agent) = SlowPorts::start(&host).await;
+    ports.used.0.lock().unwrap().insert(8080);
+    let look_up = ports.block(Slow::LookUp);
+    let waits = submit(&agent, with_ports(service("waits"), vec![port("http", Some(8080))])).await;
+    ports.until_blocked().await;
+    let other = submit(&agent, with_ports(service("other"), vec![port("http", None)])).await;
+    until_state(&agent, &other, TaskState::Running).await;
+    assert_eq!(main_task(&agent, &waits).state, TaskState::Pending);
+    drop(look_up);
+    until("it is named", || said(&agent, &waits).iter().any(|text| text.starts_with("not placed"))).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn slow_search_for_ports_leaves_the_places_of_other_hooks() {
+    let host = Host::new();
+    let (ports, agent) = SlowPorts::start(&host).await;
+    let test = ports.block(Slow::TestOfAnyBut(0));
+    let mut ids = Vec::new();
+    for n in 0..8 {
+        ids.push(submit(&agent, with_ports(service(&format!("web-{n}")), vec![port("http", None)])).await);
+    }
+    ports.until_blocked().await;
+    let free = submit(&agent, service("free")).await;
+    until_state(&agent, &free, TaskState::Running).await;
+    assert!(ids.iter().all(|id| main_task(&agent, id).state == TaskState::Pending));
+    drop(test);
+    for id in &ids {
+        until_state(&agent, id, TaskState::Running).await;
+    }
+}
+
+/// An alloc that waits for its next attempt, without processes.
+async fn in_backoff(host: &Host, agent: &Handle) -> AllocId {
+    let mut job = with_ports(service("web"), vec![port("http", None)]);
+    job.groups[0].tasks[0].restart.delay = Duration::from_secs(3_600);
+    let id = submit(agent, job).await;
+    until_state(agent, &id, TaskState::Running).await;
+    host.world.last().end(ExitStatus::Code(1));
+    until_state(agent, &id, TaskState::Backoff).await;
+    id
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn cancelled_launch_exchanges_no_port_afterwards() {
+    let host = Host::new();
+    let (ports, agent) = SlowPorts::start(&host).await;
+    let id = in_backoff(&host, &agent).await;
+    let before = ports_of(&agent, &id);
+    let alloc = agent.0.alloc(&id).unwrap();
+    let events = said(&agent, &id);
+    ports.used.0.lock().unwrap().insert(before[0].value);
+
+    let test = ports.block(Slow::TestOfAnyBut(before[0].value));
+    let owners = Arc::strong_count(&alloc);
+    tokio::select! {
+        () = alloc.renew_ports(0) => panic!("its search blocks"),
+        () = ports.until_blocked() => {}
+    }
+    drop(test);
+    until("the search has ended", || Arc::strong_count(&alloc) <= owners).await;
+    let held = || agent.0.ctx.ports.held_by(&id).unwrap();
+    assert_eq!((held(), alloc.record().ports), (before.clone(), before.clone()));
+    assert_eq!(said(&agent, &id), events);
+
+    // A search whose caller waits.
+    alloc.renew_ports(0).await;
+    assert_ne!(held(), before);
+    assert_eq!((alloc.record().ports, ports_of(&agent, &id)), (held(), held()));
+}
+
+#[tokio::test(start_paused = true)]
+async fn ports_exchanged_for_a_cancelled_launch_are_recorded_by_the_next_one() {
+    let host = Host::new();
+    let agent = host.start().await;
+    let id = in_backoff(&host, &agent).await;
+    let before = ports_of(&agent, &id);
+    let alloc = agent.0.alloc(&id).unwrap();
+    host.in_use.0.lock().unwrap().insert(before[0].value);
+    host.faults.fail_writes(true);
+    let held = || agent.0.ctx.ports.held_by(&id).unwrap();
+    tokio::select! {
+        () = alloc.renew_ports(0) => panic!("they cannot be recorded"),
+        () = until("they are exchanged", || held() != before) => {}
+    }
+    host.faults.fail_writes(false);
+    assert_eq!(ports_of(&agent, &id), before);
+    alloc.renew_ports(0).await;
+    let after = held();
+    assert_eq!(ports_of(&agent, &id), after);
+    drop(alloc);
+    let agent = host.restart(agent).await;
+    assert_eq!(ports_of(&agent, &id), after, "they are on record");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn search_for_a_port_that_the_alloc_has_left_adds_no_event() {
+    let host = Host::new();
+    let (ports, agent) = SlowPorts::start(&host).await;
+    let id = in_backoff(&host, &agent).await;
+    let before = ports_of(&agent, &id);
+    let alloc = agent.0.alloc(&id).unwrap();
+    let events = said(&agent, &id);
+    ports.used.0.lock().unwrap().insert(before[0].value);
+
+    let test = ports.block(Slow::TestOfAnyBut(before[0].value));
+    let keeper = &agent.0.ctx.ports;
+    let left = AllocPort { value: 1, ..before[0].clone() };
+    let leaves = async {
+        ports.until_blocked().await;
+        keeper.release(&id);
+        let holder = PortHolder { alloc: id.clone(), job: "web".into() };
+        keeper.hold(&holder, std::slice::from_ref(&left)).unwrap();
+        drop(test);
+    };
+    tokio::join!(alloc.renew_ports(0), leaves);
+    assert_eq!(keeper.held_by(&id).unwrap(), [left]);
+    let shown = main_task(&agent, &id).events.iter().map(|event| event.message.clone()).collect::<Vec<_>>();
+    assert_eq!(shown, events);
 }

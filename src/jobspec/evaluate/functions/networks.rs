@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use super::arguments::{ANY, Function, pure, text, whole};
 use crate::jobspec::evaluate::value::HclValue;
+use crate::model::address::AddressBlock;
 
 pub(super) static FUNCTIONS: &[Function] = &[
     pure("cidrhost", (2, 2), |a| {
@@ -14,12 +15,9 @@ pub(super) static FUNCTIONS: &[Function] = &[
         let at = at.filter(|at| *at < hosts).ok_or("the block has no such address")?;
         Ok(HclValue::Text(block.address(block.start | at).to_string()))
     }),
-    pure("cidrnetmask", (1, 1), |a| {
-        let block = Block::of(&text(a, 0)?)?;
-        if block.bits != 32 {
-            return Err("only IPv4 has netmasks".to_owned());
-        }
-        Ok(HclValue::Text(block.address(block.mask()).to_string()))
+    pure("cidrnetmask", (1, 1), |a| match written(&text(a, 0)?)?.netmask() {
+        IpAddr::V4(mask) => Ok(HclValue::Text(mask.to_string())),
+        IpAddr::V6(_) => Err("only IPv4 has netmasks".to_owned()),
     }),
     pure("cidrsubnet", (3, 3), |a| {
         let number = u128::try_from(whole(a, 2)?).map_err(|_| "a number of a subnet is not negative")?;
@@ -44,6 +42,12 @@ pub(super) static FUNCTIONS: &[Function] = &[
     }),
 ];
 
+/// With its prefix, unlike [`AddressBlock::parse`].
+fn written(text: &str) -> Result<AddressBlock, String> {
+    let block = AddressBlock::parse(text).filter(|_| text.contains('/'));
+    block.ok_or_else(|| format!("{text:?} is no block such as 10.0.0.0/8"))
+}
+
 #[derive(Clone)]
 struct Block {
     start: u128,
@@ -54,25 +58,17 @@ struct Block {
 
 impl Block {
     fn of(text: &str) -> Result<Block, String> {
-        let wrong = || format!("{text:?} is no block such as 10.0.0.0/8");
-        let (address, prefix) = text.split_once('/').ok_or_else(wrong)?;
-        let (number, bits) = match address.parse().map_err(|_| wrong())? {
+        let network = written(text)?.network();
+        let (start, bits) = match network.ip {
             IpAddr::V4(address) => (u128::from(u32::from(address)), 32),
             IpAddr::V6(address) => (u128::from(address), 128),
         };
-        let prefix = prefix.parse().ok().filter(|prefix| *prefix <= bits).ok_or_else(wrong)?;
-        let block = Block { start: number, prefix, bits };
-        Ok(Block { start: number & block.mask(), ..block })
+        Ok(Block { start, prefix: u32::from(network.prefix), bits })
     }
 
     /// Addresses in it; the largest block of IPv6 has one less than it should.
     fn hosts(&self) -> u128 {
         1_u128.checked_shl(self.bits - self.prefix).unwrap_or(u128::MAX)
-    }
-
-    fn mask(&self) -> u128 {
-        let all = if self.bits == 32 { u128::from(u32::MAX) } else { u128::MAX };
-        all & !(self.hosts() - 1)
     }
 
     fn subnet(&self, more: i64, number: u128) -> Result<Block, String> {

@@ -76,16 +76,31 @@ pub(super) fn check(name: &str, span: &Range<usize>) -> Checked {
     })
 }
 
-/// What a call with these texts is before it is rendered. Errors: no start can render it.
+/// A call with these texts alone, before it is rendered. Errors: no start can render it.
 pub(super) fn check_texts(name: &str, texts: &[&str], span: &Range<usize>) -> Checked {
-    if name != sockaddr::NAME {
+    let Some(function) = (name == sockaddr::NAME).then(|| find(name)).flatten() else { return Ok(()) };
+    let pipeline = || {
+        let checked = sockaddr::check(&texts.join(" "));
+        checked.map_err(|(message, advice)| Wrong::new(span.clone(), format!("{name}: {message}")).advise(advice))
+    };
+    let checked = counted(function, texts.len(), span).and_then(|()| pipeline());
+    checked.map_err(|wrong| Wrong { never_renders: true, ..wrong })
+}
+
+/// Errors: it does not take so many arguments.
+fn counted(function: &Function, count: usize, span: &Range<usize>) -> Checked {
+    let (least, most) = function.arguments;
+    if (least..=most).contains(&count) {
         return Ok(());
     }
-    let checked = sockaddr::check(&texts.join(" "));
-    checked.map_err(|(message, advice)| Wrong {
-        never_renders: true,
-        ..Wrong::new(span.clone(), format!("{name}: {message}")).advise(advice)
-    })
+    let takes = match (least, most) {
+        (1, ANY) => "at least 1 argument".to_owned(),
+        (least, ANY) => format!("at least {least} arguments"),
+        (1, 1) => "1 argument".to_owned(),
+        (least, most) if least == most => format!("{least} arguments"),
+        (least, most) => format!("{least} to {most} arguments"),
+    };
+    Err(Wrong::new(span.clone(), format!("{} takes {takes}, not {count}", function.name)))
 }
 
 pub(super) fn call(
@@ -98,17 +113,7 @@ pub(super) fn call(
     let Some(function) = find(name) else {
         return Err(Wrong::new(span.clone(), format!("{name} takes no arguments")));
     };
-    let (least, most) = function.arguments;
-    if !(least..=most).contains(&arguments.len()) {
-        let takes = match (least, most) {
-            (1, ANY) => "at least 1 argument".to_owned(),
-            (least, ANY) => format!("at least {least} arguments"),
-            (1, 1) => "1 argument".to_owned(),
-            (least, most) if least == most => format!("{least} arguments"),
-            (least, most) => format!("{least} to {most} arguments"),
-        };
-        return Err(Wrong::new(span.clone(), format!("{name} takes {takes}, not {}", arguments.len())));
-    }
+    counted(function, arguments.len(), span)?;
     // What only reads one element costs a step, whatever the size of the rest.
     let is_light = matches!(name, "index" | "len" | "not");
     let taken = arguments.iter().fold(0usize, |sum, argument| sum.saturating_add(argument.bytes()));

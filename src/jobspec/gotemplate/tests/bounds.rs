@@ -15,6 +15,30 @@ fn what_takes_longer_than_its_deadline_is_a_fault() {
     assert_eq!(until(Instant::now() + Duration::from_secs(600)).unwrap(), "xxx");
 }
 
+/// As it is parsed: no step is executed.
+#[test]
+fn parse_after_its_deadline_is_a_fault() {
+    let until = |text: &str, deadline| {
+        GoTemplate::parse_until(text, &TemplateOptions::default(), Some(deadline)).map_err(|faults| faults[0].clone())
+    };
+    let (past, later) = (Instant::now(), Instant::now() + Duration::from_secs(600));
+    for text in ["{{ .a }}", "{{ if false }}{{ sockaddr \"GetPrivateIP\" }}{{ end }}", "{{ range $x := nope }}"] {
+        assert_eq!(until(text, past).expect_err(text).message, "it takes too long", "{text}");
+    }
+    assert!(until("{{ .a }}", later).is_ok());
+}
+
+#[test]
+fn parse_stops_after_16_faults() {
+    let pipelines = "{{ sockaddr \"x\" }}".repeat(10_000);
+    let functions = format!("{{{{ {}}}}}", "nope ".repeat(10_000));
+    for text in [pipelines, functions] {
+        let faults = GoTemplate::parse(&text, &TemplateOptions::default()).expect_err("it must be refused");
+        assert_eq!(faults.len(), 16, "{}", faults[0]);
+        assert!(faults.windows(2).all(|two| two[0].column < two[1].column), "in file order: {faults:?}");
+    }
+}
+
 #[test]
 fn what_costs_too_much_is_a_fault() {
     let deep_if = "{{ if 1 }}".repeat(5_000);

@@ -24,7 +24,7 @@ pub(super) fn host() -> Vec<InterfaceAddress> {
 }
 
 #[test]
-fn forms_that_job_files_use_give_what_go_sockaddr_gives() {
+fn pipelines_of_job_files_give_what_go_sockaddr_gives() {
     for (pipeline, expected) in [
         ("GetPrivateIP", "192.168.7.9"),
         ("GetPublicIP", "8.8.4.4"),
@@ -72,24 +72,24 @@ fn forms_that_job_files_use_give_what_go_sockaddr_gives() {
 }
 
 #[test]
-fn other_forms_are_refused_before_the_start_with_place_and_advice() {
+fn other_pipelines_are_refused_before_the_start_with_place_and_advice() {
     for (pipeline, message, advice) in [
         ("GetPrivatIP", "a pipeline cannot begin with GetPrivatIP", "did you mean GetPrivateIP?"),
         ("GetHostIP | x", "a pipeline cannot begin with GetHostIP", "GetP"),
         ("GetPrivateInterfaces", "gives a list of interfaces", "attr \"address\""),
         (r#"GetPrivateInterfaces | sort "size""#, "gives a list of interfaces", "attr \"address\""),
         (r#"GetPrivateInterfaces | atr "address""#, "there is no stage atr", "did you mean attr?"),
-        (r#"GetPrivateInterfaces | attr "adress""#, "there is no attribute adress", "did you mean address?"),
-        (r#"GetPrivateInterfaces | attr "binary""#, "there is no attribute binary", "write one of address"),
+        (r#"GetPrivateInterfaces | attr "adress""#, "allostat has no attribute adress", "did you mean address?"),
+        (r#"GetPrivateInterfaces | attr "binary""#, "allostat has no attribute binary", "write one of address"),
         (r#"GetPrivateInterfaces | attr"#, "attr takes one text", "attr \"address\""),
         (r#"GetPrivateInterfaces | attr "name" | join "x" "y""#, "which no stage takes", "the last stage"),
         (r#"GetPrivateInterfaces | include "mac" "x" | attr "name""#, "do not know mac", "write one of address"),
         (r#"GetPrivateInterfaces | include "network" "10/8" | attr "name""#, "is no network", "10.0.0.0/8"),
         (r#"GetPrivateInterfaces | include "rfc" "1" | attr "name""#, "does not have RFC 1", "1918"),
-        (r#"GetPrivateInterfaces | include "flag" "down" | attr "name""#, "there is no flag down", "up"),
+        (r#"GetPrivateInterfaces | include "flag" "down" | attr "name""#, "allostat has no flag down", "up"),
         (r#"GetPrivateInterfaces | include "name" "(" | attr "name""#, "is no regular expression", "^eth0$"),
         (r#"GetPrivateInterfaces | limit "1" | attr "name""#, "limit takes one number", "limit 1"),
-        (r#"GetPrivateInterfaces | limit -1 | attr "name""#, "limit takes one number from 0 on", "limit 1"),
+        (r#"GetPrivateInterfaces | limit -1 | attr "name""#, "limit takes one number that is not negative", "limit 1"),
         (r#"GetPrivateInterfaces | math "network" "+1" | attr "name""#, "has no math", "the address itself"),
         (r#"GetInterfaceIP eth0"#, "GetInterfaceIP takes one text", "GetInterfaceIP \"eth0\""),
         (r#"GetInterfaceIP "eth0" | attr "name""#, "gives a text, which attr does not take", "GetAllInterfaces"),
@@ -97,7 +97,7 @@ fn other_forms_are_refused_before_the_start_with_place_and_advice() {
         ("GetPrivateIP \"x\"", "GetPrivateIP takes no argument", "write GetPrivateIP alone"),
         ("", "is empty", "GetPrivateInterfaces"),
         ("GetPrivateIP |", "is empty", "GetPrivateInterfaces"),
-        ("GetInterfaceIP \"eth0", "has no other end", "GetPrivateInterfaces"),
+        ("GetInterfaceIP \"eth0", "is not closed", "GetPrivateInterfaces"),
     ] {
         let template = format!("a\n b{{{{ sockaddr {pipeline:?} }}}}");
         let fault = GoTemplate::parse(&template, &TemplateOptions::default()).unwrap_err().remove(0);
@@ -114,13 +114,56 @@ fn other_forms_are_refused_before_the_start_with_place_and_advice() {
     }
 }
 
+/// Texts that are written out are checked before the start, as the rendering joins them; a piped one is the last.
+#[test]
+fn piped_text_of_sockaddr_is_checked_as_it_is_rendered() {
+    for (template, expected) in [
+        (r#"{{ "eth1" | printf "%q" | sockaddr "GetInterfaceIP" }}"#, "10.1.2.3"),
+        (r#"{{ env "NOMAD_TASK_NAME" | printf "%q" | sockaddr "GetInterfaceIP" }}"#, ""),
+        (r#"{{ "\"eth1\"" | sockaddr "GetInterfaceIP" }}"#, "10.1.2.3"),
+        (r#"{{ "GetPrivateIP" | sockaddr }}"#, "192.168.7.9"),
+        (r#"{{ "GetPrivateIP" | sockaddr | printf "%s:80" }}"#, "192.168.7.9:80"),
+    ] {
+        assert_eq!(render(template).as_deref(), Ok(expected), "{template}");
+    }
+    for (template, column, message) in [
+        (r#"{{ "x" | sockaddr "GetPrivateIP" }}"#, 19, "GetPrivateIP takes no argument"),
+        (r#"{{ "eth1" | sockaddr "GetInterfaceIP" }}"#, 22, "GetInterfaceIP takes one text"),
+        (r#"{{ "GetPrivatIP" | sockaddr }}"#, 20, "a pipeline cannot begin with GetPrivatIP"),
+        ("{{ sockaddr }}", 4, "sockaddr takes at least 1 argument, not 0"),
+        ("{{ sockaddr | print }}", 4, "sockaddr takes at least 1 argument, not 0"),
+        ("{{ print sockaddr }}", 10, "sockaddr takes at least 1 argument, not 0"),
+        ("{{ if true }}{{ else }}{{ sockaddr.x }}{{ end }}", 27, "sockaddr takes at least 1 argument, not 0"),
+        (r#"{{ "x" | (sockaddr).x }}"#, 11, "sockaddr takes at least 1 argument, not 0"),
+    ] {
+        let faults = GoTemplate::parse(template, &TemplateOptions::default()).expect_err(template);
+        let [fault] = &faults[..] else { panic!("{template}: {faults:?}") };
+        assert!(fault.message.contains(message) && fault.never_renders, "{template}: {fault}");
+        assert_eq!(fault.column, column, "{template}: {fault}");
+    }
+}
+
+/// The syntax alone: what a pattern compiles to is bounded where time is, at the rendering.
+#[test]
+fn pattern_of_sockaddr_is_compiled_only_when_it_is_rendered() {
+    for pipeline in [
+        r#"GetInterfaceIP "((a{1000}){1000}){1000}""#,
+        r#"GetAllInterfaces | include "name" "((a{1000}){1000}){1000}" | attr "name""#,
+        r#"GetAllInterfaces | exclude "address" "((a{1000}){1000}){1000}" | attr "name""#,
+    ] {
+        let template = format!("{{{{ if false }}}}{{{{ sockaddr {pipeline:?} }}}}{{{{ end }}}}");
+        assert_eq!(render(&template).as_deref(), Ok(""), "{pipeline}");
+        let wrong = render(&format!("{{{{ sockaddr {pipeline:?} }}}}")).expect_err(pipeline);
+        assert!(wrong.message.contains("exceeds size limit"), "{wrong}");
+    }
+}
+
 /// A pipeline that the template puts together is checked when it is rendered.
 #[test]
 fn pipeline_of_a_variable_is_checked_when_it_is_rendered() {
     let made = r#"{{ $name := "eth1" }}{{ sockaddr (printf "GetInterfaceIP %q" $name) }}"#;
     assert_eq!(render(made).as_deref(), Ok("10.1.2.3"));
-    assert_eq!(render(r#"{{ "GetPrivateIP" | sockaddr }}"#).as_deref(), Ok("192.168.7.9"));
-    let wrong = render(r#"{{ "GetPrivatIP" | sockaddr }}"#).unwrap_err();
+    let wrong = render(r#"{{ $made := "GetPrivatIP" }}{{ $made | sockaddr }}"#).unwrap_err();
     assert!(wrong.message.contains("a pipeline cannot begin with GetPrivatIP"), "{wrong}");
     let beyond = render(r#"{{ sockaddr "GetAllInterfaces | offset 10 | attr \"name\"" }}"#).unwrap_err();
     assert!(beyond.message.contains("the offset 10 is beyond the 9 addresses"), "{beyond}");

@@ -35,9 +35,9 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_
 const ASK_EACH: Duration = Duration::from_secs(60);
 /// Exit code by which engines report SIGKILL.
 const KILLED: i64 = 137;
-/// Inspections for an OOM kill that an engine reports after the end, and the delay before each. Docker learns of it
+/// Delays before inspections for an OOM kill that an engine reports after the end, in milliseconds. Docker learns of it
 /// from an event of its own, which may follow that of the exit.
-const LATE_OOM: (usize, Duration) = (20, Duration::from_millis(50));
+const LATE_OOM: [u64; 6] = [25, 50, 100, 200, 300, 325];
 
 type End = watch::Receiver<Option<Box<AttemptEnd>>>;
 
@@ -261,11 +261,11 @@ async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> 
     let memory = shared.sampling.layout.controller("memory").map(|home| home.version);
     let may_be_late = may_be_late(&container, usage, memory);
     let Container { id, mut state, .. } = container;
-    let (most, delay) = LATE_OOM;
-    let mut asked = 0;
-    while may_be_late && !state.oom_killed && asked < most {
-        tokio::time::sleep(delay).await;
-        asked += 1;
+    for delay in LATE_OOM {
+        if !may_be_late || state.oom_killed {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(delay)).await;
         match shared.engine.inspect(&id).await {
             Ok(again) if !again.state.running => state = again.state,
             // Removed, started by another program, or the engine is down: what is known stays.
@@ -275,8 +275,8 @@ async fn with_late_oom(shared: &Shared, container: Container, usage: &Usage) -> 
     state
 }
 
-/// Its peak reached its limit, and the kernel has counted no OOM kill. A cgroup of v2 counts those of its children: a
-/// container that SIGKILL did not end had none. On v1 the engine alone knows that a child of it was killed.
+/// Whether the engine may still report an OOM kill that the kernel's count lacks. On v2 the count includes child
+/// cgroups, so only exit code 137 is in doubt. On v1 the engine alone sees kills in child cgroups.
 pub(super) fn may_be_late(container: &Container, usage: &Usage, memory: Option<Version>) -> bool {
     let limit = u64::try_from(container.host_config.memory).unwrap_or(0);
     let has_reached = limit > 0 && usage.memory_peak_bytes().is_none_or(|peak| peak >= limit);

@@ -148,7 +148,7 @@ fn prepare_host(
     let security_opt = config.security_opt.iter().map(|option| profile(option)).collect::<Result<_, _>>()?;
     if let Some(parent) = parent {
         let made = shared.parents.make(&shared.sampling.layout, parent);
-        made.map_err(|e| start_error(chain(&e), e.is_transient()))?;
+        made.map_err(|e| start_error(chain(&e), e.is_transient() || parent.slice.is_some()))?;
     }
     Ok((mounted, security_opt))
 }

@@ -73,8 +73,11 @@ impl ParentCgroups {
     /// Blocks.
     pub fn make(&self, layout: &Layout, parent: &ParentCgroup) -> Result<(), CgroupError> {
         let _alone = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        match parent.slice {
-            // Systemd creates it with the container.
+        match &parent.slice {
+            // Systemd creates it with the container. One that is left of an earlier attempt counts its OOM kills.
+            Some(slice) if Cgroup::at(layout, &parent.path).exists() => Manager::System
+                .stop(slice)
+                .map_err(|why| CgroupError::Remove { path: slice.into(), source: std::io::Error::other(why) }),
             Some(_) => Ok(()),
             None => Cgroup::at(layout, &parent.path).everywhere(layout).create_fresh(),
         }

@@ -3,41 +3,55 @@
 use std::cmp::Ordering;
 use std::net::IpAddr;
 
+use regex::Regex;
+
 use super::blocks;
-use super::form::{AddressKind, AddressSet, Attribute, Filter, Form, ListEnd, ListSource, SortKey, Test};
+use super::pipeline::{
+    AddressKind, AddressSet, Attribute, Filter, ListEnd, ListSource, SockaddrPipeline, SortKey, Test,
+};
+use crate::jobspec::gotemplate::fault::Refusal;
+use crate::jobspec::gotemplate::functions::arguments::Tools;
 use crate::model::address::{BROADCAST, InterfaceAddress, LOOPBACK, MULTICAST, POINT_TO_POINT, RUNNING, UP};
 
 /// go-sockaddr's order of its own lists.
 const BY_USE: [(SortKey, bool); 3] = [(SortKey::Default, false), (SortKey::Family, false), (SortKey::Size, false)];
 const BY_SIZE: [(SortKey, bool); 2] = [(SortKey::Family, false), (SortKey::Size, false)];
 
-/// Errors: an offset beyond the list.
-pub(super) fn evaluate(form: &Form, all: Vec<InterfaceAddress>) -> Result<String, String> {
-    match form {
-        Form::Ip(set) => {
+/// Errors: an offset beyond the list; a pattern that is too large.
+pub(super) fn evaluate(
+    pipeline: &SockaddrPipeline,
+    all: Vec<InterfaceAddress>,
+    tools: &Tools<'_>,
+) -> Result<String, Refusal> {
+    match pipeline {
+        SockaddrPipeline::Ip(set) => {
             let list = match set {
                 AddressSet::Private => source(ListSource::Private, all),
                 AddressSet::Public => source(ListSource::Public, all),
                 AddressSet::Interface(name) => {
+                    let name = tools.pattern(name)?;
                     let of_name = |one: &InterfaceAddress| name.is_match(&one.interface) && is_forwardable(one);
                     sorted(kept(all, of_name), &BY_SIZE)
                 }
             };
             Ok(list.first().map(|one| one.block.ip.to_string()).unwrap_or_default())
         }
-        Form::Ips(set) => {
+        SockaddrPipeline::Ips(set) => {
             let list = match set {
                 AddressSet::Private => kept(all, |one| blocks::is_special(one.block) && is_forwardable(one)),
                 AddressSet::Public => kept(all, |one| !blocks::is_special(one.block)),
-                AddressSet::Interface(name) => kept(all, |one| name.is_match(&one.interface)),
+                AddressSet::Interface(name) => {
+                    let name = tools.pattern(name)?;
+                    kept(all, |one| name.is_match(&one.interface))
+                }
             };
             let list = sorted(list, &BY_SIZE);
             Ok(list.iter().map(|one| one.block.ip.to_string()).collect::<Vec<_>>().join(" "))
         }
-        Form::List { source: of, filters, end } => {
+        SockaddrPipeline::List { source: of, filters, end } => {
             let mut list = source(*of, all);
             for filter in filters {
-                list = filtered(list, filter)?;
+                list = filtered(list, filter, tools)?;
             }
             Ok(match end {
                 ListEnd::First(attribute) => list.first().map(|one| shown(one, *attribute)).unwrap_or_default(),
@@ -68,10 +82,20 @@ fn kept(mut list: Vec<InterfaceAddress>, keep: impl Fn(&InterfaceAddress) -> boo
     list
 }
 
-fn filtered(mut list: Vec<InterfaceAddress>, filter: &Filter) -> Result<Vec<InterfaceAddress>, String> {
+fn filtered(
+    mut list: Vec<InterfaceAddress>,
+    filter: &Filter,
+    tools: &Tools<'_>,
+) -> Result<Vec<InterfaceAddress>, Refusal> {
     match filter {
-        Filter::Include(test) => list.retain(|one| passes(one, test)),
-        Filter::Exclude(test) => list.retain(|one| !passes(one, test)),
+        Filter::Include(test) | Filter::Exclude(test) => {
+            let pattern = match test {
+                Test::Address(pattern) | Test::Name(pattern) => Some(tools.pattern(pattern)?),
+                Test::Flags(..) | Test::Within(_) | Test::MaskBits(_) | Test::Family { .. } => None,
+            };
+            let is_include = matches!(filter, Filter::Include(_));
+            list.retain(|one| passes(one, test, pattern.as_ref()) == is_include);
+        }
         Filter::Sort(keys) => list = sorted(list, keys),
         Filter::UniqueAddress => list.dedup_by(|a, b| a.block == b.block),
         Filter::UniqueName => list.dedup_by(|a, b| a.interface == b.interface),
@@ -86,10 +110,12 @@ fn filtered(mut list: Vec<InterfaceAddress>, filter: &Filter) -> Result<Vec<Inte
     Ok(list)
 }
 
-fn passes(one: &InterfaceAddress, test: &Test) -> bool {
+/// `pattern`: that of the test, compiled.
+fn passes(one: &InterfaceAddress, test: &Test, pattern: Option<&Regex>) -> bool {
+    let matches = |text: &str| pattern.is_some_and(|pattern| pattern.is_match(text));
     match test {
-        Test::Address(pattern) => pattern.is_match(&one.block.to_string()),
-        Test::Name(pattern) => pattern.is_match(&one.interface),
+        Test::Address(_) => matches(&one.block.to_string()),
+        Test::Name(_) => matches(&one.interface),
         Test::Flags(bits, kinds) => {
             (*bits != 0 && one.flags & bits == *bits) || kinds.iter().any(|kind| is_of_kind(one, *kind))
         }

@@ -4,11 +4,12 @@
 //! GetPrivateInterfaces | include "network" "10.0.0.0/8" | attr "address"
 //! └ source               └ filters                        └ the text
 //! ```
-//! A pipeline is checked when the template is parsed (`form`), and executed when it is rendered (`evaluate`).
+//! A pipeline is checked when the template is parsed (`pipeline`), and executed when it is rendered (`evaluate`).
+//! A check compiles no pattern.
 
 mod blocks;
 mod evaluate;
-mod form;
+mod pipeline;
 
 use super::arguments::{ANY, Function, Outcome, Tools, matches, text};
 
@@ -18,12 +19,12 @@ pub(super) static FUNCTIONS: &[Function] = &[matches(NAME, (1, ANY), sockaddr)];
 
 /// Errors: what is wrong with a pipeline, and what to write instead.
 pub(super) fn check(pipeline: &str) -> Result<(), (String, String)> {
-    form::parse(pipeline).map(drop)
+    pipeline::parse(pipeline).map(drop)
 }
 
 /// As in consul-template, several arguments are one pipeline.
 fn sockaddr(arguments: &[crate::jobspec::gotemplate::value::TemplateValue], tools: &Tools<'_>) -> Outcome {
     let texts = (0..arguments.len()).map(|at| text(arguments, at)).collect::<Result<Vec<_>, _>>()?;
-    let form = form::parse(&texts.join(" ")).map_err(|(message, advice)| format!("{message}; {advice}"))?;
-    Ok(evaluate::evaluate(&form, tools.sources.addresses()?)?.into())
+    let parsed = pipeline::parse(&texts.join(" ")).map_err(|(message, advice)| format!("{message}; {advice}"))?;
+    Ok(evaluate::evaluate(&parsed, tools.sources.addresses()?, tools)?.into())
 }

@@ -1,6 +1,6 @@
 //! A pipeline of `sockaddr`, checked before it is executed.
 
-use regex::{Regex, RegexBuilder};
+use regex_syntax::ast::parse::Parser;
 
 use super::blocks;
 use crate::jobspec::gotemplate::literals;
@@ -8,14 +8,14 @@ use crate::jobspec::nearest::nearest;
 use crate::model::address::{self, AddressBlock};
 
 /// Message and advice.
-type FormResult<T> = Result<T, (String, String)>;
+type PipelineResult<T> = Result<T, (String, String)>;
 
 const LONGEST: usize = 4_096;
 const MOST_STAGES: usize = 32;
 const EXAMPLE: &str = "write for example sockaddr \"GetPrivateInterfaces | attr \\\"address\\\"\"";
 
 #[derive(Debug)]
-pub(super) enum Form {
+pub(super) enum SockaddrPipeline {
     Ip(AddressSet),
     Ips(AddressSet),
     List { source: ListSource, filters: Vec<Filter>, end: ListEnd },
@@ -26,7 +26,8 @@ pub(super) enum Form {
 pub(super) enum AddressSet {
     Private,
     Public,
-    Interface(Regex),
+    /// A pattern.
+    Interface(String),
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -53,8 +54,10 @@ pub(super) enum Filter {
 
 #[derive(Debug)]
 pub(super) enum Test {
-    Address(Regex),
-    Name(Regex),
+    /// A pattern.
+    Address(String),
+    /// A pattern.
+    Name(String),
     /// All these flags of the interface, or one of these kinds of address.
     Flags(u32, Vec<AddressKind>),
     /// One of these.
@@ -145,23 +148,23 @@ const FLAGS: &[(&str, u32, Option<AddressKind>)] = &[
 
 /// A word, or a text in quotes.
 #[derive(Debug)]
-enum FormToken {
+enum PipelineToken {
     Word(String),
     Text(String),
     Pipe,
 }
 
 /// Errors: what is wrong, and what to write instead.
-pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
+pub(super) fn parse(pipeline: &str) -> PipelineResult<SockaddrPipeline> {
     if pipeline.len() > LONGEST {
         return Err((format!("the pipeline is longer than {LONGEST} bytes"), EXAMPLE.to_owned()));
     }
     let tokens = tokens(pipeline)?;
-    let stages: Vec<&[FormToken]> = tokens.split(|token| matches!(token, FormToken::Pipe)).collect();
+    let stages: Vec<&[PipelineToken]> = tokens.split(|token| matches!(token, PipelineToken::Pipe)).collect();
     if stages.len() > MOST_STAGES {
         return Err((format!("the pipeline has more than {MOST_STAGES} stages"), EXAMPLE.to_owned()));
     }
-    let stages = stages.into_iter().map(Stage::new).collect::<FormResult<Vec<_>>>()?;
+    let stages = stages.into_iter().map(Stage::new).collect::<PipelineResult<Vec<_>>>()?;
     let Some((first, rest)) = stages.split_first() else { return Err(missing()) };
     if let Some(whole) = whole(first)? {
         return match rest.first() {
@@ -178,7 +181,7 @@ pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
     };
     first.texts(0, "")?;
     let Some((last, filters)) = rest.split_last() else { return Err(unended()) };
-    let filters = filters.iter().map(filter).collect::<FormResult<Vec<_>>>()?;
+    let filters = filters.iter().map(filter).collect::<PipelineResult<Vec<_>>>()?;
     let end = match last.name {
         "attr" => {
             let texts = last.texts(1, "attr \"address\"")?;
@@ -195,36 +198,36 @@ pub(super) fn parse(pipeline: &str) -> FormResult<Form> {
             return Err(unended());
         }
     };
-    Ok(Form::List { source: *source, filters, end })
+    Ok(SockaddrPipeline::List { source: *source, filters, end })
 }
 
 /// A function with its arguments.
 struct Stage<'t> {
     name: &'t str,
-    arguments: &'t [FormToken],
+    arguments: &'t [PipelineToken],
 }
 
 impl<'t> Stage<'t> {
-    fn new(tokens: &'t [FormToken]) -> FormResult<Stage<'t>> {
+    fn new(tokens: &'t [PipelineToken]) -> PipelineResult<Stage<'t>> {
         match tokens.split_first() {
-            Some((FormToken::Word(name), arguments)) => Ok(Stage { name, arguments }),
-            Some((FormToken::Text(text), _)) => {
+            Some((PipelineToken::Word(name), arguments)) => Ok(Stage { name, arguments }),
+            Some((PipelineToken::Text(text), _)) => {
                 Err((format!("a stage begins with a function, not with the text {text:?}"), EXAMPLE.to_owned()))
             }
-            Some((FormToken::Pipe, _)) | None => Err(missing()),
+            Some((PipelineToken::Pipe, _)) | None => Err(missing()),
         }
     }
-    fn texts(&self, count: usize, right: &str) -> FormResult<Vec<&'t str>> {
-        let text = |argument: &'t FormToken| match argument {
-            FormToken::Text(text) => Some(text.as_str()),
-            FormToken::Word(_) | FormToken::Pipe => None,
+    fn texts(&self, count: usize, right: &str) -> PipelineResult<Vec<&'t str>> {
+        let text = |argument: &'t PipelineToken| match argument {
+            PipelineToken::Text(text) => Some(text.as_str()),
+            PipelineToken::Word(_) | PipelineToken::Pipe => None,
         };
         let texts: Option<Vec<&str>> = self.arguments.iter().map(text).collect();
         texts.filter(|texts| texts.len() == count).ok_or_else(|| self.wrong(count, "text", right))
     }
-    fn number(&self, right: &str) -> FormResult<i64> {
+    fn number(&self, right: &str) -> PipelineResult<i64> {
         let number = match self.arguments {
-            [FormToken::Word(digits)] => digits.parse().ok(),
+            [PipelineToken::Word(digits)] => digits.parse().ok(),
             _ => None,
         };
         number.ok_or_else(|| self.wrong(1, "number", right))
@@ -243,24 +246,24 @@ impl<'t> Stage<'t> {
     }
 }
 
-fn whole(stage: &Stage<'_>) -> FormResult<Option<Form>> {
+fn whole(stage: &Stage<'_>) -> PipelineResult<Option<SockaddrPipeline>> {
     if !WHOLE.contains(&stage.name) {
         return Ok(None);
     }
     let set = match stage.name {
         "GetInterfaceIP" | "GetInterfaceIPs" => {
             let right = format!("{} \"eth0\"", stage.name);
-            AddressSet::Interface(regex(stage.texts(1, &right)?.first().copied().unwrap_or(""))?)
+            AddressSet::Interface(pattern(stage.texts(1, &right)?.first().copied().unwrap_or(""), "^eth0$")?)
         }
         name => {
             stage.texts(0, "")?;
             if name.starts_with("GetPrivate") { AddressSet::Private } else { AddressSet::Public }
         }
     };
-    Ok(Some(if stage.name.ends_with("IPs") { Form::Ips(set) } else { Form::Ip(set) }))
+    Ok(Some(if stage.name.ends_with("IPs") { SockaddrPipeline::Ips(set) } else { SockaddrPipeline::Ip(set) }))
 }
 
-fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
+fn filter(stage: &Stage<'_>) -> PipelineResult<Filter> {
     match stage.name {
         "include" | "exclude" => {
             let right = format!("{} \"network\" \"10.0.0.0/8\"", stage.name);
@@ -271,7 +274,7 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
         "sort" => {
             let texts = stage.texts(1, "sort \"default,type,size\"")?;
             let clauses = texts.first().copied().unwrap_or("").split(',');
-            Ok(Filter::Sort(clauses.map(sort_key).collect::<FormResult<Vec<_>>>()?))
+            Ok(Filter::Sort(clauses.map(sort_key).collect::<PipelineResult<Vec<_>>>()?))
         }
         "unique" => match stage.texts(1, "unique \"address\"")?.first().copied().unwrap_or("") {
             key if key.eq_ignore_ascii_case("address") => Ok(Filter::UniqueAddress),
@@ -280,7 +283,9 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
         },
         "limit" => {
             let number = stage.number("limit 1")?;
-            usize::try_from(number).map(Filter::Limit).map_err(|_| stage.wrong(1, "number from 0 on", "limit 1"))
+            usize::try_from(number)
+                .map(Filter::Limit)
+                .map_err(|_| stage.wrong(1, "number that is not negative", "limit 1"))
         }
         "offset" => {
             let number = stage.number("offset 1")?;
@@ -296,23 +301,23 @@ fn filter(stage: &Stage<'_>) -> FormResult<Filter> {
     }
 }
 
-fn test(selector: &str, value: &str) -> FormResult<Test> {
+fn test(selector: &str, value: &str) -> PipelineResult<Test> {
     match selector.to_ascii_lowercase().as_str() {
-        "address" => Ok(Test::Address(regex(value)?)),
-        "name" => Ok(Test::Name(regex(value)?)),
+        "address" => Ok(Test::Address(pattern(value, "^10\\\\.")?)),
+        "name" => Ok(Test::Name(pattern(value, "^eth0$")?)),
         "flag" | "flags" => flags(value),
         "network" => {
             let block = |text: &str| {
                 let advice = "write a network, such as 10.0.0.0/8".to_owned();
                 AddressBlock::parse(text).ok_or_else(|| (format!("{text:?} is no network"), advice))
             };
-            Ok(Test::Within(value.split('|').map(block).collect::<FormResult<Vec<_>>>()?))
+            Ok(Test::Within(value.split('|').map(block).collect::<PipelineResult<Vec<_>>>()?))
         }
         "rfc" | "rfcs" => {
             let known: Vec<&str> = blocks::rfcs().collect();
             let of =
                 |text: &str| blocks::of_rfc(text).ok_or_else(|| unknown("allostat does not have RFC", text, &known));
-            Ok(Test::Within(value.split('|').map(of).collect::<FormResult<Vec<_>>>()?.concat()))
+            Ok(Test::Within(value.split('|').map(of).collect::<PipelineResult<Vec<_>>>()?.concat()))
         }
         "size" => {
             let advice = "write for example include \"size\" \"24\"".to_owned();
@@ -336,13 +341,13 @@ fn test(selector: &str, value: &str) -> FormResult<Test> {
     }
 }
 
-fn flags(value: &str) -> FormResult<Test> {
+fn flags(value: &str) -> PipelineResult<Test> {
     let (mut bits, mut kinds) = (0, Vec::new());
     for name in value.split('|') {
         let lower = name.to_ascii_lowercase();
         let Some((_, flag, kind)) = FLAGS.iter().find(|(known, ..)| *known == lower) else {
             let names: Vec<&str> = FLAGS.iter().map(|(name, ..)| *name).collect();
-            return Err(unknown("there is no flag", name, &names));
+            return Err(unknown("allostat has no flag", name, &names));
         };
         bits |= flag;
         kinds.extend(*kind);
@@ -350,7 +355,7 @@ fn flags(value: &str) -> FormResult<Test> {
     Ok(Test::Flags(bits, kinds))
 }
 
-fn sort_key(clause: &str) -> FormResult<(SortKey, bool)> {
+fn sort_key(clause: &str) -> PipelineResult<(SortKey, bool)> {
     let clause = clause.trim().to_ascii_lowercase();
     let (name, is_descending) = match clause.strip_prefix('-') {
         Some(name) => (name, true),
@@ -358,20 +363,26 @@ fn sort_key(clause: &str) -> FormResult<(SortKey, bool)> {
     };
     let found = SORT_KEYS.iter().find(|(known, _)| *known == name);
     let names = || SORT_KEYS.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("sort does not know", name, &names()))
+    found.map(|(_, key)| (*key, is_descending)).ok_or_else(|| unknown("allostat does not sort by", name, &names()))
 }
 
-fn attribute(name: &str) -> FormResult<Attribute> {
+fn attribute(name: &str) -> PipelineResult<Attribute> {
     let lower = name.to_ascii_lowercase();
     let found = ATTRIBUTES.iter().find(|(known, _)| *known == lower);
     let names = || ATTRIBUTES.iter().map(|(name, _)| *name).collect::<Vec<_>>();
-    found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("there is no attribute", name, &names()))
+    found.map(|(_, attribute)| *attribute).ok_or_else(|| unknown("allostat has no attribute", name, &names()))
 }
 
-fn regex(pattern: &str) -> FormResult<Regex> {
-    let compiled = RegexBuilder::new(pattern).size_limit(1 << 20).dfa_size_limit(1 << 20).build();
-    let advice = "write the name of an interface, such as \"^eth0$\"".to_owned();
-    compiled.map_err(|_| (format!("{pattern:?} is no regular expression"), advice))
+/// A regular expression with correct syntax. It is compiled when the pipeline is executed: a short pattern may compile to
+/// 1 MiB, and a template may have many of them. `example`: a correct one, for the advice.
+fn pattern(pattern: &str, example: &str) -> PipelineResult<String> {
+    match Parser::new().parse(pattern) {
+        Ok(_) => Ok(pattern.to_owned()),
+        Err(_) => {
+            let advice = format!("write for example \"{example}\"");
+            Err((format!("{pattern:?} is no regular expression"), advice))
+        }
+    }
 }
 
 fn unknown(message: &str, name: &str, known: &[&'static str]) -> (String, String) {
@@ -391,23 +402,21 @@ fn unended() -> (String, String) {
     ("the pipeline gives a list of interfaces, not a text".to_owned(), advice)
 }
 
-fn tokens(pipeline: &str) -> FormResult<Vec<FormToken>> {
+fn tokens(pipeline: &str) -> PipelineResult<Vec<PipelineToken>> {
     let mut tokens = Vec::new();
     let mut rest = pipeline.trim_start();
     while let Some(c) = rest.chars().next() {
         let length = match c {
             '|' => 1,
-            '"' | '`' => {
-                quoted_length(rest, c).ok_or_else(|| (format!("a {c} has no other end"), EXAMPLE.to_owned()))?
-            }
+            '"' | '`' => quoted_length(rest, c).ok_or_else(|| (format!("a {c} is not closed"), EXAMPLE.to_owned()))?,
             _ => rest.find(|c: char| c.is_whitespace() || matches!(c, '|' | '"' | '`')).unwrap_or(rest.len()),
         };
         let (token, after) = rest.split_at(length);
         tokens.push(match c {
-            '|' => FormToken::Pipe,
-            '"' => FormToken::Text(literals::quoted(token).map_err(|why| (why, EXAMPLE.to_owned()))?),
-            '`' => FormToken::Text(token.trim_matches('`').to_owned()),
-            _ => FormToken::Word(token.to_owned()),
+            '|' => PipelineToken::Pipe,
+            '"' => PipelineToken::Text(literals::quoted(token).map_err(|why| (why, EXAMPLE.to_owned()))?),
+            '`' => PipelineToken::Text(token.trim_matches('`').to_owned()),
+            _ => PipelineToken::Word(token.to_owned()),
         });
         rest = after.trim_start();
     }
