@@ -1,4 +1,4 @@
-//! Blocks of addresses with a purpose of their own. Source: RFC 6890 and the RFCs that it names, as go-sockaddr has them.
+//! Special-purpose blocks of addresses. Source: RFC 6890 and the RFCs that it names, as go-sockaddr has them.
 
 use crate::model::address::AddressBlock;
 
@@ -67,7 +67,7 @@ pub(super) fn rfcs() -> impl Iterator<Item = &'static str> {
     OF_RFCS.iter().map(|(number, _)| *number)
 }
 
-/// Private and shared addresses, and others with a purpose of their own.
+/// Private, shared and other special-purpose addresses.
 pub(super) fn is_special(block: AddressBlock) -> bool {
     parsed(SPECIAL).into_iter().any(|outer| outer.contains(block))
 }
