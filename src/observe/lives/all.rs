@@ -99,4 +99,10 @@ impl<M: Measures> AllLives<M> {
     pub(in crate::observe) fn is_below_covered<'a>(&self, mut above: impl Iterator<Item = &'a str>) -> bool {
         above.any(|above| self.get(above).is_some_and(|lives| matches!(lives.state(), State::Covered { .. })))
     }
+    /// Size of each table.
+    #[cfg(test)]
+    pub(in crate::observe) fn sizes(&self) -> [usize; 8] {
+        let AllLives { by_path, due, empty, naming, late, placed, over_limit, names } = self;
+        [by_path.len(), due.len(), empty.len(), naming.len(), *late, *placed, *over_limit, *names]
+    }
 }

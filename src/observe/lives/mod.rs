@@ -27,6 +27,8 @@ mod state;
 mod step;
 
 #[cfg(test)]
+mod orders;
+#[cfg(test)]
 mod tests;
 
 pub(super) use all::AllLives;
