@@ -18,6 +18,8 @@ mod parents;
 mod removed;
 mod shares;
 mod sums;
+#[cfg(test)]
+mod tests;
 
 use std::cell::Cell;
 use std::collections::{BTreeSet, HashMap};
