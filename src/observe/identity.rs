@@ -187,6 +187,10 @@ impl Recognised {
         let (source, ends_by) = (AllocSource::Cgroup, EndBy::LastProcess);
         Recognised { source, container: None, own: OwnCgroup::Task, is_closed: false, ends_by, naming, user: None }
     }
+    /// Whether no source matches it.
+    pub fn is_plain(&self) -> bool {
+        self.source == AllocSource::Cgroup
+    }
     /// Marks the task as part of a subtree that is delegated to this user.
     #[must_use]
     pub fn of_user(self, user: u32) -> Recognised {

@@ -6,10 +6,8 @@
 //! tree       the cgroups of the host and which of them are tasks: no task contains another one
 //! scanner    follows the cgroup directories into the tree
 //! kept       persists usage across agent restarts
-//! nameless   retries names that a source could not provide
 //! patterns   include, exclude and workload rules of the configuration
-//! lives      when a cgroup was created, and whether a task that appears again existed all the time
-//! ends       ended lives, as the kernel reports them
+//! lives      state machine of the cgroups at one path: created, named, shown, ended
 //! processes  processes without a cgroup of their own, if enabled
 //! naming     asks runtimes for names and exits, each on its own thread: names first (questions)
 //! texts      truncates, cleans and counts names chosen by others
@@ -21,7 +19,6 @@
 
 mod containerd;
 mod docker;
-mod ends;
 mod facts;
 pub mod identity;
 mod kept;
@@ -29,7 +26,6 @@ mod kubernetes;
 mod libvirt;
 mod lives;
 mod lxc;
-mod nameless;
 pub mod naming;
 mod nomad;
 pub mod observer;

@@ -275,6 +275,15 @@ impl Scanner {
         Some(self.directory(place, path)?.symlink_metadata().ok()?.nlink())
     }
 
+    /// Size of each table.
+    #[cfg(test)]
+    pub(super) fn sizes(&self) -> [usize; 7] {
+        let Scanner { tree, directories, watches, event_watches, event_watch_of, settled, unwatched, .. } = self;
+        let watched = [directories.len(), watches.len(), event_watches.len(), event_watch_of.len()];
+        let [directories, watches, files, file_of] = watched;
+        [tree.len(), directories, watches, files, file_of, settled.len(), unwatched.len()]
+    }
+
     /// Adds a cgroup and its descendants to the tree and returns them. `""`: the root.
     fn enter(&mut self, place: usize, path: &str) -> Vec<String> {
         let (mut left, mut known) = (vec![path.to_owned()], Vec::new());

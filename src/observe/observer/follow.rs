@@ -1,11 +1,14 @@
-//! Compares the known tasks with the cgroup tree.
+//! Compares the known lives with the cgroup tree, and checks what may become a task.
 
 use std::collections::{BTreeSet, HashSet};
-use std::ops::Bound;
+use std::sync::Arc;
 use std::time::Instant;
 
-use super::{LIMIT, SETTLED, Work};
+use super::{Cgroups, Measured, Work};
+use crate::collectors::TaskReader;
 use crate::model::id::CgroupPath;
+use crate::observe::identity::{OwnCgroup, Recognised};
+use crate::observe::lives::{Event, Life, LifeNotes, Lives, Refusal, State, Verdict};
 use crate::observe::tree::TaskOf;
 
 /// Cgroups without processes to check per second; the others follow in the next seconds.
@@ -16,46 +19,39 @@ impl Work {
     /// unchanged task costs one lookup only.
     pub(super) fn follow(&mut self) {
         let now = self.parts.clock.instant();
-        let (mut open, mut remembered) = (Vec::new(), 0);
+        let (mut open, mut placed) = (Vec::new(), 0);
         self.scanner.tree().each_task(|path, whose| {
-            remembered += self.remembers(path);
-            if !self.is_settled(path, now) {
-                let found = match whose {
-                    TaskOf::Recognised(found) => Some(found.clone()),
-                    TaskOf::Plain => None,
-                };
-                open.push((path.to_owned(), found));
+            let lives = self.lives.get(path);
+            placed += usize::from(lives.is_some_and(Lives::is_placed));
+            if lives.is_none_or(|lives| lives.is_open(now, || self.has_room_at(path))) {
+                open.push((path.to_owned(), recognised(whose)));
             }
         });
-        let unnamed = self.unnamed.values().filter(|unnamed| !unnamed.is_gone).count();
-        let places = [self.known.len(), unnamed, self.aside.len(), self.empty.len(), self.leaving.len()];
-        if remembered < places.iter().sum() {
+        if placed < self.lives.placed() {
             self.drop_removed();
         }
-        self.fresh.retain(|_, until| *until > now);
-        self.woken.clear();
         for (path, found) in open {
-            self.found(path, found, now);
+            self.check(&path, found, now);
         }
     }
 
     /// As [`Work::follow`], for changes at these paths. Whether an ancestor is a task depends on its descendants, and
     /// whether cgroups inside a unit are tasks depends on the unit; in these cases all tasks are updated.
-    pub(super) fn follow_only(&mut self, touched: &BTreeSet<String>) {
+    pub(super) fn follow_only(&mut self, touched: &BTreeSet<Arc<str>>) {
         let now = self.parts.clock.instant();
         let above = touched.iter().flat_map(|path| CgroupPath::above(path));
-        let paths: BTreeSet<&str> = touched.iter().map(String::as_str).chain(above).collect();
+        let paths: BTreeSet<&str> = touched.iter().map(|path| &**path).chain(above).collect();
         let (mut open, mut gone, mut is_of_units) = (Vec::new(), Vec::new(), false);
         for path in paths {
             let is_above = !touched.contains(path);
+            let lives = self.lives.get(path);
             match self.scanner.tree().task_at(path) {
-                Some(_) if self.is_settled(path, now) => {}
-                Some(TaskOf::Recognised(found)) => {
-                    is_of_units |= is_above;
-                    open.push((path.to_owned(), Some(found.clone())));
+                Some(_) if lives.is_some_and(|lives| !lives.is_open(now, || self.has_room_at(path))) => {}
+                Some(task) => {
+                    is_of_units |= is_above && matches!(task, TaskOf::Recognised(_));
+                    open.push((path.to_owned(), recognised(task)));
                 }
-                Some(TaskOf::Plain) => open.push((path.to_owned(), None)),
-                None if self.remembers(path) > 0 => {
+                None if lives.is_some_and(Lives::is_placed) => {
                     is_of_units |= is_above && self.scanner.tree().identify(path).is_some_and(|(at, _)| at == path);
                     gone.push(path.to_owned());
                 }
@@ -66,60 +62,36 @@ impl Work {
             return self.follow();
         }
         for path in gone {
-            self.gone(&path);
-            self.aside.remove(&path);
-            self.empty.remove(&path);
-            self.leaving.remove(&path);
+            self.happens(&path, Event::Gone);
         }
-        self.fresh.retain(|_, until| *until > now);
-        self.woken.clear();
         for (path, found) in open {
-            self.found(path, found, now);
+            self.check(&path, found, now);
         }
     }
 
-    /// Number of tables that contain this task.
-    fn remembers(&self, path: &str) -> usize {
-        let is_unnamed = self.unnamed.get(path).is_some_and(|unnamed| !unnamed.is_gone);
-        let (is_aside, is_empty) = (self.aside.contains_key(path), self.empty.contains_key(path));
-        let places = [self.known.contains_key(path), is_unnamed, is_aside, is_empty, self.leaving.contains_key(path)];
-        places.into_iter().map(usize::from).sum()
+    fn has_room_at(&self, path: &str) -> bool {
+        self.has_room(self.scanner.tree().chooser(path))
     }
 
     /// Removes tasks whose cgroups are gone.
     fn drop_removed(&mut self) {
         let mut there = HashSet::new();
         self.scanner.tree().each_task(|path, _| _ = there.insert(path.to_owned()));
-        let unnamed = self.unnamed.iter().filter(|(_, unnamed)| !unnamed.is_gone).map(|(path, _)| path);
-        let gone = self.known.keys().chain(unnamed).filter(|path| !there.contains(*path));
-        gone.cloned().collect::<Vec<String>>().iter().for_each(|path| self.gone(path));
-        self.aside.retain(|path, _| there.contains(path));
-        self.empty.retain(|path, _| there.contains(path));
-        self.leaving.retain(|path, _| there.contains(path));
+        let placed = self.lives.iter().filter(|(_, lives)| lives.is_placed()).map(|(path, _)| Arc::clone(path));
+        let gone: Vec<Arc<str>> = placed.filter(|path| !there.contains(&**path)).collect();
+        gone.iter().for_each(|path| self.happens(path, Event::Gone));
     }
 
     /// Finds tasks whose cgroup was removed or replaced without a report.
     pub(super) fn find_removed(&mut self) {
         self.parents.renew();
-        let is_dead = |path: &&String| self.allocs.reader(path).is_some_and(|reader| reader.is_gone());
-        let dead: Vec<String> = self.known.keys().filter(is_dead).cloned().collect();
-        dead.iter().for_each(|path| self.gone(path));
+        let is_dead =
+            |lives: &Lives<Cgroups>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_gone());
+        let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
+        let dead: Vec<Arc<str>> = dead.collect();
+        dead.iter().for_each(|path| self.happens(path, Event::Gone));
         if !dead.is_empty() {
             self.follow();
-        }
-    }
-
-    /// Nothing to do for it now.
-    fn is_settled(&self, path: &str, now: Instant) -> bool {
-        if self.known.contains_key(path) || self.unnamed.contains_key(path) {
-            return true;
-        }
-        if let Some(why) = self.aside.get(path) {
-            return *why != LIMIT || !self.has_room(self.scanner.tree().chooser(path));
-        }
-        match self.fresh.get(path) {
-            Some(until) => *until > now,
-            None => self.empty.contains_key(path) && !self.woken.contains(path),
         }
     }
 
@@ -127,37 +99,95 @@ impl Work {
     /// checked in one hierarchy per round.
     pub(super) fn check_empty(&mut self) {
         let (last, turn) = &self.looked;
-        let after = (Bound::Excluded(last.as_str()), Bound::Unbounded);
-        let looked: Vec<&String> = self.empty.range::<str, _>(after).map(|(path, _)| path).take(LOOKED_AT).collect();
-        let is_woken = |path: &&&String| {
-            let is_own = self.lives.made_at(path).is_some() && !self.ends.was_above(path);
-            self.scanner.has_woken(*turn, path, is_own)
-        };
-        let woken: Vec<String> = looked.iter().filter(is_woken).map(|path| (*path).clone()).collect();
+        let looked: Vec<Arc<str>> = self.lives.empty_after(last).take(LOOKED_AT).map(Arc::clone).collect();
+        let is_woken =
+            |path: &&Arc<str>| self.scanner.has_woken(*turn, path, self.lives.get(path).is_some_and(Lives::is_own));
+        let woken: Vec<Arc<str>> = looked.iter().filter(is_woken).map(Arc::clone).collect();
         self.looked = match looked.last().filter(|_| looked.len() == LOOKED_AT) {
-            Some(last) => ((*last).clone(), *turn),
+            Some(last) => (last.to_string(), *turn),
             None => (String::new(), turn.wrapping_add(1)),
         };
-        self.woken.extend(woken);
+        woken.iter().for_each(|path| self.happens(path, Event::Occupied));
     }
 
-    /// Whether an empty plain cgroup has a process by now, or processes came and went since its creation. A second check confirms that the
-    /// usage is not that of a removed child cgroup whose record is still to come.
-    pub(super) fn ran_unseen(&mut self, path: &str, is_made: bool, now: Instant) -> bool {
-        // If it existed before the agent, its usage may be that of other tasks below it.
-        let has_run = is_made && !self.ends.was_above(path) && self.scanner.has_run(path);
-        let before = self.empty.insert(path.to_owned(), has_run);
-        if before.is_none() {
-            self.scanner.listen(path);
-            // It entered between the check and the watch: the kernel does not report it any more.
-            if self.scanner.has_processes(path) == Some(true) {
-                self.empty.remove(path);
-                return true;
+    /// Checks a cgroup that the tree calls a task.
+    fn check(&mut self, path: &str, found: Option<Recognised>, now: Instant) {
+        for above in CgroupPath::above(path) {
+            if self.lives.get(above).is_none_or(|lives| !lives.is_known_above()) {
+                self.happens(above, Event::Above(self.scanner.inode(above)));
             }
         }
-        if has_run && before != Some(true) {
-            self.fresh.insert(path.to_owned(), now + SETTLED);
+        if self.stands_again(path) == Some(true) {
+            self.happens(path, Event::Gathered { is_followed: true });
         }
-        has_run && before == Some(true)
+        let verdict = self.verdict(path, found, now);
+        self.happens(path, Event::Checked(verdict));
+    }
+
+    /// Whether a cgroup stands again in a hierarchy that reported the removal. `None`: none did.
+    fn stands_again(&self, path: &str) -> Option<bool> {
+        let is_home = self.lives.get(path)?.gathers()?;
+        let mut homes = self.parts.sampling.layout.hierarchies().iter().enumerate();
+        Some(homes.any(|(at, home)| is_home(at) && home.directory(path).is_dir()))
+    }
+
+    fn verdict(&self, path: &str, found: Option<Recognised>, now: Instant) -> Verdict<Cgroups> {
+        let found = self.or_plain(found, path);
+        let accepted = self.accepts(&found);
+        if accepted == Err(Refusal::Unwanted) {
+            return Verdict::Unwanted;
+        }
+        let none = Lives::default();
+        let lives = self.lives.get(path).unwrap_or(&none);
+        // What remains of a cgroup that is being removed is not a new one.
+        if lives.is_leaving(now) || self.stands_again(path).is_some() {
+            return Verdict::Unreadable;
+        }
+        if found.is_plain() && self.scanner.has_processes(path) != Some(true) {
+            // If it existed before the agent, its usage may be that of other tasks below it.
+            let has_run = lives.is_own() && self.scanner.has_run(path);
+            if !has_run || !matches!(lives.state(), State::Empty { has_run: true }) {
+                return Verdict::Empty { has_run };
+            }
+        }
+        if accepted.is_err() {
+            return Verdict::NoRoom;
+        }
+        let inode = self.scanner.inode(path);
+        let Some(task) = self.measure(path, &found, lives, inode) else { return Verdict::Unreadable };
+        Verdict::Ready(Box::new(Life { found, task: Arc::new(task), inode, notes: LifeNotes::default() }))
+    }
+
+    fn measure(&self, path: &str, found: &Recognised, lives: &Lives<Cgroups>, inode: Option<u64>) -> Option<Measured> {
+        let (sampling, clock) = (&self.parts.sampling, &self.parts.clock);
+        let mut reader = TaskReader::for_cgroup(sampling, CgroupPath::from(path)).read_only();
+        let is_again = inode.is_some_and(|inode| lives.counts_for_others(inode));
+        // It was found late, below a cgroup that counted its usage until then.
+        let is_late = || lives.made_at().is_none() && self.lives.is_below_covered(CgroupPath::above(path));
+        if is_again || is_late() {
+            reader = reader.counting_from_now();
+        }
+        reader.look(clock.instant(), clock.now(), true).ok()?;
+        let own = match found.own {
+            OwnCgroup::Parent => path.rsplit_once('/').map(|(above, _)| above.to_owned()),
+            OwnCgroup::Task | OwnCgroup::None | OwnCgroup::Nowhere => None,
+        };
+        let own_reader = own.map(|own| {
+            // The alloc's cgroup may have limits that its tasks do not have.
+            let reader = TaskReader::for_limited_alloc_cgroup(sampling, CgroupPath::from(own.as_str()));
+            (own, Arc::new(reader))
+        });
+        // The start time of a cgroup that existed unseen or was set aside is unknown.
+        let was_empty = matches!(lives.state(), State::Empty { .. });
+        let since = if was_empty { Some(clock.now()) } else { lives.made_at() }.filter(|_| self.has_begun);
+        let since = since.or(lives.recovered_since());
+        Some(Measured { reader: Arc::new(reader), own_reader, since })
+    }
+}
+
+fn recognised(whose: TaskOf<'_>) -> Option<Recognised> {
+    match whose {
+        TaskOf::Recognised(found) => Some(found.clone()),
+        TaskOf::Plain => None,
     }
 }

@@ -8,6 +8,7 @@ use crate::model::alloc::AllocSource;
 use crate::model::id::CgroupPath;
 use crate::model::units::Timestamp;
 use crate::observe::identity::{Naming, OwnCgroup};
+use crate::observe::lives::Lives;
 use crate::observe::processes::{GroupChange, GroupFilter};
 use crate::observe::table::{NewTask, ObservedAllocs};
 
@@ -18,7 +19,7 @@ impl Work {
         let view = self.parts.board.view();
         let managed = view.allocs.iter().filter_map(|alloc| alloc.status.as_ref()).flat_map(|status| &status.tasks);
         let tasks = managed.filter_map(|task| Some(task.main?.pid)).collect();
-        let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.unnamed.len());
+        let room = self.parts.config.max_allocs.saturating_sub(self.allocs.running() + self.lives.waiting());
         let id = |native: &str| ObservedAllocs::id_of(AllocSource::Process, native);
         let wants = |native: &str| self.parts.config.wants_as(&id(native), &Naming::of(native));
         let filter = GroupFilter {
@@ -31,19 +32,14 @@ impl Work {
         for news in processes.look(&filter) {
             match news {
                 GroupChange::Begun { key, naming, reader, since } => self.group_begun(key, *naming, reader, since),
-                GroupChange::Ended { key } => self.ended(&key, None),
+                GroupChange::Ended { key } => self.end_task(&key, None, None),
             }
         }
         self.processes = Some(processes);
     }
 
     pub(super) fn is_in_a_task(&self, place: &str) -> bool {
-        let is_one = |path: &str| {
-            path == self.parts.ours.as_str()
-                || self.known.contains_key(path)
-                || self.unnamed.contains_key(path)
-                || self.aside.contains_key(path)
-        };
+        let is_one = |path: &str| path == self.parts.ours.as_str() || self.lives.get(path).is_some_and(Lives::is_task);
         !place.is_empty() && (is_one(place) || CgroupPath::above(place).any(is_one))
     }
 

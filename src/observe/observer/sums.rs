@@ -2,9 +2,10 @@
 
 use std::time::{Duration, Instant};
 
-use super::{LIMIT, Work};
+use super::Work;
 use crate::model::id::{JobId, TaskName};
 use crate::observe::kept::{Found, Kept};
+use crate::observe::lives::Event;
 use crate::observe::processes::Processes;
 use crate::observe::table::{self, TotalsChange};
 use crate::observe::texts::TextCounts;
@@ -17,7 +18,7 @@ impl Work {
     pub(super) fn count(&mut self) {
         let TextCounts { length, characters, budget } = self.allocs.texts.take();
         self.parts.metrics.others.texts(length, characters, budget);
-        let left_out = self.aside.values().filter(|why| **why == LIMIT).count() as u64;
+        let left_out = self.lives.over_limit() as u64;
         let left_out = left_out + self.processes.as_ref().map_or(0, Processes::left_out);
         self.parts.metrics.others.there_are(self.allocs.by_source(), left_out);
     }
@@ -33,9 +34,8 @@ impl Work {
             let (alloc, name) = (task.alloc.clone(), task.task.clone());
             let is_there = self.kept.is_of_this_boot(&task) && self.scanner.inode(&path) == Some(task.inode);
             let earlier = if is_there {
-                let earlier = task.earlier.clone();
-                self.found.insert(path, task);
-                earlier
+                self.happens(&path, Event::Recovered(Box::new((task.naming, task.since))));
+                task.earlier
             } else {
                 let (earlier, change) = table::ended_unseen(task, self.parts.clock.now());
                 self.changes.extend(change);

@@ -1,0 +1,37 @@
+//! The lives of cgroups at one path: a state machine, pure. One incarnation of a cgroup (path and inode) is one life.
+//!
+//! ```text
+//!      created: in 20 ms            named, or 2 s              other tasks begin inside
+//! Absent ─────► check ─────► Naming ───────────────────► Shown ───────────────────────► Covered
+//!                 │            │ │ gone              gone │ │                              │ alone again
+//!                 │  excluded  │ │                        │ │ excluded by a late name      └───► check
+//!                 ├──► Aside ◄─┘ │                        │ └───► Aside
+//!                 │      room, or a late name: check      │
+//!                 └──► Empty     │                        │
+//!                        a process: check                 │
+//!                                ▼    named, or 10 s      ▼    exit status, or 2 s
+//!                              Late ──────────────────► Ending ───────────────────► ended
+//!                                ▲ 20 ms without another
+//!  end records of no measured life   (they wait behind a life that is Late)
+//! ```
+//! The cgroup at the path is the newest life. Those before it are Ending, then Late, then those that wait behind it. A
+//! life is shown only after all before it have ended: one path shows one life at a time, and the ends come in the order
+//! of the lives. A life that follows ends the wait for an exit status; a life without a name blocks those that follow.
+//!
+//! The driver (`observer`) carries out the actions. What follows from one at once is an event again: `NotQueued`,
+//! `Exited`, `Occupied`.
+
+mod all;
+mod notes;
+mod state;
+mod step;
+
+#[cfg(test)]
+mod orders;
+#[cfg(test)]
+mod tests;
+
+pub(super) use all::AllLives;
+pub(super) use notes::LifeNotes;
+pub(super) use state::{Action, BriefLife, EndRecord, Event, Facts, Life, Lives, Measures, Refusal, State, Verdict};
+pub(super) use step::step;

@@ -1,0 +1,166 @@
+//! What the kernel's end records say about one life. Pure.
+
+use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
+use crate::model::task::ExitStatus;
+use crate::model::units::Timestamp;
+use crate::observe::identity::{EndBy, is_number};
+use crate::observe::table::ExitFacts;
+
+const SIGKILL: u8 = 9;
+
+/// What the kernel has reported about one life so far.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(in crate::observe) struct LifeNotes {
+    /// Bit set of the hierarchies that reported the removal.
+    pub(super) homes: u64,
+    /// Number of processes that ended in it.
+    count: u64,
+    last: Option<(u64, ProcessEnd)>,
+    /// Exit of the first process in the outermost PID namespace.
+    init: Option<(u64, ProcessEnd)>,
+    /// Exit of the ranks that a launcher started, each in its own cgroup: the first failure, else the last exit.
+    ranks: Option<(u64, ProcessEnd)>,
+    /// Nanoseconds since boot.
+    first_start: Option<u64>,
+    /// CPU time is complete.
+    pub(in crate::observe) is_whole: bool,
+}
+
+impl LifeNotes {
+    pub(in crate::observe) fn has(&self, home: usize) -> bool {
+        self.homes & bit(home) != 0
+    }
+    /// Records the removal of the cgroup itself.
+    pub(super) fn record(&mut self, home: usize, notes: &EndNotes, is_whole: bool) {
+        self.homes |= bit(home);
+        self.is_whole |= is_whole;
+        self.count = self.count.max(notes.count);
+        self.record_processes(notes);
+    }
+    /// Records the removal of a cgroup below the task's.
+    pub(super) fn record_below(&mut self, ends_by: EndBy, path: &str, notes: &EndNotes) {
+        let name = path.rsplit('/').next().unwrap_or_default();
+        let is_ranks = matches!(ends_by, EndBy::Ranks(called) if name.strip_prefix(called).is_some_and(is_number));
+        // Processes that a rank left behind are killed at the end of the step. Their exit is not that of the rank.
+        let is_left = |last: &ProcessEnd| last.signal() == Some(SIGKILL) && !last.oom_victim;
+        if let Some(last) = notes.last.filter(|last| is_ranks && !is_left(last)) {
+            // The first failure is the reason why the others were stopped.
+            let failed =
+                self.ranks.filter(|(at, end)| end.has_failed() && (!last.has_failed() || *at <= notes.last_at));
+            let known = failed.map(|(at, end)| if at == notes.last_at { (at, end.beside(last)) } else { (at, end) });
+            self.ranks = known.or(Some((notes.last_at, last)));
+        }
+        self.record_processes(notes);
+    }
+    fn record_processes(&mut self, notes: &EndNotes) {
+        if let Some(last) = notes.last
+            && self.last.is_none_or(|(at, _)| at <= notes.last_at)
+        {
+            let same = self.last.filter(|(at, _)| *at == notes.last_at);
+            self.last = Some((notes.last_at, same.map_or(last, |(_, known)| last.beside(known))));
+        }
+        if let Some((level, end)) = notes.init
+            && self.init.is_none_or(|(known, _)| level <= known)
+        {
+            let same = self.init.filter(|(known, _)| *known == level);
+            self.init = Some((level, same.map_or(end, |(_, known)| end.beside(known))));
+        }
+        if notes.count > 0 {
+            self.first_start = Some(self.first_start.map_or(notes.first_start, |first| first.min(notes.first_start)));
+        }
+    }
+
+    /// Whether a process ended in it or below.
+    pub(in crate::observe) fn has_run(&self) -> bool {
+        self.last.is_some()
+    }
+    /// Whether a process ended in this very cgroup, not below.
+    pub(in crate::observe) fn has_run_itself(&self) -> bool {
+        self.count > 0
+    }
+    pub(in crate::observe) fn first_start(&self) -> Option<u64> {
+        self.first_start
+    }
+    /// End of its last process.
+    pub(in crate::observe) fn last_at(&self) -> Option<u64> {
+        self.last.map(|(at, _)| at)
+    }
+
+    /// `wall`: converts nanoseconds since boot. `None`: the exit is unknown.
+    pub(in crate::observe) fn facts(&self, by: EndBy, wall: impl Fn(u64) -> Timestamp) -> Option<ExitFacts> {
+        let (at, last) = self.last?;
+        let end = match by {
+            EndBy::FirstProcess => self.init.map_or(last, |(_, init)| init),
+            EndBy::LastProcess => last,
+            EndBy::Ignored => return None,
+            EndBy::Ranks(_) => self.ranks.map(|(_, rank)| rank).or(Some(last).filter(|last| last.oom_victim))?,
+        };
+        let status = match end.signal() {
+            // Runtimes report a signal as 128 + n, so the exit code does not depend on who reports it.
+            Some(signal) if matches!(by, EndBy::FirstProcess) => ExitStatus::Code(128_u8.saturating_add(signal)),
+            Some(signal) => ExitStatus::Signal(signal),
+            None => ExitStatus::Code(end.code()),
+        };
+        Some(ExitFacts {
+            oom: end.oom_victim && end.signal().is_some(),
+            on_request: false,
+            status,
+            finished_at: Some(wall(at)),
+        })
+    }
+}
+
+pub(super) fn bit(home: usize) -> u64 {
+    1 << home.min(63)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
+    const KILLED: ProcessEnd = ProcessEnd { status: 9, oom_victim: true };
+    const NONE: EndNotes = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
+
+    fn ended(last: ProcessEnd, at: u64) -> EndNotes {
+        EndNotes { count: 1, last: Some(last), last_at: at, first_start: at - 5, ..NONE }
+    }
+
+    #[test]
+    fn a_container_ends_as_its_first_process_and_everything_else_as_its_last() {
+        let mut notes = LifeNotes::default();
+        let init = |level, end| EndNotes { init: Some((level, end)), ..ended(end, 70) };
+        notes.record_below(EndBy::FirstProcess, "/a/b", &init(2, KILLED));
+        notes.record(3, &EndNotes { last_at: 60, ..init(1, CODE_3) }, false);
+        notes.record(7, &NONE, false);
+        let facts = |by| notes.facts(by, Timestamp).unwrap();
+        let expected = |status, oom| ExitFacts { status, oom, on_request: false, finished_at: Some(Timestamp(70)) };
+        assert_eq!(facts(EndBy::FirstProcess), expected(ExitStatus::Code(3), false), "the outermost namespace's");
+        assert_eq!(facts(EndBy::LastProcess), expected(ExitStatus::Signal(9), true));
+        let mut killed = LifeNotes::default();
+        killed.record(3, &init(1, KILLED), false);
+        assert_eq!(
+            killed.facts(EndBy::FirstProcess, Timestamp),
+            Some(expected(ExitStatus::Code(137), true)),
+            "as runtimes say it"
+        );
+        assert_eq!(LifeNotes::default().facts(EndBy::FirstProcess, Timestamp), None, "nothing has ended in it");
+    }
+
+    #[test]
+    fn whom_the_oom_killer_chose_is_told_by_the_one_hierarchy_that_counts_it() {
+        let (chosen, killed) = (KILLED, ProcessEnd { oom_victim: false, ..KILLED });
+        for order in [[chosen, killed], [killed, chosen]] {
+            let mut notes = LifeNotes::default();
+            order.iter().zip([3, 7]).for_each(|(end, home)| {
+                notes.record(home, &EndNotes { init: Some((1, *end)), ..ended(*end, 70) }, false);
+            });
+            assert!(
+                [EndBy::FirstProcess, EndBy::LastProcess].iter().all(|by| notes.facts(*by, Timestamp).unwrap().oom)
+            );
+            // Another time means another process.
+            notes.record(9, &ended(killed, 90), false);
+            assert!(!notes.facts(EndBy::LastProcess, Timestamp).unwrap().oom);
+        }
+    }
+}

@@ -1,0 +1,467 @@
+//! Random orders of events against what the machine promises:
+//!
+//! - a life that is shown ends once, and none ends that was not shown;
+//! - one path shows one life at a time, and the ends come in the order of the lives;
+//! - no total falls, and no end record is added to a life that has ended;
+//! - what is measured is released, and once all is over nothing of the path is left.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, LazyLock};
+use std::time::{Duration, Instant};
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::collectors::{FdBudget, Sampling, TaskReader};
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
+use crate::model::alloc::AllocSource;
+use crate::model::task::ExitStatus;
+use crate::model::totals::Totals;
+use crate::model::units::Timestamp;
+use crate::model::usage::{Field, Usage};
+use crate::observe::identity::{Naming, Recognised};
+use crate::observe::table::{ExitFacts, NewTask, ObservedAllocs};
+
+static SAMPLING: LazyLock<Arc<Sampling>> = LazyLock::new(|| {
+    let roots = Roots::default();
+    let layout = Layout::detect(&roots).unwrap();
+    Sampling::new(roots, layout, FdBudget::of(10))
+});
+
+const PATH: &str = "/docker/web";
+
+/// One life, as the driver measures it.
+#[derive(Debug)]
+struct Measured {
+    number: u32,
+    reader: Arc<TaskReader>,
+}
+
+/// An end record, numbered like the lives: whether it is of the measured cgroup.
+#[derive(Debug, Clone, Copy)]
+struct Raw {
+    number: u32,
+    is_of: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Op {
+    Create,
+    Destroy,
+    Made {
+        is_there: bool,
+    },
+    Removed,
+    Gone,
+    Grew,
+    Above,
+    RemovedBelow,
+    Unwanted,
+    Empty {
+        has_run: bool,
+    },
+    NoRoom,
+    Unreadable,
+    Ready,
+    Occupied,
+    Recovered,
+    Record {
+        home: usize,
+        is_below: bool,
+        is_of: bool,
+        has_run: bool,
+    },
+    Followed,
+    Gathered,
+    Named(Option<&'static str>),
+    Exited {
+        is_awaited: bool,
+    },
+    Wait(u64),
+    Sweep,
+    Works,
+    /// The runtimes take no question.
+    Silent(bool),
+    Full(bool),
+}
+
+fn ops() -> impl Strategy<Value = Vec<Op>> {
+    let flag = any::<bool>;
+    let host = prop_oneof![
+        Just(Op::Create),
+        Just(Op::Destroy),
+        flag().prop_map(|is_there| Op::Made { is_there }),
+        Just(Op::Removed),
+        Just(Op::Gone),
+        Just(Op::Grew),
+        Just(Op::Above),
+        Just(Op::RemovedBelow),
+        Just(Op::Works),
+    ];
+    let check = prop_oneof![
+        4 => Just(Op::Ready),
+        1 => Just(Op::Unwanted),
+        1 => flag().prop_map(|has_run| Op::Empty { has_run }),
+        1 => Just(Op::NoRoom),
+        1 => Just(Op::Unreadable),
+        1 => Just(Op::Occupied),
+        1 => Just(Op::Recovered),
+    ];
+    let record = (0..3_usize, flag(), flag(), flag()).prop_map(|(home, is_below, is_of, has_run)| Op::Record {
+        home,
+        is_below,
+        is_of,
+        has_run,
+    });
+    let records = prop_oneof![3 => record, 1 => Just(Op::Followed), 2 => Just(Op::Gathered)];
+    let runtime = prop_oneof![
+        3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(Op::Named),
+        2 => flag().prop_map(|is_awaited| Op::Exited { is_awaited }),
+        1 => flag().prop_map(Op::Silent),
+        1 => flag().prop_map(Op::Full),
+    ];
+    let time = prop_oneof![
+        4 => prop::sample::select(vec![1_u64, 20, 500, 2_000, 10_000]).prop_map(Op::Wait),
+        1 => Just(Op::Sweep),
+    ];
+    prop::collection::vec(prop_oneof![4 => host, 3 => check, 2 => records, 3 => runtime, 3 => time], 0..60)
+}
+
+/// The facts of the steps.
+struct Host {
+    now: Instant,
+    inode: Option<u64>,
+    is_full: bool,
+    is_named_late: bool,
+    numbers: Cell<u64>,
+    measured: Cell<u32>,
+}
+
+impl Host {
+    fn next(&self) -> u32 {
+        self.measured.set(self.measured.get() + 1);
+        self.measured.get()
+    }
+    fn measure(number: u32) -> Arc<Measured> {
+        let reader = Arc::new(TaskReader::reported(&SAMPLING));
+        reader.report(Usage::from([(Field::cpu_usage_ns, 1)]), Timestamp(1));
+        Arc::new(Measured { number, reader })
+    }
+}
+
+#[derive(Debug, Default)]
+struct Probes;
+
+impl Measures for Probes {
+    type Task = Arc<Measured>;
+    type Record = Raw;
+}
+
+impl Facts<Probes> for Host {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn number(&self) -> u64 {
+        self.numbers.set(self.numbers.get() + 1);
+        self.numbers.get()
+    }
+    fn inode(&self) -> Option<u64> {
+        self.inode
+    }
+    fn stands(&self) -> bool {
+        self.inode.is_some()
+    }
+    fn is_of(&self, _: &Arc<Measured>, raw: &Raw) -> bool {
+        raw.is_of
+    }
+    fn admits(&self, _: &Recognised, naming: &Naming) -> Result<(), Refusal> {
+        match (naming.native.as_str(), self.is_full) {
+            ("excluded", _) => Err(Refusal::Unwanted),
+            (_, true) => Err(Refusal::Limit),
+            (_, false) => Ok(()),
+        }
+    }
+    fn keeps(&self, _: &Recognised, naming: &Naming) -> bool {
+        naming.native != "excluded"
+    }
+    fn measure(&self, life: &BriefLife<Probes>) -> Result<Arc<Measured>, Refusal> {
+        if self.is_full { Err(Refusal::Limit) } else { Ok(Host::measure(life.records[0].raw.number)) }
+    }
+    fn has_room_for_name(&self) -> bool {
+        !self.is_full
+    }
+    fn is_named(&self, found: &Recognised) -> bool {
+        found.is_plain()
+    }
+    fn is_named_late(&self, _: &Recognised) -> bool {
+        self.is_named_late
+    }
+}
+
+struct World {
+    host: Host,
+    is_plain: bool,
+    is_silent: bool,
+    lives: AllLives<Probes>,
+    allocs: ObservedAllocs,
+    totals: Totals,
+    /// What was counted for each workload at the last step.
+    counted: BTreeMap<String, u64>,
+    /// The life on the board, and whether it is over there.
+    shown: Option<(Arc<Measured>, bool)>,
+    last_shown: u32,
+    last_ended: u32,
+    ends: u32,
+    covers: u32,
+    shows: u32,
+    measured: i64,
+    awaited: u64,
+    inodes: u64,
+}
+
+impl World {
+    fn new(is_plain: bool, is_named_late: bool) -> World {
+        let (numbers, measured) = (Cell::new(0), Cell::new(0));
+        World {
+            host: Host { now: Instant::now(), inode: None, is_full: false, is_named_late, numbers, measured },
+            is_plain,
+            is_silent: false,
+            lives: AllLives::default(),
+            allocs: ObservedAllocs::default(),
+            totals: Totals::default(),
+            counted: BTreeMap::new(),
+            shown: None,
+            last_shown: 0,
+            last_ended: 0,
+            ends: 0,
+            covers: 0,
+            shows: 0,
+            measured: 0,
+            awaited: 0,
+            inodes: 0,
+        }
+    }
+
+    fn found(&self) -> Recognised {
+        match self.is_plain {
+            true => Recognised::plain(PATH),
+            false => Recognised::container(AllocSource::Docker, &"0123456789abcdef".repeat(4)),
+        }
+    }
+
+    fn apply(&mut self, op: Op) {
+        let verdict = match op {
+            Op::Create => {
+                self.inodes += 1;
+                self.host.inode = Some(self.inodes);
+                return;
+            }
+            Op::Destroy => {
+                self.host.inode = None;
+                return;
+            }
+            Op::Silent(is_silent) => return self.is_silent = is_silent,
+            Op::Full(is_full) => return self.host.is_full = is_full,
+            Op::Works => return self.works(),
+            Op::Wait(ms) => {
+                self.host.now += Duration::from_millis(ms);
+                return self.happens(Event::Due);
+            }
+            Op::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
+            Op::Removed => return self.happens(Event::Removed),
+            Op::Gone => return self.happens(Event::Gone),
+            Op::Grew => return self.happens(Event::Grew),
+            Op::Above => return self.happens(Event::Above(self.host.inode)),
+            Op::RemovedBelow => return self.happens(Event::RemovedBelow),
+            Op::Occupied => return self.happens(Event::Occupied),
+            Op::Recovered => return self.happens(Event::Recovered(Box::new((naming("web"), None)))),
+            Op::Followed => return self.happens(Event::Gathered { is_followed: true }),
+            Op::Gathered => return self.happens(Event::Gathered { is_followed: false }),
+            Op::Sweep => return self.happens(Event::Sweep),
+            // A plain cgroup is named by its path.
+            Op::Named(_) if self.is_plain => return,
+            Op::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),
+            Op::Exited { is_awaited } => {
+                let facts = ExitFacts { status: ExitStatus::Code(0), oom: false, on_request: false, finished_at: None };
+                let number = if is_awaited { self.awaited } else { 0 };
+                return self.happens(Event::Exited { number, facts: Some(facts) });
+            }
+            Op::Record { home, is_below, is_of, has_run } => return self.record(home, is_below, is_of, has_run),
+            Op::Unwanted => Verdict::Unwanted,
+            Op::Empty { has_run } => Verdict::Empty { has_run },
+            Op::NoRoom => Verdict::NoRoom,
+            Op::Unreadable => Verdict::Unreadable,
+            Op::Ready => {
+                // As the driver does: what is there now ends the life whose records are being gathered.
+                self.happens(Event::Gathered { is_followed: true });
+                let (found, task, inode) = (self.found(), Host::measure(self.host.next()), self.host.inode);
+                Verdict::Ready(Box::new(Life { found, task, inode, notes: LifeNotes::default() }))
+            }
+        };
+        self.happens(Event::Checked(verdict));
+    }
+
+    fn record(&mut self, home: usize, is_below: bool, is_of: bool, has_run: bool) {
+        let end = ProcessEnd { status: 3 << 8, oom_victim: false };
+        let none = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
+        let ran = EndNotes { count: 1, last: Some(end), init: Some((0, end)), last_at: 50, first_start: 5 };
+        let notes = if has_run { ran } else { none };
+        let record = EndRecord { home, notes, is_whole: true, raw: Raw { number: self.host.next(), is_of } };
+        let below = is_below.then(|| format!("{PATH}/below"));
+        self.happens(Event::Record { below, record, found: Box::new(self.found()) });
+    }
+
+    /// What is measured uses CPU time.
+    fn works(&mut self) {
+        let measured = self.lives.get(PATH).and_then(|lives| lives.measured());
+        if let Some(reader) = measured.map(|life| Arc::clone(&life.task.reader)) {
+            let used = reader.latest().map_or(0, |last| last.usage.cpu_usage_ns().unwrap_or_default());
+            reader.report(Usage::from([(Field::cpu_usage_ns, used + 10)]), Timestamp(2));
+        }
+        self.check_counters();
+    }
+
+    fn happens(&mut self, event: Event<Probes>) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let is_due = matches!(event, Event::Due);
+            let (path, lives) = self.lives.take(PATH);
+            let (lives, actions) = step(lives, event, &self.host);
+            check_order(&lives);
+            if is_due {
+                let late = lives.late.as_ref().map(|late| late.until);
+                let over = lives.ending.as_ref().map(|ending| ending.until).into_iter().chain(late);
+                assert!(over.into_iter().all(|at| at > self.host.now), "a deadline is over and nothing followed");
+            }
+            self.lives.put(path, lives);
+            for action in actions {
+                events.extend(self.act(action));
+            }
+        }
+        let waiting = i64::try_from(self.lives.waiting()).unwrap();
+        let on_board = i64::from(self.shown.as_ref().is_some_and(|(_, is_hidden)| !is_hidden));
+        assert_eq!(self.measured, waiting + on_board, "what is measured waits or is shown");
+        assert_eq!(self.allocs.running(), usize::from(self.shown.is_some()), "what is shown is in the table");
+        self.check_counters();
+    }
+
+    fn act(&mut self, action: Action<Probes>) -> Option<Event<Probes>> {
+        match action {
+            Action::Listen => return self.is_silent.then_some(Event::Occupied),
+            Action::Watch { .. } | Action::Miss(_) | Action::DropRecovered => {}
+            Action::Measure(_) => self.measured += 1,
+            Action::Release { .. } => self.measured -= 1,
+            Action::QueryName { again, .. } => return self.is_silent.then_some(Event::NotQueued { again }),
+            Action::QueryExit { number, .. } => {
+                assert!(number > self.awaited, "each life has its own number");
+                self.awaited = number;
+                return self.is_silent.then_some(Event::Exited { number, facts: None });
+            }
+            Action::Show { found, task, naming, .. } => {
+                assert!(self.shown.is_none(), "two lives are shown at one path");
+                assert!(task.number > self.last_shown, "life {} after {}", task.number, self.last_shown);
+                (self.last_shown, self.shows) = (task.number, self.shows + 1);
+                let (path, source, own, since) = (PATH.to_owned(), found.source, found.own, None);
+                let (rule, labels, own_reader) = (None, Vec::new(), None);
+                let reader = Arc::clone(&task.reader);
+                let naming = *naming;
+                let new = NewTask { path, source, own, naming, rule, labels, reader, own_reader, since };
+                let (_, changes) = self.allocs.begin(new);
+                changes.iter().for_each(|change| change.apply(&mut self.totals));
+                self.shown = Some((task, false));
+            }
+            Action::Rename { naming, .. } => {
+                assert!(self.shown.is_some(), "nothing is there to be renamed");
+                // The workload stays, so that each counter stays where it is.
+                let naming = Naming { workload: Some("web".to_owned()), ..*naming };
+                self.allocs.rename(PATH, &naming, None, Vec::new());
+            }
+            Action::Hide(_) => {
+                self.measured -= 1;
+                let (_, is_hidden) = self.shown.as_mut().expect("nothing is shown that could be hidden");
+                assert!(!std::mem::replace(is_hidden, true), "hidden twice");
+            }
+            Action::Cover => {
+                let (_, is_hidden) = self.shown.take().expect("nothing is shown that could be covered");
+                assert!(is_hidden);
+                self.covers += 1;
+                let change = self.allocs.cover(PATH, Timestamp(9)).and_then(|(_, change)| change);
+                change.iter().for_each(|change| change.apply(&mut self.totals));
+            }
+            Action::End { life, facts } => {
+                let (task, is_hidden) = self.shown.take().expect("nothing is shown that could end");
+                assert!(is_hidden && task.number == life.task.number, "another life ends than is shown");
+                assert!(task.number > self.last_ended, "the ends are not in the order of the lives");
+                (self.last_ended, self.ends) = (task.number, self.ends + 1);
+                let change = self.allocs.end(PATH, facts, Timestamp(9)).and_then(|(_, change)| change);
+                change.iter().for_each(|change| change.apply(&mut self.totals));
+            }
+            Action::Add { task, .. } => assert!(task.number > self.last_ended, "added to a life that has ended"),
+        }
+        None
+    }
+
+    /// Of each workload: what its ended lives used, and what the one that is shown uses.
+    fn check_counters(&mut self) {
+        let mut now: BTreeMap<String, u64> = BTreeMap::new();
+        for ((workload, _), of) in &self.totals.workloads {
+            *now.entry(workload.to_string()).or_default() += of.usage.cpu_usage_ns().unwrap_or_default();
+        }
+        if let (Some((task, _)), Some(workload)) = (&self.shown, self.allocs.workload(PATH)) {
+            let used = task.reader.latest().and_then(|last| last.usage.cpu_usage_ns()).unwrap_or_default();
+            let source = self.allocs.published(self.allocs.id(PATH).unwrap()).unwrap().identity.source;
+            let key = crate::model::totals::observed_key(source, &workload);
+            *now.entry(key.to_string()).or_default() += used;
+        }
+        for (workload, before) in &self.counted {
+            let after = now.get(workload).copied().unwrap_or_default();
+            assert!(after >= *before, "the total of {workload} fell from {before} to {after}");
+        }
+        self.counted = now;
+    }
+
+    /// The host is idle: all deadlines come, and all is forgotten.
+    fn drain(&mut self) {
+        self.host.inode = None;
+        self.is_silent = false;
+        for _ in 0..300 {
+            self.host.now += Duration::from_secs(11);
+            for op in [Op::Gone, Op::Gathered, Op::Wait(0), Op::Sweep] {
+                self.apply(op);
+            }
+        }
+        assert_eq!(self.shows, self.ends + self.covers, "each life that was shown has one end");
+        assert!(self.shown.is_none() && self.measured == 0);
+        assert_eq!(self.lives.sizes(), [0; 8], "{:?}", self.lives.get(PATH));
+    }
+}
+
+fn naming(name: &str) -> Naming {
+    Naming { workload: Some("web".to_owned()), ..Naming::of(name) }
+}
+
+/// Which lives there can be at the same time.
+fn check_order(lives: &Lives<Probes>) {
+    assert!(lives.recorded.is_empty() || lives.late.is_some(), "a life waits behind none: {lives:?}");
+    assert!(lives.state.life().is_none() || lives.late.is_none(), "two lives wait for one name: {lives:?}");
+    let is_shown = matches!(lives.state, State::Shown(_));
+    assert!(!is_shown || lives.ending.is_none(), "an earlier life has not ended: {lives:?}");
+}
+
+fn cases() -> u32 {
+    if std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate") { 400 } else { 10_000 }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: cases(), failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn events_in_any_order_give_each_shown_life_one_end_and_leave_nothing(ops in ops(), is_plain: bool, is_named_late: bool) {
+        let mut world = World::new(is_plain, is_named_late);
+        ops.iter().for_each(|op| world.apply(*op));
+        world.drain();
+    }
+}

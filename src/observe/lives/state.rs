@@ -1,0 +1,400 @@
+//! States, events and actions of the lives at one path.
+
+use std::collections::VecDeque;
+use std::fmt::Debug;
+use std::time::{Duration, Instant};
+
+use super::notes::{LifeNotes, bit};
+use crate::kernel::bpf::exits::EndNotes;
+use crate::model::units::Timestamp;
+use crate::observe::identity::{Naming, Recognised};
+use crate::observe::table::ExitFacts;
+use crate::telemetry::observed::EndMissed;
+
+/// How long the removal of a cgroup from all hierarchies may take.
+const REMOVAL: Duration = Duration::from_secs(10);
+
+/// What the driver measures with; the machine only passes it on.
+pub(in crate::observe) trait Measures: Debug + Default {
+    /// The readers of a task.
+    type Task: Debug + Clone;
+    /// An end record of the kernel.
+    type Record: Debug;
+}
+
+/// A cgroup that is measured as a task.
+#[derive(Debug)]
+pub(in crate::observe) struct Life<M: Measures> {
+    pub found: Recognised,
+    pub task: M::Task,
+    /// `None`: the cgroup was gone before it was measured.
+    pub inode: Option<u64>,
+    pub notes: LifeNotes,
+}
+
+/// Why a cgroup is not shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(in crate::observe) enum Refusal {
+    /// Too many are shown.
+    Limit,
+    Unwanted,
+    /// Excluded by what is known so far; its source may still report more.
+    Undecided,
+}
+
+/// The cgroup at the path.
+#[derive(Debug, Default)]
+pub(in crate::observe) enum State<M: Measures> {
+    /// No cgroup, or none that was checked as a task.
+    #[default]
+    Absent,
+    /// A plain cgroup without processes. `has_run`: the last check saw CPU usage.
+    Empty {
+        has_run: bool,
+    },
+    Aside(Refusal),
+    /// Measured; shown once its name is known.
+    Naming {
+        life: Box<Life<M>>,
+        until: Instant,
+    },
+    Shown(Box<Life<M>>),
+    /// It was shown and exists, but other tasks live inside of it.
+    Covered {
+        inode: u64,
+    },
+}
+
+/// A life whose cgroup is gone; shown once its name is known.
+#[derive(Debug)]
+pub(super) struct Late<M: Measures> {
+    pub(super) life: Box<Life<M>>,
+    pub(super) until: Instant,
+}
+
+/// A life whose cgroup is gone; its runtime is queried for the exit status.
+#[derive(Debug)]
+pub(super) struct Ending<M: Measures> {
+    pub(super) life: Box<Life<M>>,
+    pub(super) number: u64,
+    pub(super) until: Instant,
+}
+
+/// A life that was not measured while it lasted, from the kernel's end records.
+#[derive(Debug)]
+pub(in crate::observe) struct BriefLife<M: Measures> {
+    pub found: Recognised,
+    pub notes: LifeNotes,
+    pub records: Vec<EndRecord<M>>,
+    /// Of cgroups below it.
+    pub records_below: Vec<M::Record>,
+    /// Waits until `settles` for further records, and until `until` at most.
+    pub(super) settles: Instant,
+    pub(super) until: Instant,
+}
+
+/// A cgroup was removed from one hierarchy, as the kernel reports it.
+#[derive(Debug)]
+pub(in crate::observe) struct EndRecord<M: Measures> {
+    /// Index of the hierarchy.
+    pub home: usize,
+    pub notes: EndNotes,
+    /// It has the complete CPU time.
+    pub is_whole: bool,
+    pub raw: M::Record,
+}
+
+/// The pause before the next query for a name, doubled each time: a source that never answers costs less and less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Retry {
+    pub(super) next: Instant,
+    pub(super) pause: Duration,
+}
+
+/// All that is known of the cgroups at one path.
+#[derive(Debug, Default)]
+pub(in crate::observe) struct Lives<M: Measures> {
+    /// The oldest life, before the late one.
+    pub(super) ending: Option<Ending<M>>,
+    pub(super) late: Option<Late<M>>,
+    /// Never measured; they wait for the name of the late one, because without it they would be other allocs.
+    pub(super) recorded: VecDeque<BriefLife<M>>,
+    /// The newest life.
+    pub(super) state: State<M>,
+    /// When it is checked next, if it is not measured.
+    pub(super) check_at: Option<Instant>,
+    /// End records that belong to no measured life, until no further one comes.
+    pub(super) gathering: Option<Box<BriefLife<M>>>,
+    /// When it was removed from one of its hierarchies.
+    pub(super) leaving: Option<Instant>,
+    /// When it was created, if that was seen and it never had children.
+    pub(super) made: Option<Timestamp>,
+    /// The name of this container and when it last existed. A restarted one may end before its source reports the name
+    /// again; a path with a runtime's ID belongs to one container.
+    pub(super) name: Option<Box<(Naming, Instant)>>,
+    pub(super) retry: Option<Retry>,
+    /// Name and start from an earlier agent.
+    pub(super) recovered: Option<Box<(Naming, Option<Timestamp>)>>,
+    /// Hierarchies that reported the removal of the last ended life, and when it ended: further records are late.
+    pub(super) over: Option<(u64, Instant)>,
+    /// It is or was above a task, with its inode then.
+    pub(super) above: Option<Option<u64>>,
+    /// When an end was reported below it, so that its counters may include that usage.
+    pub(super) removed_below: Option<Instant>,
+}
+
+/// Result of checking a cgroup that the tree calls a task.
+#[derive(Debug)]
+pub(in crate::observe) enum Verdict<M: Measures> {
+    Unwanted,
+    /// The remains of a cgroup that is being removed; or it is in none of the sampled hierarchies.
+    Unreadable,
+    /// Plain and without processes. `has_run`: with CPU usage of its own.
+    Empty {
+        has_run: bool,
+    },
+    NoRoom,
+    Ready(Box<Life<M>>),
+}
+
+#[derive(Debug)]
+pub(in crate::observe) enum Event<M: Measures> {
+    /// It was created, or appeared in a further hierarchy. `None`: it is gone again.
+    Made(Option<Timestamp>),
+    /// It was removed from a hierarchy.
+    Removed,
+    /// No task is there any more: it is gone, was replaced, or other tasks live inside of it.
+    Gone,
+    /// A cgroup was created below it.
+    Grew,
+    /// It is above a task, with this inode.
+    Above(Option<u64>),
+    /// An end was reported below it.
+    RemovedBelow,
+    Checked(Verdict<M>),
+    /// It has or had a process.
+    Occupied,
+    /// An earlier agent showed it.
+    Recovered(Box<(Naming, Option<Timestamp>)>),
+    /// `below`: of this cgroup below it. `found`: what it is if it is no measured life.
+    Record {
+        below: Option<String>,
+        record: EndRecord<M>,
+        found: Box<Recognised>,
+    },
+    /// No further end record came for a while, or another cgroup stands there.
+    Gathered {
+        is_followed: bool,
+    },
+    /// The answer of its source.
+    Named(Option<Box<Naming>>),
+    /// The query for the name was not queued. `again`: it was a retry.
+    NotQueued {
+        again: bool,
+    },
+    /// The runtime's answer about the life of this number.
+    Exited {
+        number: u64,
+        facts: Option<ExitFacts>,
+    },
+    /// A deadline is over.
+    Due,
+    /// Time to forget what is over.
+    Sweep,
+}
+
+#[derive(Debug)]
+pub(in crate::observe) enum Action<M: Measures> {
+    /// Watch for the first process. `Occupied`, if it has one already.
+    Listen,
+    /// It is measured, and counts for the share of its user; `Release` or `Hide` follows.
+    Measure(Box<Recognised>),
+    /// It is a task that exists: watch for its last process.
+    Watch {
+        is_plain: bool,
+    },
+    /// It is not shown.
+    Release {
+        user: Option<u32>,
+    },
+    /// `None`: known by its path only. `NotQueued`, if that fails.
+    QueryName {
+        found: Option<Box<Recognised>>,
+        again: bool,
+    },
+    /// `Exited`, if that fails.
+    QueryExit {
+        number: u64,
+        found: Box<Recognised>,
+        ended_at: Option<u64>,
+    },
+    /// It begins on the board. `inode`: of a cgroup that exists.
+    Show {
+        found: Box<Recognised>,
+        task: M::Task,
+        naming: Box<Naming>,
+        inode: Option<u64>,
+    },
+    Rename {
+        found: Box<Recognised>,
+        naming: Box<Naming>,
+    },
+    /// Its cgroup is no task any more; `Cover` or `End` follows.
+    Hide(Box<Recognised>),
+    Cover,
+    /// It has ended, by what its runtime and the kernel report.
+    End {
+        life: Box<Life<M>>,
+        facts: Option<ExitFacts>,
+    },
+    /// Add an end record to the values of this life, or that of a cgroup below.
+    Add {
+        task: M::Task,
+        raw: M::Record,
+        is_below: bool,
+    },
+    /// An end appears nowhere.
+    Miss(EndMissed),
+    /// An earlier agent's task did not begin again.
+    DropRecovered,
+}
+
+/// What the host, the configuration and the other paths say.
+pub(in crate::observe) trait Facts<M: Measures> {
+    fn now(&self) -> Instant;
+    /// A number that no other life has.
+    fn number(&self) -> u64;
+    /// Of the cgroup at the path.
+    fn inode(&self) -> Option<u64>;
+    /// Whether a cgroup is at the path in any hierarchy.
+    fn stands(&self) -> bool;
+    /// Whether the record is not that of another cgroup.
+    fn is_of(&self, task: &M::Task, raw: &M::Record) -> bool;
+    /// Whether a measured task of this name is shown.
+    fn admits(&self, found: &Recognised, naming: &Naming) -> Result<(), Refusal>;
+    /// Whether a task is still shown under this new name.
+    fn keeps(&self, found: &Recognised, naming: &Naming) -> bool;
+    /// Readers for a life that is over.
+    fn measure(&self, life: &BriefLife<M>) -> Result<M::Task, Refusal>;
+    /// Whether one more name can be remembered.
+    fn has_room_for_name(&self) -> bool;
+    /// Whether the path contains the name, so that no source is queried.
+    fn is_named(&self, found: &Recognised) -> bool;
+    /// Whether a source reports the name only after a process runs.
+    fn is_named_late(&self, found: &Recognised) -> bool;
+}
+
+impl<M: Measures> State<M> {
+    pub(super) fn life(&self) -> Option<&Life<M>> {
+        match self {
+            State::Naming { life, .. } | State::Shown(life) => Some(life),
+            State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => None,
+        }
+    }
+    fn life_mut(&mut self) -> Option<&mut Box<Life<M>>> {
+        match self {
+            State::Naming { life, .. } | State::Shown(life) => Some(life),
+            State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => None,
+        }
+    }
+}
+
+impl<M: Measures> Lives<M> {
+    pub(in crate::observe) fn state(&self) -> &State<M> {
+        &self.state
+    }
+    /// Creation time. `None`: it existed before the agent, or had child cgroups, whose usage is part of its own.
+    pub(in crate::observe) fn made_at(&self) -> Option<Timestamp> {
+        self.made
+    }
+    /// Its counters include its own usage only.
+    pub(in crate::observe) fn is_own(&self) -> bool {
+        self.made.is_some() && self.removed_below.is_none()
+    }
+    pub(in crate::observe) fn is_known_above(&self) -> bool {
+        self.above.is_some()
+    }
+    /// What remains of a cgroup that is being removed is not a new one.
+    pub(in crate::observe) fn is_leaving(&self, now: Instant) -> bool {
+        self.leaving.is_some_and(|at| now.saturating_duration_since(at) < REMOVAL)
+    }
+    /// Start time that an earlier agent knew.
+    pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
+        self.recovered.as_ref().and_then(|recovered| recovered.1)
+    }
+    /// In a place that has to be cleared once the task is gone.
+    pub(in crate::observe) fn is_placed(&self) -> bool {
+        self.leaving.is_some() || !matches!(self.state, State::Absent | State::Covered { .. })
+    }
+    /// No further end record is expected for now.
+    pub(in crate::observe) fn is_gathered(&self, now: Instant) -> bool {
+        self.gathering.as_ref().is_some_and(|life| life.settles <= now)
+    }
+    /// The hierarchies of the end records that are being gathered.
+    pub(in crate::observe) fn gathers(&self) -> Option<impl Fn(usize) -> bool + use<M>> {
+        let homes = self.gathering.as_ref().map(|life| life.notes.homes)?;
+        Some(move |home| homes & bit(home) != 0)
+    }
+    /// The counters of the cgroup of this inode include usage of other tasks, or of itself as an earlier task.
+    pub(in crate::observe) fn counts_for_others(&self, inode: u64) -> bool {
+        matches!(self.state, State::Covered { inode: known } if known == inode) || self.above == Some(Some(inode))
+    }
+    /// What is in it belongs to a task of this path.
+    pub(in crate::observe) fn is_task(&self) -> bool {
+        self.state.life().is_some() || matches!(self.state, State::Aside(_)) || self.late.is_some()
+    }
+
+    /// The life that end records and readings belong to: the latest one that is measured.
+    pub(in crate::observe) fn measured(&self) -> Option<&Life<M>> {
+        let past = || self.late.as_ref().map(|late| &late.life).or(self.ending.as_ref().map(|ending| &ending.life));
+        self.state.life().or_else(|| past().map(|life| &**life))
+    }
+    /// All measured lives, the latest first.
+    pub(super) fn all_measured_mut(&mut self) -> impl Iterator<Item = &mut Box<Life<M>>> {
+        let late = self.late.iter_mut().map(|late| &mut late.life);
+        self.state.life_mut().into_iter().chain(late).chain(self.ending.iter_mut().map(|ending| &mut ending.life))
+    }
+
+    /// Whether a check of the task at the path could change anything now. `has_room`: for one more.
+    pub(in crate::observe) fn is_open(&self, now: Instant, has_room: impl FnOnce() -> bool) -> bool {
+        self.late.is_none()
+            && match &self.state {
+                State::Absent | State::Covered { .. } => self.check_at.is_none_or(|at| at <= now),
+                State::Empty { .. } => self.check_at.is_some_and(|at| at <= now),
+                State::Aside(why) => *why == Refusal::Limit && has_room(),
+                State::Naming { .. } | State::Shown(_) => false,
+            }
+    }
+    /// A check is due.
+    pub(in crate::observe) fn is_due_for_check(&self, now: Instant) -> bool {
+        self.next_check().is_some_and(|at| at <= now)
+    }
+    fn next_check(&self) -> Option<Instant> {
+        match &self.state {
+            State::Absent | State::Empty { .. } | State::Covered { .. } => {
+                self.check_at.filter(|_| self.late.is_none())
+            }
+            State::Aside(_) | State::Naming { .. } | State::Shown(_) => None,
+        }
+    }
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        let naming = if let State::Naming { until, .. } = &self.state { Some(*until) } else { None };
+        let (late, ending) =
+            (self.late.as_ref().map(|late| late.until), self.ending.as_ref().map(|ending| ending.until));
+        let gathered = self.gathering.as_ref().map(|life| life.settles);
+        let all = [naming, late, ending, gathered, self.next_check(), self.retry.map(|retry| retry.next)];
+        all.into_iter().flatten().min()
+    }
+
+    /// Nothing is known.
+    pub(super) fn is_blank(&self) -> bool {
+        let is_idle = matches!(self.state, State::Absent) && self.next_deadline().is_none();
+        is_idle && self.leaving.is_none() && !self.has_to_forget()
+    }
+    /// A sweep may have something to forget.
+    pub(super) fn has_to_forget(&self) -> bool {
+        let Lives { state, made, name, recovered, over, above, removed_below, .. } = self;
+        let is_remembered = name.is_some() || recovered.is_some() || over.is_some() || removed_below.is_some();
+        is_remembered || made.is_some() || above.is_some() || matches!(state, State::Covered { .. })
+    }
+}

@@ -1,0 +1,554 @@
+//! What each event does in each state. Each function answers every state: a new one stops the build here.
+
+use std::time::{Duration, Instant};
+
+use super::notes::{LifeNotes, bit};
+use super::state::{
+    Action, BriefLife, EndRecord, Ending, Event, Facts, Late, Life, Lives, Measures, Refusal, Retry, State, Verdict,
+};
+use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
+use crate::observe::identity::{Naming, OwnCgroup, Recognised};
+use crate::observe::questions::END_IS_AWAITED;
+use crate::observe::table::ExitFacts;
+use crate::telemetry::observed::EndMissed;
+
+/// A runtime creates a container's cgroups in sequence; after this time all of them exist.
+const SETTLED: Duration = Duration::from_millis(20);
+/// How long a task may wait for its name before it is shown, and an end for its exit status.
+const ANSWER: Duration = END_IS_AWAITED;
+/// An ended life waits longer for its name, because without the name it would be another alloc than the lives before
+/// and after it.
+const LATE_ANSWER: Duration = Duration::from_secs(10);
+/// The first pause before a source is queried again.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// How long an ended life is remembered.
+const REMEMBERED: Duration = Duration::from_secs(10);
+/// How long a name is remembered: Docker waits up to a minute before it restarts a container.
+const NAME_REMEMBERED: Duration = Duration::from_secs(120);
+/// Maximum number of lives at one path that wait for its name.
+const MOST_QUEUED: usize = 200;
+
+/// The next state, and what is to be done, in this order.
+pub(in crate::observe) fn step<M: Measures>(
+    mut lives: Lives<M>,
+    event: Event<M>,
+    facts: &impl Facts<M>,
+) -> (Lives<M>, Vec<Action<M>>) {
+    let mut out = Vec::new();
+    let mut at = Step { lives: &mut lives, facts, out: &mut out, now: facts.now() };
+    match event {
+        Event::Made(created_at) => at.made(created_at),
+        Event::Removed => at.removed(),
+        Event::Gone => at.gone(),
+        Event::Grew => at.lives.made = None,
+        Event::Above(inode) => at.lives.above = Some(at.lives.above.unwrap_or(inode)),
+        Event::RemovedBelow => at.lives.removed_below = Some(at.now),
+        Event::Checked(verdict) => at.checked(verdict),
+        Event::Occupied => at.check_at(at.now),
+        Event::Recovered(recovered) => at.lives.recovered = Some(recovered),
+        Event::Record { below: Some(below), record, found } => at.record_below(&below, record, *found),
+        Event::Record { below: None, record, found } => at.record(record, *found),
+        Event::Gathered { is_followed } => at.gathered(is_followed),
+        Event::Named(naming) => at.named(naming.map(|naming| *naming)),
+        Event::NotQueued { again } => at.not_queued(again),
+        Event::Exited { number, facts } => at.exited(number, facts),
+        Event::Due => at.due(),
+        Event::Sweep => at.sweep(),
+    }
+    (lives, out)
+}
+
+struct Step<'a, M: Measures, F> {
+    lives: &'a mut Lives<M>,
+    facts: &'a F,
+    out: &'a mut Vec<Action<M>>,
+    now: Instant,
+}
+
+impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
+    fn take(&mut self) -> State<M> {
+        std::mem::take(&mut self.lives.state)
+    }
+    fn act(&mut self, action: Action<M>) {
+        self.out.push(action);
+    }
+
+    fn made(&mut self, created_at: Option<Timestamp>) {
+        // Another cgroup was created at the path, so the first one is gone.
+        if self.lives.leaving.take().is_some() {
+            self.leave();
+            if let State::Empty { .. } = self.lives.state {
+                self.lives.state = State::Absent;
+            }
+        }
+        self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
+        if created_at.is_none() && !self.facts.stands() {
+            return self.act(Action::Miss(EndMissed::Unseen));
+        }
+        self.check_at(self.now + SETTLED);
+    }
+    /// What is not measured is checked then.
+    fn check_at(&mut self, at: Instant) {
+        match &self.lives.state {
+            State::Absent | State::Empty { .. } | State::Covered { .. } => self.lives.check_at = Some(at),
+            State::Aside(_) | State::Naming { .. } | State::Shown(_) => {}
+        }
+    }
+
+    fn removed(&mut self) {
+        (self.lives.made, self.lives.above) = (None, None);
+        self.lives.leaving = Some(self.now);
+        let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
+        if is_unchecked && !self.facts.stands() {
+            self.lives.check_at = None;
+            self.act(Action::Miss(EndMissed::Unseen));
+        }
+    }
+
+    fn gone(&mut self) {
+        self.lives.leaving = None;
+        // It may have been created again before this was seen.
+        self.lives.check_at = self.lives.check_at.filter(|at| *at > self.now);
+        match &self.lives.state {
+            State::Empty { .. } | State::Aside(_) => self.lives.state = State::Absent,
+            State::Naming { .. } | State::Shown(_) => self.leave(),
+            State::Absent | State::Covered { .. } => {}
+        }
+    }
+
+    /// The measured cgroup is no task any more.
+    fn leave(&mut self) {
+        match self.take() {
+            State::Naming { life, .. } => {
+                self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
+                self.use_known_name();
+            }
+            State::Shown(life) => self.hide(life),
+            idle @ (State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. }) => {
+                self.lives.state = idle;
+            }
+        }
+    }
+
+    /// A life on the board is over, or its cgroup is no task any more.
+    fn hide(&mut self, life: Box<Life<M>>) {
+        self.act(Action::Hide(Box::new(life.found.clone())));
+        if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
+            self.act(Action::Cover);
+            if let State::Absent = self.lives.state {
+                self.lives.state = State::Covered { inode };
+            }
+        } else if life.found.container.is_some() {
+            let (number, found) = (self.facts.number(), Box::new(life.found.clone()));
+            self.act(Action::QueryExit { number, found, ended_at: life.notes.last_at() });
+            self.lives.ending = Some(Ending { life, number, until: self.now + ANSWER });
+        } else {
+            self.end(life, None);
+        }
+    }
+
+    fn end(&mut self, life: Box<Life<M>>, facts: Option<ExitFacts>) {
+        self.remember_end(&life.notes);
+        self.act(Action::End { life, facts });
+    }
+    fn remember_end(&mut self, notes: &LifeNotes) {
+        if *notes != LifeNotes::default() {
+            self.lives.over = Some((notes.homes, self.now));
+        }
+    }
+    /// Another life is to be shown: the wait for the exit status of the one before ends.
+    fn end_before(&mut self) {
+        if let Some(ending) = self.lives.ending.take() {
+            self.end(ending.life, None);
+        }
+    }
+
+    /// Result of a check.
+    fn checked(&mut self, verdict: Verdict<M>) {
+        if self.lives.state.life().is_some() || self.lives.late.is_some() {
+            return;
+        }
+        self.lives.check_at = None;
+        match verdict {
+            Verdict::Unwanted => self.lives.state = State::Aside(Refusal::Unwanted),
+            Verdict::NoRoom => self.lives.state = State::Aside(Refusal::Limit),
+            Verdict::Empty { has_run } => {
+                if !matches!(self.lives.state, State::Empty { .. }) {
+                    self.act(Action::Listen);
+                }
+                self.lives.state = State::Empty { has_run };
+                // A second check confirms that the usage is not that of a removed child cgroup whose record is still
+                // to come.
+                self.lives.check_at = has_run.then(|| self.now + SETTLED);
+            }
+            Verdict::Unreadable => {}
+            Verdict::Ready(life) => self.begin(life),
+        }
+    }
+
+    fn begin(&mut self, life: Box<Life<M>>) {
+        self.lives.retry = None;
+        self.act(Action::Watch { is_plain: life.found.is_plain() });
+        self.act(Action::Measure(Box::new(life.found.clone())));
+        let is_named = self.facts.is_named(&life.found);
+        if !is_named {
+            self.act(Action::QueryName { found: Some(Box::new(life.found.clone())), again: false });
+        }
+        self.lives.state = State::Naming { life, until: self.now + ANSWER };
+        // Without it the total of its workload would drop until its name is known again. A name from the path is known
+        // already.
+        let recovered = self.lives.recovered.take().map(|recovered| recovered.0);
+        if recovered.is_some() || is_named {
+            self.show_now(recovered.filter(|_| !is_named));
+        }
+    }
+
+    /// Shows the cgroup at the path, if it waits for its name, with the best known one.
+    fn show_now(&mut self, naming: Option<Naming>) {
+        match self.take() {
+            State::Naming { mut life, .. } => {
+                self.end_before();
+                let is_shown = self.show(&mut life, naming, false);
+                self.lives.state = is_shown.map_or_else(State::Aside, |()| State::Shown(life));
+            }
+            other @ (State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Shown(_)
+            | State::Covered { .. }) => {
+                self.lives.state = other;
+            }
+        }
+    }
+
+    /// Shows the ended life that waits for its name, and after it those that waited for that.
+    fn show_late(&mut self, naming: Option<Naming>) {
+        let Some(Late { mut life, .. }) = self.lives.late.take() else { return };
+        self.end_before();
+        match self.show(&mut life, naming, true) {
+            Ok(()) => self.hide(life),
+            Err(why) => {
+                self.remember_end(&life.notes);
+                if why == Refusal::Limit {
+                    self.act(Action::Miss(EndMissed::Limit));
+                }
+            }
+        }
+        std::mem::take(&mut self.lives.recorded).into_iter().for_each(|life| self.lived(life));
+        // Another cgroup may have the path by now.
+        self.lives.check_at = self.lives.check_at.or(Some(self.now + SETTLED));
+    }
+
+    fn show(&mut self, life: &mut Life<M>, naming: Option<Naming>, is_gone: bool) -> Result<(), Refusal> {
+        let remembered = self.lives.name.as_ref().map(|known| known.0.clone());
+        // No further information will come.
+        let is_complete = remembered.is_some() || self.facts.is_named(&life.found);
+        let naming = naming.or(remembered).unwrap_or_else(|| life.found.naming.clone());
+        if let Err(why) = self.facts.admits(&life.found, &naming) {
+            self.act(Action::Release { user: life.found.user });
+            let is_undecided = why == Refusal::Unwanted && !is_complete;
+            return Err(if is_undecided { Refusal::Undecided } else { why });
+        }
+        if naming.source == Some(AllocSource::Nomad) {
+            // Tasks of Nomad allocs in Docker containers: nothing shows that they share an alloc's cgroup.
+            life.found.own = OwnCgroup::None;
+        }
+        let inode = life.inode.filter(|_| !is_gone);
+        let (found, naming) = (Box::new(life.found.clone()), Box::new(naming));
+        self.act(Action::Show { found, task: life.task.clone(), naming, inode });
+        Ok(())
+    }
+
+    /// An ended life need not wait if its name and the exit of the preceding life are known.
+    fn use_known_name(&mut self) {
+        let is_known = self.lives.ending.as_ref().is_none_or(|ending| ending.life.notes.has_run());
+        if is_known && self.lives.name.is_some() {
+            self.show_late(None);
+        }
+    }
+
+    fn named(&mut self, naming: Option<Naming>) {
+        match &naming {
+            Some(naming) => {
+                self.lives.retry = None;
+                if self.lives.name.is_some() || self.facts.has_room_for_name() {
+                    self.lives.name = Some(Box::new((naming.clone(), self.now)));
+                }
+            }
+            None => self.retry_later(),
+        }
+        let waits = self.waiting().map(|life| self.facts.is_named_late(&life.found));
+        match (waits, naming) {
+            // Its source may still report it.
+            (Some(true), None) | (None, None) => {}
+            (Some(_), naming) if self.lives.late.is_some() => self.show_late(naming),
+            (Some(_), naming) => self.show_now(naming),
+            (None, Some(naming)) => self.named_late(naming),
+        }
+    }
+    /// The life that waits for its name.
+    fn waiting(&self) -> Option<&Life<M>> {
+        let is_naming = matches!(self.lives.state, State::Naming { .. });
+        self.lives.measured().filter(|_| is_naming || self.lives.late.is_some())
+    }
+
+    /// The name arrived after the task was shown or set aside.
+    fn named_late(&mut self, naming: Naming) {
+        match self.take() {
+            // Checked again as if it were new.
+            State::Aside(Refusal::Undecided) => self.check_at(self.now),
+            State::Shown(life) if !self.facts.keeps(&life.found, &naming) => {
+                // It still runs, but is excluded now; this is not its end.
+                self.hide(life);
+                self.lives.state = State::Aside(Refusal::Unwanted);
+            }
+            other @ (State::Absent
+            | State::Empty { .. }
+            | State::Aside(_)
+            | State::Naming { .. }
+            | State::Shown(_)
+            | State::Covered { .. }) => {
+                self.lives.state = other;
+                // An ended one has its name until its exit status is known.
+                if let Some(found) = self.lives.measured().map(|life| life.found.clone())
+                    && self.facts.keeps(&found, &naming)
+                {
+                    self.act(Action::Rename { found: Box::new(found), naming: Box::new(naming) });
+                }
+            }
+        }
+    }
+
+    fn retry_later(&mut self) {
+        let first = Retry { next: self.now + FIRST_PAUSE, pause: FIRST_PAUSE };
+        self.lives.retry.get_or_insert(first);
+    }
+
+    fn not_queued(&mut self, again: bool) {
+        if again {
+            // The queue was full: soon, without backoff.
+            self.lives.retry = None;
+            return self.retry_later();
+        }
+        match &self.lives.state {
+            State::Naming { .. } => {
+                self.retry_later();
+                self.show_now(None);
+            }
+            State::Shown(_) => self.retry_later(),
+            State::Absent | State::Empty { .. } | State::Aside(_) | State::Covered { .. } => self.show_late(None),
+        }
+    }
+
+    fn exited(&mut self, number: u64, facts: Option<ExitFacts>) {
+        // A late answer belongs to an earlier life.
+        if let Some(ending) = self.lives.ending.take_if(|ending| ending.number == number) {
+            self.end(ending.life, facts);
+            self.use_known_name();
+        }
+    }
+
+    fn record_below(&mut self, below: &str, record: EndRecord<M>, found: Recognised) {
+        let task = self.lives.all_measured_mut().next().map(|life| {
+            life.notes.record_below(life.found.ends_by, below, &record.notes);
+            life.task.clone()
+        });
+        if let Some(task) = task {
+            return self.act(Action::Add { task, raw: record.raw, is_below: true });
+        }
+        if self.is_late_record(record.home) {
+            return;
+        }
+        let life = self.gather(found);
+        life.notes.record_below(life.found.ends_by, below, &record.notes);
+        life.records_below.push(record.raw);
+    }
+
+    fn record(&mut self, record: EndRecord<M>, found: Recognised) {
+        let Some(record) = self.add(record) else { return };
+        if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.home)) {
+            // Of another life.
+            self.finish_gathering();
+        }
+        if self.is_late_record(record.home) {
+            if let Some((homes, _)) = &mut self.lives.over {
+                *homes |= bit(record.home);
+            }
+            return;
+        }
+        self.lives.over = None;
+        let life = self.gather(found);
+        life.notes.record(record.home, &record.notes, record.is_whole);
+        life.records.push(record);
+    }
+
+    /// Adds the record to the latest measured life that it can be of. Returns it instead if there is none.
+    fn add(&mut self, record: EndRecord<M>) -> Option<EndRecord<M>> {
+        let facts = self.facts;
+        let is_its = |life: &&mut Box<Life<M>>| !life.notes.has(record.home) && facts.is_of(&life.task, &record.raw);
+        let Some(life) = self.lives.all_measured_mut().find(is_its) else { return Some(record) };
+        life.notes.record(record.home, &record.notes, record.is_whole);
+        let task = life.task.clone();
+        self.act(Action::Add { task, raw: record.raw, is_below: false });
+        None
+    }
+    /// Of a life that has ended.
+    fn is_late_record(&self, home: usize) -> bool {
+        self.lives.over.is_some_and(|(homes, _)| homes & bit(home) == 0)
+    }
+    fn gather(&mut self, found: Recognised) -> &mut BriefLife<M> {
+        let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
+        let life = self.lives.gathering.get_or_insert_with(|| {
+            let (notes, records, records_below) = (LifeNotes::default(), Vec::new(), Vec::new());
+            Box::new(BriefLife { found, notes, records, records_below, settles, until })
+        });
+        life.settles = settles;
+        life
+    }
+    fn finish_gathering(&mut self) {
+        if let Some(life) = self.lives.gathering.take() {
+            self.lived(*life);
+        }
+    }
+
+    /// A life that was not measured has ended.
+    fn lived(&mut self, life: BriefLife<M>) {
+        let is_now = matches!(self.lives.state, State::Naming { .. } | State::Shown(_));
+        if (is_now || self.lives.late.is_some())
+            && let Some(measured) = self.lives.measured()
+        {
+            if measured.notes.homes & life.notes.homes == 0 {
+                return self.add_late(life);
+            }
+            // One of its hierarchies had already reported the removal of the measured life: that has ended too, even if
+            // its removal has not been seen yet.
+            self.leave();
+        }
+        if self.lives.late.is_some() {
+            if self.lives.recorded.len() < MOST_QUEUED {
+                self.lives.recorded.push_back(life);
+            } else {
+                self.act(Action::Miss(EndMissed::Limit));
+            }
+            return;
+        }
+        let has_run = if life.found.is_plain() { life.notes.has_run_itself() } else { life.notes.has_run() };
+        let is_of_others = !life.found.is_closed && self.lives.removed_below.is_some();
+        if !has_run || life.records.is_empty() || is_of_others {
+            return;
+        }
+        match self.facts.measure(&life) {
+            Ok(task) => self.begin_late(life, task),
+            Err(Refusal::Limit) => self.act(Action::Miss(EndMissed::Limit)),
+            Err(Refusal::Unwanted | Refusal::Undecided) => {}
+        }
+    }
+
+    fn begin_late(&mut self, life: BriefLife<M>, task: M::Task) {
+        let BriefLife { found, notes, .. } = life;
+        let query = Box::new(found.clone());
+        self.act(Action::Measure(query.clone()));
+        let is_known = self.lives.name.is_some() || self.facts.is_named(&found);
+        let life = Box::new(Life { found, task, inode: None, notes });
+        self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
+        if is_known {
+            self.show_late(None);
+        } else {
+            self.act(Action::QueryName { found: Some(query), again: false });
+        }
+    }
+
+    /// The task was found in the meantime, when part of it still existed.
+    fn add_late(&mut self, life: BriefLife<M>) {
+        if let Some(task) = self.lives.measured().map(|life| life.task.clone()) {
+            for raw in life.records_below {
+                self.act(Action::Add { task: task.clone(), raw, is_below: true });
+            }
+        }
+        for record in life.records {
+            let _ = self.add(record);
+        }
+    }
+
+    fn due(&mut self) {
+        let now = self.now;
+        if self.lives.retry.is_some_and(|retry| retry.next <= now) {
+            self.retry();
+        }
+        if matches!(&self.lives.state, State::Naming { until, .. } if *until <= now) {
+            self.show_now(None);
+        }
+        if self.lives.late.as_ref().is_some_and(|late| late.until <= now) {
+            self.show_late(None);
+        }
+        if self.lives.ending.as_ref().is_some_and(|ending| ending.until <= now) {
+            self.end_before();
+            self.use_known_name();
+        }
+    }
+
+    /// Asks for the name again.
+    fn retry(&mut self) {
+        let waiting = self.waiting();
+        let (is_there, found) = match &self.lives.state {
+            State::Shown(life) => (true, Some(Some(life.found.clone()))),
+            State::Aside(Refusal::Undecided) => (true, Some(None)),
+            // The query of the first check may still be answered.
+            State::Absent | State::Empty { .. } | State::Aside(_) | State::Naming { .. } | State::Covered { .. } => {
+                let late = waiting.filter(|life| self.facts.is_named_late(&life.found));
+                (waiting.is_some(), late.map(|life| Some(life.found.clone())))
+            }
+        };
+        let now = self.now;
+        self.lives.retry = self.lives.retry.filter(|_| is_there).map(|Retry { pause, .. }| {
+            let pause = pause * 2;
+            Retry { next: now + pause, pause }
+        });
+        if let Some(found) = found {
+            self.act(Action::QueryName { found: found.map(Box::new), again: true });
+        }
+    }
+
+    fn gathered(&mut self, is_followed: bool) {
+        let (now, facts) = (self.now, self.facts);
+        let Some(life) = self.lives.gathering.as_mut().filter(|life| is_followed || life.settles <= now) else {
+            return;
+        };
+        // On v1 a cgroup is removed hierarchy by hierarchy, with arbitrary delays in between.
+        if is_followed || life.until <= now || !facts.stands() {
+            self.finish_gathering();
+        } else {
+            life.settles = now + SETTLED;
+        }
+    }
+
+    /// Forgets what is over.
+    fn sweep(&mut self) {
+        let (now, lives) = (self.now, &mut *self.lives);
+        let is_young = |at: Instant, span: Duration| now.saturating_duration_since(at) < span;
+        // Excluded tasks end too, and their runtime may not know them any more then.
+        let is_there = lives.is_task();
+        if let Some(known) = &mut lives.name {
+            if is_there {
+                known.1 = now;
+            }
+            if !is_young(known.1, NAME_REMEMBERED) {
+                lives.name = None;
+            }
+        }
+        lives.over = lives.over.filter(|(_, at)| is_young(*at, REMEMBERED));
+        lives.removed_below = lives.removed_below.filter(|at| is_young(*at, REMEMBERED));
+        if lives.made.is_some() || lives.above.is_some() || matches!(lives.state, State::Covered { .. }) {
+            let inode = self.facts.inode();
+            lives.made = lives.made.filter(|_| inode.is_some());
+            lives.above = lives.above.filter(|was| was.is_some() && *was == inode);
+            if matches!(&lives.state, State::Covered { inode: was } if Some(*was) != inode) {
+                lives.state = State::Absent;
+            }
+        }
+        if lives.recovered.take().is_some() {
+            self.act(Action::DropRecovered);
+        }
+    }
+}

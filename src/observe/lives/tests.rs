@@ -1,0 +1,294 @@
+//! Single orders of events.
+
+use std::cell::Cell;
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::kernel::bpf::exits::{EndNotes, ProcessEnd};
+use crate::model::alloc::AllocSource;
+use crate::model::units::Timestamp;
+use crate::observe::identity::{Naming, Recognised};
+use crate::observe::tree::{CgroupTree, LifeOwner};
+
+const CODE_3: ProcessEnd = ProcessEnd { status: 3 << 8, oom_victim: false };
+const NONE: EndNotes = EndNotes { count: 0, last: None, init: None, last_at: 0, first_start: 0 };
+
+fn ended(at: u64) -> EndNotes {
+    EndNotes { count: 1, last: Some(CODE_3), last_at: at, first_start: at - 5, ..NONE }
+}
+
+/// A host at one moment. A task is the number of its cgroup, and so is an end record.
+struct Host {
+    now: Instant,
+    inode: Option<u64>,
+    stands: bool,
+    numbers: Cell<u64>,
+}
+
+#[derive(Debug, Default)]
+struct Numbers;
+
+impl Measures for Numbers {
+    type Task = u64;
+    type Record = u64;
+}
+
+impl Facts<Numbers> for Host {
+    fn now(&self) -> Instant {
+        self.now
+    }
+    fn number(&self) -> u64 {
+        self.numbers.set(self.numbers.get() + 1);
+        self.numbers.get()
+    }
+    fn inode(&self) -> Option<u64> {
+        self.inode
+    }
+    fn stands(&self) -> bool {
+        self.stands
+    }
+    fn is_of(&self, task: &u64, raw: &u64) -> bool {
+        task == raw
+    }
+    fn admits(&self, _: &Recognised, naming: &Naming) -> Result<(), Refusal> {
+        if naming.native == "excluded" { Err(Refusal::Unwanted) } else { Ok(()) }
+    }
+    fn keeps(&self, _: &Recognised, naming: &Naming) -> bool {
+        naming.native != "excluded"
+    }
+    fn measure(&self, life: &BriefLife<Numbers>) -> Result<u64, Refusal> {
+        Ok(life.records[0].raw)
+    }
+    fn has_room_for_name(&self) -> bool {
+        true
+    }
+    fn is_named(&self, found: &Recognised) -> bool {
+        found.is_plain()
+    }
+    fn is_named_late(&self, _: &Recognised) -> bool {
+        false
+    }
+}
+
+/// One path, and what was done there.
+struct Path {
+    host: Host,
+    lives: Option<Lives<Numbers>>,
+    done: Vec<String>,
+}
+
+impl Path {
+    fn new() -> Path {
+        let host = Host { now: Instant::now(), inode: None, stands: false, numbers: Cell::new(0) };
+        Path { host, lives: Some(Lives::default()), done: Vec::new() }
+    }
+    fn happens(&mut self, event: Event<Numbers>) -> &mut Path {
+        let (lives, actions) = step(self.lives.take().unwrap(), event, &self.host);
+        self.lives = Some(lives);
+        self.done.extend(actions.iter().filter_map(|action| match action {
+            Action::QueryName { .. } => Some("query name".to_owned()),
+            Action::QueryExit { number, .. } => Some(format!("query exit {number}")),
+            Action::Show { task, naming, .. } => Some(format!("show {task} as {}", naming.native)),
+            Action::End { life, .. } => Some(format!("end {}", life.task)),
+            Action::Cover => Some("cover".to_owned()),
+            Action::Add { task, raw, .. } => Some(format!("add {raw} to {task}")),
+            Action::Miss(why) => Some(format!("miss {why:?}")),
+            Action::Rename { naming, .. } => Some(format!("rename to {}", naming.native)),
+            Action::Listen
+            | Action::Watch { .. }
+            | Action::Measure(_)
+            | Action::Release { .. }
+            | Action::Hide(_)
+            | Action::DropRecovered => None,
+        }));
+        self
+    }
+    fn after(&mut self, ms: u64) -> &mut Path {
+        self.host.now += Duration::from_millis(ms);
+        self
+    }
+    fn lives(&self) -> &Lives<Numbers> {
+        self.lives.as_ref().unwrap()
+    }
+    fn done(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.done)
+    }
+    /// A cgroup with this number is checked and found to be a task.
+    fn begins(&mut self, found: Recognised, inode: u64) -> &mut Path {
+        self.host.inode = Some(inode);
+        let life = Life { found, task: inode, inode: Some(inode), notes: LifeNotes::default() };
+        self.happens(Event::Checked(Verdict::Ready(Box::new(life))))
+    }
+    fn record(&mut self, found: Recognised, home: usize, notes: EndNotes, raw: u64, below: Option<&str>) -> &mut Path {
+        let record = EndRecord { home, notes, is_whole: home == 9, raw };
+        let below = below.map(str::to_owned);
+        self.happens(Event::Record { below, record, found: Box::new(found) })
+    }
+}
+
+fn plain() -> Recognised {
+    Recognised::plain("/a/b")
+}
+fn container() -> Recognised {
+    Recognised::container(AllocSource::Docker, &"0123456789abcdef".repeat(4))
+}
+fn named(name: &str) -> Event<Numbers> {
+    Event::Named(Some(Box::new(Naming::of(name))))
+}
+
+#[test]
+fn one_that_was_there_all_the_time_counts_again_from_there_and_one_that_was_made_again_does_not() {
+    let mut path = Path::new();
+    assert!(!path.lives().counts_for_others(1));
+    path.begins(plain(), 1).happens(Event::Gone);
+    assert_eq!(path.done(), ["show 1 as /a/b", "cover"], "something is inside of it");
+    assert!(path.lives().counts_for_others(1) && !path.lives().counts_for_others(2));
+    path.begins(plain(), 1);
+    path.host.inode = None;
+    path.happens(Event::Gone);
+    assert_eq!(path.done(), ["show 1 as /a/b", "end 1"], "it was removed");
+    assert!(!path.lives().counts_for_others(1));
+    path.begins(plain(), 2);
+    path.host.inode = Some(3);
+    path.happens(Event::Gone);
+    assert_eq!(path.done(), ["show 2 as /a/b", "end 2"], "it was created again before it was seen");
+}
+
+#[test]
+fn one_that_was_above_tasks_before_it_is_one_itself_counts_from_there() {
+    let mut path = Path::new();
+    path.happens(Event::Above(Some(5)));
+    assert!(path.lives().counts_for_others(5));
+    assert!(!path.lives().counts_for_others(8), "it was created again");
+    path.happens(Event::Removed);
+    assert!(!path.lives().counts_for_others(5), "the number is given again");
+}
+
+#[test]
+fn what_was_seen_being_made_is_young_until_something_is_below_it() {
+    let mut path = Path::new();
+    path.happens(Event::Made(Some(Timestamp(5)))).happens(Event::Made(Some(Timestamp(6))));
+    assert_eq!(path.lives().made_at(), Some(Timestamp(5)));
+    path.happens(Event::Grew);
+    assert_eq!(path.lives().made_at(), None);
+    path.happens(Event::Made(Some(Timestamp(7)))).happens(Event::Removed);
+    assert_eq!(path.lives().made_at(), None);
+}
+
+#[test]
+fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_gone() {
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(Event::Named(None));
+    assert_eq!(path.done(), ["query name", "show 1 as 0123456789ab"]);
+    let mut queried = Vec::new();
+    for second in 1..20 {
+        path.after(1_000).happens(Event::Due);
+        if !path.done().is_empty() {
+            queried.push(second);
+            path.happens(Event::Named(None));
+        }
+    }
+    assert_eq!(queried, [1, 3, 7, 15]);
+    path.happens(Event::NotQueued { again: true }).after(1_000).happens(Event::Due);
+    assert_eq!(path.done(), ["query name"], "soon, if it was not queued");
+    path.happens(named("web")).after(1_000_000).happens(Event::Due);
+    assert_eq!(path.done(), ["rename to web"]);
+}
+
+#[test]
+fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
+    let mut path = Path::new();
+    for home in [3, 7, 9] {
+        path.record(plain(), home, ended(50), 1, None);
+    }
+    let homes = path.lives().gathers().expect("records are gathered");
+    assert!([3, 7, 9].iter().all(|home| homes(*home)) && !homes(4));
+    path.happens(Event::Gathered { is_followed: false });
+    assert!(path.done().is_empty(), "more may come");
+    path.host.stands = true;
+    path.after(30).happens(Event::Gathered { is_followed: false });
+    assert!(path.done().is_empty() && !path.lives().is_gathered(path.host.now), "another hierarchy has it yet");
+    path.host.stands = false;
+    path.after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["show 1 as /a/b", "end 1"]);
+
+    // A late record is no life of its own; a second removal is.
+    path.record(plain(), 1, ended(50), 1, None);
+    assert!(path.lives().gathers().is_none());
+    path.record(plain(), 3, ended(90), 2, None);
+    assert!(path.lives().gathers().is_some());
+    path.after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["show 2 as /a/b", "end 2"]);
+    path.after(10_000).happens(Event::Sweep).happens(Event::Gone).after(20).happens(Event::Gone);
+    assert!(path.lives().is_blank(), "{:?}", path.lives());
+}
+
+#[test]
+fn what_a_hierarchy_reports_after_it_reported_what_is_shown_is_a_later_life() {
+    let mut path = Path::new();
+    path.begins(plain(), 1);
+    path.record(plain(), 3, ended(50), 2, None).after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["show 1 as /a/b"], "the observed life has no record: it was part of that");
+    path.record(plain(), 3, ended(40), 1, None).record(plain(), 3, ended(60), 2, None);
+    path.after(20).host.inode = None;
+    path.happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["add 1 to 1", "end 1", "show 2 as /a/b", "end 2"]);
+}
+
+#[test]
+fn what_ends_inside_of_a_container_is_the_containers() {
+    let mut path = Path::new();
+    path.record(container(), 9, ended(50), 7, Some("/docker/c/inner")).record(container(), 9, NONE, 1, None);
+    path.after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["query name"], "it has run, although its own record says nothing of it");
+    path.happens(named("web"));
+    assert_eq!(path.done(), ["show 1 as web", "query exit 1"]);
+}
+
+#[test]
+fn lives_of_one_container_are_shown_in_their_order_once_its_name_is_known() {
+    let mut path = Path::new();
+    path.begins(container(), 1);
+    path.host.inode = None;
+    path.record(container(), 3, ended(40), 1, None).happens(Event::Gone);
+    for life in [2, 3] {
+        path.record(container(), 3, ended(40 + life), life, None)
+            .after(20)
+            .happens(Event::Gathered { is_followed: false });
+    }
+    assert_eq!(path.done(), ["query name", "add 1 to 1"], "they wait for the name");
+    path.happens(named("web"));
+    let shown = ["show 1 as web", "query exit 1", "end 1", "show 2 as web", "query exit 2", "end 2", "show 3 as web"];
+    assert_eq!(path.done(), [&shown[..], &["query exit 3"]].concat());
+    path.happens(Event::Exited { number: 2, facts: None });
+    assert!(path.done().is_empty(), "that one has ended");
+    path.happens(Event::Exited { number: 3, facts: None });
+    assert_eq!(path.done(), ["end 3"]);
+}
+
+#[test]
+fn one_that_is_excluded_by_its_name_is_set_aside_and_one_that_may_yet_be_named_is_checked_again() {
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(named("excluded"));
+    assert!(matches!(path.lives().state(), State::Aside(Refusal::Unwanted)));
+    let mut path = Path::new();
+    let found = Recognised { naming: Naming::of("excluded"), ..container() };
+    path.begins(found, 1).happens(Event::Named(None));
+    assert!(matches!(path.lives().state(), State::Aside(Refusal::Undecided)));
+    path.happens(named("web"));
+    assert!(path.lives().is_due_for_check(path.host.now));
+    assert_eq!(path.done(), ["query name"]);
+}
+
+#[test]
+fn slices_and_helpers_are_nobodys_lives() {
+    let whose = |path: &str| CgroupTree::new("/allostat").whose(path);
+    assert_eq!(whose("/system.slice"), LifeOwner::None);
+    assert_eq!(whose("/batch/1"), LifeOwner::Plain);
+    let id = "0123456789abcdef".repeat(4);
+    assert_eq!(whose(&format!("/machine.slice/libpod-conmon-{id}.scope")), LifeOwner::None);
+    let LifeOwner::Task(path, _) = whose(&format!("/docker/{id}/a/b.service")) else { panic!("a container") };
+    assert_eq!(path, format!("/docker/{id}"));
+    let LifeOwner::Task(path, _) = whose("/system.slice/x.service/worker") else { panic!("a unit") };
+    assert_eq!(path, "/system.slice/x.service");
+}

@@ -1,0 +1,130 @@
+//! Passes events to the lives at a path and carries out what follows.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use super::facts::At;
+use super::{Cgroups, Measured, Work};
+use crate::observe::identity::{EndBy, Naming, Recognised};
+use crate::observe::kept::BegunTask;
+use crate::observe::lives::{Action, Event, LifeNotes, step};
+use crate::observe::naming::{About, EndedLife, Inquiry};
+use crate::observe::table::{ExitFacts, NewTask};
+use crate::observe::{is_named_by_path, source};
+use crate::telemetry::observed::EndMissed;
+
+impl Work {
+    pub(super) fn happens(&mut self, path: &str, event: Event<Cgroups>) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            let (path, lives) = self.lives.take(path);
+            let (lives, actions) = step(lives, event, &At { work: self, path: &path });
+            self.lives.put(Arc::clone(&path), lives);
+            for action in actions {
+                events.extend(self.act(&path, action));
+            }
+        }
+    }
+
+    /// Returns the event that follows at once.
+    fn act(&mut self, path: &str, action: Action<Cgroups>) -> Option<Event<Cgroups>> {
+        match action {
+            Action::Listen => {
+                self.scanner.listen(path);
+                // It entered between the check and the watch: the kernel does not report it any more.
+                return (self.scanner.has_processes(path) == Some(true)).then_some(Event::Occupied);
+            }
+            Action::Watch { is_plain } => self.scanner.settle(path, is_plain),
+            Action::Measure(found) => self.shares.begins(found.user),
+            Action::Release { user } => self.shares.ends(user),
+            Action::QueryName { found, again } => {
+                let found = found.map(|found| *found).or_else(|| Some(self.scanner.tree().identify(path)?.1))?;
+                return (!self.query(path, found, About::Name)).then_some(Event::NotQueued { again });
+            }
+            Action::QueryExit { number, found, ended_at } => {
+                let life = EndedLife { number, ended_at: ended_at.map(|at| self.wall(at)) };
+                let is_queued = self.query(path, *found, About::Exit(life));
+                return (!is_queued).then_some(Event::Exited { number, facts: None });
+            }
+            Action::Show { found, task, naming, inode } => self.begin_task(path, &found, &task, *naming, inode),
+            Action::Rename { found, naming } => self.rename(path, &found, *naming),
+            Action::Hide(found) => {
+                self.shares.ends(found.user);
+                self.parents.end(path, found.own);
+            }
+            Action::Cover => self.cover(path),
+            Action::End { life, facts } => self.end_task(path, facts, Some((&life.notes, life.found.ends_by))),
+            Action::Add { task, raw, is_below: false } => task.reader.end(&raw, self.parts.clock.now()),
+            Action::Add { task, raw, is_below: true } => task.reader.end_below(&raw, self.parts.clock.now()),
+            // The kernel's record reports it.
+            Action::Miss(EndMissed::Unseen) if self.parts.ends.is_some() => {}
+            Action::Miss(why) => self.parts.metrics.others.missed(why, 1),
+            Action::DropRecovered => self.kept.drop_task(path),
+        }
+        None
+    }
+
+    /// Returns whether its source will be queried.
+    fn query(&mut self, path: &str, found: Recognised, about: About) -> bool {
+        let Some(source) = source(found.source).filter(|_| !is_named_by_path(&found)) else { return false };
+        let directories = self.scanner.directories(path);
+        self.inquiries.ask(source, Inquiry { path: path.to_owned(), found, directories, about })
+    }
+
+    fn begin_task(&mut self, path: &str, found: &Recognised, task: &Measured, naming: Naming, inode: Option<u64>) {
+        let config = &self.parts.config;
+        let (source, own, since) = (found.source, found.own, task.since);
+        let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
+        let (naming, rule) = config.ruled(source, own, naming);
+        let (reader, own_reader) = (Arc::clone(&task.reader), task.own_reader.clone());
+        let begun = NewTask { path: path.to_owned(), source, own, naming, rule, labels, reader, own_reader, since };
+        let (id, change) = self.allocs.begin(begun);
+        if let (Some(inode), Some((task, earlier))) = (inode, self.allocs.earlier(path)) {
+            let (alloc, task, workload) = (&id, &task, self.allocs.workload(path));
+            self.kept.begins(BegunTask { alloc, task, workload, source, path, inode, since }, to_keep, earlier);
+        }
+        self.changes.extend(change);
+        self.touched.insert(id);
+        self.parents.begin(path, own);
+    }
+
+    fn rename(&mut self, path: &str, found: &Recognised, naming: Naming) {
+        let config = &self.parts.config;
+        let (labels, to_keep) = (config.chosen(&naming.labels), naming.clone());
+        let (naming, rule) = config.ruled(found.source, found.own, naming);
+        self.touched.extend(self.allocs.rename(path, &naming, rule, labels));
+        self.kept.renamed(path, self.allocs.workload(path), to_keep);
+    }
+
+    fn cover(&mut self, path: &str) {
+        self.kept.ends(path);
+        // The cgroup still exists.
+        self.look_last(self.allocs.reader(path));
+        self.look_last(self.allocs.own_reader(path));
+        if let Some((id, change)) = self.allocs.cover(path, self.parts.clock.now()) {
+            self.touched.insert(id);
+            self.changes.extend(change);
+        }
+    }
+
+    /// `recorded`: what the kernel reported, and whose exit is that of the task.
+    pub(super) fn end_task(&mut self, path: &str, facts: Option<ExitFacts>, recorded: Option<(&LifeNotes, EndBy)>) {
+        // The cgroup of a pod exists until its last container ends.
+        self.look_last(self.allocs.own_reader(path));
+        let is_whole = recorded.is_some_and(|(notes, _)| notes.is_whole);
+        let recorded = recorded.and_then(|(notes, by)| notes.facts(by, |at| self.wall(at)));
+        // The runtime's answer wins, but it may learn of an OOM kill later than of the exit.
+        let victim = recorded.as_ref().is_some_and(|exit| exit.oom);
+        let facts = facts.map(|said| ExitFacts { oom: said.oom || victim, ..said }).or(recorded);
+        if let Some(reader) = self.allocs.reader(path) {
+            // The last reading is later than the end of the last process.
+            let is_final = is_whole || reader.latest().is_some_and(|last| last.usage.processes() == Some(0));
+            self.parts.metrics.others.ended(is_final);
+        }
+        self.kept.ends(path);
+        if let Some((id, change)) = self.allocs.end(path, facts, self.parts.clock.now()) {
+            self.touched.insert(id);
+            self.changes.extend(change);
+        }
+    }
+}

@@ -1,0 +1,108 @@
+//! What a step may ask of the host, the configuration and the table.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::{Cgroups, Measured, Work};
+use crate::collectors::{EndedCgroup, TaskReader};
+use crate::model::units::{Nanos, Timestamp};
+use crate::observe::identity::{Naming, Recognised};
+use crate::observe::lives::{BriefLife, Facts, Refusal};
+use crate::observe::{is_named_by_path, slurm, texts};
+
+const MOST_NAMES: usize = 10_000;
+
+/// The facts about one path.
+pub(super) struct At<'a> {
+    pub(super) work: &'a Work,
+    pub(super) path: &'a str,
+}
+
+impl Facts<Cgroups> for At<'_> {
+    fn now(&self) -> Instant {
+        self.work.parts.clock.instant()
+    }
+    fn number(&self) -> u64 {
+        let number = self.work.numbers.get() + 1;
+        self.work.numbers.set(number);
+        number
+    }
+    fn inode(&self) -> Option<u64> {
+        self.work.scanner.inode(self.path)
+    }
+    fn stands(&self) -> bool {
+        // The tree reflects some hierarchies only.
+        let mut hierarchies = self.work.parts.sampling.layout.hierarchies().iter();
+        self.work.scanner.tree().has(self.path) || hierarchies.any(|h| h.directory(self.path).is_dir())
+    }
+    fn is_of(&self, task: &Arc<Measured>, raw: &EndedCgroup) -> bool {
+        task.reader.is_of(raw) != Some(false)
+    }
+    fn admits(&self, found: &Recognised, naming: &Naming) -> Result<(), Refusal> {
+        let (config, allocs) = (&self.work.parts.config, &self.work.allocs);
+        let most = config.max_allocs;
+        if !config.wants(found.source, naming) {
+            return Err(Refusal::Unwanted);
+        }
+        let has_room = allocs.running() < most && texts::has_room(allocs.path_bytes(), most);
+        if has_room { Ok(()) } else { Err(Refusal::Limit) }
+    }
+    fn keeps(&self, found: &Recognised, naming: &Naming) -> bool {
+        let config = &self.work.parts.config;
+        // Its ID stays, although the name was unknown then.
+        let is_wanted_as =
+            |id: &str| config.wants_of(naming.source.unwrap_or(found.source)) && config.wants_as(id, naming);
+        config.wants(found.source, naming) || self.work.allocs.id(self.path).is_some_and(|id| is_wanted_as(id.as_str()))
+    }
+    fn measure(&self, life: &BriefLife<Cgroups>) -> Result<Arc<Measured>, Refusal> {
+        let work = self.work;
+        work.accepts(&life.found)?;
+        let reader = Arc::new(TaskReader::reported(&work.parts.sampling));
+        let at = work.parts.clock.now();
+        life.records.iter().for_each(|record| reader.end(&record.raw, at));
+        life.records_below.iter().for_each(|raw| reader.end_below(raw, at));
+        let since = life.notes.first_start().map(|at| work.wall(at));
+        Ok(Arc::new(Measured { reader, own_reader: None, since }))
+    }
+    fn has_room_for_name(&self) -> bool {
+        self.work.lives.names() < MOST_NAMES
+    }
+    fn is_named(&self, found: &Recognised) -> bool {
+        is_named_by_path(found)
+    }
+    fn is_named_late(&self, found: &Recognised) -> bool {
+        slurm::is_named_late(found)
+    }
+}
+
+impl Work {
+    /// Whether one more task fits, in a subtree that is delegated to this user.
+    pub(super) fn has_room(&self, user: Option<u32>) -> bool {
+        let most = self.parts.config.max_allocs;
+        !self.is_short.load(Ordering::Relaxed)
+            && self.allocs.running() + self.lives.waiting() < most
+            && texts::has_room(self.allocs.path_bytes(), most)
+            && !self.shares.is_full(user)
+    }
+    /// Whether it is to be measured, by what its path says: a pattern may yet exclude it once its name is known.
+    pub(super) fn accepts(&self, found: &Recognised) -> Result<(), Refusal> {
+        let (config, is_named) = (&self.parts.config, is_named_by_path(found));
+        if !config.wants_of(found.source) || (is_named && !config.wants(found.source, &found.naming)) {
+            return Err(Refusal::Unwanted);
+        }
+        let has_room = self.has_room(found.user) || (!is_named && config.chooses());
+        if has_room { Ok(()) } else { Err(Refusal::Limit) }
+    }
+
+    /// The recognised task, or a plain cgroup.
+    pub(super) fn or_plain(&self, found: Option<Recognised>, path: &str) -> Recognised {
+        found.unwrap_or_else(|| Recognised { user: self.scanner.tree().chooser(path), ..Recognised::plain(path) })
+    }
+
+    /// Converts nanoseconds since boot.
+    pub(super) fn wall(&self, at: u64) -> Timestamp {
+        let ago = self.parts.clock.since_boot().saturating_sub(Nanos(at));
+        Timestamp(self.parts.clock.now().0.saturating_sub(ago.0))
+    }
+}

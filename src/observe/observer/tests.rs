@@ -1,0 +1,123 @@
+//! The observer on a made-up tree of cgroups, turn by turn, on a clock that the test moves.
+
+use super::*;
+use crate::collectors::FdBudget;
+use crate::host::hierarchy::Layout;
+use crate::host::roots::Roots;
+use crate::model::totals::Totals;
+use crate::model::units::Nanos;
+
+/// A clock that stands still between the steps of a test.
+struct Moved {
+    start: Instant,
+    ms: AtomicUsize,
+}
+
+impl Clock for Moved {
+    fn now(&self) -> Timestamp {
+        Timestamp(1_000_000 * self.ms.load(Ordering::Relaxed) as u64)
+    }
+    fn instant(&self) -> Instant {
+        self.start + Duration::from_millis(self.ms.load(Ordering::Relaxed) as u64)
+    }
+    fn since_boot(&self) -> Nanos {
+        Nanos(self.now().0)
+    }
+}
+
+struct Scene {
+    dir: tempfile::TempDir,
+    clock: Arc<Moved>,
+    work: Work,
+}
+
+impl Scene {
+    fn new() -> Scene {
+        let dir = tempfile::tempdir().unwrap();
+        let roots = Roots::below(dir.path());
+        let tree = roots.sys.join("fs/cgroup");
+        std::fs::create_dir_all(tree.join("batch")).unwrap();
+        std::fs::create_dir_all(roots.proc("self")).unwrap();
+        std::fs::write(tree.join("cgroup.controllers"), "cpu memory pids\n").unwrap();
+        let mount = "1 1 0:1 / /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n";
+        std::fs::write(roots.proc("self/mountinfo"), mount).unwrap();
+        let layout = Layout::detect(&roots).unwrap();
+        let clock = Arc::new(Moved { start: Instant::now(), ms: AtomicUsize::new(0) });
+        let parts = Parts {
+            config: Config::default(),
+            sampling: Sampling::new(roots, layout, FdBudget::of(20_000)),
+            ends: None,
+            board: Arc::new(Board::new(Totals::default(), Arc::default())),
+            ours: CgroupPath::from("/allostat"),
+            clock: Arc::<Moved>::clone(&clock),
+            metrics: Arc::new(Metrics::new()),
+            keep: None,
+        };
+        let places = RuntimePlaces::new(parts.sampling.roots.clone(), &parts.config);
+        let inquiries = Inquiries::new(places, &parts.config).unwrap();
+        let mut work = Work::new(parts, inquiries, Arc::default(), Arc::default());
+        work.begin();
+        Scene { dir, clock, work }
+    }
+    fn cgroup(&self, n: usize) -> std::path::PathBuf {
+        self.dir.path().join(format!("sys/fs/cgroup/batch/{n}"))
+    }
+    fn make(&self, n: usize, has_process: bool) {
+        let at = self.cgroup(n);
+        std::fs::create_dir(&at).unwrap();
+        std::fs::write(at.join("cpu.stat"), "usage_usec 5\nuser_usec 3\nsystem_usec 2\n").unwrap();
+        std::fs::write(at.join("memory.current"), "4096\n").unwrap();
+        std::fs::write(at.join("cgroup.events"), "populated 1\n").unwrap();
+        std::fs::write(at.join("cgroup.procs"), if has_process { "1\n" } else { "" }).unwrap();
+    }
+    fn turn(&mut self, ms: usize) {
+        self.clock.ms.fetch_add(ms, Ordering::Relaxed);
+        // Nothing is waited for.
+        self.work.bell.ring();
+        self.work.turn();
+    }
+    fn deliver(&mut self) {
+        let ended = self.work.parts.board.view().allocs.iter().map(|alloc| alloc.identity.id.clone()).collect();
+        *lock(&self.work.delivered) = ended;
+    }
+    fn sizes(&self) -> Vec<usize> {
+        let Work { lives, scanner, allocs, .. } = &self.work;
+        let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
+        lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
+    }
+}
+
+/// Few names, so that totals and history are those of few workloads.
+#[test]
+fn thousands_of_cgroups_that_come_and_go_leave_all_tables_as_they_were() {
+    const AT_ONCE: usize = 100;
+    let gate = std::env::var("ALLOSTAT_SIZE").is_ok_and(|size| size == "gate");
+    let mut scene = Scene::new();
+    scene.turn(10_000);
+    let before = scene.sizes();
+    let mut shown = 0;
+    for round in 0..if gate { 5 } else { 50 } {
+        for n in 0..AT_ONCE {
+            // Each tenth has no process and is not shown.
+            scene.make(n, n % 10 > 0);
+        }
+        scene.turn(1);
+        // Some are gone before they are checked.
+        let is_brief = |n: usize| n % 7 == round % 7;
+        (0..AT_ONCE).filter(|n| is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
+        scene.turn(10);
+        scene.turn(25);
+        let expected = (0..AT_ONCE).filter(|n| !is_brief(*n) && n % 10 > 0).count();
+        assert_eq!(scene.work.allocs.running(), expected, "round {round}");
+        shown += expected;
+        (0..AT_ONCE).filter(|n| !is_brief(*n)).for_each(|n| std::fs::remove_dir_all(scene.cgroup(n)).unwrap());
+        scene.turn(10);
+        assert_eq!(scene.work.allocs.running(), 0, "round {round}");
+        scene.deliver();
+        scene.turn(25);
+    }
+    for _ in 0..3 {
+        scene.turn(11_000);
+    }
+    assert_eq!(scene.sizes(), before, "after {shown} were shown");
+}
