@@ -20,7 +20,7 @@ use allostat::exporters::prometheus::{Format, encode};
 use allostat::exporters::walk::{Filter, Walk};
 use allostat::host::clock::SystemClock;
 use allostat::model::alloc::AllocIdentity;
-use allostat::model::device::{Device, DeviceFacts, DeviceGroup, DeviceKind, DeviceProcess, DeviceReading};
+use allostat::model::device::{Device, DeviceGroup, DeviceKind, DeviceProcess, DeviceReading};
 use allostat::model::id::{AllocId, CgroupPath, DeviceId, TaskName};
 use allostat::model::units::Timestamp;
 use allostat::snapshot::assemble::Tick;
@@ -51,7 +51,7 @@ struct World {
 impl World {
     fn new(devices: usize, tasks: usize) -> World {
         let ids: Vec<DeviceId> = (0..devices).map(|n| DeviceId::from(format!("GPU-{n:05}").as_str())).collect();
-        let device = |id: &DeviceId| Device { id: id.clone(), unhealthy: None, facts: DeviceFacts::default() };
+        let device = |id: &DeviceId| Device::of(id.clone());
         let kind = DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: "H100".into() };
         let group = DeviceGroup { kind, attributes: Default::default(), devices: ids.iter().map(device).collect() };
         let mut state = DeviceState::new(["nvidia".to_owned()], Duration::from_secs(1), Vec::new());

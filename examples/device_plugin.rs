@@ -31,9 +31,9 @@ fn groups(ill: Option<&str>) -> Vec<DeviceGroup> {
     let kind = DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: "Scripted".into() };
     let facts = DeviceFacts { pci_bus_id: "0000:3b:00.0".into(), ..DeviceFacts::default() };
     let device = |id: &str, ill: Option<&str>| Device {
-        id: DeviceId::from(id),
         unhealthy: ill.map(str::to_owned),
         facts: facts.clone(),
+        ..Device::of(DeviceId::from(id))
     };
     let attribute = |text: &str| Attribute::parse(text).expect("it must be an attribute");
     let attributes = [("memory".to_owned(), attribute("16 GiB")), ("mode".to_owned(), attribute("fast"))];

@@ -146,7 +146,7 @@ pub trait DeviceSource: Send + Sync {
 mod tests {
     use super::*;
     use crate::model::alloc::AllocIdentity;
-    use crate::model::device::{DeviceFacts, TaskDeviceUsage};
+    use crate::model::device::TaskDeviceUsage;
     use crate::model::id::CgroupPath;
 
     fn on(alloc: &str, task: &str, device: &str) -> Arc<TaskDevice> {
@@ -169,7 +169,7 @@ mod tests {
 
     fn device(id: &str) -> Arc<DeviceView> {
         let kind = DeviceKind { vendor: "v".into(), kind: "gpu".into(), name: "n".into() };
-        let device = Device { id: DeviceId::from(id), unhealthy: None, facts: DeviceFacts::default() };
+        let device = Device::of(DeviceId::from(id));
         Arc::new(DeviceView {
             plugin: "p".into(),
             kind: Arc::new(kind),

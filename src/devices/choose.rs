@@ -226,7 +226,7 @@ impl<'a> Offers<'a> {
 }
 
 fn offer<'a>(group: &'a DeviceGroup, device: &'a Device) -> Offer<'a> {
-    Offer { kind: &group.kind, attributes: &group.attributes, id: &device.id }
+    Offer { group, device }
 }
 
 fn meets(request: &DeviceRequest, group: &DeviceGroup, device: &Device) -> bool {

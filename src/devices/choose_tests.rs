@@ -1,7 +1,6 @@
 use super::*;
 use crate::model::attribute::Attribute;
 use crate::model::demand::{Affinity, DeviceOption, Property};
-use crate::model::device::DeviceFacts;
 use crate::model::operator::Operator;
 use proptest::prelude::*;
 
@@ -10,7 +9,7 @@ pub(in crate::devices) fn kind(name: &str) -> DeviceKind {
 }
 
 pub(in crate::devices) fn group(name: &str, memory: &str, ids: &[&str]) -> DeviceGroup {
-    let device = |id: &&str| Device { id: (*id).into(), unhealthy: None, facts: DeviceFacts::default() };
+    let device = |id: &&str| Device::of((*id).into());
     let attributes = [("memory".to_owned(), Attribute::parse(memory).unwrap())].into();
     DeviceGroup { kind: kind(name), attributes, devices: ids.iter().map(device).collect() }
 }

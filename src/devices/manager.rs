@@ -303,7 +303,7 @@ mod tests {
     use super::*;
     use crate::devices::plugin::DevicePlugin;
     use crate::host::clock::SystemClock;
-    use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceReservation};
+    use crate::model::device::{Device, DeviceKind, DeviceReservation};
     use crate::model::id::DeviceId;
 
     type Act = fn(&PluginReports) -> PluginError;
@@ -326,7 +326,7 @@ mod tests {
 
     fn group(id: &str) -> Vec<DeviceGroup> {
         let kind = DeviceKind { vendor: "v".into(), kind: "gpu".into(), name: "g".into() };
-        let device = Device { id: id.into(), unhealthy: None, facts: DeviceFacts::default() };
+        let device = Device::of(id.into());
         vec![DeviceGroup { kind, attributes: Default::default(), devices: vec![device] }]
     }
 

@@ -1,19 +1,16 @@
 //! Whether a device satisfies a request. Pure.
 
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 
 use crate::model::attribute::Attribute;
 use crate::model::demand::{Constraint, DeviceName, DeviceRequest, Property};
-use crate::model::device::DeviceKind;
-use crate::model::id::DeviceId;
+use crate::model::device::{Device, DeviceGroup, DeviceKind};
 
 /// The properties that constraints are compared with.
 #[derive(Debug, Clone, Copy)]
 pub struct Offer<'a> {
-    pub kind: &'a DeviceKind,
-    pub attributes: &'a BTreeMap<String, Attribute>,
-    pub id: &'a DeviceId,
+    pub group: &'a DeviceGroup,
+    pub device: &'a Device,
 }
 
 /// Whether the requested name matches the group.
@@ -27,11 +24,11 @@ impl Offer<'_> {
     pub fn property(&self, property: &Property) -> Option<Attribute> {
         let text = |text: &str| Some(Attribute::Text(text.to_owned()));
         match property {
-            Property::Attribute(name) => self.attributes.get(name).cloned(),
-            Property::Vendor => text(&self.kind.vendor),
-            Property::Type => text(&self.kind.kind),
-            Property::Model => text(&self.kind.name),
-            Property::Ids => text(self.id.as_str()),
+            Property::Attribute(name) => self.group.attribute(self.device, name).cloned(),
+            Property::Vendor => text(&self.group.kind.vendor),
+            Property::Type => text(&self.group.kind.kind),
+            Property::Model => text(&self.group.kind.name),
+            Property::Ids => text(self.device.id.as_str()),
         }
     }
 
@@ -59,6 +56,8 @@ fn compare(there: &Attribute, asked: &str) -> Option<Ordering> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use super::*;
     use crate::model::operator::Operator;
 
@@ -86,7 +85,26 @@ mod tests {
             value: value.to_owned(),
         };
         constraint.check().unwrap();
-        Offer { kind: &kind(), attributes: &attributes(), id: &"GPU-1".into() }.meets(&constraint)
+        let group = DeviceGroup { kind: kind(), attributes: attributes(), devices: Vec::new() };
+        Offer { group: &group, device: &Device::of("GPU-1".into()) }.meets(&constraint)
+    }
+
+    #[test]
+    fn an_attribute_that_differs_within_a_group_is_that_of_the_device() {
+        let with = |id: &str, memory: &str| Device {
+            attributes: [("memory".to_owned(), Attribute::parse(memory).unwrap())].into(),
+            ..Device::of(id.into())
+        };
+        let devices = vec![with("GPU-1", "40 GiB"), with("GPU-2", "80 GiB")];
+        let group = DeviceGroup { kind: kind(), attributes: attributes(), devices };
+        let constraint = Constraint {
+            attribute: Property::parse("device.attr.memory").unwrap(),
+            operator: Operator::parse(">=").unwrap(),
+            value: "60 GiB".to_owned(),
+        };
+        let meets: Vec<bool> =
+            group.devices.iter().map(|device| Offer { group: &group, device }.meets(&constraint)).collect();
+        assert_eq!(meets, [false, true]);
     }
 
     #[test]

@@ -87,7 +87,7 @@ fn group() -> DeviceGroup {
     let about = Attribute::Text(ABOUT.to_owned());
     let attributes = BTreeMap::from([("memory".to_owned(), memory), ("description".to_owned(), about)]);
     let facts = DeviceFacts { index: Some(0), ..DeviceFacts::default() };
-    DeviceGroup { kind, attributes, devices: vec![Device { id: DeviceId::from(ID), unhealthy: None, facts }] }
+    DeviceGroup { kind, attributes, devices: vec![Device { facts, ..Device::of(DeviceId::from(ID)) }] }
 }
 
 fn reading(elapsed: Duration, at: Timestamp) -> DeviceReading {

@@ -127,9 +127,13 @@ impl DeviceState {
         let mut changes = Vec::new();
         let mut listed = BTreeSet::new();
         for group in &groups {
-            let (kind, attributes) = (Arc::new(group.kind.clone()), Arc::new(group.attributes.clone()));
+            let (kind, shared) = (Arc::new(group.kind.clone()), Arc::new(group.attributes.clone()));
             for device in &group.devices {
                 listed.insert(device.id.clone());
+                let mut attributes = Arc::clone(&shared);
+                if !device.attributes.is_empty() {
+                    Arc::make_mut(&mut attributes).extend(device.attributes.clone());
+                }
                 changes.extend(self.take(plugin, &kind, &attributes, device));
             }
         }

@@ -20,7 +20,7 @@ struct World {
 }
 
 fn device(id: &str) -> Device {
-    Device { id: id.into(), unhealthy: None, facts: DeviceFacts::default() }
+    Device::of(id.into())
 }
 
 fn group(name: &str, devices: Vec<Device>) -> DeviceGroup {

@@ -41,18 +41,61 @@ impl fmt::Display for DeviceKind {
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct DeviceGroup {
     pub kind: DeviceKind,
+    /// Those that are the same for all devices of the group.
     pub attributes: BTreeMap<String, Attribute>,
     pub devices: Vec<Device>,
 }
 
+impl DeviceGroup {
+    /// Groups devices of one kind, in the order in which they come. Attributes with the same value on all devices of a
+    /// kind are the group's; the others stay with their device.
+    pub fn of_kinds(all: impl IntoIterator<Item = (DeviceKind, Device)>) -> Vec<DeviceGroup> {
+        let mut groups: Vec<DeviceGroup> = Vec::new();
+        for (kind, device) in all {
+            match groups.iter_mut().find(|group| group.kind == kind) {
+                Some(group) => group.devices.push(device),
+                None => groups.push(DeviceGroup { kind, attributes: BTreeMap::new(), devices: vec![device] }),
+            }
+        }
+        groups.iter_mut().for_each(DeviceGroup::share_attributes);
+        groups
+    }
+
+    fn share_attributes(&mut self) {
+        let Some((first, others)) = self.devices.split_first_mut() else { return };
+        let is_shared = |(name, value): &(&String, &Attribute)| {
+            others.iter().all(|other| other.attributes.get(*name) == Some(*value))
+        };
+        let shared = first.attributes.iter().filter(is_shared).map(|(name, value)| (name.clone(), value.clone()));
+        self.attributes = shared.collect();
+        for device in &mut self.devices {
+            device.attributes.retain(|name, _| !self.attributes.contains_key(name));
+        }
+    }
+
+    /// An attribute of one of its devices.
+    pub fn attribute<'a>(&'a self, device: &'a Device, name: &str) -> Option<&'a Attribute> {
+        device.attributes.get(name).or_else(|| self.attributes.get(name))
+    }
+}
+
 /// One device, or one instance of a divided one.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Device {
     /// Does not change while the host runs; of a GPU its UUID.
     pub id: DeviceId,
     /// Why it is not well; `None`: it is.
     pub unhealthy: Option<String>,
     pub facts: DeviceFacts,
+    /// Attributes in which it differs from other devices of its group, beside those of the group.
+    pub attributes: BTreeMap<String, Attribute>,
+}
+
+impl Device {
+    /// A healthy device of which only the ID is known.
+    pub fn of(id: DeviceId) -> Device {
+        Device { id, unhealthy: None, facts: DeviceFacts::default(), attributes: BTreeMap::new() }
+    }
 }
 
 /// What else is known of a device. An empty text: nobody says.
@@ -366,6 +409,30 @@ mod tests {
 
     fn used(memory: Option<u64>, processes: Option<u64>, sm_ratio: Option<f64>) -> TaskDeviceUsage {
         TaskDeviceUsage { memory_used_bytes: memory, processes, sm_ratio, ..TaskDeviceUsage::default() }
+    }
+
+    #[test]
+    fn attributes_that_differ_within_a_kind_stay_with_their_device_and_are_not_those_of_the_first() {
+        let attributes = |of: &[(&str, &str)]| -> BTreeMap<String, Attribute> {
+            of.iter().map(|(name, value)| ((*name).to_owned(), Attribute::parse(value).unwrap())).collect()
+        };
+        let kind = |name: &str| DeviceKind { vendor: "nvidia".into(), kind: "gpu".into(), name: name.into() };
+        let gpu = |name: &str, id: &str, of: &[(&str, &str)]| {
+            (kind(name), Device { attributes: attributes(of), ..Device::of(id.into()) })
+        };
+        let groups = DeviceGroup::of_kinds([
+            gpu("H100", "a", &[("memory", "80 GiB"), ("power", "700 W"), ("mode", "true")]),
+            gpu("T4", "t", &[("memory", "15 GiB")]),
+            gpu("H100", "b", &[("memory", "80 GiB"), ("power", "350 W"), ("bar1", "1 GiB")]),
+        ]);
+        assert_eq!(groups.iter().map(|group| group.kind.name.as_str()).collect::<Vec<_>>(), ["H100", "T4"]);
+        assert_eq!(groups[0].attributes, attributes(&[("memory", "80 GiB")]));
+        assert_eq!(groups[0].devices[0].attributes, attributes(&[("power", "700 W"), ("mode", "true")]));
+        assert_eq!(groups[0].devices[1].attributes, attributes(&[("power", "350 W"), ("bar1", "1 GiB")]));
+        assert_eq!(groups[1].attributes, attributes(&[("memory", "15 GiB")]), "one alone shares all");
+        let power = |at: usize| groups[0].attribute(&groups[0].devices[at], "power").map(ToString::to_string);
+        assert_eq!((power(0), power(1)), (Some("700 W".into()), Some("350 W".into())));
+        assert_eq!(groups[0].attribute(&groups[0].devices[1], "mode"), None);
     }
 
     #[test]

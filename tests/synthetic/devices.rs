@@ -75,7 +75,7 @@ fn device(id: &str, facts: DeviceFacts, usage: Option<DeviceUsage>, info: &[(&'s
         plugin: "nvidia".into(),
         kind: Arc::new(kind("nvidia", "gpu", "NVIDIA H100")),
         attributes: Arc::default(),
-        device: Arc::new(Device { id: DeviceId::from(id), unhealthy: None, facts }),
+        device: Arc::new(Device { facts, ..Device::of(DeviceId::from(id)) }),
         info: info.iter().map(|(name, value)| (*name, (*value).to_owned())).collect(),
         up: reading.is_some(),
         stuck: false,

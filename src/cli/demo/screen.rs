@@ -157,7 +157,7 @@ mod tests {
             plugin: "p".into(),
             kind: Arc::new(kind.clone()),
             attributes: Arc::default(),
-            device: Arc::new(Device { id: DeviceId::from("0"), unhealthy: None, facts: facts.clone() }),
+            device: Arc::new(Device { facts: facts.clone(), ..Device::of(DeviceId::from("0")) }),
             info: Arc::new([]),
             up,
             stuck: false,

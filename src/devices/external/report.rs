@@ -88,7 +88,7 @@ fn device(said: Detected) -> Result<Device, Invalid> {
     let why = if description.is_empty() { "the plugin gives no reason".to_owned() } else { description };
     let pci_bus_id = short("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
     let facts = DeviceFacts { pci_bus_id, ..DeviceFacts::default() };
-    Ok(Device { id, unhealthy: (!said.healthy).then_some(why), facts })
+    Ok(Device { unhealthy: (!said.healthy).then_some(why), facts, ..Device::of(id) })
 }
 
 fn attribute(said: Fact) -> Result<Attribute, Invalid> {

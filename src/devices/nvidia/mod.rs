@@ -246,7 +246,7 @@ impl Run<'_> {
             all.iter().map(|gpu| (gpu.device.id.clone(), gpu.device.clone())).collect();
         let wholes: BTreeSet<DeviceId> =
             all.iter().filter(|gpu| gpu.device.facts.parent.is_none()).map(|gpu| gpu.device.id.clone()).collect();
-        self.reports.groups(groups(all));
+        self.reports.groups(DeviceGroup::of_kinds(all.into_iter().map(|gpu| (gpu.kind, gpu.device))));
         self.watches.retain(|id, watch| {
             let stays = wholes.contains(id);
             if !stays {
@@ -289,18 +289,6 @@ impl Run<'_> {
         }
         is_lost
     }
-}
-
-/// Groups GPUs by kind, in the order in which they were found.
-fn groups(all: Vec<FoundGpu>) -> Vec<DeviceGroup> {
-    let mut groups: Vec<DeviceGroup> = Vec::new();
-    for FoundGpu { kind, attributes, device } in all {
-        match groups.iter_mut().find(|group| group.kind == kind) {
-            Some(group) => group.devices.push(device),
-            None => groups.push(DeviceGroup { kind, attributes, devices: vec![device] }),
-        }
-    }
-    groups
 }
 
 #[cfg(test)]

@@ -170,7 +170,11 @@ mod tests {
     fn group(attributes: BTreeMap<String, Attribute>, ill: Option<String>) -> DeviceGroup {
         let kind = DeviceKind { vendor: "v".into(), kind: "t".into(), name: "n".into() };
         let facts = DeviceFacts { pci_bus_id: "0".into(), ..DeviceFacts::default() };
-        DeviceGroup { kind, attributes, devices: vec![Device { id: DeviceId::from("d"), unhealthy: ill, facts }] }
+        DeviceGroup {
+            kind,
+            attributes,
+            devices: vec![Device { unhealthy: ill, facts, ..Device::of(DeviceId::from("d")) }],
+        }
     }
 
     proptest! {

@@ -157,7 +157,7 @@ impl Feed {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::device::{Device, DeviceFacts, DeviceKind, DeviceUsage};
+    use crate::model::device::{Device, DeviceKind, DeviceUsage};
     use crate::model::units::Timestamp;
 
     struct Silent;
@@ -176,7 +176,7 @@ mod tests {
 
     fn groups(ids: &[&str]) -> Vec<DeviceGroup> {
         let kind = DeviceKind { vendor: "v".into(), kind: "t".into(), name: "n".into() };
-        let device = |id: &&str| Device { id: DeviceId::from(*id), unhealthy: None, facts: DeviceFacts::default() };
+        let device = |id: &&str| Device::of(DeviceId::from(*id));
         vec![DeviceGroup { kind, attributes: BTreeMap::new(), devices: ids.iter().map(device).collect() }]
     }
 

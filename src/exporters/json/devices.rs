@@ -102,7 +102,7 @@ pub struct DeviceAnswer {
     pub device: DeviceMake,
     #[serde(flatten)]
     pub now: DeviceNow,
-    /// What the plugin reports about this model. Texts only for clients that may act.
+    /// What the plugin reports about this device and its model. Texts only for clients that may act.
     pub attributes: BTreeMap<String, Attribute>,
     /// Memory in use that belongs to no task.
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -80,7 +80,7 @@ fn device(id: &str, change: impl FnOnce(&mut DeviceView, &mut Device, &mut Devic
         stats: Arc::default(),
         processes: None,
     };
-    let mut device = Device { id: DeviceId::from(id), unhealthy: None, facts: DeviceFacts::default() };
+    let mut device = Device::of(DeviceId::from(id));
     let mut view = DeviceView {
         plugin: "nvidia".into(),
         kind: Arc::new(kind),

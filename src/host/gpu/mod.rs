@@ -79,7 +79,7 @@ pub struct Library(Nvml);
 #[derive(Debug, Clone, PartialEq)]
 pub struct FoundGpu {
     pub kind: DeviceKind,
-    pub attributes: BTreeMap<String, Attribute>,
+    /// With all its attributes.
     pub device: Device,
 }
 
@@ -129,8 +129,8 @@ impl Library {
             nodes: gpu.minor_number().map(|minor| format!("/dev/nvidia{minor}")).into_iter().collect(),
             ..DeviceFacts::default()
         };
-        let device = Device { id: DeviceId::from(id.as_str()), unhealthy: None, facts };
-        Ok(FoundGpu { kind: kind(&name), attributes: self.attributes(gpu, driver), device })
+        let attributes = self.attributes(gpu, driver);
+        Ok(FoundGpu { kind: kind(&name), device: Device { facts, attributes, ..Device::of(id.as_str().into()) } })
     }
 
     /// The attribute names of Nomad's NVIDIA device plugin, and further ones for job constraints.
@@ -194,9 +194,6 @@ fn part(instance: &nvml_wrapper::Device<'_>, whole: &DeviceId, driver: &str) -> 
         ..DeviceFacts::default()
     };
     let id = instance.uuid().unwrap_or_else(|_| format!("{whole}/{}", gpu_instance.unwrap_or(0)));
-    FoundGpu {
-        kind: kind(&name),
-        attributes: memory.into_iter().map(|memory| ("memory".to_owned(), memory)).collect(),
-        device: Device { id: DeviceId::from(id.as_str()), unhealthy: None, facts },
-    }
+    let attributes = memory.into_iter().map(|memory| ("memory".to_owned(), memory)).collect();
+    FoundGpu { kind: kind(&name), device: Device { facts, attributes, ..Device::of(id.as_str().into()) } }
 }
