@@ -92,7 +92,7 @@ pub struct Device {
 }
 
 impl Device {
-    /// A healthy device of which only the ID is known.
+    /// A healthy device with an ID and no facts.
     pub fn of(id: DeviceId) -> Device {
         Device { id, unhealthy: None, facts: DeviceFacts::default(), attributes: BTreeMap::new() }
     }

@@ -251,7 +251,7 @@ impl Work {
             self.count();
             self.kept.commit();
             self.check_empty();
-            is_all |= self.has_room(None) && self.lives.over_limit() > 0;
+            is_all |= self.has_room_for_more();
         }
         if is_time(self.next_sweep) {
             self.next_sweep = now + SWEEP;
@@ -281,13 +281,14 @@ impl Work {
         for path in removed {
             self.happens(path, Event::Removed);
         }
+        // It appeared in each hierarchy, in which it may be removed again; its successor is created later.
+        let made: BTreeSet<&String> = made.iter().collect();
         for path in made {
             if let Some((above, _)) = path.rsplit_once('/')
                 && self.lives.get(above).is_some_and(|lives| lives.made_at().is_some())
             {
                 self.happens(above, Event::Grew);
             }
-            // It may be removed again; its successor is created later.
             let at = self.scanner.tree().has(path).then(|| self.parts.clock.now());
             self.happens(path, Event::Made(at));
         }

@@ -326,7 +326,10 @@ impl Scanner {
         match watched {
             Ok(id) => {
                 self.unwatched.remove(&at);
-                self.directories.insert(id, at.clone());
+                // A renamed directory keeps its watch.
+                if let Some(earlier) = self.directories.insert(id, at.clone()) {
+                    self.watches.remove(&earlier);
+                }
                 self.watches.insert(at, id);
             }
             // It is gone; the parent's watch reports the removal.

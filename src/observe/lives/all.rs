@@ -17,7 +17,7 @@ pub(in crate::observe) struct AllLives<M: Measures> {
     naming: BTreeSet<Arc<str>>,
     late: usize,
     placed: usize,
-    over_limit: usize,
+    over_limit: BTreeSet<Arc<str>>,
     names: usize,
 }
 
@@ -51,10 +51,10 @@ impl<M: Measures> AllLives<M> {
         change(&mut self.empty, path_if(matches!(lives.state(), State::Empty { .. })), is_added);
         change(&mut self.naming, path_if(matches!(lives.state(), State::Naming { .. })), is_added);
         let is_over_limit = matches!(lives.state(), State::Aside(Refusal::Limit));
+        change(&mut self.over_limit, path_if(is_over_limit), is_added);
         for (count, is_one) in [
             (&mut self.late, lives.late.is_some()),
             (&mut self.placed, lives.is_placed()),
-            (&mut self.over_limit, is_over_limit),
             (&mut self.names, lives.name.is_some()),
         ] {
             *count = if is_added { *count + usize::from(is_one) } else { *count - usize::from(is_one) };
@@ -85,8 +85,9 @@ impl<M: Measures> AllLives<M> {
     pub(in crate::observe) fn placed(&self) -> usize {
         self.placed
     }
-    pub(in crate::observe) fn over_limit(&self) -> usize {
-        self.over_limit
+    /// Paths of cgroups that are not shown because too many are.
+    pub(in crate::observe) fn over_limit(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.over_limit.iter()
     }
     pub(in crate::observe) fn names(&self) -> usize {
         self.names
@@ -103,6 +104,6 @@ impl<M: Measures> AllLives<M> {
     #[cfg(test)]
     pub(in crate::observe) fn sizes(&self) -> [usize; 8] {
         let AllLives { by_path, due, empty, naming, late, placed, over_limit, names } = self;
-        [by_path.len(), due.len(), empty.len(), naming.len(), *late, *placed, *over_limit, *names]
+        [by_path.len(), due.len(), empty.len(), naming.len(), *late, *placed, over_limit.len(), *names]
     }
 }

@@ -56,6 +56,7 @@ enum Op {
     },
     Removed,
     Gone,
+    Vanished,
     Grew,
     Above,
     RemovedBelow,
@@ -96,6 +97,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
         flag().prop_map(|is_there| Op::Made { is_there }),
         Just(Op::Removed),
         Just(Op::Gone),
+        Just(Op::Vanished),
         Just(Op::Grew),
         Just(Op::Above),
         Just(Op::RemovedBelow),
@@ -170,6 +172,9 @@ impl Facts<Probes> for Host {
     }
     fn inode(&self) -> Option<u64> {
         self.inode
+    }
+    fn is_walked(&self) -> bool {
+        self.inode.is_some()
     }
     fn stands(&self) -> bool {
         self.inode.is_some()
@@ -273,6 +278,7 @@ impl World {
             Op::Made { is_there } => return self.happens(Event::Made(is_there.then_some(Timestamp(7)))),
             Op::Removed => return self.happens(Event::Removed),
             Op::Gone => return self.happens(Event::Gone),
+            Op::Vanished => return self.happens(Event::Vanished),
             Op::Grew => return self.happens(Event::Grew),
             Op::Above => return self.happens(Event::Above(self.host.inode)),
             Op::RemovedBelow => return self.happens(Event::RemovedBelow),

@@ -88,6 +88,8 @@ pub(in crate::observe) struct BriefLife<M: Measures> {
     pub records: Vec<EndRecord<M>>,
     /// Of cgroups below it.
     pub records_below: Vec<M::Record>,
+    /// Other tasks lived inside of it, so that its counters include their usage.
+    pub was_above: bool,
     /// Waits until `settles` for further records, and until `until` at most.
     pub(super) settles: Instant,
     pub(super) until: Instant,
@@ -163,8 +165,10 @@ pub(in crate::observe) enum Event<M: Measures> {
     Made(Option<Timestamp>),
     /// It was removed from a hierarchy.
     Removed,
-    /// No task is there any more: it is gone, was replaced, or other tasks live inside of it.
+    /// No task is there any more: it is gone, or other tasks live inside of it.
     Gone,
+    /// The readers find that the measured cgroup was removed or replaced, which was not reported.
+    Vanished,
     /// A cgroup was created below it.
     Grew,
     /// It is above a task, with this inode.
@@ -266,6 +270,8 @@ pub(in crate::observe) trait Facts<M: Measures> {
     fn number(&self) -> u64;
     /// Of the cgroup at the path.
     fn inode(&self) -> Option<u64>;
+    /// Whether a cgroup is at the path in a hierarchy in which tasks are looked for.
+    fn is_walked(&self) -> bool;
     /// Whether a cgroup is at the path in any hierarchy.
     fn stands(&self) -> bool;
     /// Whether the record is not that of another cgroup.
@@ -318,6 +324,10 @@ impl<M: Measures> Lives<M> {
     pub(in crate::observe) fn is_leaving(&self, now: Instant) -> bool {
         self.leaving.is_some_and(|at| now.saturating_duration_since(at) < REMOVAL)
     }
+    /// An earlier agent showed it.
+    pub(in crate::observe) fn is_recovered(&self) -> bool {
+        self.recovered.is_some()
+    }
     /// Start time that an earlier agent knew.
     pub(in crate::observe) fn recovered_since(&self) -> Option<Timestamp> {
         self.recovered.as_ref().and_then(|recovered| recovered.1)
@@ -330,9 +340,9 @@ impl<M: Measures> Lives<M> {
     pub(in crate::observe) fn is_gathered(&self, now: Instant) -> bool {
         self.gathering.as_ref().is_some_and(|life| life.settles <= now)
     }
-    /// The hierarchies of the end records that are being gathered.
+    /// The hierarchies of the end records that are being gathered. `None`: none of the cgroup itself.
     pub(in crate::observe) fn gathers(&self) -> Option<impl Fn(usize) -> bool + use<M>> {
-        let homes = self.gathering.as_ref().map(|life| life.notes.homes)?;
+        let homes = self.gathering.as_ref().map(|life| life.notes.homes).filter(|homes| *homes != 0)?;
         Some(move |home| homes & bit(home) != 0)
     }
     /// The counters of the cgroup of this inode include usage of other tasks, or of itself as an earlier task.
@@ -371,9 +381,7 @@ impl<M: Measures> Lives<M> {
     }
     fn next_check(&self) -> Option<Instant> {
         match &self.state {
-            State::Absent | State::Empty { .. } | State::Covered { .. } => {
-                self.check_at.filter(|_| self.late.is_none())
-            }
+            State::Absent | State::Empty { .. } | State::Covered { .. } => self.check_at,
             State::Aside(_) | State::Naming { .. } | State::Shown(_) => None,
         }
     }

@@ -28,6 +28,8 @@ const REMEMBERED: Duration = Duration::from_secs(10);
 const NAME_REMEMBERED: Duration = Duration::from_secs(120);
 /// Maximum number of lives at one path that wait for its name.
 const MOST_QUEUED: usize = 200;
+/// Maximum number of end records of cgroups below a life that is not measured.
+const MOST_BELOW: usize = 1_000;
 
 /// The next state, and what is to be done, in this order.
 pub(in crate::observe) fn step<M: Measures>(
@@ -41,6 +43,8 @@ pub(in crate::observe) fn step<M: Measures>(
         Event::Made(created_at) => at.made(created_at),
         Event::Removed => at.removed(),
         Event::Gone => at.gone(),
+        // It may still stand in a hierarchy: what remains of it is not a new one.
+        Event::Vanished => at.leave(),
         Event::Grew => at.lives.made = None,
         Event::Above(inode) => at.lives.above = Some(at.lives.above.unwrap_or(inode)),
         Event::RemovedBelow => at.lives.removed_below = Some(at.now),
@@ -78,12 +82,12 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         // Another cgroup was created at the path, so the first one is gone.
         if self.lives.leaving.take().is_some() {
             self.leave();
-            if let State::Empty { .. } = self.lives.state {
+            if let State::Empty { .. } | State::Aside(_) = self.lives.state {
                 self.lives.state = State::Absent;
             }
         }
         self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
-        if created_at.is_none() && !self.facts.stands() {
+        if created_at.is_none() && !self.facts.is_walked() {
             return self.act(Action::Miss(EndMissed::Unseen));
         }
         self.check_at(self.now + SETTLED);
@@ -100,7 +104,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         (self.lives.made, self.lives.above) = (None, None);
         self.lives.leaving = Some(self.now);
         let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
-        if is_unchecked && !self.facts.stands() {
+        if is_unchecked && !self.facts.is_walked() {
             self.lives.check_at = None;
             self.act(Action::Miss(EndMissed::Unseen));
         }
@@ -237,7 +241,8 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
         std::mem::take(&mut self.lives.recorded).into_iter().for_each(|life| self.lived(life));
         // Another cgroup may have the path by now.
-        self.lives.check_at = self.lives.check_at.or(Some(self.now + SETTLED));
+        let soon = self.now + SETTLED;
+        self.lives.check_at = Some(self.lives.check_at.map_or(soon, |at| at.min(soon)));
     }
 
     fn show(&mut self, life: &mut Life<M>, naming: Option<Naming>, is_gone: bool) -> Result<(), Refusal> {
@@ -362,7 +367,9 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
         let life = self.gather(found);
         life.notes.record_below(life.found.ends_by, below, &record.notes);
-        life.records_below.push(record.raw);
+        if life.records_below.len() < MOST_BELOW {
+            life.records_below.push(record.raw);
+        }
     }
 
     fn record(&mut self, record: EndRecord<M>, found: Recognised) {
@@ -399,11 +406,13 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
     fn gather(&mut self, found: Recognised) -> &mut BriefLife<M> {
         let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
+        let was_above = self.lives.above.is_some() || matches!(self.lives.state, State::Covered { .. });
         let life = self.lives.gathering.get_or_insert_with(|| {
             let (notes, records, records_below) = (LifeNotes::default(), Vec::new(), Vec::new());
-            Box::new(BriefLife { found, notes, records, records_below, settles, until })
+            Box::new(BriefLife { found, notes, records, records_below, was_above, settles, until })
         });
-        life.settles = settles;
+        // A cgroup below which something ends all the time is not awaited for ever.
+        life.settles = settles.min(life.until);
         life
     }
     fn finish_gathering(&mut self) {
@@ -418,11 +427,14 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         if (is_now || self.lives.late.is_some())
             && let Some(measured) = self.lives.measured()
         {
-            if measured.notes.homes & life.notes.homes == 0 {
+            let is_its = |record: &EndRecord<M>| self.facts.is_of(&measured.task, &record.raw);
+            // A record of an earlier life may come after the next one is measured.
+            let is_there = measured.inode.is_some() && self.facts.inode() == measured.inode;
+            if measured.notes.homes & life.notes.homes == 0 && (is_there || life.records.iter().all(is_its)) {
                 return self.add_late(life);
             }
-            // One of its hierarchies had already reported the removal of the measured life: that has ended too, even if
-            // its removal has not been seen yet.
+            // A hierarchy had already reported the removal of the measured life, or that report was lost: it has ended
+            // too, even if its removal has not been seen yet.
             self.leave();
         }
         if self.lives.late.is_some() {
@@ -434,7 +446,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             return;
         }
         let has_run = if life.found.is_plain() { life.notes.has_run_itself() } else { life.notes.has_run() };
-        let is_of_others = !life.found.is_closed && self.lives.removed_below.is_some();
+        let is_of_others = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
         if !has_run || life.records.is_empty() || is_of_others {
             return;
         }
@@ -481,6 +493,12 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
         if self.lives.late.as_ref().is_some_and(|late| late.until <= now) {
             self.show_late(None);
+        }
+        // The cgroup at the path is measured after it. Those above have been checked.
+        if let Some(late) = &self.lives.late
+            && self.lives.check_at.is_some_and(|at| at <= now)
+        {
+            self.lives.check_at = Some(late.until);
         }
         if self.lives.ending.as_ref().is_some_and(|ending| ending.until <= now) {
             self.end_before();

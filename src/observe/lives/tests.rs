@@ -44,6 +44,9 @@ impl Facts<Numbers> for Host {
     fn inode(&self) -> Option<u64> {
         self.inode
     }
+    fn is_walked(&self) -> bool {
+        self.inode.is_some()
+    }
     fn stands(&self) -> bool {
         self.stands
     }
@@ -264,6 +267,102 @@ fn lives_of_one_container_are_shown_in_their_order_once_its_name_is_known() {
     assert!(path.done().is_empty(), "that one has ended");
     path.happens(Event::Exited { number: 3, facts: None });
     assert_eq!(path.done(), ["end 3"]);
+}
+
+#[test]
+fn records_that_come_below_it_all_the_time_are_gathered_for_two_seconds_at_most() {
+    let mut path = Path::new();
+    let mut most = 0;
+    for _ in 0..1_000 {
+        path.after(10).record(container(), 9, ended(50), 7, Some("/docker/c/inner"));
+        if path.lives().is_gathered(path.host.now) {
+            path.happens(Event::Gathered { is_followed: false });
+        }
+        most = most.max(path.lives().gathering.as_ref().map_or(0, |life| life.records_below.len()));
+    }
+    assert!((190..210).contains(&most), "{most} records wait");
+    for _ in 0..5_000 {
+        path.record(container(), 9, ended(50), 7, Some("/docker/c/inner"));
+    }
+    let waits = path.lives().gathering.as_ref().map(|life| life.records_below.len());
+    assert_eq!(waits, Some(1_000), "of a burst");
+}
+
+#[test]
+fn records_below_one_that_is_not_measured_yet_do_not_hide_it_and_are_its_own() {
+    let mut path = Path::new();
+    path.record(container(), 9, ended(50), 7, Some("/docker/c/inner"));
+    assert!(path.lives().gathers().is_none(), "no hierarchy has reported the removal of the container");
+    path.begins(container(), 1).after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["query name", "add 7 to 1"]);
+}
+
+#[test]
+fn one_that_has_gone_from_one_hierarchy_is_still_leaving_the_others() {
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(named("web")).happens(Event::Removed);
+    path.host.inode = None;
+    path.happens(Event::Vanished);
+    assert_eq!(path.done(), ["query name", "show 1 as web", "query exit 1"]);
+    assert!(path.lives().is_leaving(path.host.now), "what remains of it is not a new one");
+    path.happens(Event::Gone);
+    assert!(!path.lives().is_leaving(path.host.now));
+}
+
+#[test]
+fn one_that_had_tasks_inside_of_it_is_not_counted_again_with_their_usage_when_it_is_removed() {
+    let mut path = Path::new();
+    path.happens(Event::Above(Some(5))).record(plain(), 9, ended(50), 5, None).happens(Event::Removed);
+    path.after(20).happens(Event::Gathered { is_followed: false });
+    assert!(path.done().is_empty());
+    assert!(path.lives().gathering.is_none());
+}
+
+#[test]
+fn one_that_was_made_again_is_checked_while_the_life_before_it_waits_for_its_name() {
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(Event::Removed);
+    path.host.inode = None;
+    path.happens(Event::Gone);
+    path.host.inode = Some(2);
+    path.happens(Event::Made(Some(Timestamp(5)))).after(20);
+    assert!(path.lives().is_due_for_check(path.host.now), "for what is above it");
+    path.happens(Event::Due);
+    assert!(!path.lives().is_due_for_check(path.host.now) && path.lives().next_deadline() > Some(path.host.now));
+    path.happens(named("web")).after(20);
+    assert!(path.lives().is_due_for_check(path.host.now), "as soon as that one has its name");
+}
+
+#[test]
+fn a_life_whose_predecessor_lost_its_record_is_shown_and_a_late_record_hides_none() {
+    let mut path = Path::new();
+    path.begins(plain(), 1);
+    path.host.inode = None;
+    path.record(plain(), 3, ended(50), 2, None).after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["show 1 as /a/b", "end 1", "show 2 as /a/b", "end 2"]);
+    let mut path = Path::new();
+    path.begins(plain(), 3).record(plain(), 3, ended(50), 2, None);
+    path.after(20).happens(Event::Gathered { is_followed: false });
+    assert_eq!(path.done(), ["show 3 as /a/b"], "it exists");
+}
+
+#[test]
+fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_was_excluded() {
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(named("excluded")).happens(Event::Removed);
+    path.host.inode = Some(2);
+    path.happens(Event::Made(Some(Timestamp(5)))).after(20);
+    assert!(path.lives().is_due_for_check(path.host.now));
+}
+
+#[test]
+fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_where_no_tasks_are_looked_for() {
+    let mut path = Path::new();
+    path.host.inode = Some(1);
+    path.happens(Event::Made(Some(Timestamp(5))));
+    (path.host.inode, path.host.stands) = (None, true);
+    path.happens(Event::Removed).happens(Event::Removed);
+    assert_eq!(path.done(), ["miss Unseen"]);
 }
 
 #[test]

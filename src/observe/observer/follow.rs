@@ -69,6 +69,11 @@ impl Work {
         }
     }
 
+    /// Whether a cgroup that is not shown has room now. The share of its user may be full. Sweeps check all of them.
+    pub(super) fn has_room_for_more(&self) -> bool {
+        self.has_room(None) && self.lives.over_limit().take(LOOKED_AT).any(|path| self.has_room_at(path))
+    }
+
     fn has_room_at(&self, path: &str) -> bool {
         self.has_room(self.scanner.tree().chooser(path))
     }
@@ -89,7 +94,7 @@ impl Work {
             |lives: &Lives<Cgroups>| matches!(lives.state(), State::Shown(life) if life.task.reader.is_gone());
         let dead = self.lives.iter().filter(|(_, lives)| is_dead(lives)).map(|(path, _)| Arc::clone(path));
         let dead: Vec<Arc<str>> = dead.collect();
-        dead.iter().for_each(|path| self.happens(path, Event::Gone));
+        dead.iter().for_each(|path| self.happens(path, Event::Vanished));
         if !dead.is_empty() {
             self.follow();
         }
@@ -143,7 +148,8 @@ impl Work {
         if lives.is_leaving(now) || self.stands_again(path).is_some() {
             return Verdict::Unreadable;
         }
-        if found.is_plain() && self.scanner.has_processes(path) != Some(true) {
+        // What an earlier agent showed counts as running while it exists.
+        if found.is_plain() && !lives.is_recovered() && self.scanner.has_processes(path) != Some(true) {
             // If it existed before the agent, its usage may be that of other tasks below it.
             let has_run = lives.is_own() && self.scanner.has_run(path);
             if !has_run || !matches!(lives.state(), State::Empty { has_run: true }) {

@@ -40,6 +40,8 @@ impl Work {
         let measured = self.reader_of(&path);
         // Below a container or unit, a cgroup is part of the task; below a plain cgroup it is a task of its own.
         let (task, found) = match self.scanner.tree().whose(&path) {
+            // Other tasks live inside of that unit: what is beside them is plain.
+            LifeOwner::Task(task, _) if task != path && self.is_covered(&task) => (path.clone(), None),
             LifeOwner::Task(task, found) if task == path || measured.is_none() => (task, Some(*found)),
             LifeOwner::None if measured.is_none_or(|reader| reader.is_of(&ended) == Some(false)) => return,
             LifeOwner::Task(..) | LifeOwner::Plain | LifeOwner::None => (path.clone(), None),
@@ -54,6 +56,12 @@ impl Work {
         let (home, notes, is_whole) = (ended.home, ended.notes, self.is_whole(&ended));
         let record = EndRecord { home, notes, is_whole, raw: ended };
         self.happens(&task, Event::Record { below, record, found });
+    }
+
+    /// A cgroup that exists and is no task, because other tasks live inside of it.
+    fn is_covered(&self, path: &str) -> bool {
+        let tree = self.scanner.tree();
+        self.reader_of(path).is_none() && tree.has(path) && tree.task_at(path).is_none()
     }
 
     /// Of the life that is measured at this path.

@@ -6,6 +6,7 @@ use crate::host::hierarchy::Layout;
 use crate::host::roots::Roots;
 use crate::model::totals::Totals;
 use crate::model::units::Nanos;
+use crate::observe::identity::Recognised;
 
 /// A clock that stands still between the steps of a test.
 struct Moved {
@@ -85,6 +86,35 @@ impl Scene {
         let shown = [allocs.running(), allocs.path_bytes(), self.work.parts.board.view().allocs.len()];
         lives.sizes().into_iter().chain(scanner.sizes()).chain(shown).collect()
     }
+}
+
+#[test]
+fn a_cgroup_that_an_earlier_agent_showed_runs_on_without_a_process() {
+    let mut scene = Scene::new();
+    [0, 1].iter().for_each(|n| scene.make(*n, false));
+    scene.work.happens("/batch/0", Event::Recovered(Box::new((Recognised::plain("/batch/0").naming, None))));
+    scene.turn(1);
+    scene.turn(25);
+    let shown = [0, 1].map(|n| scene.work.allocs.id(&format!("/batch/{n}")).is_some());
+    assert_eq!(shown, [true, false], "of the other one nothing is known");
+}
+
+#[test]
+fn a_cgroup_that_is_renamed_again_and_again_leaves_nothing() {
+    let mut scene = Scene::new();
+    scene.turn(10_000);
+    let before = scene.sizes();
+    scene.make(0, false);
+    for n in 0..50 {
+        scene.turn(25);
+        std::fs::rename(scene.cgroup(n), scene.cgroup(n + 1)).unwrap();
+    }
+    scene.turn(25);
+    std::fs::remove_dir_all(scene.cgroup(50)).unwrap();
+    for _ in 0..3 {
+        scene.turn(11_000);
+    }
+    assert_eq!(scene.sizes(), before);
 }
 
 /// Few names, so that totals and history are those of few workloads.
