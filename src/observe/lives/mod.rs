@@ -23,6 +23,7 @@
 
 mod all;
 mod notes;
+mod records;
 mod state;
 mod step;
 

@@ -173,7 +173,7 @@ impl Facts<Probes> for Host {
     fn inode(&self) -> Option<u64> {
         self.inode
     }
-    fn is_walked(&self) -> bool {
+    fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
     fn stands(&self) -> bool {

@@ -270,8 +270,8 @@ pub(in crate::observe) trait Facts<M: Measures> {
     fn number(&self) -> u64;
     /// Of the cgroup at the path.
     fn inode(&self) -> Option<u64>;
-    /// Whether a cgroup is at the path in a hierarchy in which tasks are looked for.
-    fn is_walked(&self) -> bool;
+    /// Whether a cgroup is at the path in a hierarchy that is scanned for tasks.
+    fn is_scanned(&self) -> bool;
     /// Whether a cgroup is at the path in any hierarchy.
     fn stands(&self) -> bool;
     /// Whether the record is not that of another cgroup.

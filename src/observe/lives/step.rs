@@ -2,34 +2,28 @@
 
 use std::time::{Duration, Instant};
 
-use super::notes::{LifeNotes, bit};
-use super::state::{
-    Action, BriefLife, EndRecord, Ending, Event, Facts, Late, Life, Lives, Measures, Refusal, Retry, State, Verdict,
-};
+use super::notes::LifeNotes;
+use super::state::{Action, Ending, Event, Facts, Late, Life, Lives, Measures, Refusal, Retry, State, Verdict};
 use crate::model::alloc::AllocSource;
 use crate::model::units::Timestamp;
-use crate::observe::identity::{Naming, OwnCgroup, Recognised};
+use crate::observe::identity::{Naming, OwnCgroup};
 use crate::observe::questions::END_IS_AWAITED;
 use crate::observe::table::ExitFacts;
 use crate::telemetry::observed::EndMissed;
 
 /// A runtime creates a container's cgroups in sequence; after this time all of them exist.
-const SETTLED: Duration = Duration::from_millis(20);
+pub(super) const SETTLED: Duration = Duration::from_millis(20);
 /// How long a task may wait for its name before it is shown, and an end for its exit status.
-const ANSWER: Duration = END_IS_AWAITED;
+pub(super) const ANSWER: Duration = END_IS_AWAITED;
 /// An ended life waits longer for its name, because without the name it would be another alloc than the lives before
 /// and after it.
-const LATE_ANSWER: Duration = Duration::from_secs(10);
+pub(super) const LATE_ANSWER: Duration = Duration::from_secs(10);
 /// The first pause before a source is queried again.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// How long an ended life is remembered.
 const REMEMBERED: Duration = Duration::from_secs(10);
 /// How long a name is remembered: Docker waits up to a minute before it restarts a container.
 const NAME_REMEMBERED: Duration = Duration::from_secs(120);
-/// Maximum number of lives at one path that wait for its name.
-const MOST_QUEUED: usize = 200;
-/// Maximum number of end records of cgroups below a life that is not measured.
-const MOST_BELOW: usize = 1_000;
 
 /// The next state, and what is to be done, in this order.
 pub(in crate::observe) fn step<M: Measures>(
@@ -63,18 +57,18 @@ pub(in crate::observe) fn step<M: Measures>(
     (lives, out)
 }
 
-struct Step<'a, M: Measures, F> {
-    lives: &'a mut Lives<M>,
-    facts: &'a F,
-    out: &'a mut Vec<Action<M>>,
-    now: Instant,
+pub(super) struct Step<'a, M: Measures, F> {
+    pub(super) lives: &'a mut Lives<M>,
+    pub(super) facts: &'a F,
+    pub(super) out: &'a mut Vec<Action<M>>,
+    pub(super) now: Instant,
 }
 
 impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     fn take(&mut self) -> State<M> {
         std::mem::take(&mut self.lives.state)
     }
-    fn act(&mut self, action: Action<M>) {
+    pub(super) fn act(&mut self, action: Action<M>) {
         self.out.push(action);
     }
 
@@ -87,7 +81,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
             }
         }
         self.lives.made = created_at.map(|at| self.lives.made.unwrap_or(at));
-        if created_at.is_none() && !self.facts.is_walked() {
+        if created_at.is_none() && !self.facts.is_scanned() {
             return self.act(Action::Miss(EndMissed::Unseen));
         }
         self.check_at(self.now + SETTLED);
@@ -104,7 +98,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         (self.lives.made, self.lives.above) = (None, None);
         self.lives.leaving = Some(self.now);
         let is_unchecked = matches!(self.lives.state, State::Absent) && self.lives.check_at.is_some();
-        if is_unchecked && !self.facts.is_walked() {
+        if is_unchecked && !self.facts.is_scanned() {
             self.lives.check_at = None;
             self.act(Action::Miss(EndMissed::Unseen));
         }
@@ -122,7 +116,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// The measured cgroup is no task any more.
-    fn leave(&mut self) {
+    pub(super) fn leave(&mut self) {
         match self.take() {
             State::Naming { life, .. } => {
                 self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
@@ -136,7 +130,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// A life on the board is over, or its cgroup is no task any more.
-    fn hide(&mut self, life: Box<Life<M>>) {
+    pub(super) fn hide(&mut self, life: Box<Life<M>>) {
         self.act(Action::Hide(Box::new(life.found.clone())));
         if let Some(inode) = life.inode.filter(|inode| self.facts.inode() == Some(*inode)) {
             self.act(Action::Cover);
@@ -152,7 +146,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
-    fn end(&mut self, life: Box<Life<M>>, facts: Option<ExitFacts>) {
+    pub(super) fn end(&mut self, life: Box<Life<M>>, facts: Option<ExitFacts>) {
         self.remember_end(&life.notes);
         self.act(Action::End { life, facts });
     }
@@ -227,7 +221,7 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
     }
 
     /// Shows the ended life that waits for its name, and after it those that waited for that.
-    fn show_late(&mut self, naming: Option<Naming>) {
+    pub(super) fn show_late(&mut self, naming: Option<Naming>) {
         let Some(Late { mut life, .. }) = self.lives.late.take() else { return };
         self.end_before();
         match self.show(&mut life, naming, true) {
@@ -354,135 +348,6 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
-    fn record_below(&mut self, below: &str, record: EndRecord<M>, found: Recognised) {
-        let task = self.lives.all_measured_mut().next().map(|life| {
-            life.notes.record_below(life.found.ends_by, below, &record.notes);
-            life.task.clone()
-        });
-        if let Some(task) = task {
-            return self.act(Action::Add { task, raw: record.raw, is_below: true });
-        }
-        if self.is_late_record(record.home) {
-            return;
-        }
-        let life = self.gather(found);
-        life.notes.record_below(life.found.ends_by, below, &record.notes);
-        if life.records_below.len() < MOST_BELOW {
-            life.records_below.push(record.raw);
-        }
-    }
-
-    fn record(&mut self, record: EndRecord<M>, found: Recognised) {
-        let Some(record) = self.add(record) else { return };
-        if self.lives.gathering.as_ref().is_some_and(|life| life.notes.has(record.home)) {
-            // Of another life.
-            self.finish_gathering();
-        }
-        if self.is_late_record(record.home) {
-            if let Some((homes, _)) = &mut self.lives.over {
-                *homes |= bit(record.home);
-            }
-            return;
-        }
-        self.lives.over = None;
-        let life = self.gather(found);
-        life.notes.record(record.home, &record.notes, record.is_whole);
-        life.records.push(record);
-    }
-
-    /// Adds the record to the latest measured life that it can be of. Returns it instead if there is none.
-    fn add(&mut self, record: EndRecord<M>) -> Option<EndRecord<M>> {
-        let facts = self.facts;
-        let is_its = |life: &&mut Box<Life<M>>| !life.notes.has(record.home) && facts.is_of(&life.task, &record.raw);
-        let Some(life) = self.lives.all_measured_mut().find(is_its) else { return Some(record) };
-        life.notes.record(record.home, &record.notes, record.is_whole);
-        let task = life.task.clone();
-        self.act(Action::Add { task, raw: record.raw, is_below: false });
-        None
-    }
-    /// Of a life that has ended.
-    fn is_late_record(&self, home: usize) -> bool {
-        self.lives.over.is_some_and(|(homes, _)| homes & bit(home) == 0)
-    }
-    fn gather(&mut self, found: Recognised) -> &mut BriefLife<M> {
-        let (settles, until) = (self.now + SETTLED, self.now + ANSWER);
-        let was_above = self.lives.above.is_some() || matches!(self.lives.state, State::Covered { .. });
-        let life = self.lives.gathering.get_or_insert_with(|| {
-            let (notes, records, records_below) = (LifeNotes::default(), Vec::new(), Vec::new());
-            Box::new(BriefLife { found, notes, records, records_below, was_above, settles, until })
-        });
-        // A cgroup below which something ends all the time is not awaited for ever.
-        life.settles = settles.min(life.until);
-        life
-    }
-    fn finish_gathering(&mut self) {
-        if let Some(life) = self.lives.gathering.take() {
-            self.lived(*life);
-        }
-    }
-
-    /// A life that was not measured has ended.
-    fn lived(&mut self, life: BriefLife<M>) {
-        let is_now = matches!(self.lives.state, State::Naming { .. } | State::Shown(_));
-        if (is_now || self.lives.late.is_some())
-            && let Some(measured) = self.lives.measured()
-        {
-            let is_its = |record: &EndRecord<M>| self.facts.is_of(&measured.task, &record.raw);
-            // A record of an earlier life may come after the next one is measured.
-            let is_there = measured.inode.is_some() && self.facts.inode() == measured.inode;
-            if measured.notes.homes & life.notes.homes == 0 && (is_there || life.records.iter().all(is_its)) {
-                return self.add_late(life);
-            }
-            // A hierarchy had already reported the removal of the measured life, or that report was lost: it has ended
-            // too, even if its removal has not been seen yet.
-            self.leave();
-        }
-        if self.lives.late.is_some() {
-            if self.lives.recorded.len() < MOST_QUEUED {
-                self.lives.recorded.push_back(life);
-            } else {
-                self.act(Action::Miss(EndMissed::Limit));
-            }
-            return;
-        }
-        let has_run = if life.found.is_plain() { life.notes.has_run_itself() } else { life.notes.has_run() };
-        let is_of_others = !life.found.is_closed && (life.was_above || self.lives.removed_below.is_some());
-        if !has_run || life.records.is_empty() || is_of_others {
-            return;
-        }
-        match self.facts.measure(&life) {
-            Ok(task) => self.begin_late(life, task),
-            Err(Refusal::Limit) => self.act(Action::Miss(EndMissed::Limit)),
-            Err(Refusal::Unwanted | Refusal::Undecided) => {}
-        }
-    }
-
-    fn begin_late(&mut self, life: BriefLife<M>, task: M::Task) {
-        let BriefLife { found, notes, .. } = life;
-        let query = Box::new(found.clone());
-        self.act(Action::Measure(query.clone()));
-        let is_known = self.lives.name.is_some() || self.facts.is_named(&found);
-        let life = Box::new(Life { found, task, inode: None, notes });
-        self.lives.late = Some(Late { life, until: self.now + LATE_ANSWER });
-        if is_known {
-            self.show_late(None);
-        } else {
-            self.act(Action::QueryName { found: Some(query), again: false });
-        }
-    }
-
-    /// The task was found in the meantime, when part of it still existed.
-    fn add_late(&mut self, life: BriefLife<M>) {
-        if let Some(task) = self.lives.measured().map(|life| life.task.clone()) {
-            for raw in life.records_below {
-                self.act(Action::Add { task: task.clone(), raw, is_below: true });
-            }
-        }
-        for record in life.records {
-            let _ = self.add(record);
-        }
-    }
-
     fn due(&mut self) {
         let now = self.now;
         if self.lives.retry.is_some_and(|retry| retry.next <= now) {
@@ -525,19 +390,6 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         });
         if let Some(found) = found {
             self.act(Action::QueryName { found: found.map(Box::new), again: true });
-        }
-    }
-
-    fn gathered(&mut self, is_followed: bool) {
-        let (now, facts) = (self.now, self.facts);
-        let Some(life) = self.lives.gathering.as_mut().filter(|life| is_followed || life.settles <= now) else {
-            return;
-        };
-        // On v1 a cgroup is removed hierarchy by hierarchy, with arbitrary delays in between.
-        if is_followed || life.until <= now || !facts.stands() {
-            self.finish_gathering();
-        } else {
-            life.settles = now + SETTLED;
         }
     }
 

@@ -44,7 +44,7 @@ impl Facts<Numbers> for Host {
     fn inode(&self) -> Option<u64> {
         self.inode
     }
-    fn is_walked(&self) -> bool {
+    fn is_scanned(&self) -> bool {
         self.inode.is_some()
     }
     fn stands(&self) -> bool {
@@ -356,7 +356,7 @@ fn one_that_is_made_again_with_another_name_is_checked_although_the_one_before_w
 }
 
 #[test]
-fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_where_no_tasks_are_looked_for() {
+fn one_that_is_gone_before_it_was_checked_is_missed_once_whatever_stands_in_a_hierarchy_that_is_not_scanned() {
     let mut path = Path::new();
     path.host.inode = Some(1);
     path.happens(Event::Made(Some(Timestamp(5))));

@@ -31,12 +31,12 @@ impl Facts<Cgroups> for At<'_> {
     fn inode(&self) -> Option<u64> {
         self.work.scanner.inode(self.path)
     }
-    fn is_walked(&self) -> bool {
+    fn is_scanned(&self) -> bool {
         self.work.scanner.tree().has(self.path)
     }
     fn stands(&self) -> bool {
         let mut hierarchies = self.work.parts.sampling.layout.hierarchies().iter();
-        self.is_walked() || hierarchies.any(|h| h.directory(self.path).is_dir())
+        self.is_scanned() || hierarchies.any(|h| h.directory(self.path).is_dir())
     }
     fn is_of(&self, task: &Arc<Measured>, raw: &EndedCgroup) -> bool {
         task.reader.is_of(raw) != Some(false)
