@@ -10,7 +10,7 @@
 //!
 //! Source: Docker Engine API 1.24 and later, `/containers/{id}/json`, `/events`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -40,6 +40,8 @@ const KILLED: u8 = 137;
 const EVENTS_BACK: u64 = 600;
 /// A death this long after a signal is not its effect.
 const STOPS_WITHIN: u64 = 60 * 1_000_000_000;
+/// Filters of `/events`: `{"type":["container"],"event":["rename"]}`.
+const OF_RENAMES: &str = "%7B%22type%22%3A%5B%22container%22%5D%2C%22event%22%3A%5B%22rename%22%5D%7D";
 /// Signals that reload or notify a program: SIGHUP, SIGUSR1, SIGUSR2, SIGWINCH.
 const NOTIFYING: [&str; 4] = ["1", "10", "12", "28"];
 
@@ -88,6 +90,10 @@ impl Runtime for Docker {
         self.engine.name(inquiry).or_else(|| self.of_another(&inquiry.path, id))
     }
 
+    fn renamed(&mut self) -> Vec<String> {
+        self.engine.renamed()
+    }
+
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         self.engine.exit(inquiry, ended_at)
     }
@@ -101,11 +107,13 @@ pub struct Engine {
     containers: Option<PathBuf>,
     driver: &'static str,
     client: Option<Client>,
+    /// Until when, in seconds since 1970, events of renames were read.
+    renames_read: u64,
 }
 
 impl Engine {
     pub fn new(socket: PathBuf, containers: Option<PathBuf>, driver: &'static str) -> Engine {
-        Engine { socket, containers, driver, client: None }
+        Engine { socket, containers, driver, client: None, renames_read: now().as_secs() }
     }
 
     fn get(&mut self, target: &str) -> Option<Vec<u8>> {
@@ -163,14 +171,22 @@ impl Engine {
 
     /// Its last events; they include the exit of removed containers.
     fn events(&mut self, id: &str) -> Option<Vec<Value>> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).ok()?;
+        let now = now();
         let filters = format!("%7B%22container%22%3A%5B%22{id}%22%5D%7D");
+        self.events_of(&filters, now.as_secs().saturating_sub(EVENTS_BACK), now)
+    }
+
+    fn events_of(&mut self, filters: &str, since: u64, until: Duration) -> Option<Vec<Value>> {
         // Up to this moment: with whole seconds the newest ones would be left out.
-        let (since, until) = (now.as_secs().saturating_sub(EVENTS_BACK), now.as_secs());
-        let target = format!("/events?since={since}&until={until}.{:09}&filters={filters}", now.subsec_nanos());
-        let body = self.get(&target)?;
+        let (seconds, nanos) = (until.as_secs(), until.subsec_nanos());
+        let body = self.get(&format!("/events?since={since}&until={seconds}.{nanos:09}&filters={filters}"))?;
         Some(facts::parse_all(&body))
     }
+}
+
+/// Since 1970.
+fn now() -> Duration {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
 }
 
 /// The first exit at or after `ended_at`; without a match the last exit.
@@ -221,6 +237,14 @@ impl Runtime for Engine {
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming> {
         let id = inquiry.found.container.as_deref()?;
         self.listed(id).or_else(|| named(&self.inspect(id)?, self.driver))
+    }
+
+    fn renamed(&mut self) -> Vec<String> {
+        let until = now();
+        let Some(events) = self.events_of(OF_RENAMES, self.renames_read, until) else { return Vec::new() };
+        self.renames_read = until.as_secs();
+        let ids = events.iter().filter_map(|event| event["Actor"]["ID"].as_str());
+        ids.filter(|id| is_container_id(id)).map(str::to_owned).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
@@ -345,6 +369,40 @@ mod tests {
         assert_eq!((named.native.as_str(), named.image.as_deref()), ("web-1", Some("web:2")));
         drop(engine);
         daemon.join().unwrap();
+    }
+
+    #[test]
+    fn renames_are_asked_for_since_the_last_answer_and_each_container_is_named_once() {
+        use std::io::{BufRead, BufReader, Write};
+        let dir = tempfile::tempdir().unwrap();
+        let socket = dir.path().join("d.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let daemon = std::thread::spawn(move || {
+            let (stream, _) = listener.accept().unwrap();
+            let mut answers = stream.try_clone().unwrap();
+            let lines = BufReader::new(stream).lines().map_while(Result::ok);
+            let mut asked = Vec::new();
+            for line in lines.filter(|line| line.starts_with("GET ")) {
+                let event = |id: &str| json!({"Action": "rename", "Actor": {"ID": id}}).to_string();
+                let (id, garbage) = ("0f".repeat(32), event("../../etc"));
+                let body =
+                    if asked.is_empty() { format!("{}{garbage}{}", event(&id), event(&id)) } else { String::new() };
+                asked.push(line);
+                write!(answers, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).unwrap();
+            }
+            asked
+        });
+        let mut engine = Engine::new(socket, None, "docker");
+        engine.renames_read = 5;
+        assert_eq!((engine.renamed(), engine.renamed()), (vec!["0f".repeat(32)], Vec::new()));
+        let read = engine.renames_read;
+        drop(engine);
+        let asked = daemon.join().unwrap();
+        let since =
+            |line: &str| line.split_once("since=").and_then(|(_, rest)| rest.split('&').next()?.parse::<u64>().ok());
+        assert_eq!(since(&asked[0]), Some(5));
+        assert!(since(&asked[1]).is_some_and(|at| at > 1_700_000_000 && at <= read), "{asked:?}");
+        assert!(asked[0].contains("%22rename%22"), "{asked:?}");
     }
 
     /// Accepts a request and sends an endless response. Returns how many bytes the client took.

@@ -35,6 +35,10 @@ impl RuntimePlaces {
 pub trait Runtime: Send {
     /// `None`: unknown to the source, or the source is unavailable.
     fn name(&mut self, inquiry: &Inquiry) -> Option<Naming>;
+    /// IDs of containers that were renamed since the last call.
+    fn renamed(&mut self) -> Vec<String> {
+        Vec::new()
+    }
     /// How the life that ended at `ended_at` ended. Does not wait.
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         let _ = (inquiry, ended_at);
@@ -59,6 +63,8 @@ pub enum SourceReply {
     Name(String, Option<Box<Naming>>, TextCounts),
     /// About the life of this number.
     Exit(String, u64, Option<ExitFacts>),
+    /// The containers with these IDs have other names now.
+    Renamed(Vec<String>),
 }
 
 pub struct Inquiries {
@@ -101,6 +107,11 @@ impl Inquiries {
         asker.as_ref().is_some_and(|questions| questions.add(inquiry))
     }
 
+    /// Asks each source that was asked for a name which containers were renamed since.
+    pub fn ask_for_renames(&self) {
+        self.askers.values().flatten().for_each(|questions| questions.add_renames());
+    }
+
     /// The answers since the last call.
     pub fn replies(&self) -> Vec<SourceReply> {
         std::mem::take(&mut *lock(&self.replies))
@@ -127,6 +138,13 @@ impl Asker {
         while let Some(question) = self.questions.next() {
             match question {
                 Question::Name(same) => self.name(runtime, &same),
+                Question::Renames => {
+                    let renamed = runtime.renamed();
+                    if renamed.is_empty() {
+                        continue;
+                    }
+                    lock(&self.replies).push(SourceReply::Renamed(renamed));
+                }
                 Question::End(end) => self.end(runtime, end),
             }
             self.bell.ring();
@@ -268,7 +286,7 @@ mod tests {
             ends += replies.iter().filter(|reply| matches!(reply, SourceReply::Exit(..))).count();
             let name = |reply| match reply {
                 SourceReply::Name(_, naming, _) => naming,
-                SourceReply::Exit(..) => None,
+                SourceReply::Exit(..) | SourceReply::Renamed(_) => None,
             };
             match replies.into_iter().find_map(name) {
                 Some(named) => break named,

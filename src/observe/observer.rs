@@ -33,7 +33,7 @@ use self::shares::Shares;
 use super::Config;
 use super::identity::{Naming, OwnCgroup};
 use super::kept::{Keep, Kept};
-use super::lives::{AllLives, Event, Measures, State};
+use super::lives::{AllLives, Event, Lives, Measures, State};
 use super::naming::{Inquiries, RuntimePlaces, SourceReply};
 use super::processes::Processes;
 use super::scanner::{ScanChanges, Scanner};
@@ -311,11 +311,22 @@ impl Work {
                     self.happens(&path, Event::Named(naming));
                 }
                 SourceReply::Exit(path, number, facts) => self.happens(&path, Event::Exited { number, facts }),
+                SourceReply::Renamed(ids) => self.renamed(&ids),
             }
         }
     }
 
+    fn renamed(&mut self, ids: &[String]) {
+        let is_one = |lives: &Lives<Cgroups>| {
+            let container = lives.measured().and_then(|life| life.found.container.as_ref());
+            container.is_some_and(|id| ids.binary_search(id).is_ok())
+        };
+        let paths = self.lives.iter().filter(|(_, lives)| is_one(lives)).map(|(path, _)| Arc::clone(path));
+        paths.collect::<Vec<_>>().iter().for_each(|path| self.happens(path, Event::Renamed));
+    }
+
     fn sweep(&mut self, now: Instant) {
+        self.inquiries.ask_for_renames();
         self.scanner.sweep();
         self.find_removed();
         self.lives.to_sweep().iter().for_each(|path| self.happens(path, Event::Sweep));

@@ -78,6 +78,10 @@ impl Runtime for Libpod {
         })
     }
 
+    fn renamed(&mut self) -> Vec<String> {
+        self.engine.renamed()
+    }
+
     fn exit(&mut self, inquiry: &Inquiry, ended_at: Option<Timestamp>) -> EndAnswer {
         match inquiry.found.container.as_deref().and_then(|id| self.written(id)) {
             Some(code) => {

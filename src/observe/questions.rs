@@ -57,6 +57,8 @@ pub struct EndedLife {
 pub enum Question {
     /// Names of these cgroups of one container.
     Name(Vec<Inquiry>),
+    /// Which containers were renamed.
+    Renames,
     End(Box<WaitingEnd>),
 }
 
@@ -83,6 +85,7 @@ pub struct Questions {
 #[derive(Debug, Default)]
 struct Waiting {
     names: VecDeque<Vec<Inquiry>>,
+    has_renames: bool,
     /// Sorted by due time.
     ends: VecDeque<Box<WaitingEnd>>,
     is_closed: bool,
@@ -94,6 +97,11 @@ impl Questions {
         let is_added = lock(&self.waiting).add(inquiry);
         self.changed.notify_one();
         is_added
+    }
+
+    pub fn add_renames(&self) {
+        lock(&self.waiting).has_renames = true;
+        self.changed.notify_one();
     }
 
     /// Queues the question again. Returns it instead if it was asked too often.
@@ -115,6 +123,9 @@ impl Questions {
             }
             if let Some(same) = waiting.names.pop_front() {
                 return Some(Question::Name(same));
+            }
+            if std::mem::take(&mut waiting.has_renames) {
+                return Some(Question::Renames);
             }
             let now = Instant::now();
             let wait = match waiting.ends.front().map(|end| end.due.saturating_duration_since(now)) {
@@ -200,6 +211,7 @@ mod tests {
     fn paths(question: Option<Question>) -> Vec<String> {
         match question {
             Some(Question::Name(same)) => same.into_iter().map(|inquiry| inquiry.path).collect(),
+            Some(Question::Renames) => vec!["renames".to_owned()],
             Some(Question::End(end)) => vec![format!("end of {}, life {}", end.inquiry.path, end.life.number)],
             None => Vec::new(),
         }

@@ -45,6 +45,7 @@ fn situations() -> Vec<Situation> {
         running("`docker exec`", "executes", &[&["exec", "%", "sh", "-c", ":"]]),
         running("`docker update`", "updates", &[&["update", "--memory", "96m", "--memory-swap", "96m", "%"]]),
         running("`docker kill --signal HUP`, handled", "reloads", &[&["kill", "--signal", "HUP", "%"]]),
+        running("`docker rename`", "renamed", &[&["rename", "%", "renamed-now"]]),
         Situation {
             options: &["--label=com.docker.compose.project=shop", "--label=com.docker.compose.service=web"],
             ..running("of Compose", "shop-web-1", &[])
@@ -140,7 +141,8 @@ fn assert_as_docker(docker: &Docker, agent: &Agent, of: &Situation) {
     let exit = task["exits"].as_array().and_then(|exits| exits.last().cloned()).unwrap_or_default();
     let shown = end.is_some().then(|| (exit["outcome"].as_str().unwrap(), exit["status"]["code"].as_u64().unwrap()));
     assert_eq!(shown, *end, "{is}: {last:#}");
-    let Some((runs, code, oom, restarts)) = inspected(docker, name) else {
+    let rename = of.then.iter().find(|command| command[0] == "rename");
+    let Some((runs, code, oom, restarts)) = inspected(docker, rename.map_or(*name, |command| command[2])) else {
         assert!(of.options.contains(&"--rm") || *is == "`docker rm -f`", "{is}: Docker has lost it");
         return;
     };
@@ -198,6 +200,9 @@ fn container_in_each_documented_situation_is_shown_as_docker_inspect_has_it() {
 
     let of = |name: &str| find(&agent, &format!("docker:{name}")).expect("it is shown");
     assert_eq!([of("shop-web-1"), of("search.1.x2")].map(|alloc| alloc["job"].clone()), ["shop", "search"]);
+    let is_renamed = || find(&agent, "docker:renamed").filter(|alloc| alloc["name"] == "renamed-now");
+    let renamed = wait_for("its new name", long(), is_renamed);
+    assert_eq!(renamed["job"], "renamed", "it is counted in the workload in which it began");
     let limit = || {
         let whose = [("alloc_id", "docker:updates")];
         agent.metrics().one("allostat_task_memory_limit_bytes", &whose).map(Sample::f64)

@@ -78,6 +78,7 @@ enum Op {
     Followed,
     Gathered,
     Named(Option<&'static str>),
+    Renamed,
     Exited {
         is_awaited: bool,
     },
@@ -120,6 +121,7 @@ fn ops() -> impl Strategy<Value = Vec<Op>> {
     });
     let records = prop_oneof![3 => record, 1 => Just(Op::Followed), 2 => Just(Op::Gathered)];
     let runtime = prop_oneof![
+        1 => Just(Op::Renamed),
         3 => prop::sample::select(vec![None, Some("web"), Some("other"), Some("excluded")]).prop_map(Op::Named),
         2 => flag().prop_map(|is_awaited| Op::Exited { is_awaited }),
         1 => flag().prop_map(Op::Silent),
@@ -287,6 +289,7 @@ impl World {
             Op::Followed => return self.happens(Event::Gathered { is_followed: true }),
             Op::Gathered => return self.happens(Event::Gathered { is_followed: false }),
             Op::Sweep => return self.happens(Event::Sweep),
+            Op::Renamed => return self.happens(Event::Renamed),
             // A plain cgroup is named by its path.
             Op::Named(_) if self.is_plain => return,
             Op::Named(name) => return self.happens(Event::Named(name.map(|name| Box::new(naming(name))))),

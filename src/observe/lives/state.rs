@@ -190,6 +190,8 @@ pub(in crate::observe) enum Event<M: Measures> {
     Gathered {
         is_followed: bool,
     },
+    /// Its source reports that it has another name now.
+    Renamed,
     /// The answer of its source.
     Named(Option<Box<Naming>>),
     /// The query for the name was not queued. `again`: it was a retry.

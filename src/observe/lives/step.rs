@@ -48,6 +48,7 @@ pub(in crate::observe) fn step<M: Measures>(
         Event::Record { below: Some(below), record, found } => at.record_below(&below, record, *found),
         Event::Record { below: None, record, found } => at.record(record, *found),
         Event::Gathered { is_followed } => at.gathered(is_followed),
+        Event::Renamed => at.query_again(),
         Event::Named(naming) => at.named(naming.map(|naming| *naming)),
         Event::NotQueued { again } => at.not_queued(again),
         Event::Exited { number, facts } => at.exited(number, facts),
@@ -197,6 +198,11 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         // Without it the total of its workload would drop until its name is known again. A name from the path is known
         // already.
         let recovered = self.lives.recovered.take().map(|recovered| recovered.0);
+        if let Some(naming) = recovered.as_ref().filter(|naming| naming.workload.is_some())
+            && self.facts.has_room_for_name()
+        {
+            self.lives.name = Some(Box::new((naming.clone(), self.now)));
+        }
         if recovered.is_some() || is_named {
             self.show_now(recovered.filter(|_| !is_named));
         }
@@ -267,7 +273,18 @@ impl<M: Measures, F: Facts<M>> Step<'_, M, F> {
         }
     }
 
+    /// It may have another name now.
+    fn query_again(&mut self) {
+        if let State::Shown(life) = &self.lives.state {
+            let found = Some(Box::new(life.found.clone()));
+            self.act(Action::QueryName { found, again: true });
+        }
+    }
+
     fn named(&mut self, naming: Option<Naming>) {
+        // A renamed container stays in the workload in which it is counted.
+        let counted = self.lives.name.as_ref().and_then(|known| known.0.workload.clone());
+        let naming = naming.map(|naming| Naming { workload: counted.or(naming.workload), ..naming });
         match &naming {
             Some(naming) => {
                 self.lives.retry = None;

@@ -199,6 +199,27 @@ fn it_is_asked_about_again_after_longer_and_longer_pauses_until_it_is_named_or_g
 }
 
 #[test]
+fn one_that_is_renamed_is_asked_for_its_name_and_stays_in_its_workload() {
+    let of = |name: &str, workload: &str| Naming { workload: Some(workload.to_owned()), ..Naming::of(name) };
+    let mut path = Path::new();
+    path.begins(container(), 1).happens(Event::Renamed);
+    assert_eq!(path.done(), ["query name"], "it is being asked");
+    path.happens(Event::Named(Some(Box::new(of("web", "web"))))).happens(Event::Renamed);
+    path.happens(Event::Named(Some(Box::new(of("web-old", "web-old")))));
+    assert_eq!(path.done(), ["show 1 as web", "query name", "rename to web-old"]);
+    let known = path.lives().name.as_ref().map(|known| (known.0.native.clone(), known.0.workload.clone()));
+    assert_eq!(known, Some(("web-old".to_owned(), Some("web".to_owned()))));
+
+    // What an earlier agent counted under a name is counted there.
+    let mut path = Path::new();
+    path.happens(Event::Recovered(Box::new((of("web", "web"), None)))).begins(container(), 1);
+    path.happens(Event::Named(Some(Box::new(of("web-old", "web-old")))));
+    assert_eq!(path.done(), ["query name", "show 1 as web", "rename to web-old"]);
+    let workload = path.lives().name.as_ref().and_then(|known| known.0.workload.clone());
+    assert_eq!(workload.as_deref(), Some("web"));
+}
+
+#[test]
 fn one_that_is_removed_from_each_hierarchy_is_one_life_and_removed_again_another() {
     let mut path = Path::new();
     for home in [3, 7, 9] {
