@@ -960,7 +960,7 @@ fn completion_script_is_one_that_bash_can_read() {
     std::io::Write::write_all(&mut bash.stdin.take().expect("piped"), script("bash").as_bytes()).expect("it reads");
     assert!(bash.wait().expect("our own child").success());
     assert_eq!(alone(home.path(), &["completions", "tcsh"]).code, Some(2));
-    says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "platform"]);
+    says(&alone(home.path(), &["version"]).ok(), &[env!("CARGO_PKG_VERSION"), "commit", "build", "platform"]);
     let help = alone(home.path(), &["help", "ps"]).ok();
     says(&help, &["Show what runs"]);
 }
@@ -986,6 +986,14 @@ fn a_name_that_one_alloc_has_is_enough_for_every_command() {
         assert_eq!(agent.cli(&["signal", "--signal", "SIGCONT", name]).ok(), "sent SIGCONT to t\n");
     }
     assert_eq!(agent.cli(&["restart", "--detach", "lives"]).ok(), "restarting t\n");
+    // A whole name comes before the beginning of another alloc's ID.
+    let short = &lives[..4];
+    let named = agent.run(&batch(short, "echo of the name; exec sleep 600", "")).trim().to_owned();
+    says(&agent.cli(&["status", short]).ok(), &[&named[..8], "running"]);
+    says(&agent.cli(&["stop", short]).ok(), &["stopped 1 alloc"]);
+    fails(&agent.cli(&["history", "lives"]), 66, &["it has not ended"]);
+    says(&agent.cli(&["status", &lives[..8]]).ok(), &["running"]);
+    says(&agent.cli(&["status", "-a"]).ok(), &["over", "lives"]);
     // A new one takes the place of one that has ended.
     run(&agent, &batch("over", "exec sleep 600", "").replace("batch", "service")).ok();
     says(&agent.cli(&["status", "over"]).ok(), &["running"]);

@@ -139,7 +139,7 @@ fn each_documented_question_is_answered_in_a_pipe_for_its_owner_and_for_others()
 fn each_documented_answer_is_on_the_terminal_without_colours_where_none_are_wanted() {
     let host = host();
     for question in questions() {
-        for (size, plain) in [((80, 24), false), ((120, 40), false), ((80, 24), true)] {
+        for (size, plain) in [((80, 24), false), ((120, 40), false), ((200, 50), false), ((80, 24), true)] {
             let mut command = host.command(&question, true);
             if plain {
                 // The terminal of the test takes the variable away.

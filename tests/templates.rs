@@ -139,7 +139,6 @@ fn a_link_that_the_task_plants_is_replaced_and_never_followed() {
         (alloc["tasks"]["t"]["attempt"] == 2 && alloc["tasks"]["t"]["state"] == "running").then_some(())
     });
     assert_eq!(std::fs::read_to_string(&victim).expect("it is there"), "untouched");
-    // Where a directory on the way is a link the start fails, and nothing is written behind it.
     agent.cli(&["stop", "rendered"]).ok();
     agent.stop();
 }
@@ -156,5 +155,12 @@ fn rendered_files_belong_to_the_user_of_the_task() {
     assert_eq!(agent.cli(&["logs", "rendered", "t"]).ok(), "own");
     let of = |path: &str| task_dir(&agent).join(path).metadata().expect("it was rendered").uid();
     assert_eq!([of("local/deep"), of("local/deep/own"), of("secrets/db.env")], [65_534; 3]);
+
+    let template = "template {\n data = \"given\"\n destination = \"local/given\"\n uid = 1234\n gid = 4321\n }";
+    let given = job("exec sleep 600", template).replace("\"rendered\"", "\"given\"");
+    run(&agent, &given).ok();
+    let path = agent.cli(&["fs", "stat", "--json", "given", "t/local/given"]).ok();
+    let stat: serde_json::Value = serde_json::from_str(&path).expect("it is JSON");
+    assert_eq!((&stat["uid"], &stat["gid"]), (&1234.into(), &4321.into()), "{stat}");
     agent.stop();
 }

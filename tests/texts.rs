@@ -141,6 +141,7 @@ fn the_help_of_every_command_is_as_it_was_reviewed() {
     let mut files = BTreeSet::new();
     for (command, text) in allostat::cli::help_texts() {
         let file = format!("{}.txt", command.replace(' ', "-"));
+        assert!(text.contains("Example") || text.contains("COMMAND"), "{command}: --help has no example");
         same(&format!("help/{file}"), &text);
         files.insert(file);
     }

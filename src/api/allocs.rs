@@ -176,23 +176,24 @@ pub(super) fn find_among(
         picked => picked,
     };
     let mut native = snapshot.allocs.iter().filter(is_called);
-    match (native.next(), native.next(), picked) {
-        (Some(alloc), None, _) => return Ok(Arc::clone(alloc)),
-        (_, _, Picked::One(at)) => return Ok(Arc::clone(&snapshot.allocs[at])),
-        (_, _, Picked::Many(some)) => {
-            return ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")));
-        }
-        (_, _, Picked::None) => {}
+    if let (Some(alloc), None) = (native.next(), native.next()) {
+        return Ok(Arc::clone(alloc));
     }
+    let is_whole = |at: usize| snapshot.allocs[at].identity.id.as_str().eq_ignore_ascii_case(id);
     let named = named(snapshot, id, is_meant);
-    match named.as_slice() {
-        [] => {
+    match (picked, named.as_slice()) {
+        (Picked::One(at), named) if named.is_empty() || is_whole(at) => Ok(Arc::clone(&snapshot.allocs[at])),
+        (Picked::Many(some), []) => {
+            ambiguous(format!("more than one alloc has the ID prefix {id:?}: {}", some.join(", ")))
+        }
+        (_, []) => {
             let near = nearest(ids(), &wanted).map_or_else(String::new, |near| format!("; the nearest ID is {near}"));
             let message = format!("no alloc, job or workload {id:?}{near}");
             Err(ApiError::new(Code::NotFound, message).on("id"))
         }
-        [alloc] => Ok(Arc::clone(alloc)),
-        many => {
+        // A whole name comes before the beginning of an ID: a job may be called `db`.
+        (_, [alloc]) => Ok(Arc::clone(alloc)),
+        (_, many) => {
             let mut shown: Vec<String> = many
                 .iter()
                 .take(MOST_NAMED)

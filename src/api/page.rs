@@ -3,7 +3,7 @@
 //! Texts of tasks reach the page as JSON and enter it as text nodes. The policy below lets it load its own files, connect
 //! to this agent, and be shown in no frame; no text becomes markup, because no sink for markup is allowed.
 
-use std::fmt::Write as _;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::LazyLock;
 
 use super::access::Access;
@@ -12,6 +12,8 @@ use super::http::{Reply, Request, tagged};
 use super::{ApiError, Method, Route};
 
 const HTML: &str = include_str!("page/index.html");
+const FILES: [&str; 4] =
+    [HTML, include_str!("page/app.js"), include_str!("page/app.css"), include_str!("page/icon.svg")];
 
 pub(super) static SCRIPT: Route = Route {
     method: Method::Get,
@@ -60,11 +62,9 @@ pub(super) fn page() -> Reply {
 
 fn file(request: &Request, kind: &'static str, text: &'static str) -> Result<Reply, ApiError> {
     static TAG: LazyLock<String> = LazyLock::new(|| {
-        let mut tag = env!("CARGO_PKG_VERSION").to_owned();
-        for text in [HTML, include_str!("page/app.js"), include_str!("page/app.css")] {
-            let _ = write!(tag, "-{:x}", text.len());
-        }
-        tag
+        let mut hash = DefaultHasher::new();
+        FILES.hash(&mut hash);
+        format!("{}-{:016x}", env!("CARGO_PKG_VERSION"), hash.finish())
     });
     Ok(tagged(request, &TAG, guarded(Reply::new(kind, text))))
 }

@@ -14,6 +14,8 @@ use crate::telemetry::{LogLevel, chain, logging};
 ///
 /// Speaks Nomad's device plugin protocol. Put a script that runs `allostat device-plugin nvidia` into the client's
 /// plugin_dir, or a link to allostat with `args = ["device-plugin", "nvidia"]` in its plugin stanza.
+///
+/// Example: `allostat device-plugin nvidia`
 #[derive(Debug, clap::Args)]
 pub struct ServePlugin {
     #[arg(value_name = "NAME", value_parser = ["nvidia"])]

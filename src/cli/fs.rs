@@ -83,7 +83,7 @@ impl Fs {
             Action::Ls | Action::Stat | Action::Snapshot if self.follow => {
                 Err(CliError::new(Exit::Usage, "--follow is for cat"))
             }
-            Action::Snapshot => snapshot(session, &target("snapshot")),
+            Action::Snapshot => snapshot(session, &self.alloc, &target("snapshot")),
             Action::Cat if self.follow => follow_file(session, &target("cat")),
             Action::Cat => cat(session, &target("cat")),
             Action::Ls | Action::Stat if json => {
@@ -163,10 +163,10 @@ fn follow_file(session: &mut Session<'_>, target: &str) -> CliResult {
     Ok(Exit::Done)
 }
 
-fn snapshot(session: &mut Session<'_>, target: &str) -> CliResult {
+fn snapshot(session: &mut Session<'_>, alloc: &str, target: &str) -> CliResult {
     if output::is_terminal() {
         let error = CliError::new(Exit::Usage, "snapshot writes a tar archive, which is nothing for a terminal");
-        return Err(error.hint("write it to a file: `allostat fs snapshot ALLOC >alloc.tar`"));
+        return Err(error.hint(format!("write it to a file: `allostat fs snapshot {} >alloc.tar`", printable(alloc))));
     }
     let mut agent = session.connect()?;
     let out = &mut session.out;

@@ -6,7 +6,7 @@ use super::human::{self, or_absent};
 use super::output::{Align, Narrow, Paint, Style, Table, TableCell, printable, state_style};
 use super::overview::Uses;
 use super::reason::MemoryPeak;
-use super::shape::{AllocList, AllocRow, EndedRow, HistoryPage, TaskStats};
+use super::shape::{AllocList, EndedRow, HistoryPage, TaskStats};
 use super::{Session, follow, output, status};
 use crate::api::encode;
 use crate::jobspec::quantity::parse_ago;
@@ -98,8 +98,9 @@ impl History {
 fn not_found(agent: &mut Agent, name: &str) -> Result<CliError, CliError> {
     let error = CliError::new(Exit::NotFound, format!("no end of {name:?} is on record"));
     let list: AllocList = agent.get("/v1/allocs")?;
-    let is_meant = |alloc: &&AllocRow| alloc.is_called(name) || alloc.id.starts_with(name);
-    Ok(match list.allocs.iter().find(is_meant) {
+    let called = list.allocs.iter().find(|alloc| alloc.is_called(name));
+    let begins = || list.allocs.iter().find(|alloc| alloc.id.starts_with(name));
+    Ok(match called.or_else(begins) {
         Some(alloc) if alloc.goes_on() => {
             error.hint(format!("it has not ended: `allostat status {}`", printable(name)))
         }

@@ -97,7 +97,7 @@ impl Logs {
     /// Errors: none; or one alloc of several tasks, and none is named.
     fn sources(&self, agent: &mut Agent) -> Result<Vec<Source>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
-        let is_id = list.allocs.iter().any(|alloc| alloc.id.starts_with(&self.alloc));
+        let is_id = list.allocs.iter().any(|alloc| alloc.id == self.alloc);
         let is_meant = |alloc: &&AllocRow| !is_id && alloc.is_ours() && alloc.goes_on() && alloc.is_called(&self.alloc);
         let several: Vec<&AllocRow> = list.allocs.iter().filter(is_meant).collect();
         if several.len() < 2 {

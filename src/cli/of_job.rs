@@ -35,7 +35,7 @@ impl Agreement {
     /// Errors: several have it, and neither `--yes` nor a person at the terminal agreed to `verb` all of them.
     pub fn allocs(&self, agent: &mut Agent, name: &str, verb: &str) -> Result<Vec<String>, CliError> {
         let list: AllocList = agent.get("/v1/allocs")?;
-        if list.allocs.iter().any(|alloc| alloc.id.starts_with(name)) {
+        if list.allocs.iter().any(|alloc| alloc.id == name) {
             return Ok(vec![name.to_owned()]);
         }
         let is_meant = |a: &AllocRow| a.is_ours() && a.goes_on() && a.is_called(name);

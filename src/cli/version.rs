@@ -5,6 +5,8 @@ use super::exit::{CliResult, Exit};
 use super::output::pairs;
 
 /// Print the version, the commit that it was built from, the kind of build and the platform
+///
+/// Examples: `allostat version`, `allostat version --json`
 #[derive(Debug, clap::Args)]
 pub struct Version {
     /// As one JSON object

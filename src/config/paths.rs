@@ -43,6 +43,8 @@ pub fn check_paths(config: &Config) -> Result<(), PathError> {
 fn check_places(config: &Config) -> Result<(), PathError> {
     // In the data directory it is as safe as that, which the agent closes first.
     let socket = config.api.socket.as_deref().map(|path| ("agent.socket", path, Holds::Place));
+    let migrate = [("migrate.ca_file", &config.migrate.ca_file), ("migrate.cert_file", &config.migrate.cert_file)];
+    let migrate = migrate.into_iter().filter_map(|(name, path)| Some((name, path.as_deref()?, Holds::Setting)));
     let library = config.devices.gpus.library.as_deref().map(|path| ("devices.nvidia_library", path, Holds::Setting));
     let all = [
         ("agent.data_dir", config.data_dir.as_path(), Holds::Place),
@@ -52,7 +54,7 @@ fn check_places(config: &Config) -> Result<(), PathError> {
     let volumes = volumes.map(|volume| ("node.host_volumes", volume.path.as_path(), Holds::Volume));
     // A user other than root may write keys.
     let keys = config.template.key_dir.as_deref().map(|path| ("template.key_dir", path, Holds::Volume));
-    all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).try_for_each(check)
+    all.into_iter().chain(socket).chain(library).chain(volumes).chain(keys).chain(migrate).try_for_each(check)
 }
 
 /// Keys and certificates of pushes.
@@ -126,6 +128,8 @@ mod tests {
         assert_eq!(with(&|c| c.observe.root = his.clone()), Err("observe.root"));
         assert_eq!(with(&|c| c.devices.gpus.library = Some(his.join("lib.so"))), Err("devices.nvidia_library"));
         assert_eq!(with(&|c| c.devices.gpus.library = Some(real.join("lib.so"))), Ok(()));
+        assert_eq!(with(&|c| c.migrate.ca_file = Some(his.join("lib.so"))), Err("migrate.ca_file"));
+        assert_eq!(with(&|c| c.migrate.cert_file = Some(his.join("lib.so"))), Err("migrate.cert_file"));
     }
 
     #[test]

@@ -40,7 +40,7 @@ pub fn label_value(text: &str) -> Cow<'_, str> {
     bounded(text, LONGEST_LABEL_VALUE)
 }
 
-/// As [`label_value`], of at most [`LONGEST_LABEL_PATH`] bytes: what every writer of labels passes each value through.
+/// As [`label_value`], of at most [`LONGEST_LABEL_PATH`] bytes: for paths of cgroups and mounts.
 pub fn label_path(text: &str) -> Cow<'_, str> {
     bounded(text, LONGEST_LABEL_PATH)
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::host::{plugin, untrusted};
+use crate::host::{access, plugin, untrusted};
 use crate::model::network::AllocPort;
 
 /// Timeout of one plugin.
@@ -55,7 +55,7 @@ pub fn list_named(dir: &Path, name: &str) -> Result<Value, String> {
     files.sort();
     let mut known = Vec::new();
     for file in files {
-        let read = untrusted::read(&file, LARGEST_LIST).map_err(|e| e.to_string());
+        let read = own(&file).and_then(|()| untrusted::read(&file, LARGEST_LIST).map_err(|e| e.to_string()));
         let list = read.and_then(|bytes| serde_json::from_slice::<Value>(&bytes).map_err(|e| e.to_string()));
         match list {
             Ok(list) if list["name"] == name => {
@@ -69,6 +69,15 @@ pub fn list_named(dir: &Path, name: &str) -> Result<Value, String> {
     known.dedup();
     let known = if known.is_empty() { "none".to_owned() } else { known.join(", ") };
     Err(format!("there is no CNI configuration {name:?} in {place}; known there: {known}"))
+}
+
+/// Errors: another user can change this file, or the way to it.
+fn own(file: &Path) -> Result<(), String> {
+    match access::exposed(file) {
+        Ok(None) => Ok(()),
+        Ok(Some(why)) => Err(why.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 /// A configuration with one plugin is a list of that plugin.
@@ -183,13 +192,15 @@ impl CniNetwork<'_> {
         let runs = |path: &PathBuf| {
             fs::metadata(path).is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0)
         };
-        self.path.iter().map(|dir| dir.join(kind)).find(runs).ok_or_else(|| {
+        let program = self.path.iter().map(|dir| dir.join(kind)).find(runs).ok_or_else(|| {
             let places: Vec<String> = self.path.iter().map(|dir| dir.display().to_string()).collect();
             format!(
                 "there is no CNI plugin {kind} in {}: install containernetworking-plugins, or set network.cni_path",
                 places.join(", ")
             )
-        })
+        })?;
+        own(&program).map_err(|why| format!("CNI plugin {kind} is not run: {why}"))?;
+        Ok(program)
     }
 
     fn input(&self, plugin: &Value, result: &Value) -> Value {

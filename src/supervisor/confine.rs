@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::mount::MountFlags;
 
-use super::orders::{Mount, SandboxOrders};
+use super::orders::{Mount, SandboxNode, SandboxOrders};
 use super::record::How;
 use super::start::{refuse, refused, text};
 use crate::host::process::{
@@ -213,9 +213,10 @@ impl Steps {
 
     fn devices(&mut self, orders: &SandboxOrders) -> Result<(), How> {
         let usual = NODES.iter().map(|name| Path::new("/dev").join(name)).filter(|node| node.exists());
+        let usual = usual.map(|node| SandboxNode { host: node.clone(), inside: node });
         for node in usual.chain(orders.devices.iter().cloned()) {
-            self.place(false, &node)?;
-            self.steps.push(RootStep::Node { source: outside(&node)?, path: inside(&node)? });
+            self.place(false, &node.inside)?;
+            self.steps.push(RootStep::Node { source: outside(&node.host)?, path: inside(&node.inside)? });
         }
         for (to, path) in LINKS {
             self.steps.push(RootStep::Link { to: text(to, "a link")?, path: text(path, "a link")? });
@@ -263,7 +264,7 @@ mod tests {
             mounts,
             hidden: vec![("/etc/passwd".into(), "/x/passwd".into()), ("/no/such".into(), "/x/y".into())],
             volumes: Vec::new(),
-            devices: vec!["/dev/made/up".into()],
+            devices: vec![SandboxNode { host: "/dev/made/up".into(), inside: "/dev/seen/here".into() }],
             capabilities: Capabilities::NONE,
             filters: Vec::new(),
         }
@@ -295,8 +296,8 @@ mod tests {
         let all = attempts(&orders(Vec::new()));
         let at =
             |wanted: &str| all.iter().position(|step| step == wanted).unwrap_or_else(|| panic!("{wanted}: {all:?}"));
-        let node = at("mount /dev/made/up of the host as /dev/made/up");
-        assert!(at("mount tmpfs on /dev") < at("make the directory /dev/made") && node < at("make /dev read-only"));
+        let node = at("mount /dev/made/up of the host as /dev/seen/here");
+        assert!(at("mount tmpfs on /dev") < at("make the directory /dev/seen") && node < at("make /dev read-only"));
         assert!(at("mount proc on /proc") < at("make /proc/sys read-only"));
     }
 

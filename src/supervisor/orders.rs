@@ -71,7 +71,7 @@ pub struct SandboxOrders {
     /// Host volumes, over all of that.
     pub volumes: Vec<TaskVolume>,
     /// Nodes of devices, beside those that every program may expect.
-    pub devices: Vec<PathBuf>,
+    pub devices: Vec<SandboxNode>,
     pub capabilities: Capabilities,
     pub filters: Vec<FilterProgram>,
 }
@@ -85,6 +85,14 @@ pub struct Mount {
     pub read_only: bool,
     /// Else it is left out where the host has no such thing.
     pub needed: bool,
+}
+
+/// A device node of the host, and its path inside.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SandboxNode {
+    pub host: PathBuf,
+    pub inside: PathBuf,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -68,7 +68,7 @@ fn in_a_browser_the_page_shows_a_task_with_its_curves_at_each_size_and_in_both_t
         assert!(detail.contains(wanted), "{wanted}: {detail}");
     }
     let pictures = test_dir();
-    for (width, height, scheme) in [(400, 800, 1), (1280, 800, 0), (2560, 1440, 1)] {
+    for (width, height, scheme) in [(400, 800, 1), (1280, 800, 0), (2560, 1440, 1), (3840, 2160, 0)] {
         let file = pictures.path().join(format!("{width}.png"));
         let size = format!("--window-size={width},{height}");
         let scheme = format!("--blink-settings=preferredColorScheme={scheme}");

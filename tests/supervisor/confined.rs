@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
 
 use allostat::host::process;
+use allostat::model::device::{DeviceMount, DeviceNode};
 use allostat::model::job::Task;
 use allostat::model::task::{ExitStatus, TaskHandle};
 use allostat::runner::drivers::{ALL, DriverContext, DriverError, Health, StartRequest};
@@ -101,6 +102,28 @@ async fn nodes_of_the_host_can_be_used_and_not_changed() {
 }
 
 #[tokio::test]
+async fn devices_and_mounts_that_were_reserved_for_a_task_are_in_its_root() {
+    let Some(world) = World::confined() else { skip_test!("no-cgroup") };
+    let library = world.dir.path().join("library");
+    std::fs::create_dir(&library).unwrap();
+    std::fs::write(library.join("so"), "of the driver").unwrap();
+    let text = "echo x > /dev/seen/null && echo written; cat /opt/library/so; echo y > /opt/library/so || echo closed";
+    let mut request = world.request(script(text));
+    let (task_path, permissions) = ("/dev/seen/null".to_owned(), "rw".to_owned());
+    request.devices.nodes = vec![DeviceNode { task_path, host_path: "/dev/null".to_owned(), permissions }];
+    let (task_path, host_path) = ("/opt/library".to_owned(), library.display().to_string());
+    request.devices.mounts = vec![DeviceMount { task_path, host_path, read_only: true }];
+    let handle = world.driver.prepare(&request).unwrap();
+    let attempt = world.driver.start(request, handle).await.unwrap();
+    let end = ended(&attempt).await;
+    let said = world.stdout();
+    let errors = world.log("t.stderr.0");
+    assert_eq!((end.status, said.as_str()), (ExitStatus::Code(0), "written\nof the driverclosed\n"), "{errors}");
+    attempt.destroy().await.unwrap();
+    assert_nothing_left(&world, &[]);
+}
+
+#[tokio::test]
 async fn a_name_is_found_in_the_tasks_directory_before_the_path() {
     let Some(world) = World::confined() else { skip_test!("no-cgroup") };
     let own = |name: &str, text: &str| {
@@ -176,19 +199,22 @@ async fn it_sees_its_own_processes_and_zombies_are_reaped() {
     // The children are orphans when they end: no process here waits for them.
     let text = "cat /proc/1/comm; for i in 1 2 3 4 5; do (sh -c 'exit 3' &) ; done; \
                 until [ $(ls -d /proc/[0-9]* | wc -l) -le 5 ] && ! grep -q 'State:.Z' /proc/[0-9]*/status; do sleep 0.01; done; \
-                echo reaped $$";
+                echo reaped $$; readlink /proc/self/ns/ipc";
+    let ours = std::fs::read_link("/proc/self/ns/ipc").unwrap();
     let (attempt, end) = world.run(script(text)).await;
     assert_eq!(end.status, ExitStatus::Code(0), "{}", world.log("t.stderr.0"));
-    assert_eq!(world.stdout(), "allostat-init\nreaped 2\n");
+    let said = world.stdout();
+    let lines: Vec<&str> = said.lines().collect();
+    assert_eq!(lines[..2], ["allostat-init", "reaped 2"], "{said}");
+    assert!(lines[2].starts_with("ipc:") && Some(lines[2]) != ours.to_str(), "{said}");
     attempt.destroy().await.unwrap();
     let mut shared = script("ls -d /proc/[0-9]* | wc -l; readlink /proc/self/ns/ipc");
     shared.config.extend(json!({"pid_mode": "host", "ipc_mode": "host"}).as_object().unwrap().clone());
     let (attempt, end) = world.run(shared).await;
     assert_eq!(end.status, ExitStatus::Code(0));
     let said = world.stdout();
-    let mut said = said.lines().skip(2);
+    let mut said = said.lines().skip(3);
     assert!(said.next().unwrap().trim().parse::<u32>().unwrap() > 5, "it sees the host's");
-    let ours = std::fs::read_link("/proc/self/ns/ipc").unwrap();
     assert_eq!(said.next(), ours.to_str());
     attempt.destroy().await.unwrap();
 }

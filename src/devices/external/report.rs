@@ -17,6 +17,7 @@ use crate::model::device::{
 };
 use crate::model::id::DeviceId;
 use crate::model::stat::{StatObject, StatReading, StatValue};
+use crate::model::text::{LONGEST_LABEL_VALUE, steers_a_terminal};
 use crate::model::units::Timestamp;
 
 /// Limit per plugin.
@@ -86,7 +87,7 @@ fn device(said: Detected) -> Result<Device, Invalid> {
     let id = DeviceId::new(present("id", said.id)?);
     let description = short("health_description", said.health_description)?;
     let why = if description.is_empty() { "the plugin gives no reason".to_owned() } else { description };
-    let pci_bus_id = short("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
+    let pci_bus_id = label("hw_locality.pci_bus_id", said.hw_locality.unwrap_or_default().pci_bus_id)?;
     let facts = DeviceFacts { pci_bus_id, ..DeviceFacts::default() };
     Ok(Device { unhealthy: (!said.healthy).then_some(why), facts, ..Device::of(id) })
 }
@@ -158,12 +159,12 @@ fn object(said: Stats, count: &mut usize) -> Result<StatObject, Invalid> {
     for (name, value) in said.attributes {
         let path = entry("attributes", &name);
         let value = stat(value).map_err(|e| e.within(&path))?;
-        object.attributes.insert(short("name", name).map_err(|e| e.within(&path))?, value);
+        object.attributes.insert(label("name", name).map_err(|e| e.within(&path))?, value);
     }
     for (name, value) in said.nested {
         let path = entry("nested", &name);
         let value = self::object(value, count).map_err(|e| e.within(&path))?;
-        object.nested.insert(short("name", name).map_err(|e| e.within(&path))?, value);
+        object.nested.insert(label("name", name).map_err(|e| e.within(&path))?, value);
     }
     Ok(object)
 }
@@ -248,7 +249,18 @@ fn short(field: &str, text: String) -> Result<String, Invalid> {
 }
 
 fn present(field: &str, text: String) -> Result<String, Invalid> {
-    if text.is_empty() { Err(Invalid::at(field, "is empty")) } else { short(field, text) }
+    if text.is_empty() { Err(Invalid::at(field, "is empty")) } else { label(field, text) }
+}
+
+/// A text that becomes the value of a label.
+fn label(field: &str, text: String) -> Result<String, Invalid> {
+    match text.len() {
+        n if n > LONGEST_LABEL_VALUE => {
+            Err(Invalid::at(field, format_args!("has {n} bytes, more than {LONGEST_LABEL_VALUE}")))
+        }
+        _ if text.contains(steers_a_terminal) => Err(Invalid::at(field, "has a control or bidirectional character")),
+        _ => Ok(text),
+    }
 }
 
 fn absolute(field: &str, path: String) -> Result<String, Invalid> {

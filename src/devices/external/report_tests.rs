@@ -78,7 +78,9 @@ fn what_is_too_much_is_refused_and_named() {
         |n: usize| (0..n).map(|n| (n.to_string(), Fact { value: Some(FactValue::Bool(true)), unit: String::new() }));
     assert_eq!(refused(|g| g.attributes = facts(1_001).collect()), "device_group[1].attributes has more than 1000");
     let long = "x".repeat(5_000);
-    assert_eq!(refused(|g| g.vendor = long.clone()), "device_group[1].vendor has 5000 bytes, more than 4096");
+    assert_eq!(refused(|g| g.vendor = long.clone()), "device_group[1].vendor has 5000 bytes, more than 200");
+    let steers = "device_group[1].device_name has a control or bidirectional character";
+    assert_eq!(refused(|g| g.device_name = "T4\u{1b}[2J".to_owned()), steers);
     let text = FactValue::Text(long);
     let path = "device_group[1].attributes[\"x\"].string_val has 5000 bytes, more than 4096";
     assert_eq!(refused(|g| fact(g, Some(text), "")), path);

@@ -17,7 +17,7 @@ mod shared;
 mod watch;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::{Duration, Instant};
@@ -43,6 +43,8 @@ const LISTED_LOST: Duration = Duration::from_secs(5);
 const FIRST_LIST: Duration = Duration::from_secs(60);
 /// A longer call is reported as stuck.
 const DEADLINE: Duration = Duration::from_secs(3);
+/// Without them no program can use any GPU.
+const COMMON_NODES: [&str; 3] = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"];
 /// The plugin's label in metrics and events.
 const NAME: &str = "nvidia";
 
@@ -97,7 +99,7 @@ impl DevicePlugin for Nvidia {
     }
 
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        reservation(&lock(&self.shared.devices), ids)
+        reservation(&lock(&self.shared.devices), ids, is_node)
     }
 
     fn idle_hardware(&self, roots: &Roots) -> Option<String> {
@@ -122,9 +124,13 @@ fn idle_hardware(roots: &Roots) -> Option<String> {
     Some(format!("{what}{driven}, but the driver library is missing or finds no driver"))
 }
 
-/// The answer to a reservation. Errors: an ID is unknown.
-fn reservation(devices: &HashMap<DeviceId, Device>, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-    let mut nodes: BTreeSet<&str> = BTreeSet::new();
+/// The answer to a reservation, with the nodes that every GPU needs and that exist. Errors: an ID is unknown.
+fn reservation(
+    devices: &HashMap<DeviceId, Device>,
+    ids: &[DeviceId],
+    exists: impl Fn(&str) -> bool,
+) -> Result<DeviceReservation, PluginError> {
+    let mut nodes: BTreeSet<&str> = COMMON_NODES.into_iter().filter(|node| !ids.is_empty() && exists(node)).collect();
     for id in ids {
         let Some(device) = devices.get(id) else {
             return Err(PluginError::new(PluginFault::Invalid, format!("there is no GPU {id}")));
@@ -140,6 +146,10 @@ fn reservation(devices: &HashMap<DeviceId, Device>, ids: &[DeviceId]) -> Result<
         permissions: "rwm".to_owned(),
     };
     Ok(DeviceReservation { env: env.into(), nodes: nodes.into_iter().map(node).collect(), mounts: Vec::new() })
+}
+
+fn is_node(path: &str) -> bool {
+    Path::new(path).exists()
 }
 
 /// The state of one run.
@@ -294,6 +304,7 @@ impl Run<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::model::device::DeviceFacts;
 
     /// A function on the PCI bus, as in `/sys`.
     fn plug(roots: &Roots, address: &str, vendor: &str, class: &str, driver: Option<&str>) {
@@ -304,6 +315,21 @@ mod tests {
         if let Some(driver) = driver {
             std::os::unix::fs::symlink(format!("../../../bus/pci/drivers/{driver}"), at.join("driver")).unwrap();
         }
+    }
+
+    #[test]
+    fn a_reservation_has_the_nodes_of_its_gpus_and_those_that_every_gpu_needs() {
+        let facts = |node: &str| DeviceFacts { nodes: vec![node.to_owned()], ..DeviceFacts::default() };
+        let gpu = |id: &str, node: &str| (DeviceId::from(id), Device { facts: facts(node), ..Device::of(id.into()) });
+        let devices = HashMap::from([gpu("a", "/dev/nvidia0"), gpu("b", "/dev/nvidia1")]);
+        let nodes = |ids: &[&str]| {
+            let ids: Vec<DeviceId> = ids.iter().map(|id| DeviceId::from(*id)).collect();
+            let reserved = reservation(&devices, &ids, |node| node != "/dev/nvidia-uvm-tools").unwrap();
+            reserved.nodes.into_iter().map(|node| node.task_path).collect::<Vec<_>>()
+        };
+        assert_eq!(nodes(&["b"]), ["/dev/nvidia-uvm", "/dev/nvidia1", "/dev/nvidiactl"]);
+        assert!(nodes(&[]).is_empty());
+        assert!(reservation(&devices, &["c".into()], |_| true).is_err());
     }
 
     #[test]

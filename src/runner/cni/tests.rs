@@ -103,6 +103,28 @@ fn a_missing_plugin_is_named_with_what_to_install_and_none_leaves_its_directory(
 }
 
 #[test]
+fn a_plugin_or_configuration_that_another_user_can_change_is_not_used() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let plugins = Plugins::new(&[("bridge", RESULT)]);
+    let own_by = |name: &str, uid: u32| std::os::unix::fs::chown(plugins.dir.path().join(name), Some(uid), None);
+    own_by("bridge", 12_345).unwrap();
+    let list = plugins.list(&["bridge"]);
+    let error = plugins.network(&list, &Value::Null).add().unwrap_err();
+    let program = plugins.dir.path().join("bridge").display().to_string();
+    assert_eq!(error, format!("CNI plugin bridge is not run: {program} belongs to another user (uid 12345)"));
+    assert!(plugins.asked().0.is_empty());
+
+    let config = plugins.dir.path().join("his.conflist");
+    fs::write(&config, r#"{"name": "his", "plugins": [{"type": "bridge"}]}"#).unwrap();
+    list_named(plugins.dir.path(), "his").unwrap();
+    own_by("his.conflist", 12_345).unwrap();
+    let error = list_named(plugins.dir.path(), "his").unwrap_err();
+    assert!(error.contains("his.conflist (unreadable: ") && error.contains("belongs to another user"), "{error}");
+}
+
+#[test]
 fn an_answer_that_is_no_json_is_a_failure() {
     let plugins = Plugins::new(&[("bridge", "echo hello")]);
     let list = plugins.list(&["bridge"]);

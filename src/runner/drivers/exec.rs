@@ -22,8 +22,9 @@ use super::supervised::{ProcessDriver, Shared, SupervisedDriver, Work};
 use super::{DriverContext, DriverEntry, DriverError, Fingerprint, Health, SeenDirs, StartRequest};
 use crate::host::process::Capabilities;
 use crate::host::seccomp;
+use crate::model::device::DeviceNode;
 use crate::model::job::Task;
-use crate::supervisor::orders::{Mount, Orders, SandboxOrders};
+use crate::supervisor::orders::{Mount, Orders, SandboxNode, SandboxOrders};
 
 pub static ENTRY: DriverEntry = DriverEntry {
     name: settings::NAME,
@@ -94,6 +95,12 @@ impl Exec {
         let network = [(&request.network.hosts, "/etc/hosts"), (&request.network.resolv_conf, "/etc/resolv.conf")];
         let files = network.into_iter().filter_map(|(host, inside)| Some((host.clone()?, inside)));
         mounts.extend(files.map(|(host, inside)| Mount { host, inside: inside.into(), read_only: true, needed: true }));
+        mounts.extend(request.devices.mounts.iter().map(|of| Mount {
+            host: PathBuf::from(&of.host_path),
+            inside: PathBuf::from(&of.task_path),
+            read_only: of.read_only,
+            needed: true,
+        }));
         Ok(mounts)
     }
 
@@ -106,6 +113,11 @@ impl Exec {
         };
         HIDDEN.iter().filter_map(|path| seen(Path::new(path))).collect()
     }
+}
+
+/// A reserved device. The kernel checks the rights of the host's node.
+fn node(of: &DeviceNode) -> SandboxNode {
+    SandboxNode { host: PathBuf::from(&of.host_path), inside: PathBuf::from(&of.task_path) }
 }
 
 fn seen() -> SeenDirs {
@@ -169,7 +181,7 @@ impl ProcessDriver for Exec {
             mounts: self.mounts(request)?,
             hidden: self.hidden(),
             volumes: request.volumes.clone(),
-            devices: Vec::new(),
+            devices: request.devices.nodes.iter().map(node).collect(),
             capabilities,
             filters: seccomp::filters(capabilities).map_err(no_filter)?,
         });

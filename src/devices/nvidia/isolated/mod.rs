@@ -28,7 +28,7 @@ pub use self::helper::serve_agent;
 use self::frames::Frames;
 use self::helper::{HelperConfig, HelperMessage};
 use self::history::History;
-use super::{FIRST_LIST, NvidiaConfig, idle_hardware, reservation};
+use super::{FIRST_LIST, NvidiaConfig, idle_hardware, is_node, reservation};
 use crate::devices::plugin::{DevicePlugin, PluginError, PluginFault, PluginReport, PluginReports};
 use crate::host::process::{HeldProgram, spawn_held, without_ours};
 use crate::host::roots::Roots;
@@ -141,7 +141,7 @@ impl DevicePlugin for Isolated {
     }
 
     fn reserve(&self, ids: &[DeviceId]) -> Result<DeviceReservation, PluginError> {
-        reservation(&lock(&self.devices), ids)
+        reservation(&lock(&self.devices), ids, is_node)
     }
 
     fn idle_hardware(&self, roots: &Roots) -> Option<String> {
