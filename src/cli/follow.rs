@@ -25,7 +25,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// and so often in any case.
 const LOOK_ANYWAY: Duration = Duration::from_millis(500);
 
-/// How long an agent may be gone, until nobody waits for another one.
+/// How long an agent may be gone before the command stops waiting for another one.
 const GONE_FOR: Duration = Duration::from_secs(60);
 
 /// Follows some allocs from a place in the event log, over restarts of the agent too.
