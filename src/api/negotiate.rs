@@ -25,7 +25,7 @@ fn elements(header: &str) -> impl Iterator<Item = Element<'_>> {
         let (mut parameters, mut weight) = (Vec::new(), 1000);
         for (key, value) in parts.filter_map(|p| p.split_once('=')) {
             match key.trim().to_ascii_lowercase() {
-                // A weight that cannot be read is no wish: the element counts for nothing.
+                // A weight that cannot be read is no preference: the element counts for nothing.
                 key if key == "q" => weight = parse_weight(value.trim()).unwrap_or(0),
                 key => parameters.push((key, value.trim().trim_matches('"'))),
             }

@@ -426,7 +426,7 @@ fn who_asks_and_does_not_read_holds_up_nobody() {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream
     };
-    // The first is told while it is written, the narrowed ones each for themselves, the others get what is kept.
+    // The first is encoded while it is sent, each narrowed one on its own, and the last gets the stored body.
     let mut silent: Vec<TcpStream> =
         ["/metrics", "/metrics?profile=full", "/metrics?profile=full", "/metrics"].map(ask).into();
     std::thread::sleep(Duration::from_millis(200));
@@ -556,10 +556,10 @@ fn an_idle_connection_has_its_time_from_the_answer_on() {
     assert!(kept.read_to_end(&mut Vec::new()).unwrap() > 0, "answered, and then closed");
 }
 
-/// Who is turned away for want of a seat is told so, also where it asks only after that; an idle connection has its 75 s from
-/// the answer on.
+/// A connection that is refused for lack of a seat gets the reason, also if its request comes only after that; an idle
+/// one has its 75 s from the answer on.
 #[test]
-fn who_is_turned_away_is_told_why_although_it_has_not_asked_yet() {
+fn connection_without_a_seat_gets_the_reason_before_its_request() {
     let server = server_with(Config { max_connections: 1, ..Config::default() });
     let mut held = UnixStream::connect(&server.unix).unwrap();
     held.write_all(b"GET /v1/node HTTP/1.1\r\nHost: x\r\n\r\n").unwrap();
@@ -667,7 +667,7 @@ fn who_asks_what_is_used_gets_what_the_newest_tick_has_read() {
     let server = start(Config::default(), true);
     let epoch = |path: &str| {
         let answer: Value = serde_json::from_slice(&server.unix("GET", path, "").body).unwrap();
-        answer["epoch"].as_u64().unwrap_or_else(|| panic!("{path} tells no epoch: {answer}"))
+        answer["epoch"].as_u64().unwrap_or_else(|| panic!("{path} has no epoch: {answer}"))
     };
     let paths = ["/v1/node", "/v1/tasks", "/v1/devices"];
     let mut before = paths.map(epoch).into_iter().max().unwrap();

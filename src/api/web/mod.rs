@@ -1,14 +1,14 @@
 //! Who is let in over TCP: TLS and passwords as Prometheus's web configuration file wants them, tokens and certificates of who may act.
 //!
 //! ```text
-//! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► who asks?
-//!   nobody asked for a password ───────────────► reader
+//! connection ─► TLS, a certificate where one is wanted ─► Host header ─► rate ─► which caller?
+//!   no password is configured ─────────────────► reader
 //!   basic auth: user and password ─────────────► reader
 //!   a certificate in agent.acting_certificates ─► operator
 //!   Authorization: Bearer, over TLS or loopback ► operator: all that the Unix socket gives
 //! ```
-//! What is configured is read anew when its files change ([`watched`]); a reload never opens what was shut: neither TLS nor
-//! passwords go without a restart.
+//! What is configured is read again when its files change ([`watched`]); a reload never opens what was shut: neither
+//! TLS nor passwords go without a restart.
 
 mod error;
 mod file;
@@ -160,10 +160,10 @@ impl Guest {
     }
 }
 
-/// Who asks over TCP.
+/// The caller over TCP.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Caller {
-    /// Gets what `telemetry.public` tells.
+    /// Gets what `telemetry.public` allows.
     Reader,
     /// Gets what the Unix socket gives.
     Operator { by_certificate: bool },
@@ -197,7 +197,7 @@ impl Gate {
         });
         let tokens = config.token_file.clone().map(|path| {
             let read = move |files: &mut Files, _: Option<&Tokens>| Tokens::read(&path, files);
-            // Whoever takes the file away takes the right away.
+            // Without the file no token is valid.
             Ok::<_, AccessError>(
                 Watched::begin(AccessFile::Tokens, Arc::clone(metrics), read)?.or_else(Tokens::none()?),
             )
@@ -254,7 +254,7 @@ impl Gate {
         }
     }
 
-    /// Who asks. `from_here`: both ends are on this host's loopback.
+    /// The caller. `from_here`: both ends are on this host's loopback.
     ///
     /// Errors: why it is not let in.
     pub(super) async fn who(&self, guest: &Guest, headers: &HeaderMap, from_here: bool) -> Result<Caller, ApiError> {
