@@ -190,8 +190,8 @@ fn a_duplicate_write_makes_no_system_call() {
             .env(ALONE, "1")
             .output()
             .unwrap();
-        let told = String::from_utf8_lossy(&alone.stdout);
-        assert!(alone.status.success() && told.contains("1 passed"), "{told}");
+        let output = String::from_utf8_lossy(&alone.stdout);
+        assert!(alone.status.success() && output.contains("1 passed"), "{output}");
         return;
     }
     let counts = || {
