@@ -45,8 +45,8 @@ impl Drop for SocketFile {
     }
 }
 
-/// A socket that only its owner can open, and the members of `group`, from its first moment. One that an agent left behind is replaced; one on which
-/// somebody answers is not.
+/// A socket that only its owner can open, and the members of `group`, from its first moment. One that an agent left
+/// behind is replaced; one where a process still answers is not.
 pub(super) fn unix(path: &Path, group: Option<&str>) -> Result<(UnixListener, SocketFile), DaemonError> {
     let of_group = |name: &str| process::group(name);
     let gid = group.map(of_group).transpose();
