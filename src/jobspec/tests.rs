@@ -105,13 +105,13 @@ fn config_with_an_equals_sign_is_refused_with_the_form_of_a_block() {
 #[test]
 fn lines_that_end_with_a_carriage_return_alone_are_told_and_those_of_windows_are_none_of_them() {
     let job = in_task("");
-    let told = |text: String| parse("job.hcl", &text).map(|_| ()).map_err(|errors| errors.to_string());
+    let outcome = |text: String| parse("job.hcl", &text).map(|_| ()).map_err(|errors| errors.to_string());
     let advice = "carriage return alone";
-    assert!(told(job.replace('\n', "\r")).is_err_and(|text| text.contains(advice)));
-    assert!(told(format!("# one\r{job}").replace("job ", "job : ")).is_err_and(|text| text.contains(advice)));
-    assert_eq!(told(job.replace('\n', "\r\n")), Ok(()));
+    assert!(outcome(job.replace('\n', "\r")).is_err_and(|text| text.contains(advice)));
+    assert!(outcome(format!("# one\r{job}").replace("job ", "job : ")).is_err_and(|text| text.contains(advice)));
+    assert_eq!(outcome(job.replace('\n', "\r\n")), Ok(()));
     let broken = job.replace("task ", "task : ").replace('\n', "\r\n");
-    assert!(told(broken).is_err_and(|text| text.contains("key = value") && !text.contains(advice)));
+    assert!(outcome(broken).is_err_and(|text| text.contains("key = value") && !text.contains(advice)));
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Where a text was begun that has no end quote: a parser notices it only where what follows makes no sense.
 //!
-//! Looked for only once the syntax is known to be broken, line by line: in both languages a text ends on its line.
+//! It searches only once the syntax is known to be broken, line by line: in both languages a text ends on its line.
 
 use super::diagnostic::Span;
 
