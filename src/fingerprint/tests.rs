@@ -252,8 +252,8 @@ async fn one_that_fails_three_times_and_then_succeeds_is_known() {
     let agent = Agent::start(vec![one]).await;
     assert_eq!(agent.state("one"), FingerprinterState::Degraded("cannot open a socket: no luck".to_owned()));
     assert_eq!(agent.value(HostAttribute::OsName), None);
-    let mut told = agent.facts.watch();
-    told.changed().await.unwrap();
+    let mut changes = agent.facts.watch();
+    changes.changed().await.unwrap();
     assert_eq!(agent.value(HostAttribute::OsName).as_deref(), Some("late"));
     assert_eq!(began.elapsed().as_secs(), 1 + 2 + 4, "each pause is twice the one before");
     assert_eq!(
@@ -346,10 +346,10 @@ async fn one_that_hangs_delays_the_start_by_so_much_only_and_is_asked_again_unti
     until("the other to go on", || good.asked() > before).await;
     advance(PAUSES.1 * 100).await;
     until("the other to go on", || good.asked() > before + 1).await;
-    assert_eq!(bad.asked(), 3, "no more threads than that are given up");
-    // What comes too late was given up; whoever is asked after it answers.
+    assert_eq!(bad.asked(), 3, "no more threads than that are abandoned");
+    // A late answer was abandoned; the one that is asked after it answers.
     let_go.send(()).unwrap();
-    until("it to be asked anew", || bad.asked() == 4).await;
+    until("it to be asked again", || bad.asked() == 4).await;
     assert_eq!(agent.value(HostAttribute::OsName), None);
     drop(let_go);
     until("its answer", || agent.value(HostAttribute::OsName).as_deref() == Some("at last")).await;
@@ -365,14 +365,14 @@ async fn one_that_is_asked_again_tells_only_what_has_changed() {
             .with(HostAttribute::OsVersion, version))
     });
     let agent = Agent::start(vec![one]).await;
-    let mut told = agent.facts.watch();
+    let mut changes = agent.facts.watch();
     tokio::time::sleep(Duration::from_secs(35)).await;
-    assert!(one.asked() == 4 && !told.has_changed().unwrap(), "the same four times is no news");
+    assert!(one.asked() == 4 && !changes.has_changed().unwrap(), "the same four times is no news");
     let began = Instant::now();
-    told.changed().await.unwrap();
+    changes.changed().await.unwrap();
     assert_eq!((began.elapsed().as_secs(), agent.value(HostAttribute::OsVersion).as_deref()), (5, Some("13")));
     tokio::time::sleep(Duration::from_secs(600)).await;
-    assert!(!told.has_changed().unwrap());
+    assert!(!changes.has_changed().unwrap());
 }
 
 #[tokio::test(start_paused = true)]
