@@ -256,7 +256,7 @@ fn a_list_that_grows_between_the_two_calls_does_not_fit_until_it_stops() {
     assert!(matches!(device.running_compute_processes(), Err(NvmlError::InsufficientSize(_))));
     assert!(matches!(device.running_compute_processes(), Err(NvmlError::InsufficientSize(_))));
     assert_eq!(device.running_compute_processes().unwrap().len(), 1);
-    // Another process has the pid, then nobody.
+    // Another process has the pid, then none.
     gpus.edit(|scenario| scenario.devices[0].compute[0].memory_bytes = 5).unwrap();
     assert_eq!(device.running_compute_processes().unwrap()[0].used_gpu_memory, UsedGpuMemory::Used(5));
     gpus.edit(|scenario| scenario.devices[0].compute.clear()).unwrap();
@@ -307,12 +307,12 @@ fn a_burst_of_a_thousand_xids_is_told_one_by_one_and_what_came_before_is_not() {
         scenario.xid(0, 79);
     })
     .unwrap();
-    let mut told = std::collections::BTreeMap::new();
+    let mut counts = std::collections::BTreeMap::new();
     while let Ok(event) = set.wait(100) {
         assert_eq!(event.device.index().unwrap(), 0);
-        *told.entry(format!("{:?}", event.event_data.unwrap())).or_insert(0) += 1;
+        *counts.entry(format!("{:?}", event.event_data.unwrap())).or_insert(0) += 1;
     }
-    assert_eq!(told.into_iter().collect::<Vec<_>>(), [("Value(31)".to_owned(), 1000), ("Value(79)".to_owned(), 1)]);
+    assert_eq!(counts.into_iter().collect::<Vec<_>>(), [("Value(31)".to_owned(), 1000), ("Value(79)".to_owned(), 1)]);
 }
 
 #[test]
@@ -429,7 +429,7 @@ fn errors_of_the_memory_are_counted() {
     assert_eq!(field(&nvml, 30).unwrap(), SampleValue::U32(2));
     gpus.edit(|scenario| scenario.devices[0].ecc.as_mut().unwrap().enabled = false).unwrap();
     let errors = gpu.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile);
-    assert!(matches!(errors, Err(NvmlError::NotSupported)), "with ECC off nobody counts");
+    assert!(matches!(errors, Err(NvmlError::NotSupported)), "with ECC off there is no count");
 }
 
 #[test]
@@ -471,7 +471,7 @@ fn a_scenario_that_cannot_be_read_fails_every_call_until_it_can() {
     assert_eq!(nvml.device_count().unwrap(), 2);
 }
 
-/// [`a_process_of_its_own`], in one that is told by variables what to play.
+/// [`a_process_of_its_own`], in one whose variables say what to play.
 fn by_a_child(what: &str, directory: &Path) -> std::process::Output {
     let mut child = Command::new(std::env::current_exe().unwrap());
     child.args(["--exact", "a_process_of_its_own", "--nocapture"]).env("FAKE_NVML_CHILD", what);
