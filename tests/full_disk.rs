@@ -158,7 +158,7 @@ impl Drop for Unmounted {
     }
 }
 
-/// The kernel sends SIGXFSZ with it, which ends whoever has not said otherwise.
+/// The kernel sends SIGXFSZ with it, which ends a process that has not said otherwise.
 #[test]
 fn a_file_that_reaches_the_limit_of_file_sizes_is_a_full_disk_and_not_the_end_of_the_agent() {
     use rustix::process::{Pid, Resource, Rlimit, prlimit};

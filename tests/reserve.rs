@@ -78,8 +78,8 @@ impl Host {
 const LARGE: &str = "device \"nvidia/gpu\" {\n constraint {\n attribute = \"${device.attr.memory}\"\n operator = \">=\"\n \
                      value = \"20 GiB\"\n }\n }";
 
-/// Who it is stands in its environment, in the API, in `status` and in the metrics; who comes later is told who has it, over a
-/// death of the agent too, and gets it at last.
+/// Its device stands in its environment, in the API, in `status` and in the metrics; a later alloc gets the name of the
+/// holder, over a death of the agent too, and gets it at last.
 #[test]
 fn a_gpu_is_one_tasks_from_its_start_to_its_end_whoever_dies() {
     let mut host = Host::new();
@@ -118,7 +118,7 @@ fn a_gpu_is_one_tasks_from_its_start_to_its_end_whoever_dies() {
     host.agent.stop();
 }
 
-/// One that is lost is given to nobody, and what cannot be is told with what there is.
+/// One that is lost is given to no alloc, and what cannot be is reported with what there is.
 #[test]
 fn a_gpu_that_is_not_well_is_given_to_nobody_until_it_is_back() {
     let host = Host::new();

@@ -1,11 +1,11 @@
-//! Nothing in the repository tells of the machine it was written on.
+//! Nothing in the repository reveals the machine it was written on.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::house::source::walk;
 
-/// Homes of people, and places where packages come from on somebody's machine only.
+/// Homes of people, and places where packages come from on one developer's machine only.
 /// Put together here, so that this file holds none of them itself.
 const FOREIGN: &[&str] = &[concat!("/home", "/"), concat!("/Users", "/"), concat!("/root", "/")];
 
@@ -61,7 +61,7 @@ fn offences(files: &[(String, String)], words: &[String]) -> Vec<String> {
     found
 }
 
-/// A path counts where it begins: a directory of that name inside another one is nobody's home.
+/// A path counts where it begins: a directory of that name inside another one is no home.
 fn stands_in(line: &str, word: &str) -> bool {
     line.match_indices(word).any(|(at, _)| {
         let before = line[..at].chars().next_back();
@@ -78,7 +78,7 @@ fn no_file_names_this_machine_or_somebodys_home() {
     // This file must name what it refuses.
     files.retain(|(name, _)| name != file!());
     let found = offences(&files, &words);
-    assert!(found.is_empty(), "words of somebody's machine:\n{}", found.join("\n"));
+    assert!(found.is_empty(), "words of one developer's machine:\n{}", found.join("\n"));
 }
 
 /// What a test kills the agent with must not be in anybody's hands.

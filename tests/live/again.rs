@@ -1,4 +1,4 @@
-//! A restart that somebody asks for, on real processes: a new one, the same log, and counters that go on.
+//! A requested restart, on real processes: a new one, the same log, and counters that go on.
 
 use std::time::Duration;
 
@@ -52,7 +52,7 @@ fn a_restart_brings_a_new_process_keeps_the_log_and_lets_no_counter_fall() {
     assert!(cpu(&agent) >= after);
     assert_eq!(requested(&agent), 2);
 
-    // Ended by itself, from somebody else's signal: with --all it lives again.
+    // Ended by itself, from a foreign signal: with --all it lives again.
     agent.cli(&["signal", "--signal", "SIGKILL", &id]).ok();
     wait_for("its end", limit, || pid(&agent, &id).is_none().then_some(()));
     let refused = agent.cli(&["restart", &id, "again"]);

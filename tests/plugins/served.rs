@@ -1,4 +1,4 @@
-//! Others run a plugin of ours.
+//! Another runtime runs a plugin of ours.
 
 use std::fs;
 use std::path::Path;
@@ -79,7 +79,7 @@ fn check(mut heard: Value) {
     first.as_object_mut().expect("an object").remove("devices");
     assert_eq!(first, group);
 
-    // One device is up; of the other nothing is told.
+    // One device is up; of the other nothing is reported.
     let instances = stats[0]["groups"][0]["instance_stats"].as_object().expect("an object");
     assert_eq!(instances.keys().collect::<Vec<_>>(), ["GPU-1"]);
     let instance = &instances["GPU-1"];

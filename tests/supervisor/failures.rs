@@ -83,7 +83,7 @@ async fn a_directory_that_the_user_may_not_enter_is_named_with_the_user() {
     assert_eq!((message, recoverable), (expected, false));
 }
 
-/// Removed by somebody after the agent made it, it comes again with the next start; one that the job names does not.
+/// Removed after the agent made it, it comes again with the next start; one that the job names does not.
 #[tokio::test]
 async fn a_start_whose_directory_has_vanished_may_be_tried_again() {
     for world in [World::new(), World::without_cgroups()] {

@@ -213,7 +213,7 @@ async fn a_damaged_record_loses_no_living_task_and_no_exit() {
     }
 }
 
-/// Damaged before anybody else knew of it: who it is cannot be told, now or later.
+/// Damaged before the agent knew of it: its identity is not known, now or later.
 #[tokio::test]
 async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
     let world = World::new();
@@ -229,7 +229,7 @@ async fn a_damaged_record_that_alone_tells_of_its_task_is_no_reason_to_wait() {
     again.destroy().await.unwrap();
 }
 
-/// Nobody can open the record, until `back` puts it there again.
+/// No process can open the record, until `back` puts it there again.
 fn hide_record(handle: &TaskHandle) -> impl FnOnce() + use<> {
     let (record, aside) = (handle.run_dir.join("record"), handle.run_dir.join("aside"));
     std::fs::rename(&record, &aside).unwrap();
