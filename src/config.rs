@@ -494,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_list_the_element_that_cannot_be_is_told_with_its_place() {
+    fn invalid_list_element_is_reported_with_its_place() {
         let text = "observe {\n  exclude = [\"docker:ci-*\", \"label:team\"]\n  workloads = [\"cgroup:/ci/* -> ci\",\n    \"image: -> a\"]\n}\n";
         let Diagnostics(all) = read_text("agent.hcl", text, &mut base()).problems;
         let found: Vec<_> = all.iter().map(|p| (p.line, p.column, p.field.as_str())).collect();

@@ -167,7 +167,7 @@ fn a_slow_call_takes_its_time_and_answers() {
 }
 
 #[test]
-fn a_call_hangs_until_its_fault_is_gone_and_holds_up_nobody() {
+fn call_hangs_until_its_fault_is_gone_and_delays_no_other() {
     let (_directory, gpus, nvml) = play(&pair().fault(Fault::hangs("nvmlDeviceGetTemperature").on(0)));
     let nvml = std::sync::Arc::new(nvml);
     let hangs = answered({
@@ -264,7 +264,7 @@ fn a_list_that_grows_between_the_two_calls_does_not_fit_until_it_stops() {
 }
 
 #[test]
-fn a_sample_of_a_process_is_told_to_whoever_has_not_seen_it() {
+fn process_sample_is_returned_to_each_client_that_has_not_seen_it() {
     let mut scenario = Scenario::new();
     scenario.add(Device::of("t4").runs(Process::new(41, 1 << 30).uses(1000, 37)).runs(Process::new(42, 1 << 20)));
     let (_directory, gpus, nvml) = play(&scenario);
@@ -293,7 +293,7 @@ fn accounting_keeps_what_ended_processes_used() {
 }
 
 #[test]
-fn a_burst_of_a_thousand_xids_is_told_one_by_one_and_what_came_before_is_not() {
+fn burst_of_a_thousand_xids_comes_one_by_one_and_earlier_ones_do_not() {
     let mut scenario = pair();
     scenario.xid(0, 13);
     let (_directory, gpus, nvml) = play(&scenario);
@@ -316,7 +316,7 @@ fn a_burst_of_a_thousand_xids_is_told_one_by_one_and_what_came_before_is_not() {
 }
 
 #[test]
-fn whoever_waits_is_woken_by_an_event_and_now_and_then_by_nothing() {
+fn waiting_client_is_woken_by_an_event_and_sometimes_by_nothing() {
     let (_directory, gpus, nvml) = play(&pair().fault(Fault::answers("nvmlEventSetWait_v2", codes::TIMEOUT).times(3)));
     let (ready, is_ready) = channel();
     let woken = answered(move || {
@@ -334,7 +334,7 @@ fn whoever_waits_is_woken_by_an_event_and_now_and_then_by_nothing() {
 }
 
 #[test]
-fn a_device_that_is_lost_tells_its_last_xid_and_ends_the_waiting() {
+fn lost_device_reports_its_last_xid_and_ends_the_wait() {
     let (_directory, gpus, nvml) = play(&pair());
     let set = listens(&nvml);
     gpus.edit(|scenario| {
@@ -494,7 +494,7 @@ fn a_process_of_its_own() {
 }
 
 #[test]
-fn the_library_aborts_whoever_calls_it() {
+fn library_aborts_the_calling_process() {
     let directory = tempfile::tempdir().unwrap();
     let gpus = install(directory.path(), &Scenario::new()).unwrap();
     let scenario = pair().fault(Fault::aborts("nvmlDeviceGetName"));

@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn who_wants_few_events_is_told_how_far_it_has_read_and_is_kept_alive_in_a_flood_of_others() {
+    async fn filtered_reader_gets_its_place_and_keep_alives_in_a_flood_of_other_events() {
         let log = Arc::new(Log::default());
         let wanted = Filter { task: Some("rare".to_owned()), ..Filter::default() };
         let mut feed = feed(&log, 0, wanted);

@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn zstd_is_given_to_who_asks_for_it_and_to_nobody_else() {
+    fn zstd_is_used_only_for_clients_that_accept_it() {
         assert_eq!(encoding(Some("zstd"), false), Encoding::Zstd);
         assert_eq!(encoding(Some("gzip, deflate, br, zstd"), false), Encoding::Zstd);
         assert_eq!(encoding(Some("gzip, zstd;q=0.5"), false), Encoding::Gzip);

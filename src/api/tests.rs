@@ -345,7 +345,7 @@ fn a_scraper_may_call_us_by_the_name_of_this_host_and_one_of_each_address_by_any
 }
 
 #[test]
-fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_socket_alone() {
+fn host_facts_are_public_and_reasons_for_absence_on_the_socket_alone() {
     let server = server();
     let tcp = server.tcp("GET", "/v1/node", "Host: localhost\r\n");
     for (answer, why) in [(server.unix("GET", "/v1/node", ""), "/no/such/place does not exist here"), (tcp, WITHHELD)] {
@@ -361,7 +361,7 @@ fn what_is_known_of_the_host_is_told_to_all_and_why_something_is_not_on_the_sock
 }
 
 #[test]
-fn unknown_paths_methods_and_parameters_are_told_apart() {
+fn unknown_paths_methods_and_parameters_have_different_errors() {
     let server = server();
     assert_eq!(server.tcp("GET", "/nothing", "").status, 404);
     assert_eq!(server.tcp("GET", "/v1/allocs/", "").status, 404);
@@ -418,7 +418,7 @@ fn a_scrape_is_acknowledged_once_its_whole_body_is_written_and_never_before() {
 }
 
 #[test]
-fn who_asks_and_does_not_read_holds_up_nobody() {
+fn client_that_does_not_read_delays_no_other() {
     let server = server();
     let ask = |target: &str| {
         let mut stream = TcpStream::connect(server.tcp).unwrap();
@@ -574,7 +574,7 @@ fn connection_without_a_seat_gets_the_reason_before_its_request() {
 }
 
 #[test]
-fn too_many_connections_are_told_so_and_the_socket_has_seats_of_its_own() {
+fn too_many_connections_get_an_error_and_the_socket_has_its_own_seats() {
     let server = server_with(Config { max_connections: 2, ..Config::default() });
     let _held: Vec<TcpStream> = (0..2).map(|_| TcpStream::connect(server.tcp).unwrap()).collect();
     eventually("the third is turned away", || {
@@ -663,7 +663,7 @@ fn no_two_routes_are_the_same() {
 }
 
 #[test]
-fn who_asks_what_is_used_gets_what_the_newest_tick_has_read() {
+fn request_for_usage_gets_the_values_of_the_newest_tick() {
     let server = start(Config::default(), true);
     let epoch = |path: &str| {
         let answer: Value = serde_json::from_slice(&server.unix("GET", path, "").body).unwrap();

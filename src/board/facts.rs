@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sees_half_of_a_diff() {
+    fn no_reader_sees_half_of_a_diff() {
         let facts = Facts::default();
         let both = |n: u64| AttributeDiff::default().with(OsName, Some(n.into())).with(OsVersion, Some(n.into()));
         facts.apply(both(0));

@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_kept_is_told_once_of_the_past_and_later_in_its_place_with_what_lies_beside_it() {
+    fn events_no_longer_kept_are_reported_once_and_later_ones_in_place() {
         let mut gaps = Gaps { before: 6, ..Gaps::default() };
         let mut due = |next, place| gaps.due_before(&next, place);
         for (next, place) in [(Next::Missed(2), 2), (event(), 3), (Next::Missed(2), 5), (event(), 6)] {

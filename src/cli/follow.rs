@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn an_agent_that_does_not_come_back_is_given_up_and_ctrl_c_ends_the_waiting_before() {
+    fn agent_that_stays_away_ends_the_wait_and_ctrl_c_ends_it_before() {
         let began = Instant::now();
         let error = until_over(Arc::new(|_| None), Duration::from_millis(300), false).unwrap_err();
         assert_eq!(error.exit, Exit::NoAgent);

@@ -429,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_name_loses_its_middle_unless_that_tells_it_from_another() {
+    fn long_name_loses_its_middle_unless_the_middle_distinguishes_it() {
         let long = |middle: &str| format!("{}{middle}{}", "a".repeat(100), "z".repeat(100));
         let shown = |names: &[&str]| {
             let mut table = Table::new(&[("NAME", Align::Left)]);

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_socket_on_which_somebody_answers_stays_and_so_does_a_file() {
+    async fn socket_in_use_stays_and_so_does_a_file() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("a.sock");
         let _first = unix(&path, None).unwrap();

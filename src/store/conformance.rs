@@ -301,7 +301,7 @@ fn a_write_behind_one_that_waits_is_no_duplicate() {
 }
 
 #[test]
-fn who_waits_together_shares_one_commit_in_order() {
+fn concurrent_writers_share_one_commit_in_order() {
     deduped(|dedup, faults| {
         let mut all = Vec::new();
         for n in 0..64 {

@@ -208,7 +208,7 @@ fn a_torn_last_write_costs_only_itself() {
 }
 
 #[test]
-fn damage_is_kept_for_people_and_told_among_the_quarantined_records() {
+fn damage_is_kept_and_listed_among_the_quarantined_records() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let records = fill(&SledStore::open(&state).unwrap());
@@ -230,7 +230,7 @@ fn damage_is_kept_for_people_and_told_among_the_quarantined_records() {
 }
 
 #[test]
-fn a_damaged_second_copy_is_made_anew_and_is_nothing_to_report() {
+fn damaged_second_copy_is_rebuilt_and_not_reported() {
     let dir = tempfile::tempdir().unwrap();
     let state = dir.path().join("state");
     let records = fill(&SledStore::open(&state).unwrap());
@@ -243,7 +243,7 @@ fn a_damaged_second_copy_is_made_anew_and_is_nothing_to_report() {
 }
 
 #[test]
-fn a_log_that_has_grown_begins_anew_and_loses_nothing() {
+fn log_that_has_grown_is_rewritten_and_loses_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let store = SledStore::open(dir.path()).unwrap();
     put(&store, "kept", b"k").unwrap();

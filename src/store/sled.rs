@@ -386,7 +386,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_opening_says_that_somebody_has_it_open() {
+    fn second_open_reports_that_another_process_has_it_open() {
         let dir = tempfile::tempdir().unwrap();
         let _first = SledStore::open(dir.path()).unwrap();
         let message = SledStore::open(dir.path()).unwrap_err().to_string();

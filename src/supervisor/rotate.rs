@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_a_link_or_of_somebody_else_is_refused() {
+    fn directory_that_is_a_link_or_of_another_user_is_refused() {
         let dir = tempfile::tempdir().unwrap();
         let (logs, link) = (dir.path().join("logs"), dir.path().join("link"));
         std::fs::create_dir(&logs).unwrap();

@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn problems_are_told_with_their_causes_and_once() {
+    fn problems_are_reported_once_with_their_causes() {
         let source = std::io::Error::other("why");
         let error = crate::host::roots::ReadError::Io { path: "/x".into(), source };
         let mut problems = Vec::new();

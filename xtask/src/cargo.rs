@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn test_binaries_and_plain_ones_are_told_apart() {
+    fn test_binaries_and_plain_ones_are_distinguished() {
         let mut built = Built::default();
         for (test, kind) in [(true, "lib"), (false, "bin"), (false, "bench")] {
             add(

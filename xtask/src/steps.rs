@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_told_with_its_step_after_the_others_have_ended() {
+    fn error_is_reported_with_its_step_after_the_others_have_ended() {
         let steps = Steps::begin();
         let broken: Step<'_, ()> = ("broken", Box::new(|| Err("no disk".into())));
         let sound: Step<'_, ()> = ("sound", Box::new(|| Ok(())));

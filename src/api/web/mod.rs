@@ -100,7 +100,7 @@ pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>
     let web = config.web_config_file.as_deref().map(|path| Web::read(path, &mut files, None)).transpose();
     let tokens = config.token_file.as_deref().map(|path| Tokens::read(path, &mut files)).transpose();
     // What a file says that cannot be read is not known.
-    let acts = web.as_ref().map_or(Ok(()), |web| somebody_acts(config, web.as_ref()));
+    let acts = web.as_ref().map_or(Ok(()), |web| some_caller_may_act(config, web.as_ref()));
     match (web, tokens, acts) {
         (Ok(web), Ok(_), Ok(())) => Ok(web.map(|web| web.warnings).unwrap_or_default()),
         (web, tokens, acts) => Err([web.err(), tokens.err(), acts.err()].into_iter().flatten().collect()),
@@ -108,7 +108,7 @@ pub fn check_access(config: &Config) -> Result<Vec<Diagnostic>, Vec<AccessError>
 }
 
 /// Certificates that act are such that are verified.
-fn somebody_acts(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
+fn some_caller_may_act(config: &Config, web: Option<&Web>) -> Result<(), AccessError> {
     let verifies = web.is_some_and(|web| web.tls.as_ref().is_some_and(|tls| tls.verifies));
     match &config.web_config_file {
         Some(path) if !config.acting_certificates.is_empty() && !verifies => {
@@ -210,7 +210,7 @@ impl Gate {
             bucket: Mutex::new(Bucket { left: 0.0, since: None }),
             metrics: Arc::clone(metrics),
         };
-        somebody_acts(config, gate.web().as_deref())?;
+        some_caller_may_act(config, gate.web().as_deref())?;
         for warning in gate.web().iter().flat_map(|web| &web.warnings) {
             let (file, line, why) = (&warning.file, warning.line, &warning.message);
             tracing::warn!(file, line, why, "the web configuration says what has no effect, or not for everybody");

@@ -72,7 +72,7 @@ fn all_five_words_for_certificates_of_clients_are_known() {
 }
 
 #[test]
-fn each_mistake_is_told_with_its_line_its_column_and_what_would_be_right() {
+fn each_mistake_is_reported_with_line_column_and_correction() {
     const TLS: &str = "tls_server_config:\n  cert_file: a\n  key_file: b\n";
     let cases: &[(&str, (usize, usize), &str)] = &[
         ("tls_server_confg:\n  cert_file: a\n", (1, 1), "did you mean tls_server_config?"),
@@ -163,7 +163,7 @@ fn a_rate_lets_a_burst_through_and_then_one_each_interval() {
 }
 
 #[test]
-fn tokens_are_read_by_line_and_wrong_ones_are_told_without_them() {
+fn tokens_are_read_by_line_and_errors_do_not_contain_them() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("tokens");
     let read = |text: &str| {
@@ -247,7 +247,7 @@ fn secured(dir: &Path, more: &str) -> PathBuf {
 }
 
 #[test]
-fn a_reload_that_lets_in_whoever_shows_no_certificate_is_refused() {
+fn reload_that_stops_requiring_certificates_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let read = |word: &str, before: Option<&Web>| {
         let more = format!("  client_auth_type: {word}\n  client_ca_file: a.pem\n");

@@ -457,7 +457,7 @@ mod tests {
     }
 
     #[test]
-    fn a_filter_is_typed_taken_and_given_up() {
+    fn filter_is_typed_applied_and_cancelled() {
         let (mut state, rows) = (state(), rows());
         press(&mut state, &rows, "/qx\x08");
         assert_eq!((state.choice.filter.as_str(), state.typing.is_some()), ("q", true), "q leaves nothing here");

@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_named_beside_a_budget_has_a_version_and_a_recipe() {
+    fn peer_named_beside_a_budget_has_a_version_and_a_recipe() {
         for budget in BUDGETS.iter().filter(|budget| !budget.others.is_empty()) {
             for other in budget.others.split(", ").filter(|other| other.starts_with(char::is_alphabetic)) {
                 let known = PEERS
