@@ -234,7 +234,7 @@ fn each_wrong_thing_is_refused_with_its_reason_counted_and_logged() {
 }
 
 #[test]
-fn who_shows_a_token_or_a_certificate_that_may_act_acts_and_nobody_else() {
+fn only_a_caller_with_an_acting_token_or_certificate_acts() {
     let web =
         "  client_auth_type: VerifyClientCertIfGiven\n  client_ca_file: ca.pem\nbasic_auth_users:\n  alice: HASHED\n";
     let config = "token_file = \"HERE/tokens\"\n  acting_certificates = [\"operator.example\"]";

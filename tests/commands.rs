@@ -134,7 +134,7 @@ fn a_command_says_when_there_is_no_agent_and_what_to_do() {
 }
 
 #[test]
-fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_was_meant() {
+fn empty_variable_sets_nothing_and_an_unknown_one_is_reported_with_a_suggestion() {
     let dir = test_dir();
     let with_env = |args: &[&str], env: &[(&str, &str)]| -> Cli {
         let mut command = Command::new(allostat());
@@ -170,7 +170,7 @@ fn an_empty_variable_sets_nothing_and_one_that_means_nothing_is_told_with_what_w
 
 /// The error names the file, not an agent that does not answer: none was asked.
 #[test]
-fn a_file_to_reach_an_agent_with_that_cannot_be_read_is_what_is_told() {
+fn unreadable_token_or_certificate_file_is_the_reported_error() {
     let dir = test_dir();
     let path = |name: &str| dir.path().join(name).display().to_string();
     crate::common::write_secret(Path::new(&path("empty")), "# none yet\n");
@@ -217,7 +217,7 @@ fn a_broken_job_file_is_shown_where_it_is_broken() {
 
 /// Of two tasks, in both languages' order: what the file says wrong, and what its drivers do not take.
 #[test]
-fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent() {
+fn check_plan_and_run_report_all_problems_of_a_job_file_without_an_agent() {
     let dir = test_dir();
     let file = dir.path().join("web.hcl");
     let text = r#"job "web" {
@@ -290,7 +290,7 @@ fn check_plan_and_run_tell_every_problem_of_a_job_file_at_once_without_an_agent(
 
 /// Two files, each with what is wrong alone, what clashes, and what of a file that it names is wrong.
 #[test]
-fn check_and_agent_tell_every_problem_of_every_configuration_file_with_its_place() {
+fn check_and_agent_report_all_problems_of_configuration_files_with_their_places() {
     let dir = test_dir();
     let put = |name: &str, text: &str| {
         let path = dir.path().join(name);
@@ -408,7 +408,7 @@ fn a_driver_that_hangs_holds_up_neither_commands_nor_the_agents_end() {
 }
 
 #[test]
-fn tasks_that_are_looked_for_hold_up_neither_others_nor_the_agents_end() {
+fn tasks_in_recovery_delay_neither_other_tasks_nor_the_agents_end() {
     let config = "drivers {\n  enabled = [\"raw_exec\", \"mock\"]\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(
@@ -582,7 +582,7 @@ fn a_driver_that_becomes_well_later_starts_what_waits_and_ends_nothing_when_it_i
 
 /// API, command and the environment of a task; a fingerprinter that is forbidden finds nothing.
 #[test]
-fn what_the_host_is_is_told_alike_by_api_command_and_references() {
+fn host_attributes_are_the_same_in_api_command_and_references() {
     let config = "fingerprint {\n  denylist = [\"network\"]\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let driver = "driver.raw_exec";
@@ -858,7 +858,7 @@ fn the_catalogue_of_a_profile_lists_what_its_bodies_have_and_no_more() {
 /// The last lines of a log all come, however much they are and over however many files; for a job that keeps no logs
 /// that is reported, not an empty log.
 #[test]
-fn the_last_lines_of_a_log_all_come_however_much_they_are_and_what_is_not_kept_is_told() {
+fn last_lines_of_a_log_all_come_and_a_job_without_logs_is_reported() {
     let agent = Agent::start();
     // Each 20 bytes: the last 150 000 are almost three answers, over several files.
     run(&agent, &batch("long", "seq -f %019.0f 1 200000", "logs {\n max_files = 8\n max_file_size = 1\n }")).ok();
@@ -918,7 +918,7 @@ fn of_an_alloc_with_several_tasks_logs_wants_to_know_which_and_names_them() {
 }
 
 #[test]
-fn a_source_that_nobody_knows_is_refused_with_those_that_there_are() {
+fn unknown_source_is_refused_with_the_known_ones() {
     let agent = Agent::start();
     fails(&agent.cli(&["status", "--source", "bogus"]), 2, &["'bogus'", "managed, systemd, docker", "cgroup"]);
     let none = agent.cli(&["status", "--source", "slurm"]);
@@ -1032,7 +1032,7 @@ fn a_name_of_several_allocs_lists_them_and_acts_with_yes_alone() {
 }
 
 #[test]
-fn all_that_run_of_a_job_are_stopped_restarted_and_told_by_its_name() {
+fn all_allocs_of_a_job_are_stopped_restarted_and_listed_by_its_name() {
     let agent = Agent::start();
     run(&agent, &batch("over", "true", "")).ok();
     let many = batch("many", "exec sleep 600", "").replacen("group \"g\" {", "group \"g\" {\n count = 3", 1);
@@ -1232,7 +1232,7 @@ fn a_service_is_run_signalled_and_stopped() {
 }
 
 #[test]
-fn damage_to_the_state_neither_loses_a_task_nor_stops_the_start_and_is_told() {
+fn damaged_state_loses_no_task_stops_no_start_and_is_reported() {
     let mut agent = Agent::start();
     run(&agent, &batch("svc", "sleep 3600", "").replace("batch", "service")).ok();
     let before = agent.json("/v1/allocs");
@@ -1270,7 +1270,7 @@ fn acting_over_tcp_is_refused_with_what_to_do() {
 }
 
 #[test]
-fn environment_arguments_and_meta_are_not_told_over_tcp() {
+fn environment_arguments_and_meta_are_not_exposed_over_tcp() {
     let agent = Agent::start();
     let job = batch("x", "echo SECRET-ARG", "env {\n A = \"SECRET-ENV\"\n }\n meta {\n b = \"SECRET-META\"\n }");
     run(&agent, &job).ok();
@@ -1448,7 +1448,7 @@ fn processes(dir: &Path) -> Vec<String> {
 }
 
 #[test]
-fn an_ordinary_user_is_told_what_cannot_be_measured_and_goes_on() {
+fn ordinary_user_learns_what_cannot_be_measured_and_goes_on() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -1480,7 +1480,7 @@ fn a_short_job_does_not_wait_for_a_tick() {
 
 /// In words where people look, and as a series that an alert can use; until a later alloc has its place.
 #[test]
-fn restarts_that_are_used_up_and_a_failure_for_good_are_told_and_go_with_a_new_submission() {
+fn exhausted_restarts_and_final_failure_are_shown_until_a_new_submission() {
     let mut agent = Agent::start();
     let service = |script: &str| {
         let job = batch("tries", script, "").replace("type = \"batch\"", "type = \"service\"");

@@ -115,7 +115,7 @@ fn process_of(alloc: &str) -> Option<u32> {
 
 /// Which series a GPU of each make has, and which it has not.
 #[test]
-fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
+fn each_make_of_gpu_reports_what_it_can_and_nothing_else() {
     for profile in fake_nvml::profiles() {
         let host = Host::with(&Scenario::new().with(Device::of(profile)));
         let read_at = || host.of("read_timestamp_seconds", GPU_0, &[]);
@@ -153,7 +153,7 @@ fn each_make_of_gpu_tells_what_it_can_and_nothing_else() {
 
 /// Two tasks on one GPU, one of them on another as well; memory of no task; peaks stay when they end.
 #[test]
-fn memory_and_time_of_a_gpu_are_told_of_the_task_whose_processes_have_it() {
+fn memory_and_time_of_a_gpu_are_reported_for_the_task_whose_processes_use_it() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -374,7 +374,7 @@ fn a_gpu_that_comes_back_under_another_name_takes_the_place_of_the_one_before() 
 
 /// Scrapes go on as before, and the agent ends in time.
 #[test]
-fn a_call_that_never_comes_back_costs_one_gpu_and_nobody_else() {
+fn call_that_never_returns_costs_one_gpu_and_no_other() {
     let mut host = Host::with(&two());
     host.up(GPU_0, true);
     let usual_scrape = host.scrape_time();
@@ -543,7 +543,7 @@ fn a_driver_that_is_not_loaded_is_no_fault_and_is_waited_for() {
 
 /// Another plugin goes on, scrapes too, and what was counted counts on when the devices are back.
 #[test]
-fn a_library_that_breaks_ends_its_helper_and_nobody_else() {
+fn library_crash_ends_its_helper_and_no_other_process() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -672,7 +672,7 @@ const SINCE_R510: [&str; 4] = [
 /// Memory and processes of a GPU are reported by an older library too, and where the newer call answers 999, as under
 /// WSL.
 #[test]
-fn an_old_library_tells_memory_and_processes_in_its_own_words() {
+fn old_library_reports_memory_and_processes_by_its_older_calls() {
     let unknown = |scenario: Scenario| {
         SINCE_R510.iter().fold(scenario, |all, function| all.fault(Fault::answers(function, codes::UNKNOWN)))
     };
@@ -728,7 +728,7 @@ fn a_count_of_a_library_that_cannot_be_costs_its_value_and_no_memory() {
 }
 
 #[test]
-fn an_old_library_without_some_functions_tells_the_rest() {
+fn old_library_without_some_functions_reports_the_rest() {
     let directory = crate::common::test_dir();
     let both = SINCE_R510.iter().flat_map(|newer| match newer.rsplit_once("_v") {
         Some((name, "2")) => [(*newer).to_owned(), name.to_owned()],
@@ -778,7 +778,7 @@ fn numbers_that_say_that_there_is_none_are_absent_and_counters_go_on_whatever_a_
 }
 
 #[test]
-fn errors_that_a_driver_tells_of_are_counted_each_and_are_the_tasks_that_used_the_gpu() {
+fn driver_errors_are_counted_each_for_the_tasks_that_used_the_gpu() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }
@@ -914,7 +914,7 @@ fn what_tasks_used_of_gpus_stays_when_the_agent_is_killed_before_or_after_their_
 
 /// Of all links together; a GPU without any has no series.
 #[test]
-fn what_goes_over_nvlink_and_what_goes_wrong_on_it_is_told_of_gpus_that_have_it() {
+fn nvlink_traffic_and_errors_are_reported_for_gpus_that_have_it() {
     let host = Host::with(&two());
     let nvlink = |name: &str, more: &[(&str, &str)]| host.of(&format!("nvlink_{name}"), GPU_0, more);
     host.wait("a reading", || nvlink("transmit_bytes_total", &[]).is_some());
@@ -956,7 +956,7 @@ fn what_goes_over_nvlink_and_what_goes_wrong_on_it_is_told_of_gpus_that_have_it(
 
 /// What a GPU measures itself since Hopper: of itself and of each instance.
 #[test]
-fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
+fn utilization_of_gpu_parts_is_reported_where_the_gpu_measures_it() {
     let mut divided = Device::of("a100-mig");
     // As a later make of it would.
     divided.refuses.retain(|call| !call.contains("Gpm"));
@@ -979,7 +979,7 @@ fn how_busy_parts_of_a_gpu_are_is_told_where_it_measures_that_itself() {
 
 /// Of a divided GPU: what is used is exposed for the instance, and once.
 #[test]
-fn a_task_on_an_instance_of_a_divided_gpu_is_told_by_that_and_not_twice() {
+fn task_on_a_mig_instance_is_reported_for_it_and_not_twice() {
     if !crate::common::is_root() {
         skip_test!("not-root");
     }

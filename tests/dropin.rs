@@ -206,7 +206,7 @@ fn after(snapshot: &Snapshot, past: Nanos) -> Snapshot {
 }
 
 #[test]
-fn recorded_machines_are_told_under_cadvisors_names_as_they_were() {
+fn recorded_machines_have_the_golden_page_under_cadvisors_names() {
     for name in ["v1", "hybrid", "v2-old", "v2-new", "no-psi", "garbage"] {
         let snapshot = machine(name);
         compare_page(&format!("cadvisor-{name}"), |format| of_cadvisor(&snapshot, format));
@@ -214,7 +214,7 @@ fn recorded_machines_are_told_under_cadvisors_names_as_they_were() {
 }
 
 #[test]
-fn allocs_of_every_source_are_told_under_cadvisors_names_as_they_were() {
+fn allocs_of_every_source_have_the_golden_page_under_cadvisors_names() {
     for mode in ["v1", "v2"] {
         let snapshot = all_kinds(mode);
         compare_page(&format!("cadvisor-kinds-{mode}"), |format| of_cadvisor(&snapshot, format));
@@ -442,7 +442,7 @@ fn shares_and_reservations_are_what_cadvisor_makes_of_each_version() {
 }
 
 #[test]
-fn allocs_are_told_under_nomads_names_as_they_were() {
+fn allocs_have_the_golden_page_under_nomads_names() {
     let (first, window) = (all_kinds("v2"), CpuWindow::default());
     let second = later(&first, 15);
     for format in [Format::Text, Format::OpenMetrics] {

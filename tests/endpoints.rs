@@ -31,7 +31,7 @@ fn ask(agent: &Agent, method: Method, path: &str) -> Response {
 }
 
 #[test]
-fn nothing_that_tcp_tells_names_a_secret_a_user_a_process_or_a_place() {
+fn nothing_exposed_over_tcp_names_a_secret_a_user_a_process_or_a_place() {
     let (agent, [id, failed]) = agent("");
     let directory = agent.scratch().to_str().expect("UTF-8").to_owned();
     let pid = agent.json(&format!("/v1/allocs/{id}"))["tasks"]["runs"]["main"]["pid"].to_string();
@@ -118,7 +118,7 @@ fn the_setting_decides_what_tcp_answers_and_the_socket_answers_all() {
 }
 
 #[test]
-fn where_nothing_is_told_health_names_no_task_either() {
+fn health_names_no_task_where_nothing_is_public() {
     let config = "drivers {\n  enabled = [\"mock\"]\n}\ntelemetry {\n  public = \"none\"\n}\n".to_owned();
     let mut agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     agent.run(

@@ -572,7 +572,7 @@ fn counters_with_closed_labels_are_born_at_zero_when_a_job_is_submitted() {
 
 /// What fails before the first scrape is first seen at 1: only this says that it was 0 before.
 #[test]
-fn lifecycle_counters_of_a_workload_tell_in_openmetrics_since_when_they_count() {
+fn lifecycle_counters_of_a_workload_have_created_samples_in_openmetrics() {
     let text = encode(&full(), Format::OpenMetrics);
     let lines: Vec<&str> = text.lines().filter(|l| !l.starts_with('#')).collect();
     let mut seen = std::collections::BTreeSet::new();
@@ -594,7 +594,7 @@ fn lifecycle_counters_of_a_workload_tell_in_openmetrics_since_when_they_count() 
 
 /// A record of an agent that did not note it: whatever the allocs since then say, those counters are older.
 #[test]
-fn since_when_a_counter_counts_is_absent_where_nobody_knows() {
+fn created_sample_is_absent_where_the_time_is_not_known() {
     let job = synthetic::job("shop", &["web"]);
     let task = TaskName::from("web");
     let mut totals = Totals::default();
@@ -1098,7 +1098,7 @@ fn attributes_with_a_list_of_values_say_what_stands_in_it() {
 
 /// Where a store keeps nothing but the resource, it says what the device is; who has it is a point of the alloc's.
 #[test]
-fn a_device_is_a_resource_that_says_what_it_is_and_an_alloc_tells_which_it_has() {
+fn device_is_a_resource_and_its_alloc_names_it() {
     let (snapshot, metrics, filter) = (full(), Metrics::new(), Filter::default());
     let walk = Walk::new(&snapshot, &metrics, &filter);
     let points = otlp::points(&otlp::decode(&pushed(&walk, HistogramAggregation::Explicit)));
@@ -1146,7 +1146,7 @@ fn otlp_says_point_by_point_what_the_exposition_says() {
 
 /// The same bytes, read by the protocol library of another language.
 #[test]
-fn who_reads_otlp_in_python_finds_point_by_point_what_the_exposition_says() {
+fn python_reader_of_otlp_finds_each_point_of_the_exposition() {
     let (_, metrics) = exemplary(ALLOC);
     for snapshot in ["v1", "v2-new", "hybrid"].map(machine).into_iter().chain([full()]) {
         let filter = Filter::default();
@@ -1279,7 +1279,7 @@ fn buckets_are_the_same(body: &parsed::Exposition, name: &str, count: &parsed::S
 
 /// Receivers go on with the last value until they get the end of a series.
 #[test]
-fn what_was_told_and_is_told_no_more_ends_with_one_point_without_a_value() {
+fn series_that_is_no_longer_sent_ends_with_one_point_without_a_value() {
     let running = full();
     let (metrics, filter) = (Metrics::new(), Filter::new([], ["managed"]).unwrap());
     let mut endings = exporters::otlp::Endings::default();

@@ -58,7 +58,7 @@ fn work(agent: &Agent, name: &str, words: &[&str], reserves: bool) -> String {
 
 /// What a GPU is, what it can and what it has is reported to the last digit, and what it has not is absent.
 #[test]
-fn each_gpu_is_told_as_nvidia_smi_tells_it() {
+fn each_gpu_is_reported_as_nvidia_smi_shows_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
     let agent = agent();
     for gpu in &gpus {
@@ -151,7 +151,7 @@ fn each_gpu_is_told_as_nvidia_smi_tells_it() {
 /// Memory of each process is the driver's own figure, on the task whose process it is; memory of no task is reported as
 /// that.
 #[test]
-fn memory_and_work_of_a_gpu_are_told_of_the_task_that_has_it() {
+fn memory_and_work_of_a_gpu_are_reported_for_the_task_that_uses_it() {
     let Some(gpus) = gpus() else { skip_test!("no-gpu") };
     if !crate::common::is_root() {
         skip_test!("not-root");

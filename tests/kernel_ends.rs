@@ -112,7 +112,7 @@ fn notes(ended: &[EndedCgroup]) -> EndNotes {
 const SPIN: &str = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
 
 #[test]
-fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_and_its_peak_is_its_own() {
+fn cpu_time_of_an_ended_cgroup_is_its_parents_growth_and_its_peak_is_its_own() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -133,7 +133,7 @@ fn the_cpu_time_that_is_told_of_what_is_gone_is_what_the_one_above_it_has_used_a
 }
 
 #[test]
-fn how_a_process_ended_is_told_as_wait_tells_it_and_its_threads_are_one() {
+fn process_end_is_reported_as_wait_returns_it_and_threads_are_one() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -160,7 +160,7 @@ fn how_a_process_ended_is_told_as_wait_tells_it_and_its_threads_are_one() {
 }
 
 #[test]
-fn a_victim_of_the_oom_killer_is_told_apart_from_one_that_was_killed() {
+fn oom_victim_is_distinguished_from_a_killed_process() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -178,7 +178,7 @@ fn a_victim_of_the_oom_killer_is_told_apart_from_one_that_was_killed() {
 }
 
 #[test]
-fn a_path_that_is_too_long_is_none_and_everything_else_is_told() {
+fn path_that_is_too_long_is_absent_and_all_else_is_reported() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -266,7 +266,7 @@ impl Drop for Busy {
 }
 
 #[test]
-fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
+fn moved_exit_status_field_disables_reports_of_ends() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -320,7 +320,7 @@ fn where_what_a_process_ended_with_is_elsewhere_nothing_is_told_of_ends() {
 }
 
 #[test]
-fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_told() {
+fn moved_per_cpu_field_causes_no_wrong_cpu_time() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -343,7 +343,7 @@ fn where_what_processors_have_not_handed_on_is_elsewhere_no_wrong_cpu_time_is_to
 
 /// Both programs read them in the same way, and the pass is compared with files.
 #[test]
-fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
+fn exchanged_user_and_system_time_are_both_absent_for_ended_cgroups() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -365,7 +365,7 @@ fn where_user_and_system_time_are_exchanged_neither_is_told_of_what_is_gone() {
 
 /// The mark stands where it cannot be tried: of a process that has waited for others another number stands there.
 #[test]
-fn nobody_is_a_victim_of_the_oom_killer_whom_no_counter_counts() {
+fn no_process_is_an_oom_victim_without_a_counter_of_it() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -45,7 +45,7 @@ const LIMITED: &str = r#"job "limited" {
 "#;
 
 #[test]
-fn who_has_no_cgroups_is_told_which_limits_are_not_enforced_and_why() {
+fn agent_without_cgroups_warns_which_limits_are_not_enforced_and_why() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -158,7 +158,7 @@ fn task_without_cgroup_has_process_peak_and_io_while_it_runs_and_node_agrees_wit
 }
 
 #[test]
-fn where_limits_are_enforced_nobody_is_warned() {
+fn enforced_limits_cause_no_warning() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -170,7 +170,7 @@ fn where_limits_are_enforced_nobody_is_warned() {
 }
 
 #[test]
-fn why_a_start_failed_is_told_in_full_on_the_socket_and_not_over_tcp() {
+fn reason_of_a_failed_start_is_shown_on_the_socket_and_not_over_tcp() {
     let agent = Agent::start();
     // A group each: a task that fails ends the ones beside it.
     let group = |task: &str, body: &str| {

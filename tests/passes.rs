@@ -370,7 +370,7 @@ fn a_whole_that_says_less_than_its_parts_is_what_they_say_and_more_is_left_to_it
 }
 
 #[test]
-fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_it() {
+fn age_of_the_oldest_shown_value_is_exposed_and_is_not_the_last_sample() {
     let mut world = World::of(2);
     let oldest = |snapshot: &Snapshot| {
         let is_it =
@@ -401,7 +401,7 @@ fn the_age_of_the_oldest_value_that_is_shown_is_told_and_the_last_sample_is_not_
 }
 
 #[test]
-fn what_others_run_stands_where_it_is_spared_and_is_read_for_who_looks() {
+fn spared_observed_tasks_keep_their_values_and_are_read_for_a_client() {
     for (source, waits) in [(AllocSource::Docker, true), (AllocSource::Managed, false), (AllocSource::Process, false)] {
         let mut world = World::of(1);
         world.begin(0);

@@ -222,7 +222,7 @@ fn expected(machine: &str) -> [(&'static str, Vec<(&'static str, u64)>); 2] {
 }
 
 #[test]
-fn each_machine_gives_exactly_what_its_kernel_tells_and_no_zero_for_the_rest() {
+fn each_machine_gives_exactly_its_kernels_values_and_no_zero_for_the_rest() {
     for machine in ["v1", "hybrid", "v2-old", "v2-new", "no-psi"] {
         let sampling = sampling(&fixture(machine));
         for (name, expected) in expected(machine) {
@@ -417,7 +417,7 @@ fn the_alloc_is_read_from_its_own_cgroup() {
 }
 
 #[test]
-fn modes_are_told_apart() {
+fn modes_are_distinguished() {
     let modes = MACHINES.map(|m| sampling(&fixture(m)).layout.mode());
     assert_eq!(modes, [Mode::V1, Mode::Hybrid, Mode::V2, Mode::V2, Mode::V2, Mode::V2]);
     assert_eq!(sampling(&fixture("garbage")).layout.problems().len(), 1, "the broken line of mountinfo is named");

@@ -175,7 +175,7 @@ fn allocs_above_the_churn_limit_are_one_row_of_their_workload_whose_counters_nev
 
 /// While a task is in recovery, what it, its alloc and the node use is absent, not smaller; its siblings are measured.
 #[test]
-fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_not_smaller() {
+fn task_in_recovery_has_no_values_and_sums_that_lack_it_are_absent() {
     let (shop, bank) = (synthetic::job("shop", &["web"]), synthetic::job("bank", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &shop), one_running("c", &bank)]);
     // An earlier attempt of `a` used 40.
@@ -215,7 +215,7 @@ fn of_what_is_looked_for_nothing_is_known_and_a_sum_that_lacks_it_is_absent_and_
 }
 
 #[test]
-fn the_siblings_of_what_is_looked_for_are_measured() {
+fn siblings_of_a_task_in_recovery_are_measured() {
     let job = synthetic::job("shop", &["web", "db"]);
     let tasks = ["web", "db"].map(|name| synthetic::task(name, TaskState::Running, NOW)).to_vec();
     let mut stage = Stage::with(vec![synthetic::alloc("a", &job, tasks)]);
@@ -604,7 +604,7 @@ fn a_forgotten_workload_goes_over_into_the_node_and_nothing_falls() {
 }
 
 #[test]
-fn oom_kills_of_a_workload_are_born_with_its_first_reading_and_are_nobody_elses() {
+fn oom_kills_of_a_workload_begin_with_its_first_reading_and_are_its_own() {
     let (shop, batch) = (synthetic::job("shop", &["web"]), synthetic::job("batch", &["web"]));
     let mut stage = Stage::with(vec![one_running("a", &shop), one_running("b", &batch)]);
     stage.said.task("a", 0, used(1, 1, 1));
@@ -878,7 +878,7 @@ impl Collector for Witness {
 }
 
 #[test]
-fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
+fn unread_ticks_are_sampled_and_assembled_on_demand() {
     let board = Arc::new(Board::default());
     let mut parts = parts(&board, Duration::from_millis(10));
     let (snapshots, published) = (Arc::<OnceLock<Snapshots>>::default(), Arc::<Mutex<Vec<u64>>>::default());
@@ -918,7 +918,7 @@ fn what_nobody_looks_at_is_read_and_put_together_for_who_looks() {
 }
 
 #[test]
-fn what_changed_at_a_tick_that_nobody_looked_at_is_told_by_the_next_snapshot() {
+fn change_at_an_unread_tick_is_in_the_next_snapshot() {
     let board = Arc::new(Board::default());
     let parts = parts(&board, Duration::from_millis(10));
     let reader = Arc::new(TaskReader::reported(&parts.sampling));

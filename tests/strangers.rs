@@ -389,7 +389,7 @@ fn modes_are_the_same_whatever_the_umask_and_tasks_of_another_user_run_under_eac
 /// A way that is closed to a task's user is reported with file, line and the closed directory by `plan` and `run`, and
 /// before anything runs.
 #[test]
-fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_runs() {
+fn directory_closed_to_a_tasks_user_is_reported_before_anything_runs() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -421,7 +421,7 @@ fn a_way_that_is_closed_to_a_tasks_user_is_told_with_its_place_before_anything_r
 }
 
 #[test]
-fn without_acls_what_an_alloc_shares_is_closed_rather_than_open_and_that_is_told() {
+fn without_acls_shared_directories_are_closed_and_that_is_reported() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -479,7 +479,7 @@ impl Drop for Holder {
 /// The lock is for its owner alone; its holder is reported by its own pid, program and user, never by what is written
 /// in it.
 #[test]
-fn a_lock_that_another_user_holds_since_an_agent_before_is_told_with_who_it_is() {
+fn lock_held_by_another_user_is_reported_with_its_holder() {
     if !is_root() {
         skip_test!("not-root");
     }

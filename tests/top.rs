@@ -144,7 +144,7 @@ fn whatever_signal_ends_or_stops_it_the_terminal_is_given_back() {
 }
 
 #[test]
-fn an_agent_that_goes_away_is_told_of_and_looked_for_until_it_is_back() {
+fn agent_that_goes_away_is_reported_and_retried_until_it_is_back() {
     let (mut agent, _) = agent();
     let mut top = OnTerminal::of(&agent);
     top.shows("shop/steady");
@@ -170,7 +170,7 @@ fn without_agent(args: &[&str], others: &Cgroups, home: &Path) -> Command {
 }
 
 #[test]
-fn without_an_agent_it_looks_itself_and_shows_what_others_run() {
+fn without_an_agent_top_samples_itself_and_shows_observed_workloads() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -286,7 +286,7 @@ fn the_short_rows_say_what_the_long_answers_say() {
 /// Of a task that only runs on there are numbers, with other clients in between; an unknown answer is gone on from by
 /// none.
 #[test]
-fn who_comes_back_with_the_answer_before_is_told_what_changed() {
+fn client_with_the_answer_before_gets_what_changed() {
     let (agent, _) = agent();
     let first = agent.json("/v1/tasks?since=0");
     assert!(first["since"] == 0 && first["tasks"][0].is_object(), "{first}");

@@ -105,7 +105,7 @@ impl Agent {
             Agent { child: None, address: free_address(), cgroups: Cgroups::new(), options, outputs: None, dir };
         agent.configure(&agent.options.config);
         if agent.options.as_nobody {
-            agent.open_to_nobody();
+            agent.open_to_unprivileged();
         }
         agent
     }
@@ -169,7 +169,7 @@ impl Agent {
     }
 
     /// That user cannot write our directory, and execute a copy of the binary: the way to it may be closed to it.
-    fn open_to_nobody(&self) {
+    fn open_to_unprivileged(&self) {
         use std::os::unix::fs::PermissionsExt;
         let open = std::fs::Permissions::from_mode(0o777);
         std::fs::set_permissions(self.scratch(), open).expect("our own directory");

@@ -300,7 +300,7 @@ fn house(files: &[(&str, &str)]) -> House {
 }
 
 #[test]
-fn a_name_is_found_where_it_is_defined_and_a_face_ties_nobody() {
+fn name_is_found_where_it_is_defined_and_a_face_ties_no_rooms() {
     let house = house(&[
         ("a/mod.rs", "mod b;\nmod c;\npub use self::b::{B, other as Else};\npub use c::C;\nstruct Own;\n"),
         ("a/b.rs", "use super::{C, Own};\nuse crate::a::c::{self, D};\nfn f() { c::g(); std::fs::read(); }\n"),
@@ -321,7 +321,7 @@ fn a_name_is_found_where_it_is_defined_and_a_face_ties_nobody() {
 }
 
 #[test]
-fn a_circle_is_told_once_with_what_ties_it() {
+fn circle_is_reported_once_with_what_ties_it() {
     let house = house(&[
         ("a/mod.rs", "mod b;\nmod c;\nmod d;\nfn f() { d::g() }\n"),
         ("a/b.rs", "use super::c::C;\n"),

@@ -70,7 +70,7 @@ fn stands_in(line: &str, word: &str) -> bool {
 }
 
 #[test]
-fn no_file_names_this_machine_or_somebodys_home() {
+fn no_file_names_this_machine_or_a_home_directory() {
     let mut words = words_of_this_machine();
     words.extend(FOREIGN.iter().map(|word| (*word).to_owned()));
     let mut files = files();
@@ -83,7 +83,7 @@ fn no_file_names_this_machine_or_somebodys_home() {
 
 /// What a test kills the agent with must not be in anybody's hands.
 #[test]
-fn no_release_can_be_told_to_die_at_a_write() {
+fn no_release_has_the_switch_to_die_at_a_write() {
     let variable = concat!("ALLOSTAT_TEST", "_DIE");
     let source = files().into_iter().filter(|(name, _)| name.starts_with("src/"));
     let known: Vec<String> = source.filter(|(_, text)| text.contains(variable)).map(|(name, _)| name).collect();
@@ -132,7 +132,7 @@ fn packages_come_from_the_public_registry_alone() {
 }
 
 #[test]
-fn a_word_of_somebodys_machine_is_found_where_it_stands() {
+fn word_of_a_developers_machine_is_found_where_it_stands() {
     let files = [("a.rs".to_owned(), "fine\nlet x = \"/srv/build-7/x\";\n".to_owned())];
     assert_eq!(offences(&files, &["/srv/build-7".to_owned()]), ["a.rs:2: /srv/build-7"]);
     assert!(offences(&files, &["/srv/build-8".to_owned(), "/build-7".to_owned()]).is_empty());

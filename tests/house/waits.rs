@@ -108,7 +108,7 @@ fn every_wait_of_the_runner_says_what_ends_it() {
 }
 
 #[test]
-fn nothing_of_the_runner_runs_that_nobody_holds() {
+fn nothing_of_the_runner_runs_without_an_owner() {
     let wrong = of_the_runner(|code, _, text| detached(code, text));
     assert!(wrong.is_empty(), "hold it (`AbortOnDrop`, `Context::see_to`), or say what ends it:\n{}", wrong.join("\n"));
 }

@@ -70,7 +70,7 @@ const THERE: &[Field] = &[
 ];
 
 #[test]
-fn rows_tell_of_a_task_that_works_what_they_told_before_and_cost_no_other_file() {
+fn rows_of_a_working_task_keep_their_fields_and_cost_no_other_file() {
     if !is_root() {
         skip_test!("not-root");
     }

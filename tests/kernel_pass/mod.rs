@@ -113,7 +113,7 @@ fn every_value_is_that_of_its_file(description: &[u8]) {
 }
 
 #[test]
-fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
+fn values_of_rows_cost_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -167,7 +167,7 @@ fn what_rows_tell_costs_no_reading_of_a_file_and_a_removed_cgroup_is_gone() {
 
 /// How the kernel divides CPU time depends on what its file has shown: what this agent shows the next one must not take back.
 #[test]
-fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_tasks() {
+fn later_agent_reads_no_less_cpu_time_of_any_mode_of_managed_tasks() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -199,7 +199,7 @@ fn whoever_reads_after_this_agent_finds_no_less_cpu_time_of_any_mode_of_our_own_
 }
 
 #[test]
-fn what_somebody_sets_is_read_when_its_row_moved_and_not_before() {
+fn setting_is_read_again_when_its_row_changed_and_not_before() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -276,7 +276,7 @@ fn is_seen_without_a_file(scene: &Scene, sampling: &Arc<Sampling>, readers: &[Ta
 }
 
 #[test]
-fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
+fn memory_stat_is_read_from_rows_once_comparing_has_identified_its_lines() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -306,7 +306,7 @@ fn memory_stat_is_told_by_rows_once_its_lines_are_known_by_comparing() {
 }
 
 #[test]
-fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
+fn without_permission_or_btf_the_reason_says_what_would_help() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -331,7 +331,7 @@ fn without_the_right_and_without_a_description_it_is_said_what_would_mend_it() {
 
 /// Other tests make cgroups at the same time.
 #[test]
-fn whether_cgroups_have_come_or_gone_is_told_where_all_are_walked() {
+fn cgroups_that_come_or_go_are_noticed_where_all_are_walked() {
     if !is_root() {
         skip_test!("not-root");
     }

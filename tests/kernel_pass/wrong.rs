@@ -153,7 +153,7 @@ fn suffer_and_end(scene: &mut Scene) {
 }
 
 #[test]
-fn a_number_that_nobody_had_seen_is_not_told_by_a_row_before_a_file_says_the_same() {
+fn number_not_read_before_is_taken_from_a_row_only_once_its_file_agrees() {
     if !is_root() {
         skip_test!("not-root");
     }
@@ -186,7 +186,7 @@ fn a_number_that_nobody_had_seen_is_not_told_by_a_row_before_a_file_says_the_sam
 
 /// What rows do not have is not taken from them for longer than a minute.
 #[test]
-fn a_number_that_stays_0_in_its_row_is_looked_for_in_its_file() {
+fn number_that_stays_0_in_its_row_is_read_from_its_file() {
     if !is_root() {
         skip_test!("not-root");
     }

@@ -104,7 +104,7 @@ fn gc_removes_directories_and_cgroups_and_moves_the_counters() {
 }
 
 #[test]
-fn series_that_the_churn_limit_leaves_out_are_counted_where_somebody_looks_for_them() {
+fn series_left_out_by_the_churn_limit_are_counted_and_shown() {
     let config = "telemetry {\n churn_limit = 1\n}\n".to_owned();
     let agent = Agent::with(AgentOptions { config, ..AgentOptions::default() });
     let left_out = || {

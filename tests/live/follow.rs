@@ -114,7 +114,7 @@ fn a_follower_goes_on_over_the_death_of_the_agent_without_loss_or_repeat() {
 
 /// A reader learns once, exactly, what restarts of the agent cost; what is kept lies scattered among it.
 #[test]
-fn who_follows_after_restarts_is_told_once_how_many_events_are_gone() {
+fn follower_after_restarts_learns_once_how_many_events_are_gone() {
     let mut agent = without_devices();
     for name in ["first", "second"] {
         let lives = Work::looping(name, &["burn", "1"]).run(&agent);

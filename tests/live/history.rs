@@ -121,7 +121,7 @@ fn over_http_an_end_says_what_its_alloc_said_there_and_no_more() {
 }
 
 #[test]
-fn who_wants_no_history_has_none_and_is_told_so() {
+fn disabled_history_is_empty_and_the_answer_says_so() {
     let env = vec![("ALLOSTAT_HISTORY_KEEP".to_owned(), "0s".to_owned())];
     let agent = Agent::with(AgentOptions { env, ..AgentOptions::default() });
     agent.run(&job("good", "/bin/sh", "exit 0"));

@@ -228,7 +228,7 @@ impl Drop for Freezer {
 }
 
 #[test]
-fn a_task_that_somebody_froze_is_killed_all_the_same() {
+fn frozen_task_is_killed_all_the_same() {
     let v1 = mounted_v1("freezer");
     let Some(root) = v1.clone().or_else(|| mounted_v2("memory")).filter(|_| is_root()) else {
         skip_test!("no-cgroups")

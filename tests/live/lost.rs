@@ -105,7 +105,7 @@ fn what_a_task_used_that_is_not_found_again_is_read_from_its_cgroup() {
 /// A record that was overwritten under a living supervisor: what it would show is on record with the agent as well.
 /// If that record is the only one of its task, the task is abandoned at once, and ended.
 #[test]
-fn a_damaged_record_of_a_living_task_costs_it_nothing_and_holds_nobody_up() {
+fn damaged_record_of_a_living_task_costs_it_nothing_and_delays_no_other() {
     use std::os::unix::fs::FileExt;
     let mut agent = Agent::start();
     let id = burnt(&agent, "kept");

@@ -132,7 +132,7 @@ fn what_runs_of_a_state_that_is_lost_is_ended_without_cgroups_too() {
 
 /// Records in our own directory that name foreign pids, of another start time or another boot.
 #[test]
-fn a_pid_in_a_lost_attempts_record_that_is_somebody_elses_by_now_is_left_alone() {
+fn reused_pid_in_a_lost_attempts_record_is_left_alone() {
     let mut agent = Agent::start();
     let tasks: Vec<Task> = ["stale", "booted"].iter().map(|name| run(&agent, name, &["hold", "600000"])).collect();
     agent.kill();
@@ -186,7 +186,7 @@ fn what_was_copied_from_another_agent_is_left_alone() {
 
 /// Two agents on one host: one is killed, the other one says that its tasks have no agent, until it is back.
 #[test]
-fn supervisors_that_another_agent_or_nobody_watches_are_told_in_words_and_by_a_series() {
+fn supervisors_of_another_or_no_agent_are_listed_and_exposed() {
     let mut owner = Agent::start();
     let task = run(&owner, "stray", &["hold", "600000"]);
     let mut other = Agent::start();

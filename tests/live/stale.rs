@@ -90,7 +90,7 @@ fn forge(data: &Path, id: &str, case: &Case, learned: &[ProcessId]) {
 }
 
 #[test]
-fn a_pid_that_is_somebody_elses_by_now_is_left_alone_over_a_whole_restart() {
+fn reused_pid_is_left_alone_over_a_whole_restart() {
     let mut agent = Agent::start();
     let running: Vec<(String, u64)> = CASES
         .iter()

@@ -254,7 +254,7 @@ fn a_plugin_on_a_loopback_port_is_followed_too() {
 
 /// P-521 is what go-plugin makes.
 #[test]
-fn both_sides_show_the_certificate_that_the_other_was_told_of() {
+fn both_sides_show_the_certificate_that_the_other_expects() {
     for curve in ["P-521", "P-256"] {
         let made = made!(Made::new("", Some(curve)));
         let running = Running::start(made.plugin(|_| ()));
@@ -282,7 +282,7 @@ fn what_a_plugin_has_started_ends_with_it() {
 }
 
 #[test]
-fn a_change_is_told_as_it_comes() {
+fn change_is_reported_as_it_comes() {
     let made = made!(Made::new("changes", None));
     let running = Running::start(made.plugin(|_| ()));
     let health = |groups: &[DeviceGroup]| groups[0].devices[1].unhealthy.clone();
@@ -376,7 +376,7 @@ fn a_plugin_that_ends_or_fails_says_how() {
 }
 
 #[test]
-fn a_plugin_that_hangs_is_told_within_its_deadline_and_killed() {
+fn plugin_that_hangs_is_reported_within_its_deadline_and_killed() {
     type Change = fn(&mut PluginTimeouts);
     let cases: [(&str, Change, &str); 3] = [
         ("hangs", |p| p.start = Duration::from_secs(1), "no handshake line within 1 s"),
@@ -424,7 +424,7 @@ fn readings_that_stop_leave_the_devices_and_are_asked_for_again() {
 }
 
 #[test]
-fn readings_of_a_device_that_was_not_reported_are_dropped_and_told_once() {
+fn readings_of_an_unlisted_device_are_dropped_and_reported_once() {
     let made = made!(Made::new("stranger", None));
     let running = Running::start(made.plugin(|_| ()));
     let fault = running.fault();

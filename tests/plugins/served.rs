@@ -135,7 +135,7 @@ fn a_plugin_that_finds_nothing_says_so_at_once_and_stays() {
 }
 
 #[test]
-fn whoever_runs_a_plugin_by_hand_is_told_what_it_is() {
+fn plugin_run_by_hand_says_what_it_is() {
     let output = Command::new(plugin()).output().unwrap();
     assert_eq!((output.status.code(), output.stdout.len()), (Some(1), 0));
     let said = String::from_utf8_lossy(&output.stderr);

@@ -36,7 +36,7 @@ async fn a_task_of_a_millisecond_has_its_exit_cpu_peak_and_faults() {
 }
 
 #[tokio::test]
-async fn a_signal_of_its_own_is_told_by_its_number() {
+async fn signal_of_its_own_is_reported_with_its_number() {
     let world = World::new();
     let (_, end) = world.run(work(&["kill-self", "6"])).await;
     assert_eq!(end.status, ExitStatus::Signal(6));

@@ -58,7 +58,7 @@ async fn what_was_written_just_before_the_end_is_kept() {
 }
 
 #[tokio::test]
-async fn output_that_nobody_wants_goes_nowhere() {
+async fn output_of_a_task_without_logs_goes_nowhere() {
     let world = World::new();
     let mut task = shell("echo x; echo y >&2; exit 2");
     task.logs.disabled = true;
