@@ -1,5 +1,5 @@
 //! Whether a request over TCP means us. A web page elsewhere can make a browser send requests to 127.0.0.1 under a name
-//! that its owner points there (DNS rebinding): the Host header shows which of both it is.
+//! that its owner points there (DNS rebinding): the Host header distinguishes them.
 
 use std::net::{IpAddr, SocketAddr};
 

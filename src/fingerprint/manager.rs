@@ -4,7 +4,7 @@
 //! |---|---|
 //! | answers | its diff is applied, whole; it is asked again after its period, or never |
 //! | fails, panics | degraded: what it found before stays; it is asked again after a pause that doubles, for ever |
-//! | does not answer within [`LIMIT`] | the same. Its thread runs on: it is asked again beside it, to [`AT_ONCE`] |
+//! | does not answer within [`LIMIT`] | the same. Its thread runs on; it is asked again beside it, at most [`AT_ONCE`] |
 //!
 //! Each is on its own: none waits for another. No two set the same attribute, so the order in which they answer means
 //! nothing.

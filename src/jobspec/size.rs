@@ -12,7 +12,7 @@ use crate::model::job::{Job, Task, TaskGroup};
 
 /// One argument or variable, with the zero behind it. Source: `MAX_ARG_STRLEN`, include/uapi/linux/binfmts.h.
 pub(super) const TEXT: usize = 128 << 10;
-/// All arguments and variables of a task. Source: fs/exec.c: a quarter of the stack's limit, by default 8 MiB.
+/// All arguments and variables of a task. Source: fs/exec.c: a quarter of the stack's limit, which is 8 MiB by default.
 pub(super) const TOGETHER: usize = 2 << 20;
 
 /// What gets longer than a program can be given.
